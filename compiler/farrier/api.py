@@ -53,8 +53,8 @@ def compile(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> Artifact:
-    """Compile a model for this machine: an ONNX or TFLite model (a path or its bytes; the content
-    tells the format), a ModelProto, or what another frontend describes
+    """Compile a model for this machine: an ONNX, TFLite, PyTorch or StableHLO model (a path or its
+    bytes; the content tells the format), a ModelProto, or what another frontend describes
     (`farrier.frontends.builder.Source`).
 
     Weights that the model keeps in files of their own lie in the folder of its path; of bytes and
@@ -75,7 +75,8 @@ def compile(
     place: `{"past_key_values.*": "present.*:capacity=4096"}`; docs/states.md says more.
 
     A module of PyTorch is exported here first, with its example arguments `args` and `kwargs`, and
-    `dynamic_shapes` as `torch.export.export` takes them; docs/pytorch.md says more.
+    `dynamic_shapes` as `torch.export.export` takes them; docs/pytorch.md says more. So is a
+    function of `jax.jit`; docs/jax.md says more.
 
     With `background` the artifact is there at once, untuned, and tuned by another process from then
     on: it becomes each better version that is found, and its sessions go on with that code from
@@ -108,15 +109,19 @@ def compile(
 
 def _source(model: Any, folder: Path | None, example: tuple[Any, Any, Any]) -> Model | Source:
     """Return the model to compile. A package that its frontend needs and lacks is named here. A
-    module of PyTorch is exported with the arguments of an `example`, and its dynamic shapes."""
+    module of PyTorch or a function of JAX is exported with the arguments of an `example`, and its
+    dynamic shapes."""
     try:
         importlib.import_module("farrier.pipeline")
+        from farrier.conversion import jax
         from farrier.frontends.builder import Source
         from farrier.frontends.registry import frontend_of
         from farrier.pytorch.export import exported, is_module
 
         if is_module(model):
             model = exported(model, *example)
+        elif jax.is_jax(model):
+            model = jax.exported(model, *example)
         source = _given(model, folder)
         if not isinstance(source, Source):
             frontend_of(source)

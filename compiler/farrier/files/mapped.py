@@ -243,6 +243,11 @@ def check_is_file(path: Path) -> None:
         reason = "its links go in a circle" if error.errno == errno.ELOOP else error.strerror
         raise UsageError(f"cannot read {path}: {reason}") from error
     if stat.S_ISDIR(mode):
+        if (path / "saved_model.pb").exists():
+            raise UsageError(
+                f"{path} is a SavedModel of TensorFlow, which TensorFlow has to convert",
+                hint=f"farrier convert {path} -o model.tflite",
+            )
         raise UsageError(f"{path} is a directory", hint="name a file in it")
     if not stat.S_ISREG(mode):
         raise UsageError(f"{path} is no regular file")

@@ -9,6 +9,7 @@ class Format(enum.Enum):
     """A format that a frontend reads; the value is its name in messages."""
 
     ONNX = "ONNX"
+    STABLEHLO = "StableHLO"
     TFLITE = "TFLite"
     TORCH = "PyTorch"
 
@@ -17,6 +18,11 @@ HEAD = 64  # Bytes of a file in which every format shows itself.
 _MAGIC = (  # At which byte, and what stands there.
     (4, b"TFL3", Format.TFLITE),
     (0, b"PK\x03\x04", Format.TORCH),  # A zip archive.
+    (0, b"ML\xefR", Format.STABLEHLO),  # MLIR bytecode.
+    (0, b"#loc", Format.STABLEHLO),  # MLIR as text.
+    (0, b'"builtin.module"', Format.STABLEHLO),
+    (0, b"module ", Format.STABLEHLO),
+    (0, b"module{", Format.STABLEHLO),
 )
 
 

@@ -39,6 +39,7 @@ class Frontend(Protocol):
 
 _PACKAGES = {
     Format.ONNX: "farrier.frontends.onnx.importer",
+    Format.STABLEHLO: "farrier.frontends.stablehlo",
     Format.TFLITE: "farrier.frontends.tflite",
     Format.TORCH: "farrier.frontends.torch",
 }

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from farrier import progress
 from farrier.artifact.trust import Trust
+from farrier.conversion import jax
 from farrier.errors import (
     ArtifactError,
     ConflictError,
@@ -255,6 +256,8 @@ class Client(Closing):
         _check_submission(priority, against)
         if is_module(model):
             model = exported(model, args, kwargs, dynamic_shapes)
+        elif jax.is_jax(model):
+            model = jax.exported(model, args, kwargs, dynamic_shapes)
         file = _given(model)
         options = CompileOptions(
             target=_of_this_machine(target),

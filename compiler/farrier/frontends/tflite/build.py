@@ -8,9 +8,9 @@ import numpy as np
 
 from farrier.errors import InvalidModelError, UnsupportedOperatorError
 from farrier.frontends.builder import RawNode
+from farrier.frontends.builder.images import ImageBuilder
 from farrier.frontends.tflite.call import Call, is_quantized
 from farrier.frontends.tflite.elements import elements
-from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.interface import Interface
 from farrier.frontends.tflite.ops import rule_of
 from farrier.frontends.tflite.ops.elementwise import in_channels_first

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from farrier.frontends.builder import Builder
-from farrier.frontends.tflite.images import ImageBuilder
+from farrier.frontends.builder.images import ImageBuilder
 from farrier.frontends.tflite.schema import COMPLEX64, DTYPES, Array, Operator, Tensor
 from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from farrier.frontends.builder import ImportedModel, built_by, resolve
+from farrier.frontends.builder.images import ImageBuilder
 from farrier.frontends.onnx.model.file import Model
 from farrier.frontends.tflite.build import build, check_operators
-from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.interface import Interface
 from farrier.frontends.tflite.reading import read_model
 from farrier.options.shapes import GivenShape, Hot

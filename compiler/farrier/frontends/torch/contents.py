@@ -28,12 +28,12 @@ _CONTENTS = (
     (
         r"^model\.weights\.h5$",
         "a Keras model (.keras)",
-        'keras.models.load_model(PATH).export("model.onnx", format="onnx")',
+        "farrier convert PATH -o model.onnx",
     ),
     (
         r"(^|/)saved_model\.pb$",
         "a SavedModel of TensorFlow",
-        "unpack it, then python -m tf2onnx.convert --saved-model FOLDER --output model.onnx",
+        "unpack it, then farrier convert FOLDER -o model.tflite",
     ),
     (
         r"\.mlpackage/|(^|/)Data/com\.apple\.CoreML/",

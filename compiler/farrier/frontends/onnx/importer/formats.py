@@ -32,12 +32,22 @@ _FORMATS: tuple[tuple[int, bytes, str, str], ...] = (  # where, what, the format
         )
         for protocol in (2, 3, 4, 5)
     ),
-    (0, b"\x89HDF\r\n", "an HDF5 file, as Keras writes it", "convert it: tf2onnx"),
+    (
+        0,
+        b"\x89HDF\r\n",
+        "an HDF5 file, as Keras writes it",
+        "convert it: farrier convert PATH -o model.onnx",
+    ),
     (8, b'{"', "weights (.safetensors), without a graph", "export the module that uses them"),
     (4, b"ET12", "an ExecuTorch program (.pte)", "compile the .pt2 file that it was lowered from"),
     (0, b"GGUF", "a GGUF model", "export the model to ONNX from its framework"),
-    (0, b"<", "a text that begins with <, as web pages do", "download the file itself"),
+    *(
+        (0, b"<" + sign, "a text that begins with <, as web pages do", "download the file itself")
+        for sign in (b"!", b"?", b"h", b"H")
+    ),
 )
+_JAX = b"ML\xefR\rStableHLO"  # The module in what jax.export serializes; it may stand anywhere.
+_JAX_WITHIN = 1 << 16
 
 
 def other_format(data: bytes | memoryview) -> tuple[str, str] | None:
@@ -47,4 +57,6 @@ def other_format(data: bytes | memoryview) -> tuple[str, str] | None:
     for at, magic, what, hint in _FORMATS:
         if head[at:].startswith(magic):
             return what, hint
+    if _JAX in bytes(data[:_JAX_WITHIN]):
+        return "an export of JAX", "convert it: farrier convert PATH -o model.mlir"
     return None

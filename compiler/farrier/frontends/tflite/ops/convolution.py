@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from farrier.frontends.builder.images import ImageBuilder
 from farrier.frontends.tflite.call import Call, Rule
-from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.ops.activations import activated
 from farrier.frontends.tflite.ops.hybrid import (
     has_scales_by_output,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from farrier.frontends.builder.images import ImageBuilder, first_axes
 from farrier.frontends.tflite.call import Call, Rule
-from farrier.frontends.tflite.images import ImageBuilder, first_axes
 
 _NAMES = frozenset({
     "ABS", "ADD", "ADD_N", "CAST", "CEIL", "COS", "DEQUANTIZE", "DIV", "ELU", "EQUAL", "EXP",

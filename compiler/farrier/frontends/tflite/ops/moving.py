@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from farrier.frontends.builder import Builder
+from farrier.frontends.builder.images import ImageBuilder, first_axes
 from farrier.frontends.tflite.call import Call, Rule, as_index
-from farrier.frontends.tflite.images import ImageBuilder, first_axes
 from farrier.frontends.tflite.ops.activations import activated
 from farrier.frontends.tflite.schema import INT8, INT16, UINT8
 from farrier.ops import Mismatch, NotSupported

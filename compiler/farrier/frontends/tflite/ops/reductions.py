@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from farrier.frontends.builder.images import ImageBuilder, first_axes
 from farrier.frontends.tflite.call import Call, Rule, as_index
-from farrier.frontends.tflite.images import ImageBuilder, first_axes
 from farrier.ops.operator import normal_axis
 
 

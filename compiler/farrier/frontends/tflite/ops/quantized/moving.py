@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from farrier.frontends.builder.images import ImageBuilder
 from farrier.frontends.tflite.call import Call, Rule
-from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.ops import (
     arithmetic,
     indexing,

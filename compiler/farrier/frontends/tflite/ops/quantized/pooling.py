@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from farrier.frontends.builder.images import ImageBuilder
 from farrier.frontends.tflite.call import Call, Rule
-from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.ops.pooling import kernel
 from farrier.frontends.tflite.ops.quantized.scales import Target
 from farrier.frontends.tflite.ops.windows import window

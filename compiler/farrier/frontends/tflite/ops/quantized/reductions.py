@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from farrier.frontends.builder.images import ImageBuilder
 from farrier.frontends.tflite.call import Call, Rule
-from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.ops.quantized.scales import (
     Factor,
     Target,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from farrier.frontends.builder.images import ImageBuilder
 from farrier.frontends.tflite.call import Call, Rule
-from farrier.frontends.tflite.images import ImageBuilder
 from farrier.frontends.tflite.ops.products import rows
 from farrier.frontends.tflite.ops.quantized.scales import Target, quantized, requantized
 from farrier.frontends.tflite.ops.windows import window

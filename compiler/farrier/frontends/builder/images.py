@@ -1,8 +1,8 @@
 """A builder that keeps images with their channels first, as Farrier's operators have them.
 
-TFLite's images are NHWC. An operator that computes an image defines it as NCHW, and its transpose
-under the tensor's name; the next one takes the former, so a transpose that nobody reads is left
-out:
+Images of TFLite and JAX are NHWC mostly. An operator that computes an image defines it as NCHW, and
+its transpose under the tensor's name; the next one takes the former, so a transpose that nobody
+reads is left out:
 
     conv (NCHW) → transpose → add → transpose → conv      becomes      conv → add → conv
 """
@@ -17,7 +17,7 @@ _LEAST_RANK = 3  # An image, or a line, has a batch and channels.
 
 
 class ImageBuilder(Builder):
-    """The builder of TFLite's graphs."""
+    """The builder of graphs whose images have their channels last."""
 
     def __init__(self, signature: Signature) -> None:
         super().__init__(signature)

@@ -1,0 +1,111 @@
+"""What JAX exports → the text of a StableHLO module in MLIR's generic form."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from farrier.errors import UnsupportedOperatorError, UsageError
+from farrier.frontends.onnx.model.file import Model
+
+_BYTECODE = b"ML\xefR"
+_DIMS = "farrier.dims"  # The attribute that `frontends/stablehlo/interface.py` reads.
+_ARGUMENTS = 'farrier.compile(jax.jit(f), args=(x,), dynamic_shapes=("batch, ...",))'
+
+
+def is_jax(model: object) -> bool:
+    """Return whether an object is a compiled function of JAX, or an exported one, without importing
+    jax."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return False
+    from jax import export, stages
+
+    return isinstance(model, stages.Wrapped | export.Exported)
+
+
+def exported(
+    model: Any,
+    args: Sequence[Any] | None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+) -> Model:
+    """Return the module of a function of JAX, which is exported with its example arguments, or of
+    one that is exported already.
+
+    `dynamic_shapes` are the shapes of the positional arguments as `jax.export.symbolic_args_specs`
+    takes them: one text, or one for each argument. Raises UsageError without example arguments, and
+    UnsupportedOperatorError if JAX cannot export the function.
+    """
+    from jax import export
+
+    if isinstance(model, export.Exported):
+        return Model.of_bytes(text_of(model).encode(), model.fun_name)
+    if args is None and not kwargs:
+        raise UsageError(
+            "a function of JAX is exported with example arguments, and there are none",
+            hint=_ARGUMENTS,
+        )
+    positional = tuple(args or ())
+    name = str(getattr(model, "__name__", "model"))
+    try:
+        if dynamic_shapes is not None:
+            positional = export.symbolic_args_specs(positional, dynamic_shapes)
+        whole = export.export(model)(*positional, **dict(kwargs or {}))
+    except Exception as error:  # Errors of tracing have no common base.
+        raise UnsupportedOperatorError(
+            f"jax.export cannot export {name}: {str(error).strip().splitlines()[0]}",
+            hint="jax.jit(f).lower(*args) tells more",
+        ) from error
+    return Model.of_bytes(text_of(whole).encode(), name)
+
+
+def text_of(exported: Any) -> str:
+    """Return the module of an exported function, with the names of open dims."""
+    from jax.extend.mlir import ir
+    from jax.interpreters import mlir
+
+    shapes = [exported.in_avals[place].shape for place in exported.module_kept_var_idx]
+    with mlir.make_ir_context():
+        module = ir.Module.parse(exported.mlir_module())
+        main = next(
+            function
+            for function in module.body.operations
+            if ir.StringAttr(function.attributes["sym_name"]).value == "main"
+        )
+        if len(main.arguments) == len(shapes):
+            main.attributes["arg_attrs"] = ir.ArrayAttr.get(
+                [
+                    ir.DictAttr.get({_DIMS: ir.StringAttr.get(", ".join(map(str, shape)))})
+                    for shape in shapes
+                ]
+            )
+        return _generic(module)
+
+
+def text_of_bytes(data: bytes) -> str:
+    """Return the module of a file: MLIR bytecode, or what `Exported.serialize` returns. Raises
+    UsageError if it is neither."""
+    from jax import export
+    from jax.extend.mlir import ir
+    from jax.extend.mlir.dialects import stablehlo
+    from jax.interpreters import mlir
+
+    if not data.startswith(_BYTECODE):
+        try:
+            return text_of(export.deserialize(bytearray(data)))
+        except Exception as error:  # The reader of flatbuffers has no error of its own.
+            raise UsageError(
+                "it is neither MLIR bytecode nor a serialized export of JAX",
+                hint="farrier convert takes files of jax.export.Exported.serialize()",
+            ) from error
+    with mlir.make_ir_context() as context:
+        try:
+            return _generic(stablehlo.deserialize_portable_artifact(context, data))
+        except (ValueError, ir.MLIRError):  # The latter is for bytecode of other dialects.
+            return _generic(ir.Module.parse(data))
+
+
+def _generic(module: Any) -> str:
+    return str(module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True))

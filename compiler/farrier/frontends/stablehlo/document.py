@@ -1,0 +1,127 @@
+"""The document on a StableHLO module (`frontends/inspection.py`)."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+from farrier.errors import FarrierError
+from farrier.frontends.builder import resolve
+from farrier.frontends.formats import Format
+from farrier.frontends.inspection import (
+    MOST_NAMES,
+    DrawnNode,
+    Inspection,
+    ModelGraph,
+    OperatorUse,
+    Parameters,
+    Tensor,
+    draw,
+    open_dims,
+    problem_of,
+    shown,
+    with_types,
+)
+from farrier.frontends.onnx.model.file import Model
+from farrier.frontends.stablehlo.build import name_of, operations_in, reason_of
+from farrier.frontends.stablehlo.importer import import_model, module_of
+from farrier.frontends.stablehlo.interface import Interface, type_name
+from farrier.frontends.stablehlo.module import Dense, Module, Operation
+
+
+def inspection(model: Model) -> Inspection:
+    """Return what there is to say of a module, and why it does not compile if it does not."""
+    document = Inspection(shown(model.name), format=Format.STABLEHLO.value)
+    try:
+        module = module_of(model)
+        interface = Interface(module)
+        document = dataclasses.replace(
+            document,
+            parameters=_parameters(module),
+            operators=_operators(module),
+            graph=_graph(module, interface),
+        )
+        return _typed(document, model, interface)
+    except FarrierError as error:
+        return dataclasses.replace(document, problems=(problem_of(error),))
+
+
+def _typed(document: Inspection, model: Model, interface: Interface) -> Inspection:
+    """Return the document with inputs and outputs, and what an import says of them."""
+    declared = interface.declared()
+    outputs = zip(interface.outputs, interface.results, strict=True)
+    document = dataclasses.replace(
+        document,
+        inputs=tuple(
+            Tensor(shown(tensor.name), str(tensor.dtype), tensor.dims)
+            for tensor in declared[:MOST_NAMES]
+        ),
+        outputs=tuple(
+            Tensor(shown(name), type_name(kind), None)
+            for name, kind in itertools.islice(outputs, MOST_NAMES)
+        ),
+    )
+    try:
+        dims = resolve(declared, {}).dims
+        document = dataclasses.replace(document, open_dims=open_dims(dims))
+        return with_types(document, import_model(model))
+    except FarrierError as error:
+        return dataclasses.replace(document, problems=(problem_of(error),))
+
+
+def _parameters(module: Module) -> Parameters:
+    """Return the constants of more than one element."""
+    sizes = [
+        value.elements.nbytes
+        for operation in operations_in(module)
+        for value in (operation.attrs.get("value"),)
+        if isinstance(value, Dense) and value.elements.ndim
+    ]
+    return Parameters(len(sizes), sum(sizes))
+
+
+def _operators(module: Module) -> tuple[OperatorUse, ...]:
+    """Return the operations, the most frequent first."""
+    counts: collections.Counter[str] = collections.Counter()
+    first: dict[str, Operation] = {}
+    for operation in operations_in(module):
+        counts[name_of(operation)] += 1
+        first.setdefault(name_of(operation), operation)
+    return tuple(
+        OperatorUse(shown(name), "", count, not reason, shown(reason))
+        for name, count in counts.most_common(MOST_NAMES)
+        for reason in (_reason(first[name]),)
+    )
+
+
+def _reason(operation: Operation) -> str:
+    reason = reason_of(operation)
+    return f"{reason}; first at {operation.line}" if reason and operation.line else reason
+
+
+def _graph(module: Module, interface: Interface) -> ModelGraph:
+    """Return inputs, then the operations of the main function, then outputs; the first of too
+    many."""
+    body = module.main.body
+    names = [name for name, _, _ in body.arguments]
+    operations = body.operations[:-1]
+    return draw(
+        list(zip(names, interface.inputs, strict=True)),
+        map(_drawn, operations),
+        [(name, [value]) for name, value in zip(interface.outputs, body.returned, strict=True)],
+        len(operations),
+    )
+
+
+def _drawn(operation: Operation) -> DrawnNode[str]:
+    return DrawnNode(name_of(operation), operation.line, operation.results, list(_read(operation)))
+
+
+def _read(operation: Operation) -> Iterator[str]:
+    """Yield the values that an operation and those in its regions read."""
+    yield from operation.operands
+    for region in operation.regions:
+        for inner in region.walk():
+            yield from inner.operands

@@ -1,0 +1,53 @@
+"""The functions in regions: of reductions, scatters and sorts."""
+
+from __future__ import annotations
+
+from farrier.frontends.stablehlo.module import Block, Operation
+from farrier.frontends.stablehlo.scope import Scope
+from farrier.ops import NotSupported
+
+_SHOWN = 8  # Operations of a body in a message.
+
+
+def combined_by(s: Scope, region: Block, first: str, second: str, result: str) -> str:
+    """Return the operation that computes a result from two arguments: `add`, or "" if it is the
+    second. Raises NotSupported for any other function."""
+    if result == second:
+        return ""
+    for operation in region.operations:
+        if result in operation.results and set(operation.operands) == {first, second}:
+            return operation.name.removeprefix("stablehlo.")
+    raise unknown(s, region)
+
+
+def unknown(s: Scope, region: Block) -> NotSupported:
+    """The error of a function that no operator computes."""
+    names = [operation.name.removeprefix("stablehlo.") for operation in region.operations[:-1]]
+    return NotSupported(f"{s.operation.name} by {', '.join(names[:_SHOWN]) or 'an argument'}")
+
+
+def definitions(region: Block) -> dict[str, Operation]:
+    """Return the operation that computes each value."""
+    return {name: operation for operation in region.operations for name in operation.results}
+
+
+def argument_of(region: Block, value: str) -> str:
+    """Return the argument of a region that a value is, maybe by way of selections: comparisons of
+    floats replace NaN and zeros by one of each. "" if it is none."""
+    arguments = [name for name, _, _ in region.arguments]
+    made_by = definitions(region)
+    for _ in range(_SHOWN):
+        if value in arguments:
+            return value
+        operation = made_by.get(value)
+        if operation is None or operation.name != "stablehlo.select":
+            return ""
+        value = operation.operands[2]
+    return ""
+
+
+def direction_of(operation: Operation) -> str:
+    """Return the direction of a comparison: LT; "" if it is none."""
+    if operation.name != "stablehlo.compare":
+        return ""
+    return str(operation.attrs["comparison_direction"].text)

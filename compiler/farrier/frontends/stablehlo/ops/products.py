@@ -1,0 +1,153 @@
+"""Products and convolutions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from farrier.frontends.builder.images import first_axes
+from farrier.frontends.stablehlo.scope import Scope
+from farrier.frontends.stablehlo.table import hlo
+from farrier.ir.dim import product
+from farrier.ir.types import DType
+from farrier.ops import NotSupported
+
+_LIST = re.compile(r"(\w+) = \[([\d, ]*)\]")
+_CONV = re.compile(r"\[([^\]]*)\]x\[([^\]]*)\]->\[([^\]]*)\]")
+
+
+def numbers_in(text: str) -> dict[str, list[int]]:
+    """Return the lists of an attribute: `lhs_contracting_dimensions = [1]`."""
+    return {
+        name: [int(n) for n in items.split(",") if n.strip()] for name, items in _LIST.findall(text)
+    }
+
+
+@hlo("stablehlo.dot_general")
+def dot_general(s: Scope, x: str, y: str) -> str:
+    dims = numbers_in(s.attr("dot_dimension_numbers").text)
+    contracted = [dims.get(f"{side}_contracting_dimensions", []) for side in ("lhs", "rhs")]
+    batch = [dims.get(f"{side}_batching_dimensions", []) for side in ("lhs", "rhs")]
+    return _product(s, (x, y), batch, contracted)
+
+
+@hlo("stablehlo.dot")
+def dot(s: Scope, x: str, y: str) -> str:
+    return _product(s, (x, y), [[], []], [[s.rank(x) - 1], [0]])
+
+
+def _product(
+    s: Scope,
+    operands: tuple[str, str],
+    batch: Sequence[Sequence[int]],
+    contracted: Sequence[Sequence[int]],
+) -> str:
+    """Return batches of products, their axes before the free ones of both operands: MatMul on
+    operands in which contracted axes are joined, and free ones where there are batches."""
+    dtype = s.result_dtype
+    x, y = (s.cast(each, dtype) for each in operands)
+    free = [
+        [axis for axis in range(s.rank(each)) if axis not in (*batch[side], *contracted[side])]
+        for side, each in enumerate((x, y))
+    ]
+    x = s.transpose(x, [*batch[0], *free[0], *contracted[0]])
+    y = s.transpose(y, [*batch[1], *contracted[1], *free[1]])
+    count, wide = len(batch[0]), [len(each) for each in free]
+    shapes = [s.shape(each) for each in (x, y)]
+    heads, rows = shapes[0][:count], shapes[0][count : count + wide[0]]
+    depth = product(shapes[0][count + wide[0] :])
+    columns = shapes[1][len(shapes[1]) - wide[1] :]
+    inner = rows if not count and rows else (product(rows),)
+    left = s.reshape(x, [*heads, *inner, depth])
+    right = s.reshape(y, [*heads, depth, product(columns)])
+    return s.reshape(s.node("MatMul", left, right), [*heads, *rows, *columns])
+
+
+class _Order(NamedTuple):
+    """The axes of a tensor of a convolution: those of two names, then the spatial ones."""
+
+    first: int
+    second: int
+    spatial: tuple[int, ...]
+
+    @property
+    def axes(self) -> list[int]:
+        """The axes in Farrier's order."""
+        return [self.first, self.second, *self.spatial]
+
+    @property
+    def inverse(self) -> list[int]:
+        """The place in Farrier's order of each axis."""
+        return sorted(range(len(self.axes)), key=lambda place: self.axes[place])
+
+
+def _orders(text: str) -> tuple[_Order, _Order, _Order]:
+    match = _CONV.search(text)
+    if match is None:
+        raise NotSupported(f"a convolution of {text}")
+    names = [[name.strip() for name in part.split(",")] for part in match.groups()]
+    return (
+        _order(names[0], "b", "f"),
+        _order(names[1], "o", "i"),
+        _order(names[2], "b", "f"),
+    )
+
+
+def _order(names: Sequence[str], first: str, second: str) -> _Order:
+    spatial = tuple(names.index(str(place)) for place in range(len(names) - 2))
+    return _Order(names.index(first), names.index(second), spatial)
+
+
+@hlo("stablehlo.convolution")
+def convolution(s: Scope, x: str, w: str) -> str:
+    dtype = s.result_dtype
+    images, weights, results = _orders(s.attr("dimension_numbers").text)
+    rank = len(images.spatial)
+    ones = [1] * rank
+    if s.attr("batch_group_count", 1) != 1 or any(s.ints_of("window_reversal", [0])):
+        raise NotSupported("a convolution with groups of batches, or a reversed window")
+    pads = s.ints_of("padding", [0] * (2 * rank))
+    low, high = pads[0::2], pads[1::2]
+    image = _channels_first(s, s.cast(x, dtype), images)
+    weight = s.transpose(s.cast(w, dtype), weights.axes)
+    image, low, high = _stretched(s, image, s.ints_of("lhs_dilation", ones), low, high)
+    y = s.node(
+        "Conv",
+        image,
+        weight,
+        strides=tuple(s.ints_of("window_strides", ones)),
+        dilations=tuple(s.ints_of("rhs_dilation", ones)),
+        pads=(*low, *high),
+        group=s.attr("feature_group_count", 1),
+    )
+    if results.axes == list(first_axes(rank + 2)):
+        return s.b.channels_last(y)
+    return s.transpose(y, results.inverse)
+
+
+def _channels_first(s: Scope, x: str, order: _Order) -> str:
+    if order.axes == list(first_axes(s.rank(x))):
+        return s.b.channels_first(x)
+    return s.transpose(x, order.axes)
+
+
+def _stretched(
+    s: Scope, x: str, dilations: Sequence[int], low: list[int], high: list[int]
+) -> tuple[str, list[int], list[int]]:
+    """Return an image with zeros between its elements, as gradients of convolutions and transposed
+    ones read it, and what padding is left. Negative padding cuts elements off."""
+    rank = len(dilations)
+    if any(factor != 1 for factor in dilations):
+        eye = [1] * rank
+        channels = s.shape(x)[1]
+        one = s.node(
+            "ConstantOfShape", s.vector([channels, 1, *eye]), dtype=s.dtype(x).value, value=1.0
+        )
+        x = s.node("ConvTranspose", x, one, strides=tuple(dilations), group=channels)
+    if all(each >= 0 for each in (*low, *high)):
+        return x, low, high
+    zero = s.scalar(0.0, s.dtype(x)) if s.dtype(x).is_float else s.scalar(0, DType.I32)
+    cut = [[min(each, 0) for each in side] for side in (low, high)]
+    x = s.node("Pad", x, [0, 0, *cut[0], 0, 0, *cut[1]], zero)
+    return x, [max(each, 0) for each in low], [max(each, 0) for each in high]

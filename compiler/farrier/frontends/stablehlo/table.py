@@ -1,0 +1,30 @@
+"""The table of operations: a rule for each name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+Rule: TypeAlias = Callable[..., Any]
+R = TypeVar("R", bound=Rule)
+
+
+class Entry(NamedTuple):
+    """A rule; if it `takes_spreads`, operands may be repeated tensors that are not written out."""
+
+    rule: Rule
+    takes_spreads: bool
+
+
+RULES: dict[str, Entry] = {}
+
+
+def hlo(*names: str, takes_spreads: bool = False) -> Callable[[R], R]:
+    """Declare the rule of operations: `stablehlo.add`. A rule takes the scope and the operands, and
+    returns a value, or several in a tuple."""
+
+    def declare(rule: R) -> R:
+        RULES.update(dict.fromkeys(names, Entry(rule, takes_spreads)))
+        return rule
+
+    return declare
