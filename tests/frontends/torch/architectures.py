@@ -1,7 +1,7 @@
 """Small modules of known architectures, exported with open dims: run where torch is.
 
 `python -m tests.frontends.torch.architectures FOLDER` writes NAME.pt2 and NAME.npz for each: inputs
-of three sizes, and the outputs of torch. `python -m tests.frontends.torch.compared FOLDER` compiles
+of three sizes, and the outputs of torch. `python -m tests.frontends.compared FOLDER` compiles
 them where torch is not, and compares.
 """
 

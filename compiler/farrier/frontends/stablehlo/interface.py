@@ -16,8 +16,8 @@ _STEP = re.compile(r"\['?([^'\]]*)'?\]|\.(\w+)")
 
 
 class Interface:
-    """Names are those that the exporter has written, and otherwise the places of arguments and
-    results."""
+    """The names are the exporter's paths of arguments and results, or their places where a path is
+    missing or taken."""
 
     def __init__(self, module: Module) -> None:
         main = module.main

@@ -70,7 +70,7 @@ Type: TypeAlias = TensorType | OtherType | FunctionType
 class Dense:
     """A constant: its elements, or one element that all have."""
 
-    elements: npt.NDArray[Any]  # of shape () if all elements are the same
+    elements: npt.NDArray[Any]  # The shape is () if all elements are the same.
     type: TensorType
 
     @property

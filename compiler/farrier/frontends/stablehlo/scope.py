@@ -21,7 +21,7 @@ LAST = np.iinfo(np.int64).max  # The end of a slice that goes to the end of an a
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spread:
-    """A tensor repeated along some of its axes: `name` has as many, of length 1 where it is
+    """A tensor repeated along some of its axes: `name` has the same axes, of length 1 where it is
     repeated. StableHLO broadcasts in operations of their own, and operators of Farrier broadcast
     what they read: a tensor is written out only where nobody does."""
 
@@ -69,7 +69,7 @@ class Scope:
     # Attributes ----------------------------------------------------------------------------------
 
     def attr(self, key: str, default: Any = None) -> Any:
-        """Return an attribute. Raises NotSupported if it is missing and there is no default."""
+        """Return an attribute. Raises NotSupported if it is missing and `default` is None."""
         value = self.operation.attrs.get(key, default)
         if value is None:
             raise NotSupported(f"{self.operation.name} without {key}")

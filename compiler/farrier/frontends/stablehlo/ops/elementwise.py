@@ -167,11 +167,11 @@ def round_away(s: Scope, x: Value) -> Value:
 @hlo("stablehlo.log_plus_one", takes_spreads=True)
 def log_plus_one(s: Scope, x: Value) -> Value:
     """log(u) · x / (u - 1) with u = 1 + x as it is rounded corrects what the rounding lost."""
-    one = s.scalar(1.0, s.result_dtype)
-    u = spread_over(s, "Add", x, one)
-    rest = spread_over(s, "Sub", u, one)
+    unit = s.scalar(1.0, s.result_dtype)
+    u = spread_over(s, "Add", x, unit)
+    rest = spread_over(s, "Sub", u, unit)
     corrected = spread_over(s, "Mul", spread_over(s, "Log", u), spread_over(s, "Div", x, rest))
-    is_tiny = spread_over(s, "Equal", u, one)
+    is_tiny = spread_over(s, "Equal", u, unit)
     is_end = spread_over(s, "IsInf", x)
     return spread_over(s, "Where", spread_over(s, "Or", is_tiny, is_end), x, corrected)
 
@@ -180,13 +180,13 @@ def log_plus_one(s: Scope, x: Value) -> Value:
 def exponential_minus_one(s: Scope, x: Value) -> Value:
     """(u - 1) · x / log(u) with u = exp(x) as it is rounded corrects what the rounding lost, which
     matters for small x alone."""
-    one = s.scalar(1.0, s.result_dtype)
+    unit = s.scalar(1.0, s.result_dtype)
     u = spread_over(s, "Exp", x)
-    rest = spread_over(s, "Sub", u, one)
+    rest = spread_over(s, "Sub", u, unit)
     corrected = spread_over(s, "Mul", rest, spread_over(s, "Div", x, spread_over(s, "Log", u)))
-    small = spread_over(s, "Where", spread_over(s, "Equal", u, one), x, corrected)
+    small = spread_over(s, "Where", spread_over(s, "Equal", u, unit), x, corrected)
     return spread_over(
-        s, "Where", spread_over(s, "Less", spread_over(s, "Abs", x), one), small, rest
+        s, "Where", spread_over(s, "Less", spread_over(s, "Abs", x), unit), small, rest
     )
 
 

@@ -1,7 +1,7 @@
 """Slices and gathers at positions that are computed.
 
 XLA moves a window that would reach beyond a tensor back into it. All become gathers of whole rows:
-axes along which positions or windows say what is taken go to the front.
+the axes of positions and windows go to the front.
 """
 
 from __future__ import annotations

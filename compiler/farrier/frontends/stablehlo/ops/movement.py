@@ -183,9 +183,9 @@ def _iota(s: Scope, sizes: Shape) -> Value:
     if isinstance(size, int):
         numbers = s.b.constant(np.arange(size).astype(dtype.numpy), dtype)
     else:
-        zero, one = (s.scalar(value, DType.I64) for value in (0, 1))
+        zero, step = (s.scalar(value, DType.I64) for value in (0, 1))
         end = s.node("Reshape", [size], s.ints([]))
-        numbers = s.cast(s.node("Range", zero, end, one), dtype)
+        numbers = s.cast(s.node("Range", zero, end, step), dtype)
     inner: list[Extent] = [1] * len(sizes)
     inner[axis] = size
     return Spread(s.reshape(numbers, inner), sizes)

@@ -141,10 +141,10 @@ def _stretched(
     if any(factor != 1 for factor in dilations):
         eye = [1] * rank
         channels = s.shape(x)[1]
-        one = s.node(
+        weights = s.node(
             "ConstantOfShape", s.vector([channels, 1, *eye]), dtype=s.dtype(x).value, value=1.0
         )
-        x = s.node("ConvTranspose", x, one, strides=tuple(dilations), group=channels)
+        x = s.node("ConvTranspose", x, weights, strides=tuple(dilations), group=channels)
     if all(each >= 0 for each in (*low, *high)):
         return x, low, high
     zero = s.scalar(0.0, s.dtype(x)) if s.dtype(x).is_float else s.scalar(0, DType.I32)

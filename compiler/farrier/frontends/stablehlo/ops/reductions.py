@@ -1,4 +1,4 @@
-"""Reductions, with one function for each result, and those that return positions."""
+"""Reductions: a function for each result, or the greatest element and its position."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def _arg_op(region: Block) -> str:
         if operation.operands == (value, other) and bodies.direction_of(operation) != "EQ"
     }
     ops = {"GT": "ArgMax", "GE": "ArgMax", "LT": "ArgMin", "LE": "ArgMin"}
-    found = {ops.get(direction, "") for direction in compared - {""}}
-    return found.pop() if len(found) == 1 else ""
+    matching = {ops.get(direction, "") for direction in compared - {""}}
+    return matching.pop() if len(matching) == 1 else ""
 
 
 def _with_positions(

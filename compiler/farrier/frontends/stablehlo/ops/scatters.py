@@ -95,7 +95,7 @@ def _with_spare(
     shape: Shape,
 ) -> str:
     """Return the tensor with spare rows, and let windows begin there that reach beyond it. `axes`
-    are those that have positions, and those that go to the front."""
+    has the axes with positions, and the axes that go to the front."""
     addressed, taken = axes
     first = taken[0]
     zero = s.scalar(0, DType.I64)

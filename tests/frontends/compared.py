@@ -1,4 +1,9 @@
-"""Exported architectures, compiled without torch and compared with torch's results."""
+"""Models that a framework exported, compiled without it and compared with its results.
+
+    python -m tests.frontends.compared FOLDER
+
+A folder has models (`.pt2`, `.mlir`), and next to each its inputs and results in an `.npz`.
+"""
 
 import sys
 from pathlib import Path
@@ -21,17 +26,18 @@ def difference(path):
         inputs = {name: arrays[f"{number} in {n}"] for n, name in enumerate(names)}
         for n, result in enumerate(session.run(inputs).values()):
             want = arrays[f"{number} out {n}"].astype(np.float64)
-            span = max(np.ptp(want), np.abs(want).max())
-            worst = max(worst, float(np.abs(result - want).max() / span))
+            assert result.shape == want.shape, (result.shape, want.shape)
+            span = max(np.ptp(want), np.abs(want).max()) or 1.0
+            worst = max(worst, float(np.abs(result.astype(np.float64) - want).max() / span))
     return worst
 
 
 if __name__ == "__main__":
-    assert "torch" not in sys.modules
-    paths = sorted(Path(sys.argv[1]).glob("*.pt2"))
+    paths = sorted(path for path in Path(sys.argv[1]).iterdir() if path.suffix in (".pt2", ".mlir"))
     shares = {path.stem: difference(path) for path in paths}
+    assert not {"torch", "jax"} & sys.modules.keys()
     for stem, share in shares.items():
-        print(f"{stem:12} {share:.1e}{'' if share <= MOST else '  too much'}")
+        print(f"{stem:16} {share:.1e}{'' if share <= MOST else '  too much'}")
     right = sum(share <= MOST for share in shares.values())
     print(f"{right} passed, {len(shares) - right} failed")
     sys.exit(right < len(shares))
