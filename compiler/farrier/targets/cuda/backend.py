@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from farrier.ir.tensor import TensorProgram
     from farrier.measure import Runner
     from farrier.targets.gpu.device import Device, Limits
+    from farrier.targets.running import Loaded
     from farrier_device.devices.device import AnyDevice
 
 _ALIGNMENT = 256  # Bytes: that of the driver's own allocations.
@@ -156,6 +157,16 @@ class CudaBackend(GpuBackend):
         from farrier.targets.cuda.tensor_cores import products_of
 
         return products_of(_architecture(target))
+
+    def measured_peaks(self, loaded: Loaded) -> Peaks:
+        from farrier.targets.cuda.roofline import measured
+        from farrier.targets.driven.entry import DrivenEntry
+        from farrier_device.devices.cuda import CudaDevice
+
+        assert isinstance(loaded, DrivenEntry)
+        gpu = loaded.device(GPU)
+        assert isinstance(gpu, CudaDevice)
+        return measured(gpu)
 
     def render(self, function: Function, target: Target) -> str:
         from farrier.targets.cuda.ptx import ptx_of
