@@ -18,7 +18,6 @@ from farrier.targets.bare.elf import sections_of, undefined_symbols
 from farrier.targets.bare.emulation import BoardError, EmulatedBoard
 from farrier.targets.bare.linking import library
 from farrier.targets.bare.part import BarePart
-from farrier.targets.bare.testable import Testable
 from farrier.targets.c_header import identifier
 
 EMULATED = [name for name, board in BOARDS.items() if board.emulator is not None]
@@ -172,7 +171,7 @@ def test_the_memory_that_is_told_is_that_of_the_program(quantized):
     sizes = sections_of(joined)
     assert sizes.ram_bytes == 0
     assert part.params < sizes.flash_bytes < part.params + (24 << 10)
-    board = EmulatedBoard.of(Testable(part, code.content), params)
+    board = EmulatedBoard.of(part, code.content, params)
     outcome = board.run([samples[0]["x"].tobytes()])
     assert outcome.code == 0
     assert 0 < outcome.stack_bytes < 4096
@@ -184,10 +183,8 @@ def test_a_board_that_faults_is_told(quantized):
     model, samples = quantized
     artifact = farrier.compile(model, target="mps2-an386", verify=False)
     part = BarePart.of_json(artifact.manifest.backend)
-    board = EmulatedBoard.of(
-        Testable(part, artifact.code.objects[0].content), bytes(artifact.params)
-    )
-    board._image = board._image.replace(b"inputs\0", b"nothin\0")
+    board = EmulatedBoard.of(part, artifact.code.objects[0].content, bytes(artifact.params))
+    board._program = board._program.replace(b"inputs\0", b"nothin\0")
     with pytest.raises(BoardError, match="ended with code 3"):
         board.run([samples[0]["x"].tobytes()])
 

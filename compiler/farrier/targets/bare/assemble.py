@@ -12,10 +12,11 @@ from farrier.llvm import joined_object
 from farrier.partition.program import DriverProgram
 from farrier.targets.bare.backend import OBJECT, BareTarget
 from farrier.targets.bare.part import BarePart
-from farrier.targets.bare.testable import Testable
+from farrier.targets.bare.image import linked_image
 from farrier.targets.cpu.assemble import Plan
 from farrier.targets.linked import LinkedModel
 from farrier.targets.target import Target
+from farrier_device.boards.image import IMAGE
 
 _PATH = "code/model.o"
 
@@ -56,10 +57,10 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> Lin
         sizes=len(planned.sizes),
     )
     _check_fit(part, len(content), target)
-    testable = Testable(part, content)
+    image = linked_image(target.tune, content, [name])
     return LinkedModel(
         code=ModelCode((CodeObject(_PATH, OBJECT, (name,), content),), part.to_json()),
-        library=CodeObject(_PATH, OBJECT, (name,), testable.to_bytes()),
+        library=CodeObject(_PATH, IMAGE, (name,), image.to_bytes()),
         params=params,
         bytes_of=planned.arena.bytes_of,
         memories=(planned.memory,),

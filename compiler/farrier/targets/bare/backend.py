@@ -13,6 +13,7 @@ from farrier.targets.bare.cores import CORES, DSP, MULTIPLIES, Core
 from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.cpu.target import CpuTarget, as_cpu
 from farrier.targets.describing import KnownMachine
+from farrier_device.boards.image import IMAGE
 from farrier_device.describe import MachineDescription
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 OBJECT = "relocatable"
 """The kind of an object that a firmware is linked with."""
-KERNELS = "relocatable kernels"
-"""The kind of an object with kernels that are measured by themselves."""
 
 # The figures of caches that there are none of: a model's memory answers in a cycle or two, so all
 # of it is as near as the nearest.
@@ -133,7 +132,8 @@ class BareBackend(CpuBackend):
             tune=name,
             core=machine.cpu,
             flash_bytes=0 if board is None else board.flash.nbytes,
-            ram_bytes=machine.memory_bytes,
+            # A class of devices has no memory of its own: it is its board's.
+            ram_bytes=machine.memory_bytes or (0 if board is None else board.ram.nbytes),
         )
 
     def implied(self, cpu: str) -> frozenset[str]:
@@ -142,7 +142,10 @@ class BareBackend(CpuBackend):
     # -- running its code on this machine
 
     def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
-        core = next(core for core in CORES.values() if (core.arch, core.cpu) == (arch, cpu))
+        cores = [core for core in CORES.values() if (core.arch, core.cpu) == (arch, cpu)]
+        if not cores:
+            return f"no core of {arch} is called {cpu!r}: the artifact is damaged"
+        core = cores[0]
         emulator = emulated_board(core).emulator
         assert emulator is not None
         if shutil.which(emulator.program) is None:
@@ -211,16 +214,16 @@ class BareBackend(CpuBackend):
 
     @property
     def library_kind(self) -> str:
-        return KERNELS
+        return IMAGE
 
     def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
         from farrier.llvm import joined_object
-        from farrier.targets.bare.testable import Kernels
+        from farrier.targets.bare.image import linked_image
 
         assert isinstance(target, BareTarget)
         texts = [content.decode() for content in objects]
         content = joined_object(texts, symbols or None, target.llvm)
-        return Kernels(target.tune, content).to_bytes()
+        return linked_image(target.tune, content, symbols).to_bytes()
 
     @property
     def packs_on_device(self) -> bool:

@@ -6,6 +6,7 @@ The memories of boards without an emulator are not checked against the named dat
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Mapping
 
 from farrier.targets.bare.cores import CORES, Core
@@ -40,6 +41,28 @@ class Emulator:
         return ticks * self.tick_ns >> self.shift
 
 
+class Uart(enum.IntEnum):
+    """The UARTs that `firmware/line.h` drives."""
+
+    CMSDK = 1
+    NS16550 = 2
+    NRF = 3
+    STM32F4 = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """The line to a resident program: a UART and its address, and the core's clock as the program
+    leaves it. `timer` is the address of a core-local interruptor's timer, which Cortex-M cores
+    need not, and `timer_khz` its clock."""
+
+    uart: Uart
+    address: int
+    khz: int
+    timer: int = 0
+    timer_khz: int = 0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Board:
     """A board. Code and parameters lie in `flash`, a model's arena and the stack in `ram`;
@@ -51,6 +74,7 @@ class Board:
     source: str
     vectors: int | None = None
     emulator: Emulator | None = None
+    line: Line | None = None
 
 
 def _arm(machine: str, counter: int, tick_ns: int = 40) -> Emulator:
@@ -67,6 +91,9 @@ _RISCV = Emulator(
     tick_ns=1,
     options=("-bios", "none"),
 )
+# The machine's UART, and its core-local interruptor: qemu's `hw/riscv/virt.c`.
+_RISCV_LINE = Line(Uart.NS16550, 0x1000_0000, 1_000_000, timer=0x0200_4000, timer_khz=10_000)
+_MPS2_LINE = Line(Uart.CMSDK, 0x4000_4000, 25_000)
 _FLASH = Region(0x0, 4 * _M)
 _RAM = Region(0x2000_0000, 4 * _M)
 
@@ -79,6 +106,7 @@ BOARDS: Mapping[str, Board] = {
         _RAM,
         "Arm Application Note AN385, Cortex-M3 on MPS2",
         emulator=_arm("mps2-an385", 0x4002_8018),
+        line=_MPS2_LINE,
     ),
     "mps2-an386": Board(
         "cortex-m4",
@@ -86,6 +114,7 @@ BOARDS: Mapping[str, Board] = {
         _RAM,
         "Arm Application Note AN386, Cortex-M4 on MPS2",
         emulator=_arm("mps2-an386", 0x4002_8018),
+        line=_MPS2_LINE,
     ),
     "mps2-an500": Board(
         "cortex-m7",
@@ -93,6 +122,7 @@ BOARDS: Mapping[str, Board] = {
         _RAM,
         "Arm Application Note AN500, Cortex-M7 on MPS2",
         emulator=_arm("mps2-an500", 0x4002_8018),
+        line=_MPS2_LINE,
     ),
     "mps2-an505": Board(
         "cortex-m33",
@@ -100,6 +130,7 @@ BOARDS: Mapping[str, Board] = {
         Region(0x3800_0000, 4 * _M),
         "Arm Application Note AN505, Cortex-M33 on MPS2",
         emulator=_arm("mps2-an505", 0x5030_2018, tick_ns=50),
+        line=Line(Uart.CMSDK, 0x5020_0000, 20_000),
     ),
     "mps3-an547": Board(
         "cortex-m55",
@@ -108,18 +139,21 @@ BOARDS: Mapping[str, Board] = {
         "Arm Application Note AN547, Cortex-M55 on MPS3",
         vectors=0x1000_0000,
         emulator=_arm("mps3-an547", 0x4930_2018, tick_ns=50),
+        line=Line(Uart.CMSDK, 0x5930_3000, 32_000),
     ),
     "nrf52840": Board(
         "cortex-m4",
         Region(0x0, _M),
         Region(0x2000_0000, 256 * _K),
         "Nordic nRF52840 Product Specification: 64 MHz, 1 MB of flash, 256 KB of RAM",
+        line=Line(Uart.NRF, 0x4000_2000, 64_000),
     ),
     "stm32f411": Board(
         "cortex-m4",
         Region(0x0800_0000, 512 * _K),
         Region(0x2000_0000, 128 * _K),
         "STMicroelectronics STM32F411xE datasheet: 100 MHz, 512 KB of flash, 128 KB of SRAM",
+        line=Line(Uart.STM32F4, 0x4000_4400, 16_000),
     ),
     "stm32h743": Board(
         "cortex-m7",
@@ -145,6 +179,7 @@ BOARDS: Mapping[str, Board] = {
         Region(0x8200_0000, 32 * _M),
         "qemu's machine `virt` with a core of 32 bits",
         emulator=_RISCV,
+        line=_RISCV_LINE,
     ),
     "qemu-rv32imac": Board(
         "rv32imac",
@@ -152,6 +187,7 @@ BOARDS: Mapping[str, Board] = {
         Region(0x8200_0000, 32 * _M),
         "qemu's machine `virt` with a core of 32 bits and no floats",
         emulator=_RISCV,
+        line=_RISCV_LINE,
     ),
 }
 

@@ -15,7 +15,12 @@ _SECTION = struct.Struct("<10I")
 _SYMBOL = struct.Struct("<3IBBH")
 _WRITE, _ALLOC = 1, 2
 _SYMBOLS, _NO_BITS = 2, 8
-_WEAK = 2
+_FUNCTION, _GLOBAL, _WEAK, _ABSOLUTE = 2, 1, 2, 0xFFF1
+# Relocations begin with a place, and a type behind the number of a symbol. The bytes of each by the
+# type of the section: those with an addend, and those without one.
+_RELOCATION = struct.Struct("<2I")
+_RELOCATIONS = {4: 12, 9: 8}
+_NAMES_AT = 50  # In the header: the index of the section with the names of all.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,20 +42,67 @@ def sections_of(content: bytes) -> Sections:
     return Sections(flash, ram)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Symbol:
+    """A symbol; `section` is 0 for one that is not defined here."""
+
+    name: str
+    value: int
+    kind: int
+    binding: int
+    section: int
+
+
 def undefined_symbols(content: bytes) -> list[str]:
     """Return the symbols that an object needs and does not define, sorted."""
+    lacks = (each for each in _symbols(content) if each.name and not each.section)
+    return sorted({each.name for each in lacks if each.binding != _WEAK})
+
+
+def functions(content: bytes) -> dict[str, int]:
+    """Return the functions that others may call, with their values."""
+    return {
+        each.name: each.value
+        for each in _symbols(content)
+        if each.section and each.kind == _FUNCTION and each.binding == _GLOBAL
+    }
+
+
+def contents(content: bytes, name: str) -> bytes:
+    """Return the bytes of the section of a name."""
     sections = list(_sections(content))
-    names: set[str] = set()
+    (index,) = struct.unpack_from("<H", content, _NAMES_AT)
+    names = sections[index][4]
+    for section in sections:
+        at = names + section[0]
+        if content[at : content.index(b"\0", at)].decode() == name:
+            return content[section[4] : section[4] + section[5]]
+    raise LookupError(name)
+
+
+def relocations(content: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the place and the type of each relocation that depends on an address of this file."""
+    symbols = list(_symbols(content))
+    for _, kind, _, _, offset, size, *_ in _sections(content):
+        if kind in _RELOCATIONS:
+            entry = _RELOCATIONS[kind]
+            for at in range(offset, offset + size, entry):
+                place, info = _RELOCATION.unpack_from(content, at)
+                if symbols[info >> 8].section not in (0, _ABSOLUTE):
+                    yield place, info & 0xFF
+
+
+def _symbols(content: bytes) -> Iterator[Symbol]:
+    sections = list(_sections(content))
     for section in sections:
         if section[1] != _SYMBOLS:
             continue
         offset, size, strings = section[4], section[5], sections[section[6]][4]
-        for at in range(offset + _SYMBOL.size, offset + size, _SYMBOL.size):  # The first is empty.
-            name, _, _, info, _, index = _SYMBOL.unpack_from(content, at)
-            if index == 0 and info >> 4 != _WEAK:
-                end = content.index(b"\0", strings + name)
-                names.add(content[strings + name : end].decode())
-    return sorted(names)
+        for at in range(offset, offset + size, _SYMBOL.size):
+            name, value, _, info, _, index = _SYMBOL.unpack_from(content, at)
+            end = content.index(b"\0", strings + name)
+            text = content[strings + name : end].decode()
+            yield Symbol(text, value, info & 15, info >> 4, index)
 
 
 def _sections(content: bytes) -> Iterator[tuple[int, ...]]:

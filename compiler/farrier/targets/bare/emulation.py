@@ -11,9 +11,9 @@ from pathlib import Path
 
 from farrier.targets.bare.boards import BOARDS, Board, emulated_board
 from farrier.targets.bare.cores import CORES
-from farrier.targets.bare.linking import MODEL, check_image, library
+from farrier.targets.bare.linking import MODEL, check_image, image_program, library
 from farrier.targets.bare.part import BarePart
-from farrier.targets.bare.testable import Testable
+from farrier_device.boards.image import BoardImage
 
 _RESULT = struct.Struct("<iII")  # The code, ticks and bytes of stack that `check.c` writes.
 _TIMEOUT_S = 600.0
@@ -36,22 +36,31 @@ class Outcome:
 class EmulatedBoard:
     """A model in the flash of an emulated board, which each run resets."""
 
-    def __init__(
-        self, part: BarePart, joined: bytes, name: str = MODEL, *, returns_inputs: bool = False
-    ) -> None:
-        """`joined` is the model's library, with `NAME_run`. A run returns the outputs, or the
-        inputs as the model has left them. Raises CompilerError if nothing links the model."""
-        self.part = part
+    def __init__(self, board: Board, program: bytes, returned: Sequence[int]) -> None:
+        """`program` is an ELF file of `firmware/check.c`; `returned` are the bytes of each memory
+        that it writes."""
+        self.board = board
         self.instructions = 0  # Of the last run.
-        self._returned = part.inputs if returns_inputs else part.outputs
-        self.board = emulated_board(CORES[part.core])
-        self._image = check_image(part, joined, self.board, name, returns_inputs=returns_inputs)
+        self._program = program
+        self._returned = returned
 
     @classmethod
-    def of(cls, model: Testable, params: bytes, *, returns_inputs: bool = False) -> EmulatedBoard:
-        """Link a model, and return the board that runs it."""
-        joined = library(model.part, model.content, params)
-        return cls(model.part, joined, returns_inputs=returns_inputs)
+    def of_library(cls, part: BarePart, joined: bytes, name: str = MODEL) -> EmulatedBoard:
+        """Link a model's library, with `NAME_run`. Raises CompilerError."""
+        board = emulated_board(CORES[part.core])
+        return cls(board, check_image(part, joined, board, name), part.outputs)
+
+    @classmethod
+    def of(cls, part: BarePart, content: bytes, params: bytes) -> EmulatedBoard:
+        """Link a model from its object. Raises CompilerError."""
+        return cls.of_library(part, library(part, content, params))
+
+    @classmethod
+    def of_image(cls, image: BoardImage, symbol: str, sizes: Sequence[int]) -> EmulatedBoard:
+        """Link an entry point of an image, which is called with memories of these sizes. All are
+        written as the call leaves them. Raises CompilerError."""
+        board = emulated_board(CORES[image.header.core])
+        return cls(board, image_program(image, symbol, tuple(sizes), board), sizes)
 
     @property
     def name(self) -> str:
@@ -65,7 +74,7 @@ class EmulatedBoard:
         with tempfile.TemporaryDirectory(prefix="farrier-board-") as at:
             folder = Path(at)
             (folder / "inputs").write_bytes(b"".join(inputs))
-            (folder / "image.elf").write_bytes(self._image)
+            (folder / "image.elf").write_bytes(self._program)
             command = [emulator.program, "-machine", emulator.machine, *emulator.options]
             command += ["-semihosting-config", "enable=on,target=native", "-nographic"]
             command += ["-serial", "null", "-monitor", "null", "-icount", f"shift={emulator.shift}"]

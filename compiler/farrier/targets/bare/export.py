@@ -67,7 +67,7 @@ def _memory(part: BarePart, joined: bytes, name: str) -> Iterator[str]:
     if shutil.which(emulator.program) is None:
         yield f"stack: not measured, as Debian's {emulator.package} is not installed"
         return
-    board = EmulatedBoard(part, joined, name)
+    board = EmulatedBoard.of_library(part, joined, name)
     outcome = board.run([bytes(nbytes) for nbytes in part.inputs])
     yield (
         f"stack: {outcome.stack_bytes:,} bytes, and {outcome.instructions:,} instructions a run, "

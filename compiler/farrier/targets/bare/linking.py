@@ -14,6 +14,8 @@ from farrier.targets.bare.cores import CORES, Core
 from farrier.targets.bare.elf import undefined_symbols
 from farrier.targets.bare.part import BarePart
 from farrier.targets.c_header import AROUND_ENTRY
+from farrier_device.boards.board import ALIGNMENT
+from farrier_device.boards.image import BoardImage, ImageError
 
 FIRMWARE = Path(__file__).parent / "firmware"
 # A small program of its own: no library, each function in a section that is left out if nobody
@@ -59,30 +61,42 @@ def library(part: BarePart, content: bytes, params: bytes, name: str = MODEL) ->
 
 
 def _library(folder: Path, name: str, part: BarePart, content: bytes, params: bytes) -> bytes:
-    core = CORES[part.core]
     (folder / "kernels.o").write_bytes(content)
     (folder / "params.bin").write_bytes(params)
     (folder / "glue.c").write_text(glue(name, part))
-    _compile(folder, core, "glue.c")
-    (folder / "support.o").write_bytes(_compiled(part.core, "support.c"))
-    words = ["ld.lld", "-r", "--gc-sections", "-u", f"{name}_run", "-o", "library.o"]
-    words += ["glue.o", "kernels.o", "support.o"]
+    compile_c(folder, CORES[part.core], "glue.c")
+    return joined(folder, part.core, ("glue.o", "kernels.o"), [f"{name}_run"])
+
+
+def joined(folder: Path, core: str, objects: Sequence[str], symbols: Sequence[str]) -> bytes:
+    """Return one object with these symbols that needs nothing else: the objects of a folder, and
+    what their code calls without naming it. Raises CompilerError."""
+    for file, content in support(core).items():
+        (folder / file).write_bytes(content)
+    roots = [word for symbol in symbols for word in ("-u", symbol)]
+    words = ["ld.lld", "-r", "--gc-sections", *roots, "-o", "library.o", *objects, *support(core)]
     zig.run(words, folder, "linking failed")
-    joined = (folder / "library.o").read_bytes()
-    if not undefined_symbols(joined):
-        return joined
-    (folder / "builtins.o").write_bytes(_builtins(core.c_target, core.c_cpu))
+    whole = (folder / "library.o").read_bytes()
+    if not undefined_symbols(whole):
+        return whole
+    known = CORES[core]
+    (folder / "builtins.o").write_bytes(builtins(known.c_target, known.c_cpu))
     zig.run([*words, "builtins.o"], folder, "linking failed")
-    joined = (folder / "library.o").read_bytes()
-    if lacks := undefined_symbols(joined):
+    whole = (folder / "library.o").read_bytes()
+    if lacks := undefined_symbols(whole):
         raise CompilerError(
-            f"code for {part.core} calls functions that no microcontroller has: {', '.join(lacks)}"
+            f"code for {core} calls functions that no microcontroller has: {', '.join(lacks)}"
         )
-    return joined
+    return whole
+
+
+def support(core: str) -> Mapping[str, bytes]:
+    """Return the objects of functions that compiled code calls without naming them, by file."""
+    return {f"{name}.o": compiled(core, f"{name}.c") for name in ("support", "rounding")}
 
 
 @functools.cache
-def _builtins(target: str, cpu: str) -> bytes:
+def builtins(target: str, cpu: str) -> bytes:
     """Return zig's functions for the instructions that a core lacks, such as those of floats. A
     link takes the called ones."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
@@ -95,37 +109,78 @@ def _builtins(target: str, cpu: str) -> bytes:
 
 
 @functools.lru_cache(maxsize=64)  # A race runs the same code again and again.
-def check_image(
-    part: BarePart, joined: bytes, board: Board, name: str = MODEL, *, returns_inputs: bool = False
-) -> bytes:
+def check_image(part: BarePart, joined: bytes, board: Board, name: str = MODEL) -> bytes:
     """Return an ELF file with which a board runs a model once (`firmware/check.c`), whose library
-    has `NAME_run`. It writes the outputs, or the inputs as the model has left them."""
-    core = CORES[part.core]
+    has `NAME_run`. It writes the outputs."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         folder = Path(at)
         (folder / "library.o").write_bytes(joined)
-        (folder / "model.h").write_text(_check_header(part, name, returns_inputs))
-        emulator = board.emulator
-        counter = {"COUNTER": emulator.counter} if emulator and emulator.counter else {}
-        (folder / "start.o").write_bytes(_compiled(part.core, "start.c"))
-        _compile(folder, core, FIRMWARE / "check.c", counter)
-        return _linked(folder, board, ("start.o", "check.o", "library.o"))
+        returned = part.arena.offsets[len(part.inputs) :], part.outputs
+        _compile_check(folder, part, board, name, returned)
+        return link(folder, board, ("start.o", "check.o", "library.o"))
+
+
+@functools.lru_cache(maxsize=64)
+def image_program(
+    image: BoardImage, symbol: str, sizes: tuple[int, ...], board: Board
+) -> bytes:
+    """Return an ELF file with which a board calls an entry point of an image once, with memories of
+    these sizes. It writes all of them as the call has left them. Raises CompilerError if the image
+    has no such entry point."""
+    try:
+        entry = _IMAGE_AT + image.entry(symbol)
+    except ImageError as error:
+        raise CompilerError(str(error)) from None
+    is_thumb = not CORES[board.core].arch.startswith("riscv")
+    part = BarePart(board.core, symbol, sizes, (), 0, 0)
+    with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
+        folder = Path(at)
+        (folder / "image.bin").write_bytes(image.at(board.flash.address + _IMAGE_AT))
+        (folder / "params.bin").write_bytes(b"")
+        (folder / "glue.c").write_text(glue(MODEL, part) + _IMAGE_SECTION)
+        compile_c(folder, CORES[board.core], "glue.c")
+        (folder / "support.o").write_bytes(compiled(board.core, "support.c"))
+        _compile_check(folder, part, board, MODEL, (part.arena.offsets, sizes))
+        objects = ("start.o", "check.o", "glue.o", "support.o")
+        address = board.flash.address + entry + is_thumb
+        return link(folder, board, (*objects, f"--defsym={symbol}={address:#x}"))
+
+
+# The offset of an image in flash: behind the program that calls it, at a place that it can move to.
+_IMAGE_AT = ALIGNMENT
+_IMAGE_SECTION = """
+__asm__(".pushsection .image,\\"a\\"\\n.incbin \\"image.bin\\"\\n.popsection");
+"""
+
+
+def _compile_check(
+    folder: Path,
+    part: BarePart,
+    board: Board,
+    name: str,
+    returned: tuple[Sequence[int], Sequence[int]],
+) -> None:
+    """Compile the program that runs a model once, and writes the memories at these offsets."""
+    (folder / "model.h").write_text(_check_header(part, name, returned))
+    counter = board.emulator.counter if board.emulator else 0
+    (folder / "start.o").write_bytes(compiled(board.core, "start.c"))
+    macros = {"COUNTER": counter} if counter else {}
+    compile_c(folder, CORES[board.core], FIRMWARE / "check.c", macros)
 
 
 @functools.cache
-def _compiled(core: str, source: str) -> bytes:
+def compiled(core: str, source: str) -> bytes:
     """Return the object of a file that is the same for all models."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         folder = Path(at)
-        _compile(folder, CORES[core], FIRMWARE / source)
+        compile_c(folder, CORES[core], FIRMWARE / source)
         return (folder / source).with_suffix(".o").read_bytes()
 
 
-def _check_header(part: BarePart, name: str, returns_inputs: bool) -> str:
-    """The header with which `firmware/check.c` calls a model, whatever it is."""
-    offsets = part.arena.offsets
-    split = 0 if returns_inputs else len(part.inputs)
-    returned = part.inputs if returns_inputs else part.outputs
+def _check_header(
+    part: BarePart, name: str, returned: tuple[Sequence[int], Sequence[int]]
+) -> str:
+    """Return the header with which `firmware/check.c` calls a model, whatever it is."""
 
     def calls(offsets: Sequence[int], sizes: Sequence[int]) -> str:
         pairs = zip(offsets, sizes, strict=False)
@@ -135,14 +190,14 @@ def _check_header(part: BarePart, name: str, returns_inputs: bool) -> str:
 #pragma once
 #include <stdint.h>
 #define MODEL_ARENA_BYTES {part.arena.nbytes}
-#define MODEL_INPUTS(CALL) {calls(offsets, part.inputs)}
-#define MODEL_OUTPUTS(CALL) {calls(offsets[split:], returned)}
+#define MODEL_INPUTS(CALL) {calls(part.arena.offsets, part.inputs)}
+#define MODEL_OUTPUTS(CALL) {calls(*returned)}
 int32_t {name}_run(void *arena);
 #define MODEL_RUN {name}_run
 """
 
 
-def _compile(
+def compile_c(
     folder: Path, core: Core, source: str | Path, macros: Mapping[str, int] | None = None
 ) -> None:
     """Compile a C file to an object of its name, in the folder."""
@@ -155,7 +210,7 @@ def _compile(
     zig.run(words, folder, f"{Path(source).name} does not compile")
 
 
-def _linked(folder: Path, board: Board, objects: Sequence[str]) -> bytes:
+def link(folder: Path, board: Board, objects: Sequence[str]) -> bytes:
     """Link objects to an image that lies where a board's memories are."""
     (folder / "board.ld").write_text(linker_script(board))
     words = ["ld.lld", "-T", "board.ld", "--gc-sections", "--no-undefined", *objects]
@@ -184,6 +239,7 @@ SECTIONS {{
   .vectors : {{ KEEP(*(.vectors)) }} > {place}
   .text : {{ *(.text .text.*) *(.rodata .rodata.* .srodata .srodata.*) }} > FLASH
   .ARM.exidx : {{ *(.ARM.exidx .ARM.exidx.*) }} > FLASH
+  .image {board.flash.address + _IMAGE_AT:#x} : {{ KEEP(*(.image)) }} > FLASH
   .data : ALIGN(8) {{
     data_begin = .;
     *(.data .data.* .sdata .sdata.*)

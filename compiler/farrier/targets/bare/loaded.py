@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from farrier.artifact.code import ModelCode
 from farrier.errors import ArtifactError, NoDeviceError
 from farrier.targets.bare.part import BarePart
-from farrier.targets.bare.testable import Testable
 
 
 class EmulatedModel:
@@ -21,19 +20,20 @@ class EmulatedModel:
 
         if len(code.objects) != 1:
             raise ArtifactError("the artifact of a microcontroller has one object: it is damaged")
-        self._model = Testable(BarePart.of_json(code.backend), code.objects[0].content)
+        self._part = BarePart.of_json(code.backend)
+        self._content = code.objects[0].content
         self._board: EmulatedBoard | None = None
-        self.most_workspace = self._model.part.workspace
+        self.most_workspace = self._part.workspace
 
     def entry(self, arguments: Sequence[int | None], context: int) -> int:
         """Run the model with the memories at these addresses."""
         from farrier.targets.bare.emulation import BoardError, EmulatedBoard
 
-        part = self._model.part
+        part = self._part
         sizes = (*part.inputs, *part.outputs, part.params)
         memories = list(map(_at, arguments, sizes))
         if self._board is None:  # Its flash has the parameters, which the first call shows.
-            self._board = EmulatedBoard.of(self._model, bytes(memories[-1]))
+            self._board = EmulatedBoard.of(part, self._content, bytes(memories[-1]))
         try:
             outcome = self._board.run(memories[: len(part.inputs)])
         except BoardError as error:
@@ -43,7 +43,7 @@ class EmulatedModel:
         return outcome.code
 
     def workspace_bytes(self, sizes: int) -> int:
-        return self._model.part.workspace
+        return self._part.workspace
 
     def close(self) -> None:
         self._board = None

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from farrier.errors import CompilerError
-from farrier.targets.bare.backend import KERNELS
 from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.emulation import BoardError, EmulatedBoard
-from farrier.targets.bare.testable import Kernels, Testable
+from farrier_device.boards.image import BoardImage, ImageError
 from farrier_device.devices.device import AnyDevice, Code, DeviceError, Ticks
 from farrier_device.devices.host_memory import HostMemory, WallClocked
 from farrier_device.measurement import Launch
@@ -19,11 +18,10 @@ from farrier_device.runners.in_process import InProcessRunner
 
 
 class _Run(NamedTuple):
-    """A board, with the memories of its inputs and of its results."""
+    """A board, with the memories that its code is called with."""
 
     board: EmulatedBoard
-    read: Sequence[memoryview]
-    written: Sequence[memoryview]
+    memories: Sequence[memoryview]
 
 
 class EmulatedDevice(HostMemory[_Run], WallClocked[Buffer, _Run]):
@@ -31,51 +29,41 @@ class EmulatedDevice(HostMemory[_Run], WallClocked[Buffer, _Run]):
     is an instruction."""
 
     def __init__(self) -> None:
-        self._code: Testable | Kernels | None = None
+        self._code: BoardImage | None = None
         self._failure = 0
         self._hertz = 1.0
         self.name = "qemu"
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
         self.unload()
-        [(described, file)] = code
+        [(_, file)] = code
         content = os.pread(file, os.fstat(file).st_size, 0)
-        kind = Kernels if described.kind == KERNELS else Testable
-        self._code = kind.of_bytes(content)
+        try:
+            self._code = BoardImage.of_bytes(content)
+        except ImageError as error:
+            raise DeviceError(str(error)) from None
 
     def unload(self) -> None:
         self._code = None
 
     def bind(self, launch: Launch, places: Sequence[tuple[Buffer, int]]) -> _Run:
+        assert self._code is not None, "no code is loaded"
         memories = [memory.view[offset:] for memory, offset in places]
         try:
-            run = self._of_kernel(launch.symbol, memories) or self._of_model(memories)
+            sizes = [memory.nbytes for memory in memories]
+            board = EmulatedBoard.of_image(self._code, launch.symbol, sizes)
         except CompilerError as error:
             raise DeviceError(str(error)) from None
-        self.name = f"qemu {run.board.name}"
-        self._hertz = CORES[run.board.part.core].figures["hertz"]
-        return run
-
-    def _of_kernel(self, symbol: str, memories: Sequence[memoryview]) -> _Run | None:
-        if not isinstance(self._code, Kernels):
-            return None
-        kernel = self._code.testable(symbol, [memory.nbytes for memory in memories])
-        return _Run(EmulatedBoard.of(kernel, b"", returns_inputs=True), memories, memories)
-
-    def _of_model(self, memories: Sequence[memoryview]) -> _Run:
-        assert isinstance(self._code, Testable), "no code is loaded"
-        part = self._code.part
-        sizes = (*part.inputs, *part.outputs, part.params)
-        cut = [memory[:size] for memory, size in zip(memories, sizes, strict=False)]
-        inputs, params = len(part.inputs), bytes(cut.pop())
-        return _Run(EmulatedBoard.of(self._code, params), cut[:inputs], cut[inputs:])
+        self.name = f"qemu {board.name}"
+        self._hertz = CORES[board.board.core].figures["hertz"]
+        return _Run(board, memories)
 
     def launch(self, bound: _Run) -> None:
         try:
-            outcome = bound.board.run(bound.read)
+            outcome = bound.board.run(bound.memories)
         except BoardError as error:
             raise DeviceError(str(error)) from None
-        for memory, content in zip(bound.written, outcome.outputs, strict=True):
+        for memory, content in zip(bound.memories, outcome.outputs, strict=True):
             memory[:] = content
         self._failure = self._failure or outcome.code
 

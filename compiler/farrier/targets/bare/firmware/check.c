@@ -2,25 +2,10 @@
    begins with the model's code, the counter's ticks of the run, and the bytes of stack it took. */
 #include "model.h"
 #include "semihosting.h"
+#include "start.h"
+#include "ticks.h"
 
 static uint8_t arena[MODEL_ARENA_BYTES] __attribute__((aligned(64)));
-
-#if defined(COUNTER)
-static uint32_t ticks(void) { return *(volatile uint32_t *)COUNTER; }
-#elif defined(__arm__)
-/* The cycle counter of the unit for watchpoints: Armv7-M Architecture Reference Manual, C1.8. */
-static uint32_t ticks(void) {
-  *(volatile uint32_t *)0xE000EDFCu |= 1u << 24; /* DEMCR.TRCENA */
-  *(volatile uint32_t *)0xE0001000u |= 1u;       /* DWT_CTRL.CYCCNTENA */
-  return *(volatile uint32_t *)0xE0001004u;
-}
-#else
-static uint32_t ticks(void) {
-  uintptr_t count;
-  __asm__ volatile("csrr %0, mcycle" : "=r"(count));
-  return (uint32_t)count;
-}
-#endif
 
 static intptr_t open_file(const char *name, intptr_t length, intptr_t mode) {
   const intptr_t block[3] = {(intptr_t)name, mode, length};
@@ -36,7 +21,6 @@ static void transfer(intptr_t operation, intptr_t handle, const void *bytes, int
 
 /* The stack below the caller's frame is painted; what the model overwrites, it has used. */
 enum { PAINT = 0xA5 };
-extern uint8_t bss_end[];
 
 static uint8_t *frame(void) { return __builtin_frame_address(0); }
 
@@ -50,7 +34,13 @@ static uint32_t untouched(void) {
   return count;
 }
 
-int main(void) {
+_Noreturn void recover(uint32_t cause, uint32_t at) {
+  (void)cause, (void)at;
+  semihost(SYS_WRITE0, "the processor took a fault\n");
+  finish(2);
+}
+
+_Noreturn void run(void) {
   const intptr_t in = open_file("inputs", 6, 1 /* rb */);
 #define READ(offset, nbytes) transfer(SYS_READ, in, arena + (offset), (nbytes));
   MODEL_INPUTS(READ)
@@ -64,5 +54,5 @@ int main(void) {
 #define WRITE(offset, nbytes) transfer(SYS_WRITE, out, arena + (offset), (nbytes));
   MODEL_OUTPUTS(WRITE)
   semihost(SYS_CLOSE, &out);
-  return 0;
+  finish(0);
 }

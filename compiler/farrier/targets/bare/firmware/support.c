@@ -28,11 +28,3 @@ SUPPORT void *memmove(void *to, const void *from, size_t count) {
     for (size_t i = count; i-- > 0;) target[i] = source[i];
   return to;
 }
-
-/* For cores without an instruction of it: beyond 2^23 every f32 is whole, and up to there the sum
-   with 2^23 is rounded to an even whole. */
-SUPPORT float roundevenf(float x) {
-  const float magnitude = __builtin_fabsf(x);
-  if (!(magnitude < 0x1p23f)) return x;
-  return __builtin_copysignf((magnitude + 0x1p23f) - 0x1p23f, x);
-}

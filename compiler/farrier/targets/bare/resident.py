@@ -1,0 +1,78 @@
+"""The resident program of a board, which runs what it is sent over a line (`firmware/board.c`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from farrier.errors import UsageError
+from farrier.targets.bare.boards import BOARDS, Board, Region
+from farrier.targets.bare.cores import CORES
+from farrier.targets.bare.linking import FIRMWARE, compile_c, compiled, link
+from farrier_device import codec
+from farrier_device.describe import MachineDescription
+
+RESIDENT_BYTES = 16 << 10
+"""The bytes at the end of the RAM that the program keeps: 4 KB of frames, then the stack of what it
+runs, which take less than 4 KB."""
+
+
+def resident(name: str, machine: MachineDescription) -> tuple[bytes, dict[str, Any]]:
+    """Return the program of a board as an ELF file, and what an agent wants to know to emulate the
+    board, if it is an emulator's. Raises UsageError for a board with no program."""
+    board = BOARDS.get(name)
+    if board is None or board.line is None:
+        boards = ", ".join(each for each, there in BOARDS.items() if there.line is not None)
+        what = "is no board with a name" if board is None else "has no program for an agent yet"
+        raise UsageError(f"{name} {what}", hint=f"boards with one: {boards}")
+    emulator = board.emulator
+    launch = {}
+    if emulator is not None:
+        words = ["-machine", emulator.machine, *emulator.options]
+        words += ["-icount", f"shift={emulator.shift}"]
+        launch = {"program": emulator.program, "package": emulator.package, "words": words}
+    return _image(name, json.dumps(_description(board, machine), separators=(",", ":"))), launch
+
+
+def _description(board: Board, machine: MachineDescription) -> dict[str, Any]:
+    """Return the program's description of its board: the machine, and the nanoseconds of a tick.
+    An emulator's ticks count instructions."""
+    assert board.line is not None
+    emulator = board.emulator
+    ns, counts = 1e6 / board.line.khz, "cycles"
+    if emulator is not None:
+        hertz = CORES[board.core].figures["hertz"]
+        ns, counts = emulator.tick_ns / (1 << emulator.shift) * 1e9 / hertz, "instructions"
+        machine = dataclasses.replace(machine, emulated=True)
+    return {"machine": codec.encode(machine), "core": board.core, "tick_ns": ns, "counts": counts}
+
+
+@functools.cache
+def _image(name: str, description: str) -> bytes:
+    board = BOARDS[name]
+    core, line, ram = CORES[board.core], board.line, board.ram
+    assert line is not None
+    macros = {"CORE_KHZ": line.khz}
+    if line.timer:
+        macros |= {"MTIMER": line.timer, "MTIMER_KHZ": line.timer_khz}
+    if board.emulator and board.emulator.counter:
+        macros["COUNTER"] = board.emulator.counter
+    free = ram.nbytes - RESIDENT_BYTES
+    own = Region(ram.address + free, RESIDENT_BYTES)
+    lines = {"LINE": int(line.uart), "UART": f"{line.address:#x}u", "FREE_BYTES": f"{free:#x}u"}
+    lines |= {"FREE_ADDRESS": f"{ram.address:#x}u", "DESCRIPTION": json.dumps(description)}
+    with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
+        folder = Path(at)
+        defined = "".join(f"#define {word} {value}\n" for word, value in lines.items())
+        (folder / "board.h").write_text("#pragma once\n" + defined)
+        sources = ("start.c", "frames.c", "resident.c", "board.c")
+        for source in sources:
+            compile_c(folder, core, FIRMWARE / source, macros)
+        (folder / "support.o").write_bytes(compiled(board.core, "support.c"))
+        objects = [f"{Path(source).stem}.o" for source in sources]
+        placed = dataclasses.replace(board, ram=own)
+        return link(folder, placed, [*objects, "support.o"])

@@ -1,0 +1,129 @@
+"""A board with the resident program: its memory, and calls of what lies there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from farrier_device import codec
+from farrier_device.boards.link import Link, RefusedError
+from farrier_device.describe import MachineDescription
+
+VERSION = 1
+MOST_REPEATS, MOST_ARGUMENTS = 64, 128  # As `targets/bare/firmware/resident.h` has them.
+_HELLO = struct.Struct("<BHII")  # The version, the most bytes of a body, the free memory.
+_PLACE = struct.Struct("<II")  # An address, and bytes or milliseconds.
+_CALL = struct.Struct("<IIHH")
+_ENDING = struct.Struct("<BI")
+_RETURNED, _FAULTED, _HUNG = range(3)
+_BYTES_A_SECOND = 1e6  # That the slowest board clears or sums up.
+# Free memory begins at such an address, so that code moves there by whole steps (`image`).
+ALIGNMENT = 1 << 16
+
+
+class FaultError(Exception):
+    """Code on the board has taken a fault."""
+
+
+class HungError(Exception):
+    """Code on the board has not returned in time."""
+
+
+class UnfitError(Exception):
+    """The other end is no board that this version measures with."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Description:
+    """What the program says of its board. A tick is a cycle, or an instruction of an emulator;
+    `tick_ns` are its nanoseconds by the clock of the core."""
+
+    machine: MachineDescription
+    core: str
+    tick_ns: float
+    counts: str
+
+
+class Board:
+    """A board at the other end of a link."""
+
+    def __init__(self, link: Link) -> None:
+        """Ask the board what it is. Raises UnfitError, SilentError, LineGoneError."""
+        self.link = link
+        self.greet()
+
+    def greet(self) -> None:
+        """Ask the board once more, as after a reset."""
+        try:
+            body = self.link.ask("H")
+            version, self._most, self.begin, self.nbytes = _HELLO.unpack_from(body)
+            text = body[_HELLO.size :].decode()
+            self.description = codec.decode(Description, json.loads(text))
+        except (RefusedError, struct.error, ValueError) as error:
+            name = self.link.line.name
+            raise UnfitError(f"{name} answers no agent: {error}; flash its program") from None
+        if version != VERSION:
+            raise UnfitError(
+                f"the program on {self.link.line.name} has version {version}, and this agent "
+                f"speaks version {VERSION}; flash the one of `farrier firmware`"
+            )
+        if self.begin % ALIGNMENT or self._most <= _PLACE.size:
+            raise UnfitError(f"the free memory of {self.link.line.name} begins at an odd place")
+
+    def write(self, address: int, data: bytes | memoryview) -> None:
+        """Fill memory with bytes, unless they are there already."""
+        if self.checksum(address, len(data)) == zlib.crc32(data):
+            return
+        step = self._most - 4
+        for at in range(0, len(data), step):
+            self.link.ask("W", struct.pack("<I", address + at) + bytes(data[at : at + step]))
+
+    def clear(self, address: int, nbytes: int) -> None:
+        self.link.ask("Z", _PLACE.pack(address, nbytes), nbytes / _BYTES_A_SECOND)
+
+    def checksum(self, address: int, nbytes: int) -> int:
+        """Return the CRC-32 of memory."""
+        body = self.link.ask("S", _PLACE.pack(address, nbytes), nbytes / _BYTES_A_SECOND)
+        return int(_unpacked("<I", body)[0])
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        parts = []
+        for at in range(0, nbytes, self._most):
+            count = min(self._most, nbytes - at)
+            part = self.link.ask("R", _PLACE.pack(address + at, count))
+            if len(part) != count:
+                raise RefusedError(f"it answers {len(part)} bytes where {count} were asked for")
+            parts.append(part)
+        return b"".join(parts)
+
+    def call(
+        self, entry: int, arguments: Sequence[int], repeats: int, limit_s: float
+    ) -> tuple[int, tuple[int, ...]]:
+        """Run an entry point with these addresses; return its code, and the ticks of each repeat
+        up to one that fails. Raises FaultError, HungError."""
+        milliseconds = max(1, round(1000 * limit_s))
+        head = _CALL.pack(entry, milliseconds, repeats, len(arguments))
+        body = self.link.ask("C", head + struct.pack(f"<{len(arguments)}I", *arguments), limit_s)
+        ending, code = _unpacked("<BI", body[: _ENDING.size])
+        rest = body[_ENDING.size :]
+        if ending == _HUNG:
+            raise HungError(f"did not return within {limit_s:g} s")
+        if ending == _FAULTED:
+            (at,) = _unpacked("<I", rest)
+            place = f" at {at:#x}" if at else ""
+            raise FaultError(f"the processor took the exception {code}{place}")
+        ticks = _unpacked(f"<{len(rest) // 4}I", rest)
+        if ending != _RETURNED or not 0 < len(ticks) <= repeats:
+            raise RefusedError(f"it answers {repeats} calls with {len(ticks)} times")
+        return (code ^ 1 << 31) - (1 << 31), ticks  # The code has a sign.
+
+
+def _unpacked(form: str, body: bytes) -> tuple[Any, ...]:
+    try:
+        return struct.unpack(form, body)
+    except struct.error:
+        raise RefusedError(f"it answers with {len(body)} bytes, which are no answer") from None

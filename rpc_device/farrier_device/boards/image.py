@@ -1,0 +1,97 @@
+"""Code for a core that is placed in a board's memory: a line of JSON, then the bytes.
+
+It is linked to the address 0, and moves by multiples of 64 KB: then nothing but whole words, and
+instructions with the upper half of an address, have to be moved with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from collections.abc import Mapping
+
+from farrier_device import codec
+
+IMAGE = "board-image"
+"""The kind of a code object that is such an image."""
+WORD, THUMB_UPPER, RISCV_UPPER = "word", "thumb-upper", "riscv-upper"
+_WORD = struct.Struct("<I")
+_HALVES = struct.Struct("<2H")
+
+
+class ImageError(ValueError):
+    """Bytes are not an image, or it lacks what was asked for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Header:
+    """The core, the entry points by name, and the places that move with the image, by form."""
+
+    core: str
+    entries: Mapping[str, int]
+    moved: Mapping[str, tuple[int, ...]]
+
+
+class BoardImage:
+    """An image. Raises ImageError."""
+
+    def __init__(self, header: Header, content: bytes) -> None:
+        self.header = header
+        self.content = content
+        places = [place for moved in header.moved.values() for place in moved]
+        if not all(0 <= place <= len(content) - _WORD.size for place in places):
+            raise ImageError("an image has a place beyond its end")
+        if unknown := header.moved.keys() - _MOVES.keys():
+            raise ImageError(f"an image has places of the unknown form {min(unknown)}")
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(codec.encode(self.header)).encode() + b"\n" + self.content
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> BoardImage:
+        head, _, content = data.partition(b"\n")
+        try:
+            return cls(codec.loads(Header, head, name="image"), content)
+        except ValueError as error:
+            raise ImageError(f"this is not code for a board: {error}") from None
+
+    def entry(self, symbol: str) -> int:
+        """Return the offset of an entry point. Raises ImageError."""
+        offset = self.header.entries.get(symbol)
+        if offset is None or not 0 <= offset < len(self.content):
+            raise ImageError(f"the code has no entry point {symbol}")
+        return offset
+
+    def at(self, address: int) -> bytes:
+        """Return the bytes as they are at an address, a multiple of 64 KB."""
+        content = bytearray(self.content)
+        for form, places in self.header.moved.items():
+            for place in places:
+                _MOVES[form](content, place, address)
+        return bytes(content)
+
+
+def _move_word(content: bytearray, place: int, by: int) -> None:
+    (word,) = _WORD.unpack_from(content, place)
+    _WORD.pack_into(content, place, (word + by) & 0xFFFFFFFF)
+
+
+def _move_thumb(content: bytearray, place: int, by: int) -> None:
+    """MOVT, encoding T1 of the Armv7-M Architecture Reference Manual, A7.7.79: its 16 bits are i,
+    imm4, imm3 and imm8 of two halfwords."""
+    first, second = _HALVES.unpack_from(content, place)
+    upper = (first & 15) << 12 | (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 255
+    upper = upper + (by >> 16) & 0xFFFF
+    first = first & ~0x040F | upper >> 12 | (upper >> 11 & 1) << 10
+    second = second & ~0x70FF | (upper >> 8 & 7) << 12 | upper & 255
+    _HALVES.pack_into(content, place, first, second)
+
+
+def _move_riscv(content: bytearray, place: int, by: int) -> None:
+    """LUI: the upper 20 bits of a word (the RISC-V Instruction Set Manual, volume I, 2.3)."""
+    (word,) = _WORD.unpack_from(content, place)
+    _WORD.pack_into(content, place, word & 0xFFF | (word + by) & 0xFFFFF000)
+
+
+_MOVES = {WORD: _move_word, THUMB_UPPER: _move_thumb, RISCV_UPPER: _move_riscv}
