@@ -6,6 +6,8 @@ The token, of `farrier devices add NAME`, is for the first start: it gets the de
 its own, which is kept in the state folder. Without one, `--token-file` names the token that the
 devices of the farm share.
 
+A board without an operating system measures with --serial PORT, an emulated one with --qemu BOARD.
+
 SIGTERM drains: the batch in hand is measured and reported, then it exits with 0. A second one ends
 it at once.
 """
@@ -33,15 +35,19 @@ from farrier_device.adapters import Adapter, NoAdapterError, adapters_apart, cho
 from farrier_device.alive import SIGNS, SignOfLife
 from farrier_device.baseline.engines import NAMES, installed
 from farrier_device.blobstore import BlobStore
+from farrier_device.boards.choice import BoardChoice
+from farrier_device.boards.line import LineGoneError
 from farrier_device.connection import AgentError, Connection, UsageError, open_channel
 from farrier_device.cooling import Cooling
 from farrier_device.cuda_library import ARCH
 from farrier_device.identity import Identity
 from farrier_device.library_form import HOST_CODE
-from farrier_device.loop import Agent, describe_device
+from farrier_device.loop import Agent, Measuring, describe_device
 from farrier_device.nvml import Nvml, NvmlError
 from farrier_device.outbox import Outbox
+from farrier_device.runners.any_runner import AnyRunner
 from farrier_device.runners.baselines import WALLS, Engines
+from farrier_device.runners.boards import BoardRunner
 from farrier_device.runners.local import ChildRunner
 from farrier_device.sandbox import SandboxError, require
 
@@ -135,6 +141,26 @@ def _parser() -> argparse.ArgumentParser:
         help="measure with this GPU of the machine, and not with its processor; '' is the first "
         "(pip install 'farrier[device,webgpu]'). Through CUDA: cuda:NAME, as in 'cuda:NVIDIA L4'",
     )
+    add("--serial", default="", metavar="PORT", help="measure on the board at this serial port")
+    add("--baud", type=int, default=115200, help="of that port (default: 115200)")
+    add(
+        "--board",
+        default="",
+        metavar="NAME",
+        help="the board that is to be there: without it, the board says what it is",
+    )
+    add(
+        "--qemu",
+        default="",
+        metavar="BOARD",
+        help="measure on this board, emulated: Debian's qemu-system-arm or qemu-system-misc",
+    )
+    add(
+        "--firmware",
+        type=Path,
+        metavar="DIR",
+        help="of an emulated board: what `farrier firmware` wrote (default: it is asked to)",
+    )
     add("--no-pin", action="store_true", help="do not bind measuring threads to CPUs")
     return parser
 
@@ -153,18 +179,18 @@ def _run(options: argparse.Namespace) -> int:
         secrets=tuple(filter(None, (options.state, options.token_file))),
     )
     engines.clear()
-    adapters, measuring = _adapters(options.adapter)
-    runner = ChildRunner(
-        device=identity.device,
-        require=options.require_sandbox,
-        pin=not options.no_pin and measuring is None,
-        emulated=_is_emulated(machine, measuring),
-        engines=engines,
-        adapter="" if measuring is None else measuring.name,
-        code=HOST_CODE if measuring is None else devices.code_of(measuring.arch),
-    )
+    runner: AnyRunner
+    measuring: Measuring | None
+    adapter: Adapter | None = None
+    if options.serial or options.qemu:
+        adapters: Sequence[Adapter] = ()
+        runner = measuring = _board(options, identity.device)
+    else:
+        adapters, adapter = _adapters(options.adapter)
+        runner = _runner(options, identity.device, machine, engines, adapter)
+        measuring = adapter
     sign = SignOfLife(options.state / SIGNS, "device")
-    look, locked = _care(measuring)
+    look, locked = _care(adapter)
     try:
         agent = Agent(
             identity,
@@ -194,6 +220,45 @@ def _run(options: argparse.Namespace) -> int:
         runner.close()
         connection.close()
         os.close(lock)
+
+
+def _runner(
+    options: argparse.Namespace,
+    device: str,
+    machine: str,
+    engines: Engines,
+    measuring: Adapter | None,
+) -> ChildRunner:
+    """Return the runner of this machine, or of one of its GPUs."""
+    return ChildRunner(
+        device=device,
+        require=options.require_sandbox,
+        pin=not options.no_pin and measuring is None,
+        emulated=_is_emulated(machine, measuring),
+        engines=engines,
+        adapter="" if measuring is None else measuring.name,
+        code=HOST_CODE if measuring is None else devices.code_of(measuring.arch),
+    )
+
+
+def _board(options: argparse.Namespace, device: str) -> BoardRunner:
+    """Return the runner of a board. Raises UsageError for options that exclude each other, and for
+    a board that does not answer."""
+    if options.serial and options.qemu or options.adapter is not None or options.engines:
+        raise UsageError(
+            "an agent measures on one board: --serial, --qemu, --adapter and --engines exclude "
+            "each other"
+        )
+    choice = BoardChoice(
+        options.serial, options.baud, options.board, options.qemu, options.firmware
+    )
+    try:
+        opener = choice.opener(options.state, options.require_sandbox)
+        runner = BoardRunner(opener, name=choice.name, device=device)
+        require(runner.sandbox_level(), options.require_sandbox)
+    except (LineGoneError, SandboxError) as error:
+        raise UsageError(str(error)) from None
+    return runner
 
 
 def _adapters(name: str | None) -> tuple[Sequence[Adapter], Adapter | None]:
@@ -231,7 +296,7 @@ def _is_emulated(machine: str, measuring: Adapter | None) -> bool:
     )
 
 
-def _offered(engines: Engines, runner: ChildRunner) -> Mapping[str, str]:
+def _offered(engines: Engines, runner: AnyRunner) -> Mapping[str, str]:
     """The engines that jobs are told of. Raises SandboxError where nothing can be measured."""
     why = ""
     if not engines.versions:

@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from farrier_device import describe, logs, measurement
 from farrier_device.adapters import Adapter
@@ -22,11 +23,12 @@ from farrier_device.connection import (
     UnreachableError,
 )
 from farrier_device.cooling import Cooling
+from farrier_device.describe import MachineDescription
 from farrier_device.identity import Identity
 from farrier_device.measurement import Blame, DeviceFault, MeasureResult
 from farrier_device.outbox import Outbox, PendingResult
 from farrier_device.protocol import device_pb2
-from farrier_device.runners.local import ChildRunner
+from farrier_device.runners.any_runner import AnyRunner
 from farrier_device.sandbox import SandboxError
 from farrier_device.session import Backoff, Session
 from farrier_device.work import BatchWorker, Held
@@ -41,6 +43,14 @@ _LATE_S = 3.0  # for a thread to be woken, on a busy machine
 _MENDABLE = (DeviceFault.BROKEN, DeviceFault.NO_SPACE)
 
 
+class Measuring(Protocol):
+    """A machine that is not the processor of this one."""
+
+    def machine(self) -> MachineDescription:
+        """Return its description."""
+        ...
+
+
 class Agent:
     """One device of a farm. `run` is for one thread; `drain` may be called from any."""
 
@@ -51,7 +61,7 @@ class Agent:
         connection: Connection,
         store: BlobStore,
         outbox: Outbox,
-        runner: ChildRunner,
+        runner: AnyRunner,
         alive: Callable[[], None] = lambda: None,
         cooling: Cooling | None = None,
     ) -> None:
@@ -280,14 +290,14 @@ class Agent:
 
 def describe_device(
     agent_version: str,
-    runner: ChildRunner,
+    runner: AnyRunner,
     machine: str = "",
     engines: Mapping[str, str] | None = None,
     adapters: Sequence[Adapter] = (),
-    measuring: Adapter | None = None,
+    measuring: Measuring | None = None,
 ) -> device_pb2.Description:
     """Return the description of the machine, of what its operator states that it is, and of the
-    other engines that it runs: of its processor, or of the adapter that is `measuring`. Raises
+    other engines that it runs: of its processor, or of the adapter or board that is `measuring`. Raises
     SandboxError if nothing can be measured."""
     here = describe.describe() if measuring is None else measuring.machine()
     return device_pb2.Description(

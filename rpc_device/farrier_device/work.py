@@ -20,7 +20,7 @@ from farrier_device.measurement import (
 )
 from farrier_device.protocol import device_pb2
 from farrier_device.runners.baselines import unraced
-from farrier_device.runners.local import ChildRunner
+from farrier_device.runners.any_runner import AnyRunner
 from farrier_device.session import Backoff, Session
 
 
@@ -64,7 +64,7 @@ class BatchWorker:
         session: Session,
         identity: Identity,
         store: BlobStore,
-        runner: ChildRunner,
+        runner: AnyRunner,
         draining: threading.Event,
     ) -> None:
         self._connection = connection

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from farrier.targets.exporting import Exported
 
 
 def export(
@@ -21,11 +24,15 @@ def export(
     ] = None,
 ) -> None:
     """Write a model as a C library, or as a program for a board; prints the memory it takes."""
-    from farrier.files.atomic import write_atomically
     from farrier.runtime.artifact import load
 
-    exported = load(artifact).export(form, board, name)
-    folder = output or artifact.with_suffix("")
+    write_files(load(artifact).export(form, board, name), output or artifact.with_suffix(""))
+
+
+def write_files(exported: Exported, folder: Path) -> None:
+    """Write files to a folder, and print their names and what is to be told of them."""
+    from farrier.files.atomic import write_atomically
+
     folder.mkdir(parents=True, exist_ok=True)
     for each, content in exported.files.items():
         write_atomically(folder / each, functools.partial(_write, content))

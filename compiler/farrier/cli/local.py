@@ -18,6 +18,7 @@ from rich.table import Table
 
 from farrier.cli.convert import convert
 from farrier.cli.export import export
+from farrier.cli.firmware import firmware
 from farrier.cli.inspection import inspect
 from farrier.cli.parsed import parsed
 from farrier.cli.profile import profile
@@ -100,7 +101,7 @@ _SLOWER = 1.05  # than the float form: more than two runs of one artifact differ
 def register(app: typer.Typer) -> None:
     """Add the verbs to the command."""
     app.command("compile", rich_help_panel=PANEL)(compile_)
-    for verb in (inspect, convert, run, export, bench, profile, opt):
+    for verb in (inspect, convert, run, export, firmware, bench, profile, opt):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     app.command("verify-signature", rich_help_panel=PANEL)(verify_signature)
     passthrough = {

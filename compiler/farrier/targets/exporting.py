@@ -42,3 +42,11 @@ class Exporting(Protocol):
             f"no code for {manifest.machine} ({manifest.architecture}) is exported",
             hint="compile the model for a microcontroller: `farrier targets` lists boards",
         )
+
+    def firmware(self, machine: str) -> Exported:
+        """Return the files of the program by which a machine without an operating system measures
+        for an agent. Raises UsageError for any other machine."""
+        raise UsageError(
+            f"{machine} needs no program for an agent: `farrier-device` itself runs there",
+            hint="`farrier targets` lists boards without an operating system",
+        )

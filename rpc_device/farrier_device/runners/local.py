@@ -104,7 +104,7 @@ class ChildRunner(Closing):
         When it returns, nothing that the library has started runs any more. A batch whose
         `cancelled` is set ends within a second, as `DeviceFault.LOST`.
         """
-        request = _for_an_emulator(request) if self.emulated else request
+        request = for_an_emulator(request) if self.emulated else request
         level = ""
         with self._lock:
             if self._closed:
@@ -182,8 +182,8 @@ def _without_rival(request: MeasureRequest) -> MeasureRequest:
     return dataclasses.replace(request, rival=None)
 
 
-def _for_an_emulator(request: MeasureRequest) -> MeasureRequest:
-    """The batch with more time for each candidate, and none of it lost to drift: the pace of an
+def for_an_emulator(request: MeasureRequest) -> MeasureRequest:
+    """Return the batch with more time for each candidate, and none of it lost to drift: the pace of an
     emulator depends on what it has translated."""
     timeout_s = _PATIENCE * request.policy.timeout_s
     policy = dataclasses.replace(request.policy, timeout_s=timeout_s, max_drift=math.inf)

@@ -174,6 +174,11 @@ class BareBackend(CpuBackend):
 
         return export(model, form, board)
 
+    def firmware(self, machine: str) -> Exported:
+        from farrier.targets.bare.resident import firmware
+
+        return firmware(machine, self.machines[machine].description)
+
     # -- the steps of a compilation
 
     @property

@@ -7,13 +7,15 @@ import functools
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from farrier.errors import UsageError
 from farrier.targets.bare.boards import BOARDS, Board, Region
 from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.linking import FIRMWARE, compile_c, compiled, link
+from farrier.targets.exporting import Exported
 from farrier_device import codec
+from farrier_device.boards.board import Description
+from farrier_device.boards.choice import LAUNCH, PROGRAM
 from farrier_device.describe import MachineDescription
 
 RESIDENT_BYTES = 16 << 10
@@ -21,25 +23,24 @@ RESIDENT_BYTES = 16 << 10
 runs, which take less than 4 KB."""
 
 
-def resident(name: str, machine: MachineDescription) -> tuple[bytes, dict[str, Any]]:
-    """Return the program of a board as an ELF file, and what an agent wants to know to emulate the
-    board, if it is an emulator's. Raises UsageError for a board with no program."""
-    board = BOARDS.get(name)
-    if board is None or board.line is None:
+def firmware(name: str, machine: MachineDescription) -> Exported:
+    """Return the program of a board as an ELF file and, of an emulated board, how to emulate it.
+    Raises UsageError for a board with no program."""
+    board = BOARDS[name]
+    if board.line is None:
         boards = ", ".join(each for each, there in BOARDS.items() if there.line is not None)
-        what = "is no board with a name" if board is None else "has no program for an agent yet"
-        raise UsageError(f"{name} {what}", hint=f"boards with one: {boards}")
+        raise UsageError(f"{name} has no program for an agent yet", hint=f"boards with one: {boards}")
+    files = {PROGRAM: _image(name, _description(board, machine))}
     emulator = board.emulator
-    launch = {}
-    if emulator is not None:
-        words = ["-machine", emulator.machine, *emulator.options]
-        words += ["-icount", f"shift={emulator.shift}"]
-        launch = {"program": emulator.program, "package": emulator.package, "words": words}
-    return _image(name, json.dumps(_description(board, machine), separators=(",", ":"))), launch
+    if emulator is None:
+        return Exported(files, (f"Flash {PROGRAM}, then: farrier-device --serial PORT",))
+    words = ["-machine", emulator.machine, *emulator.options, "-icount", f"shift={emulator.shift}"]
+    launch = {"program": emulator.program, "package": emulator.package, "words": words}
+    return Exported(files | {LAUNCH: json.dumps(launch).encode()})
 
 
-def _description(board: Board, machine: MachineDescription) -> dict[str, Any]:
-    """Return the program's description of its board: the machine, and the nanoseconds of a tick.
+def _description(board: Board, machine: MachineDescription) -> str:
+    """Return, as JSON, the program's description of its board: the machine, and the nanoseconds of a tick.
     An emulator's ticks count instructions."""
     assert board.line is not None
     emulator = board.emulator
@@ -48,7 +49,8 @@ def _description(board: Board, machine: MachineDescription) -> dict[str, Any]:
         hertz = CORES[board.core].figures["hertz"]
         ns, counts = emulator.tick_ns / (1 << emulator.shift) * 1e9 / hertz, "instructions"
         machine = dataclasses.replace(machine, emulated=True)
-    return {"machine": codec.encode(machine), "core": board.core, "tick_ns": ns, "counts": counts}
+    described = Description(machine, board.core, ns, counts)
+    return json.dumps(codec.encode(described), separators=(",", ":"))
 
 
 @functools.cache

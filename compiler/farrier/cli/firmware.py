@@ -1,0 +1,22 @@
+"""`farrier firmware`: the program by which a board measures for a farm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def firmware(
+    board: Annotated[str, typer.Argument(help="A board without an operating system.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Default: a folder named as the board.")
+    ] = None,
+) -> None:
+    """Write the program that runs on a board for an agent (`farrier-device --serial`)."""
+    from farrier.cli.export import write_files
+    from farrier.targets import parse_target
+
+    target = parse_target(board)
+    write_files(target.backend.firmware(board), output or Path(board))

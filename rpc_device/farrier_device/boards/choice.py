@@ -1,0 +1,84 @@
+"""The choice of a board: what an agent's options say, and the program of an emulated one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from farrier_device.boards.emulator import Emulation, EmulatorLine
+from farrier_device.boards.line import Line, LineGoneError
+from farrier_device.boards.serial_line import SerialLine
+from farrier_device.sandbox import Limits
+
+PROGRAM, LAUNCH = "agent.elf", "emulator.json"
+"""The files that `farrier firmware` writes: the program, and how to emulate its board."""
+ON_BOARD = "board"
+"""The isolation of code that runs on a board of its own."""
+_BUILD_S = 300.0  # The compiler takes seconds.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BoardChoice:
+    """A board on a serial port, or one that qemu emulates. The port's board is to be the one called
+    `board`, if that is not empty."""
+
+    serial: str = ""
+    baud: int = 115200
+    board: str = ""
+    qemu: str = ""
+    firmware: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that the board has to say; "" for any."""
+        return self.qemu or self.board
+
+    def opener(self, state: Path, required: str) -> Callable[[], Line]:
+        """Return what opens the line. Raises LineGoneError if the emulated board's program is not
+        there, and cannot be built."""
+        if self.serial:
+            return functools.partial(SerialLine, self.serial, self.baud)
+        folder = self.firmware or _built(self.qemu, state / "firmware")
+        try:
+            launch = json.loads((folder / LAUNCH).read_text())
+            emulation = Emulation.of_json(self.qemu, launch, folder / PROGRAM)
+        except OSError as error:
+            raise LineGoneError(
+                f"the program of {self.qemu} in {folder} cannot be read: {error.strerror}; "
+                f"`farrier firmware {self.qemu} -o {folder}` writes it"
+            ) from None
+        except (ValueError, KeyError, TypeError):
+            raise LineGoneError(f"{self.qemu} is a board, and no emulated one") from None
+        return functools.partial(EmulatorLine, emulation, Limits.of_machine(), required)
+
+
+def isolation(line: Line) -> str:
+    """Return the isolation of code on the board at the other end of a line."""
+    return line.level if isinstance(line, EmulatorLine) else ON_BOARD
+
+
+def _built(board: str, folder: Path) -> Path:
+    """Have the compiler, if it is installed here, write the program of a board."""
+    command = [sys.executable, "-m", "farrier.cli", "firmware", board, "-o", str(folder)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_BUILD_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LineGoneError(f"the program of {board} cannot be built: {error}") from None
+    if done.returncode:
+        said = " ".join(done.stderr.split()) or "no reason"
+        if "No module named" in said:
+            said = (
+                "the compiler, which writes it, is not installed here; copy what `farrier firmware "
+                f"{board} -o FOLDER` writes elsewhere, and start with --firmware FOLDER"
+            )
+        raise LineGoneError(f"there is no program for {board}: {said.removeprefix('error: ')}")
+    return folder
+
+
