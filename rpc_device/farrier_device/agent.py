@@ -244,7 +244,7 @@ def _runner(
 def _board(options: argparse.Namespace, device: str) -> BoardRunner:
     """Return the runner of a board. Raises UsageError for options that exclude each other, and for
     a board that does not answer."""
-    if options.serial and options.qemu or options.adapter is not None or options.engines:
+    if (options.serial and options.qemu) or options.adapter is not None or options.engines:
         raise UsageError(
             "an agent measures on one board: --serial, --qemu, --adapter and --engines exclude "
             "each other"

@@ -297,8 +297,8 @@ def describe_device(
     measuring: Measuring | None = None,
 ) -> device_pb2.Description:
     """Return the description of the machine, of what its operator states that it is, and of the
-    other engines that it runs: of its processor, or of the adapter or board that is `measuring`. Raises
-    SandboxError if nothing can be measured."""
+    other engines that it runs: of its processor, or of the adapter or board that is
+    `measuring`. Raises SandboxError if nothing can be measured."""
     here = describe.describe() if measuring is None else measuring.machine()
     return device_pb2.Description(
         **dataclasses.asdict(here),

@@ -19,8 +19,8 @@ from farrier_device.measurement import (
     RivalResult,
 )
 from farrier_device.protocol import device_pb2
-from farrier_device.runners.baselines import unraced
 from farrier_device.runners.any_runner import AnyRunner
+from farrier_device.runners.baselines import unraced
 from farrier_device.session import Backoff, Session
 
 

@@ -30,7 +30,7 @@ def export(
 
 
 def write_files(exported: Exported, folder: Path) -> None:
-    """Write files to a folder, and print their names and what is to be told of them."""
+    """Write files to a folder, and print their names and the notes about them."""
     from farrier.files.atomic import write_atomically
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -34,12 +34,12 @@ class HungError(Exception):
 
 
 class UnfitError(Exception):
-    """The other end is no board that this version measures with."""
+    """The other end is not a board that this version measures with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Description:
-    """What the program says of its board. A tick is a cycle, or an instruction of an emulator;
+    """The program's description of its board. A tick is a cycle, or an instruction of an emulator;
     `tick_ns` are its nanoseconds by the clock of the core."""
 
     machine: MachineDescription
@@ -104,7 +104,7 @@ class Board:
         self, entry: int, arguments: Sequence[int], repeats: int, limit_s: float
     ) -> tuple[int, tuple[int, ...]]:
         """Run an entry point with these addresses; return its code, and the ticks of each repeat
-        up to one that fails. Raises FaultError, HungError."""
+        up to the first failure. Raises FaultError, HungError."""
         milliseconds = max(1, round(1000 * limit_s))
         head = _CALL.pack(entry, milliseconds, repeats, len(arguments))
         body = self.link.ask("C", head + struct.pack(f"<{len(arguments)}I", *arguments), limit_s)

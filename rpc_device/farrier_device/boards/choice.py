@@ -24,7 +24,7 @@ _BUILD_S = 300.0  # The compiler takes seconds.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoardChoice:
-    """A board on a serial port, or one that qemu emulates. The port's board is to be the one called
+    """A board on a serial port, or a board that qemu emulates. The port's board has to have the name
     `board`, if that is not empty."""
 
     serial: str = ""
@@ -53,7 +53,7 @@ class BoardChoice:
                 f"`farrier firmware {self.qemu} -o {folder}` writes it"
             ) from None
         except (ValueError, KeyError, TypeError):
-            raise LineGoneError(f"{self.qemu} is a board, and no emulated one") from None
+            raise LineGoneError(f"{self.qemu} is a board that nothing emulates") from None
         return functools.partial(EmulatorLine, emulation, Limits.of_machine(), required)
 
 
@@ -80,5 +80,3 @@ def _built(board: str, folder: Path) -> Path:
             )
         raise LineGoneError(f"there is no program for {board}: {said.removeprefix('error: ')}")
     return folder
-
-

@@ -84,7 +84,7 @@ class EmulatorLine:
         if not select.select((sock,), (), (), within_s)[0]:
             return b""
         try:
-            data = sock.recv(1 << 16)
+            data: bytes = sock.recv(1 << 16)
         except BlockingIOError:
             return b""
         except OSError:

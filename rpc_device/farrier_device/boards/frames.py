@@ -43,7 +43,7 @@ class Reader:
         self._left = b""
 
     def frames(self, data: bytes) -> Iterator[Frame | None]:
-        """Yield the frames that end in `data`, None for one that is damaged."""
+        """Yield the frames that end in `data`, None for a damaged frame."""
         *whole, self._left = (self._left + data).split(b"\0")
         if len(self._left) > _MOST_BYTES:
             self._left = b""
@@ -66,8 +66,8 @@ def _decoded(data: bytes) -> Frame | None:
     content = _with_zeros(data)
     if content is None or len(content) < _HEAD.size + _SUM.size:
         return None
-    content, told = content[: -_SUM.size], content[-_SUM.size :]
-    if _SUM.pack(zlib.crc32(content)) != told:
+    content, checksum = content[: -_SUM.size], content[-_SUM.size :]
+    if _SUM.pack(zlib.crc32(content)) != checksum:
         return None
     number, operation = _HEAD.unpack_from(content)
     return Frame(number, chr(operation), content[_HEAD.size :])

@@ -14,7 +14,7 @@ class Line(Protocol):
 
     @property
     def name(self) -> str:
-        """What the other end is, for messages."""
+        """The name of the other end, for messages."""
         ...
 
     @property

@@ -23,7 +23,7 @@ class SerialLine:
     break, which some programs take for one."""
 
     def __init__(self, path: str, baud: int) -> None:
-        """Raises LineGoneError if there is no such port, or somebody else has it."""
+        """Raises LineGoneError if the port is missing, or somebody else has it."""
         self.name = f"the board on {path}"
         self.bytes_a_second = baud / _BITS_A_BYTE
         self._path = path

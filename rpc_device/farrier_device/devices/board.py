@@ -127,10 +127,8 @@ class BoardDevice(Device[Room, Bound]):
         code, self._failure = self._failure, 0
         return code
 
-    def time(
-        self, steps: Sequence[Bound], repeats: int, cold: Sequence[tuple[Room, int]]
-    ) -> Ticks:
-        # There are no caches that an argument could be in.
+    def time(self, steps: Sequence[Bound], repeats: int, cold: Sequence[tuple[Room, int]]) -> Ticks:
+        # A board has no caches for arguments to be in.
         if self._board.description.counts == _INSTRUCTIONS:
             for step in steps:
                 step.ticks = step.ticks or next(self._timed(step, 1))

@@ -45,7 +45,7 @@ class BoardRunner(Closing):
     """Measures one batch at a time on the board at the other end of a line; further callers wait.
 
     Code that faults or hangs is a result, and the resident program goes on. A board that is silent
-    is reset; one that stays silent then is a fault of the device, and the next batch tries again.
+    is reset; if it stays silent then, that is a fault of the device, and the next batch tries again.
     """
 
     kind = "board"
@@ -187,8 +187,8 @@ class _Session:
         self._measures: Callable[[Candidate], CandidateResult] | None = None
 
     def measure(self, candidate: Candidate) -> CandidateResult:
-        """Return how a candidate did. One that leaves the board silent has a second chance, as a
-        line may fail by itself. Raises what a board raises that does not answer after a reset."""
+        """Return how a candidate did. A candidate that leaves the board silent has a second
+        chance, as a line may fail by itself. Raises what a board raises that does not answer after a reset."""
         for is_last in (False, True):
             try:
                 return self._measured(candidate)
@@ -230,4 +230,3 @@ class _Session:
 
 def _broken(message: str, blame: Blame = Blame.DEVICE) -> MeasureResult:
     return MeasureResult(fault=DeviceFault.BROKEN, blame=blame, message=message)
-

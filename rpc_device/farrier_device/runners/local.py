@@ -183,8 +183,8 @@ def _without_rival(request: MeasureRequest) -> MeasureRequest:
 
 
 def for_an_emulator(request: MeasureRequest) -> MeasureRequest:
-    """Return the batch with more time for each candidate, and none of it lost to drift: the pace of an
-    emulator depends on what it has translated."""
+    """Return the batch with more time for each candidate, and none of it lost to drift: the pace of
+    an emulator depends on what it has translated."""
     timeout_s = _PATIENCE * request.policy.timeout_s
     policy = dataclasses.replace(request.policy, timeout_s=timeout_s, max_drift=math.inf)
     return dataclasses.replace(request, policy=policy)

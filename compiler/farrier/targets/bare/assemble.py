@@ -11,8 +11,8 @@ from farrier.ir.dim import typical
 from farrier.llvm import joined_object
 from farrier.partition.program import DriverProgram
 from farrier.targets.bare.backend import OBJECT, BareTarget
-from farrier.targets.bare.part import BarePart
 from farrier.targets.bare.image import linked_image
+from farrier.targets.bare.part import BarePart
 from farrier.targets.cpu.assemble import Plan
 from farrier.targets.linked import LinkedModel
 from farrier.targets.target import Target

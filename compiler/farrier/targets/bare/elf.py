@@ -44,7 +44,7 @@ def sections_of(content: bytes) -> Sections:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Symbol:
-    """A symbol; `section` is 0 for one that is not defined here."""
+    """A symbol; `section` is 0 for a symbol of other files."""
 
     name: str
     value: int

@@ -60,5 +60,7 @@ def _moved(core: str, linked: bytes) -> Mapping[str, tuple[int, ...]]:
         if kind in moved:
             places[moved[kind]].append(place)
         elif kind not in kept:
-            raise CompilerError(f"code for {core} has relocations of type {kind}, which no image has")
+            raise CompilerError(
+                f"code for {core} has relocations of type {kind}, which no image has"
+            )
     return {form: tuple(sorted(each)) for form, each in places.items()}

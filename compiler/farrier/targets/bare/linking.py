@@ -79,8 +79,8 @@ def joined(folder: Path, core: str, objects: Sequence[str], symbols: Sequence[st
     whole = (folder / "library.o").read_bytes()
     if not undefined_symbols(whole):
         return whole
-    known = CORES[core]
-    (folder / "builtins.o").write_bytes(builtins(known.c_target, known.c_cpu))
+    target = CORES[core]
+    (folder / "builtins.o").write_bytes(builtins(target.c_target, target.c_cpu))
     zig.run([*words, "builtins.o"], folder, "linking failed")
     whole = (folder / "library.o").read_bytes()
     if lacks := undefined_symbols(whole):
@@ -121,9 +121,7 @@ def check_image(part: BarePart, joined: bytes, board: Board, name: str = MODEL) 
 
 
 @functools.lru_cache(maxsize=64)
-def image_program(
-    image: BoardImage, symbol: str, sizes: tuple[int, ...], board: Board
-) -> bytes:
+def image_program(image: BoardImage, symbol: str, sizes: tuple[int, ...], board: Board) -> bytes:
     """Return an ELF file with which a board calls an entry point of an image once, with memories of
     these sizes. It writes all of them as the call has left them. Raises CompilerError if the image
     has no such entry point."""
@@ -177,9 +175,7 @@ def compiled(core: str, source: str) -> bytes:
         return (folder / source).with_suffix(".o").read_bytes()
 
 
-def _check_header(
-    part: BarePart, name: str, returned: tuple[Sequence[int], Sequence[int]]
-) -> str:
+def _check_header(part: BarePart, name: str, returned: tuple[Sequence[int], Sequence[int]]) -> str:
     """Return the header with which `firmware/check.c` calls a model, whatever it is."""
 
     def calls(offsets: Sequence[int], sizes: Sequence[int]) -> str:

@@ -29,7 +29,9 @@ def firmware(name: str, machine: MachineDescription) -> Exported:
     board = BOARDS[name]
     if board.line is None:
         boards = ", ".join(each for each, there in BOARDS.items() if there.line is not None)
-        raise UsageError(f"{name} has no program for an agent yet", hint=f"boards with one: {boards}")
+        raise UsageError(
+            f"{name} has no program for an agent yet", hint=f"boards with one: {boards}"
+        )
     files = {PROGRAM: _image(name, _description(board, machine))}
     emulator = board.emulator
     if emulator is None:
@@ -40,8 +42,8 @@ def firmware(name: str, machine: MachineDescription) -> Exported:
 
 
 def _description(board: Board, machine: MachineDescription) -> str:
-    """Return, as JSON, the program's description of its board: the machine, and the nanoseconds of a tick.
-    An emulator's ticks count instructions."""
+    """Return, as JSON, the program's description of its board: the machine, and the nanoseconds of
+    a tick. An emulator's ticks count instructions."""
     assert board.line is not None
     emulator = board.emulator
     ns, counts = 1e6 / board.line.khz, "cycles"
