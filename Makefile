@@ -50,8 +50,9 @@ bench-tuning: $(READY)  ## How well schedules are chosen; measures for an hour a
 scaling: $(READY)  ## One job on 1 to 16 simulated devices; ARGS=--simulate models farms of thousands. docs/scaling.md.
 	$(BIN)/python -m bench.scaling $(ARGS)
 
-boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count counts instructions. As root.
+boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count counts instructions. As root. Then a job for a microcontroller.
 	$(BIN)/python -m bench.boards $(ARGS)
+	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/bare
 
 gpus: $(READY)  ## Kernels for GPUs by both compilers of WGSL, on a GPU or on Mesa's emulation, which is installed; ARGS=--quick.
 	$(BIN)/python -m bench.gpus $(ARGS)

@@ -141,7 +141,8 @@ class Service:
             raise ServiceError(f"`farrier up` did not start: {said}")
         self._console.print(f"dashboard: {self.url}/, log in with the token {self._whereabouts}")
         # Nobody reads what it says from here on, but a full pipe would stop it.
-        threading.Thread(target=self._drain, daemon=True).start()
+        self._drainer = threading.Thread(target=self._drain, daemon=True)
+        self._drainer.start()
         return self
 
     def _await_token(self) -> str:
@@ -158,8 +159,9 @@ class Service:
 
     def _drain(self) -> None:
         assert self._process.stdout is not None
-        for _ in self._process.stdout:
-            pass
+        with self._process.stdout as said:
+            for _ in said:
+                pass
 
     def keep(self) -> None:
         """Return after Ctrl-C or SIGTERM. Raises ServiceError where the service ends by itself."""
@@ -177,6 +179,7 @@ class Service:
     def __exit__(self, *_: object) -> None:
         self._process.send_signal(signal.SIGINT)
         self._process.wait(60)
+        self._drainer.join(60)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ _BUILD_S = 300.0  # The compiler takes seconds.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoardChoice:
-    """A board on a serial port, or a board that qemu emulates. The port's board has to have the name
-    `board`, if that is not empty."""
+    """A board on a serial port, or a board that qemu emulates. The port's board has to have the
+    name `board`, if that is not empty."""
 
     serial: str = ""
     baud: int = 115200

@@ -44,8 +44,8 @@ _LOST = (SilentError, LineGoneError)
 class BoardRunner(Closing):
     """Measures one batch at a time on the board at the other end of a line; further callers wait.
 
-    Code that faults or hangs is a result, and the resident program goes on. A board that is silent
-    is reset; if it stays silent then, that is a fault of the device, and the next batch tries again.
+    Code that faults or hangs is a result, and the resident program goes on. A silent board is
+    reset; if it stays silent then, that is a fault of the device, and the next batch tries again.
     """
 
     kind = "board"
@@ -188,7 +188,8 @@ class _Session:
 
     def measure(self, candidate: Candidate) -> CandidateResult:
         """Return how a candidate did. A candidate that leaves the board silent has a second
-        chance, as a line may fail by itself. Raises what a board raises that does not answer after a reset."""
+        chance, as a line may fail by itself. Raises the error of a board that does not answer after
+        a reset."""
         for is_last in (False, True):
             try:
                 return self._measured(candidate)
