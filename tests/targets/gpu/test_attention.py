@@ -20,7 +20,7 @@ from tests.targets.webgpu import webgpu
 F32 = DType.F32
 
 
-def _program(heads, queries, keys, width):
+def program_of(heads, queries, keys, width):
     """softmax(q @ k) @ v for each head."""
     q, k = Buffer("q", F32, (heads, queries, width)), Buffer("k", F32, (heads, width, keys))
     v, y = Buffer("v", F32, (heads, keys, width)), Buffer("y", F32, (heads, queries, width))
@@ -51,7 +51,7 @@ def _program(heads, queries, keys, width):
 
 @pytest.mark.parametrize("shape", [(2, 5, 7, 3), (3, 17, 130, 8)])
 def test_one_launch_computes_an_attention(shape):
-    program = _program(*shape)
+    program = program_of(*shape)
     space = attention.space(program, LEAST, USUAL)
     inputs = inputs_of(program)
     (expected,) = evaluate(program, inputs).values()
@@ -68,7 +68,7 @@ def test_one_launch_computes_an_attention(shape):
 
 
 def test_rows_beyond_workgroup_memory_have_launches_of_their_own():
-    program = _program(2, 9, 4096, 8)
+    program = program_of(2, 9, 4096, 8)
     assert attention.space(program, LEAST, USUAL) is None
     space = rules.space(program, LEAST)
     assert space.rule == tiles.RULE

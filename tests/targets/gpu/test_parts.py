@@ -19,7 +19,7 @@ from tests.targets.gpu.convolutions import convolution
 from tests.targets.webgpu import webgpu
 
 
-def _row_ends(count, length, op):
+def row_ends(count, length, op=ReduceOp.SUM):
     """The sum, or the greatest, of each row."""
     x, y = Buffer("x", DType.F32, (count, length)), Buffer("y", DType.F32, (count,))
     stage = Stage(y, axes(i=count), Reduce(op, axes(k=length), load(x, "i", "k")))
@@ -30,8 +30,8 @@ PROGRAMS = {
     "tall product": matmul(5, 7, 1024),
     "one result": matmul(1, 1, 640),
     "convolution": convolution(32, 8, 7, 5, 3, 1),
-    "sum of a row": _row_ends(1, 8192, ReduceOp.SUM),
-    "greatest of rows": _row_ends(3, 6000, ReduceOp.MAX),
+    "sum of a row": row_ends(1, 8192, ReduceOp.SUM),
+    "greatest of rows": row_ends(3, 6000, ReduceOp.MAX),
 }
 
 
@@ -55,7 +55,7 @@ def test_two_launches_compute_a_long_sum(name):
 
 
 def test_the_model_splits_sums_of_few_results_alone():
-    assert rules.space(_row_ends(1, 1 << 22, ReduceOp.SUM), LEAST).rule == parts.RULE
+    assert rules.space(row_ends(1, 1 << 22, ReduceOp.SUM), LEAST).rule == parts.RULE
     assert rules.space(matmul(16, 16, 1 << 16), LEAST).rule == parts.RULE
-    for program in matmul(512, 512, 512), _row_ends(512, 4096, ReduceOp.SUM):
+    for program in matmul(512, 512, 512), row_ends(512, 4096, ReduceOp.SUM):
         assert rules.space(program, LEAST).rule != parts.RULE
