@@ -112,7 +112,8 @@ class CompilePool(Closing):
         what is to be done `meanwhile` before it compiles as well."""
         started = self._started(build_inputs)
         meanwhile()
-        return self._finished(started, build_inputs.keys())
+        built = self._finished(started, build_inputs.keys())
+        return {key: built[key] for key in build_inputs}  # Modules are of one space each.
 
     def _started(self, build_inputs: Mapping[str, BuildInput]) -> CompileRequest:
         """Modules that others compile from now on, each of kernels that run in one space."""

@@ -115,13 +115,15 @@ class BatchBuilder:
         if not requested:
             return Batch(None, tuple(places), failures)
         own = packing_objects(list(packers.values()), self._machine)
-        own.append(drift_object(self._machine))
+        is_steady = self._machine.backend.has_steady_clock
+        if not is_steady:
+            own.append(drift_object(self._machine))
         objects += [self._target.backend.enclosed(each, self._runs_in) for each in own]
         code = tuple(
             CodeObject(self._blobs.put(content), kind)
             for kind, content in self._target.backend.kernel_code(objects, self._target)
         )
-        reference = drift_candidate(self._machine, self._blobs)
+        reference = None if is_steady else drift_candidate(self._machine, self._blobs)
         floors = ((self._floor(),),) * len(requested)
         request = MeasureRequest(code, tuple(requested), self._policy, reference, floors_ns=floors)
         return Batch(request, tuple(places), failures)

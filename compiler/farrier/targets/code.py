@@ -155,6 +155,12 @@ class CodeGeneration(Protocol):
         return (Launch(kernel.name),)
 
     @property
+    def has_steady_clock(self) -> bool:
+        """True if its devices count cycles of a model of the machine: no reference kernel shows
+        whether they kept their pace."""
+        return False
+
+    @property
     def packs_on_device(self) -> bool:
         """True if a kernel on the device lays out what a measured kernel wants in another layout;
         otherwise it is laid out here, and sent once for each layout."""

@@ -7,6 +7,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import farrier
+from farrier.frontends.onnx.model.file import Model
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.records import RecordStore
 
 
 def convolution(
@@ -114,3 +118,9 @@ def results(model: bytes, target: str) -> np.ndarray:
     artifact = farrier.compile(model, target=target, verify=False)
     (result,) = artifact.run(inputs(model)).values()
     return result
+
+
+def tuned(model: bytes, target: str, records: RecordStore) -> farrier.Artifact:
+    """Return a model that was tuned on a target by a few trials."""
+    options = CompileOptions(target, trials=6, seed=1)
+    return compile_model(Model.of_bytes(model, "layer"), options, name="layer", records=records)

@@ -10,8 +10,9 @@ import pytest
 
 import farrier
 from farrier.errors import ArtifactError
+from farrier.records import MemoryRecords
 from farrier.targets import parse_target
-from farrier.targets.dae.rules import why_not
+from farrier.targets.dae.rules import RULE, why_not
 from tests.targets.dae import models
 
 
@@ -61,6 +62,17 @@ def test_few_channels_run_on_the_host(tmp_path):
     assert _kernels_on_device(artifact, tmp_path / "m.farrier") == 0
     (result,) = artifact.run(models.inputs(model)).values()
     assert np.array_equal(result, models.results(model, "host"))
+
+
+def test_tuning_counts_cycles_and_keeps_them():
+    records = MemoryRecords()
+    model = models.convolution(64, 64, (14, 14))
+    artifact = models.tuned(model, "dae:vta", records)
+    (result,) = artifact.run(models.inputs(model)).values()
+    assert np.array_equal(result, models.results(model, "host"))
+    of_products = [each for each in records if each.made_by == RULE]
+    assert of_products
+    assert all(len(set(each.samples_ns)) == 1 for each in of_products)
 
 
 def test_a_program_that_was_changed_is_refused(tmp_path):

@@ -180,6 +180,10 @@ class DaeBackend(DrivenBackend):
         return CodeTexts(assembly="\n".join(lines) + "\n")
 
     @property
+    def has_steady_clock(self) -> bool:
+        return True
+
+    @property
     def packs_on_device(self) -> bool:
         return False
 

@@ -6,11 +6,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from farrier.targets.dae.device import LIBRARY, SPACE, SimulatedDevice
-from farrier_device.devices.device import AnyDevice, Code
+from farrier_device.devices.device import AnyDevice, Code, DeviceError, Ticks
 from farrier_device.devices.driving import DrivingHost
 from farrier_device.devices.host import HostDevice
 from farrier_device.library_form import HOST_CODE
 from farrier_device.runners.in_process import InProcessRunner
+
+
+class _SimulatedHost(DrivingHost[SimulatedDevice]):
+    """A host that drives the simulator: the time of a model is that of its calls, by the clock of
+    the host, and of its launches, by the cycles of the accelerator. Copies take no time. A model
+    runs once, as most of its time is the same each time."""
+
+    def time(self, steps: Any, repeats: int, cold: Any) -> Ticks:
+        if steps[0].part is not None:
+            return [ticks * repeats for ticks in super().time(steps, 1, cold)]
+        return [[_model_ns(step)] * repeats for step in steps]
+
+
+def _model_ns(step: Any) -> int:
+    """Run a program, and return the nanoseconds of its calls and launches. Raises DeviceError."""
+    code, times = step.interpreter.run_timed(step.memories, step.sizes)
+    if code:
+        raise DeviceError(f"returned code {code}")
+    return sum(map(sum, times))
 
 
 class _Simulator:
@@ -23,7 +42,7 @@ class _Simulator:
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
         kinds = {each.kind for each, _ in code}
         if kinds == {LIBRARY}:
-            self._device = DrivingHost(SPACE, self.accelerator)
+            self._device = _SimulatedHost(SPACE, self.accelerator)
         elif kinds == {HOST_CODE}:
             self._device = HostDevice()
         else:
@@ -41,7 +60,4 @@ class SimulatorRunner(InProcessRunner):
         super().__init__(_Simulator)
 
     def name_of(self, device: Any) -> str:
-        return str(device.accelerator.name)
-
-    def is_emulated(self, device: AnyDevice) -> bool:
-        return True
+        return "simulator"
