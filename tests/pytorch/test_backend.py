@@ -1,5 +1,10 @@
 """Modules of PyTorch, exported and through `torch.compile`, compared with torch itself."""
 
+import os
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 
@@ -91,3 +96,124 @@ def test_gradients_are_those_of_torch():
     x = torch.randn(3, requires_grad=True)
     torch.compile(lambda a: (a * a).sum(), backend=backend.farrier)(x).backward()
     torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+def compiled(module, **options):
+    from farrier.pytorch import backend
+
+    torch._dynamo.reset()
+    backend.GRAPHS.clear()
+    return torch.compile(module, backend=backend.farrier, options=options or None), backend
+
+
+def test_frozen_weights_that_change_are_not_missed():
+    torch.manual_seed(0)
+    net = Net().eval()
+    frozen, backend = compiled(net, freeze=True)
+    x = torch.randn(4, 3, 8, 8)
+    with torch.no_grad():
+        for change in range(12):
+            torch.testing.assert_close(frozen(x), net(x), atol=1e-5, rtol=1e-4)
+            match change % 3:
+                case 0:
+                    net.linear.weight.mul_(1.1)
+                case 1:
+                    net.scale = torch.nn.Parameter(torch.randn(10))
+                case 2:
+                    net.load_state_dict({k: v * 2 for k, v in net.state_dict().items()})
+    assert {graph.reason for graph in backend.GRAPHS} == {""}
+
+
+def test_a_frozen_graph_that_writes_a_weight():
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x):
+            self.calls += 1
+            return x * self.calls
+
+    net = Counting()
+    frozen, _ = compiled(net, freeze=True)
+    with torch.no_grad():
+        results = [frozen(torch.ones(2))[0].item() for _ in range(4)]
+    assert results == [1, 2, 3, 4]
+    assert net.calls.item() == 4
+
+
+def test_another_process_compiles_while_the_graph_runs_in_eager_mode():
+    net = Net().eval()
+    function, backend = compiled(net, background=True)
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        first = function(x)
+        (graph,) = backend.GRAPHS
+        assert graph.reason == "another process compiles it"
+        assert torch.equal(first, net(x))
+        until = time.monotonic() + 120
+        while graph.reason and time.monotonic() < until:
+            time.sleep(0.05)
+        assert graph.reason == ""
+        torch.testing.assert_close(function(x), net(x), atol=1e-6, rtol=1e-5)
+
+
+PROGRAM = """
+import sys, torch
+from farrier.pytorch import backend, compiling
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.GELU()).eval()
+if sys.argv[1] == "kept":
+    compiling.exported = None
+options = {"freeze": sys.argv[2] == "frozen"}
+function = torch.compile(net, backend=backend.farrier, options=options)
+with torch.no_grad():
+    for batch in (2, 3, 7):
+        x = torch.randn(batch, 5)
+        torch.testing.assert_close(function(x), net(x), atol=1e-6, rtol=1e-5)
+print([graph.reason for graph in backend.GRAPHS])
+"""
+
+
+@pytest.mark.parametrize("weights", ["frozen", "inputs"])
+def test_code_is_kept_for_other_processes(tmp_path, weights):
+    environment = {**os.environ, "FARRIER_CACHE": str(tmp_path)}
+    for call in ("first", "kept"):
+        command = [sys.executable, "-c", PROGRAM, call, weights]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.stdout.strip() == "['', '']", done.stderr
+
+
+def test_sizes_are_results_across_a_graph_break():
+    def function(x):
+        y, rows = torch.relu(x), x.shape[0]
+        torch._dynamo.graph_break()
+        return y.reshape(-1, 1).sum() / rows  # Here `rows` is a number of its own.
+
+    broken, backend = compiled(function)
+    with torch.no_grad():
+        for rows in (2, 3, 5):
+            x = torch.ones(rows, 2)
+            torch.testing.assert_close(broken(x), function(x))
+    reasons = {graph.reason for graph in backend.GRAPHS}
+    assert reasons == {"", "a number is an argument, and not a size of a tensor"}
+
+
+def test_sizes_beyond_the_codes_range_run_in_eager_mode():
+    double, _ = compiled(lambda x: x * 2)
+    with torch.no_grad():
+        for size in (2, 3, 1 << 17):
+            x = torch.ones(size)
+            assert torch.equal(double(x), x * 2)
+
+
+def test_modes_are_those_of_torch():
+    from farrier.pytorch.settings import settings_of
+
+    assert settings_of("reduce-overhead", None) == settings_of(None, {})
+    assert settings_of("max-autotune", {"threads": 2}).options.tunes
+    assert not settings_of("max-autotune", {"budget_s": 0}).options.tunes
+    with pytest.raises(UsageError, match="no mode 'fast'"):
+        settings_of("fast", None)
+    with pytest.raises(UsageError, match="no options fuse, speed"):
+        settings_of(None, {"speed": 1, "fuse": True, "freeze": True})

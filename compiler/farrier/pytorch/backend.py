@@ -2,21 +2,26 @@
 
 A graph of dynamo is exported at its first call and compiled with open sizes where dynamo has them.
 Weights are inputs of the code, by address: an update in place or a replaced Parameter is seen by
-the next call, because nothing of a weight is kept. Arrays come and go without copies.
+the next call, because nothing of a weight is kept. With the option `freeze` they are constants, and
+each call checks that they are what they were.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from farrier.errors import FarrierError
-from farrier.progress import Event, Warned
-from farrier.pytorch.export import exported
+from farrier.errors import FarrierError, InputMismatchError
+from farrier.pytorch.code import Code
+from farrier.pytorch.compiling import Compilation, compile_beside, compile_here
+from farrier.pytorch.graph import TensorGraph, frozen, tensor_graph
+from farrier.pytorch.settings import Settings, settings_of
+from farrier.runtime.artifact import Artifact
 
 _LOG = logging.getLogger("farrier.pytorch")
 
@@ -33,140 +38,146 @@ GRAPHS: list[Compiled] = []  # The graphs since `explain` began.
 
 
 def farrier(
-    graph: torch.fx.GraphModule, examples: Sequence[Any], **options: Any
+    graph: torch.fx.GraphModule,
+    examples: Sequence[Any],
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Return a function that computes the same as the graph."""
+    """Return a function that computes the same as the graph. Raises UsageError for modes and
+    options that Farrier does not have."""
     calls = sum(node.op.startswith("call") for node in graph.graph.nodes)
     note = Compiled(calls)
     GRAPHS.append(note)
-    return _Function(graph, examples, note, dict(options.get("options") or {}))
+    return _Function(graph, examples, note, settings_of(mode, options))
 
 
 class _Function:
-    """A graph with its code, which is compiled at the first call."""
+    """A graph with its code, which is compiled at the first call and when a tensor has changed that
+    the code has as a constant."""
 
     def __init__(
         self,
         graph: torch.fx.GraphModule,
         examples: Sequence[Any],
         note: Compiled,
-        options: dict[str, Any],
+        settings: Settings,
     ) -> None:
-        self._eager, self._note, self._options = graph.forward, note, options
+        self._eager, self._note, self._settings = graph.forward, note, settings
+        self._graph = tensor_graph(graph, examples)
         self._tensors = [n for n, x in enumerate(examples) if isinstance(x, torch.Tensor)]
-        fakes = _symbolic(graph, examples)
-        self._open = [_open_axes(fakes[n]) for n in self._tensors]
-        self._code: dict[Any, Callable[..., Any] | None] = {}
-        self._graph = _without_numbers(graph, fakes)
-        self._baked = [*self._graph.parameters(), *self._graph.buffers()] if self._graph else []
+        self._freezes = settings.freeze
+        self._constant: list[int] = []  # The positions of weights that are constants of the code.
+        self._held = [] if self._graph is None else self._graph.held
+        self._marks: list[tuple[int, int]] | None = None
+        self._builds = 0
+        self._code: Code | None = None
+        self._has_warned = False
 
     def __call__(self, *arguments: Any) -> Any:
-        tensors = [arguments[n] for n in self._tensors]
-        if torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-            self._note.reason = "gradients are asked for"
+        if torch.is_grad_enabled() and any(arguments[n].requires_grad for n in self._tensors):
+            return self._with_gradients(arguments)
+        if self._marks is None or self._marks != self._marked(arguments):
+            self._build(arguments)
+        code = self._code
+        if code is None:
             return self._eager(*arguments)
-        key = tuple((x.data_ptr(), x._version) for x in self._baked)
-        if key not in self._code:
-            self._code = {key: self._compiled(tensors)}
-        code = self._code[key]
-        return self._eager(*arguments) if code is None else code(tensors)
-
-    def _compiled(self, tensors: Sequence[torch.Tensor]) -> Callable[..., Any] | None:
-        """Return the code, or None if the graph runs in eager mode."""
-        import farrier
-
-        if self._graph is None:
-            self._note.reason = "a size is an argument that no tensor has"
-            return None
-        if any(x.device.type != "cpu" or x.dtype is torch.bfloat16 for x in tensors):
-            self._note.reason = "a tensor is not on the CPU, or of bfloat16"
-            return None
-        shapes = [dict.fromkeys(axes, torch.export.Dim.AUTO) for axes in self._open]
         try:
-            model = exported(self._graph, tensors, None, tuple(shapes))
-            options = {"listener": _log, **self._options}
-            artifact = farrier.compile(model, verify=False, **options)
+            return code(arguments)
+        except InputMismatchError as error:
+            self._runs_eager(error)
+            return self._eager(*arguments)
+
+    def _with_gradients(self, arguments: Sequence[Any]) -> Any:
+        self._note.reason = "gradients are asked for"
+        if not self._has_warned:
+            self._has_warned = True
+            _LOG.warning(
+                "a graph runs in eager mode, because gradients are asked for: call the module "
+                "under torch.no_grad() for inference"
+            )
+        return self._eager(*arguments)
+
+    def _marked(self, arguments: Sequence[Any]) -> list[tuple[int, int]]:
+        """Return what changes with the constants of the code: addresses, and torch's count of
+        writes."""
+        constant = [arguments[n] for n in self._constant]
+        return [
+            (x.data_ptr(), 0 if x.is_inference() else x._version) for x in (*constant, *self._held)
+        ]
+
+    def _build(self, arguments: Sequence[Any]) -> None:
+        """Have code for this call's constants, or none if the graph runs in eager mode. Weights
+        that change after they were frozen are inputs from then on."""
+        if self._marks is not None and self._constant:
+            self._freezes = False
+        self._code, self._constant = None, []
+        self._builds += 1
+        graph = self._graph
+        if graph is None:
+            self._note.reason = "a number is an argument, and not a size of a tensor"
+        elif any(map(_is_foreign, (*graph.tensors(arguments), *self._held))):
+            self._note.reason = "a tensor is not on the CPU, or of bfloat16"
+        else:
+            if self._freezes:
+                graph = self._frozen(graph, arguments)
+            self._marks = self._marked(arguments)
+            self._compile(graph, arguments)
+            return
+        self._marks = self._marked(arguments)
+
+    def _frozen(self, graph: TensorGraph, arguments: Sequence[Any]) -> TensorGraph:
+        weights = [each.position for each in graph.inputs if each.is_weight]
+        if any(arguments[n].is_inference() for n in weights):
+            _LOG.warning("weights made in inference mode are not frozen: torch counts no writes")
+            return graph
+        self._constant = weights
+        return frozen(graph, arguments)
+
+    def _compile(self, graph: TensorGraph, arguments: Sequence[Any]) -> None:
+        try:
+            compilation = Compilation(graph, graph.tensors(arguments), self._settings.options)
+            kept = compilation.kept()
+            if kept is not None or not self._settings.background:
+                self._use(kept or compilation.artifact(compile_here), graph)
+                return
+            compilation.export()
         except FarrierError as error:
+            self._runs_eager(error)
+            return
+        self._note.reason = "another process compiles it"
+        follow = threading.Thread(
+            target=self._follow, args=(compilation, graph, self._builds), daemon=True
+        )
+        follow.start()
+
+    def _follow(self, compilation: Compilation, graph: TensorGraph, build: int) -> None:
+        """Wait for a process that compiles, and have the next call run its code, unless constants
+        have changed since."""
+        try:
+            artifact = compilation.artifact(compile_beside)
+            if build == self._builds:
+                self._use(artifact, graph)
+        except FarrierError as error:
+            self._runs_eager(error)
+
+    def _use(self, artifact: Artifact, graph: TensorGraph) -> None:
+        """Have the next call run an artifact. A frozen weight that the graph writes became an input
+        by the export: then the next call compiles with weights as inputs."""
+        names = {each.name for each in graph.inputs}
+        if not names.issuperset(spec.name for spec in artifact.manifest.inputs):
+            self._freezes, self._marks = False, None
+            return
+        self._code = Code(artifact, graph)
+        self._note.reason = ""
+
+    def _runs_eager(self, error: FarrierError) -> None:
+        if self._note.reason != str(error):
             self._note.reason = str(error)
             _LOG.warning("a graph runs in eager mode: %s", error)
-            return None
-        self._note.reason = ""
-        return _Call(artifact, self._graph)
 
 
-def _log(event: Event) -> None:
-    """Log a warning. That of sizes of 1 would be wrong: dynamo compiles these by themselves."""
-    if isinstance(event, Warned):
-        _LOG.info("%s", event.message)
-
-
-class _Call:
-    """The code of a graph: tensors in, tensors out."""
-
-    def __init__(self, artifact: Any, graph: torch.fx.GraphModule) -> None:
-        self._session = artifact.session()
-        self._names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-        inputs = {spec.name for spec in artifact.manifest.inputs}
-        self._places = [(n, name) for n, name in enumerate(self._names) if name in inputs]
-        (output,) = (n for n in graph.graph.nodes if n.op == "output")
-        results = output.args[0]
-        self._is_tensor = [isinstance(x, torch.fx.Node) for x in results]
-        self._constants = list(results)
-
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        inputs = {name: tensors[n].detach().numpy() for n, name in self._places}
-        results = dict(self._session.run(inputs))
-        for n, name in self._places:
-            if f"{name}.new" in results:  # The graph writes into the argument.
-                tensors[n].copy_(torch.from_numpy(results.pop(f"{name}.new")))
-        values = iter(results.values())
-        return tuple(
-            torch.from_numpy(next(values)) if is_tensor else constant
-            for is_tensor, constant in zip(self._is_tensor, self._constants, strict=True)
-        )
-
-
-def _symbolic(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> list[Any]:
-    """Return the examples as dynamo traced them, whose open sizes are symbols."""
-    holders = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    return [n.meta.get("example_value", x) for n, x in zip(holders, examples, strict=True)]
-
-
-def _open_axes(tensor: torch.Tensor) -> list[int]:
-    return [n for n, size in enumerate(tensor.shape) if isinstance(size, torch.SymInt)]
-
-
-def _without_numbers(
-    graph: torch.fx.GraphModule, examples: Sequence[Any]
-) -> torch.fx.GraphModule | None:
-    """Return the graph with tensors as its only arguments: a size that dynamo hands in as a number
-    is read from a tensor that has it. Return None for other numbers."""
-    holders = [n for n in graph.graph.nodes if n.op == "placeholder"]
-    places: dict[str, tuple[str, int]] = {}
-    for node, x in zip(holders, examples, strict=True):
-        if isinstance(x, torch.Tensor):
-            for axis, size in enumerate(x.shape):
-                if isinstance(size, torch.SymInt):
-                    places.setdefault(str(size), (node.name, axis))
-    copied = torch.fx.GraphModule(graph, torch.fx.Graph())
-    nodes: dict[torch.fx.Node, Any] = {}
-    inner = copied.graph
-    for node, x in zip(holders, examples, strict=True):
-        if isinstance(x, torch.Tensor):
-            nodes[node] = inner.placeholder(node.name)
-    named = {node.name: node for node in holders}
-    for node, x in zip(holders, examples, strict=True):
-        if isinstance(x, torch.Tensor):
-            continue
-        if str(x) not in places:
-            return None
-        name, axis = places[str(x)]
-        nodes[node] = inner.call_function(torch.ops.aten.sym_size.int, (nodes[named[name]], axis))
-    for node in graph.graph.nodes:
-        if node.op != "placeholder":
-            nodes[node] = inner.node_copy(node, lambda n: nodes[n])
-    copied.recompile()
-    return copied
+def _is_foreign(tensor: torch.Tensor) -> bool:
+    return tensor.device.type != "cpu" or tensor.dtype is torch.bfloat16
 
 
 def explain(module: Any, args: Sequence[Any], kwargs: Any = None) -> str:
