@@ -30,11 +30,16 @@ def _in_loops(text):
     return inside
 
 
+def wide_in_loops(text):
+    """Return the instructions on 64 bits in the loops of a module."""
+    return {wide[1] for line in _in_loops(text) if (wide := _WIDE.search(line))}
+
+
 @pytest.mark.parametrize("name", ["tiled_product", "attention", "product"])
 def test_loops_compute_nothing_in_64_bits_but_the_addresses_of_accesses(name):
-    inside = _in_loops(ptx_of(render(lower_threads(KERNELS[name][0]), "sm_80"), "sm_80"))
-    assert inside
-    assert {wide[1] for line in inside if (wide := _WIDE.search(line))} <= {"add.s64"}
+    text = ptx_of(render(lower_threads(KERNELS[name][0]), "sm_80"), "sm_80")
+    assert _in_loops(text)
+    assert wide_in_loops(text) <= {"add.s64"}
 
 
 @pytest.mark.parametrize(("rows", "is_wide"), [(1 << 10, False), (1 << 21, True)])

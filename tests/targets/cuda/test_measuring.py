@@ -13,10 +13,12 @@ from farrier.progress import Warned
 from farrier.records import MemoryRecords
 from farrier.targets import parse_target, to_text
 from farrier.targets.cuda.runner import CudaRunner
-from farrier_device import adapters, devices, nvidia
+from farrier_device import adapters, agent, devices, nvidia
 from farrier_device.cuda_library import ARCH, LIBRARY, PTX
+from farrier_device.describe import MachineDescription
 from farrier_device.devices import libcuda
 from farrier_device.library_form import HOST_CODE
+from farrier_device.loop import describe_device
 from farrier_device.measurement import (
     Argument,
     Candidate,
@@ -28,6 +30,8 @@ from farrier_device.measurement import (
     TimingPolicy,
 )
 from farrier_device.nvml import Nvml, NvmlError
+from farrier_device.runners.local import ChildRunner
+from farrier_farm.devices.classes import DeviceClass
 from tests.targets.cuda import driver
 from tests.targets.cuda.libcuda import Library
 from tests.targets.cuda.test_models import LAYERS_OF_FOUR as SMALL
@@ -137,6 +141,23 @@ def test_gpus_are_adapters_that_an_agent_offers(here):
     assert (target.cpu, target.architecture) == ("Emulated", "sm_80")
     with pytest.raises(adapters.NoAdapterError, match="cuda:H100 is asked for"):
         nvidia.find_gpu("cuda:H100")
+
+
+def test_an_agent_measures_with_the_gpu_of_a_name(here):
+    others, measuring = agent._adapters("cuda:Emulated")
+    kind = devices.code_of(measuring.arch)
+    with ChildRunner(adapter=measuring.name, code=kind, emulated=True, pin=False) as runner:
+        said = describe_device("0", runner, "", {}, others, measuring)
+    assert (said.arch, said.cpu, said.emulated) == (ARCH, "Emulated", True)
+    assert list(said.kinds) == sorted({HOST_CODE, PTX, LIBRARY})
+    assert said.sandbox.startswith("denials+landlock")
+    assert "cuda:Emulated" in [each.name for each in said.adapters]
+    machine = MachineDescription(
+        *(said.arch, said.cpu, tuple(said.features), said.cores),
+        *(said.l1_bytes, said.l2_bytes, said.l3_bytes, said.memory_bytes, said.emulated),
+        host=said.host,
+    )
+    assert DeviceClass.of(machine).id.startswith("emulated-4c-")
 
 
 def test_what_another_gpu_measures_says_nothing_of_a_named_one(library):

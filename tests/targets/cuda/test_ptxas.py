@@ -45,11 +45,16 @@ def test_ptxas_accepts_products_of_fragments(cpu, tmp_path):
 
 
 def _assemble(function, cpu, tmp_path):
+    of_each = frames(ptx_of(render(function, cpu), cpu), cpu, tmp_path)
+    assert of_each
+    assert all(frame == ("0", "0") for frame in of_each)
+
+
+def frames(text, cpu, tmp_path):
+    """Return the bytes of the stack and of spilled registers of each entry point."""
     source = tmp_path / "kernel.ptx"
-    source.write_text(ptx_of(render(function, cpu), cpu))
+    source.write_text(text)
     command = [_ptxas(), "-v", "-arch", cpu, str(source), "-o", str(tmp_path / "kernel.cubin")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores", done.stderr)
-    assert frames
-    assert all(frame == ("0", "0") for frame in frames)
+    return re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores", done.stderr)
