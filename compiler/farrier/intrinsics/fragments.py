@@ -37,6 +37,7 @@ class FragmentProduct:
     b: Layout
     c: Layout
     reads_across: bool
+    stages: int  # Turns whose factors workgroup memory holds at once, at most: 1 without copies.
     feature: str  # The target must have it.
 
 

@@ -10,8 +10,8 @@
              | If(expr, stmt, stmt?)
              | While(expr, stmt)                     tested before each iteration
              | Prefetch(buffer, [expr], level)       a hint: the cache line at that element
-             | Intrinsic(name, [operand])            a declared tensor intrinsic, on tiles
-             | Barrier(scope)                        the threads of a block wait for each other
+             | Intrinsic(name, [operand], is_late)   a declared tensor intrinsic, on tiles
+             | Barrier(scope, copies?)               the threads of a block wait for each other
     operand  = Tile(buffer, [expr] origin, [axis], [step])
     kind     = serial | independent | parallel | vectorized | unrolled | dot | group
              | block | thread | subgroup
@@ -190,12 +190,14 @@ class Tile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Intrinsic(Statement):
-    """A call of the tensor intrinsic `name` (see `farrier.intrinsics`): output tile first."""
+    """A call of the tensor intrinsic `name` (see `farrier.intrinsics`): output tile first. The call
+    only begins if it `is_late`: a barrier that waits for copies completes it."""
 
     effect = Effect.CALL
 
     name: str
     operands: tuple[Tile, ...]
+    is_late: bool = False
 
     @property
     def writes(self) -> tuple[Buffer, ...]:
@@ -210,11 +212,17 @@ class Intrinsic(Statement):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Barrier(Statement):
     """Wait until all threads of the block have come here. Each then sees what the others stored to
-    workgroup buffers, and with the scope `param` to the arguments as well."""
+    workgroup buffers, and with the scope `param` to the arguments as well.
+
+    With `copies` each thread first
+    makes a group of the copies that it has begun since the last such barrier, and waits until that
+    many groups are under way at most, the latest. Only such barriers stand between phases. With the
+    scope `local` a thread does that for itself, and waits for no other."""
 
     effect = Effect.BARRIER
 
     scope: MemoryScope
+    copies: int | None = None
 
 
 Stmt: TypeAlias = Block | For | Alloc | Store | If | While | Prefetch | Intrinsic | Barrier

@@ -307,10 +307,12 @@ def _statement(statement: Stmt, indent: str) -> Iterator[str]:
             yield from _suite(body, inner)
         case Prefetch(buffer, indices, level):
             yield f"{indent}prefetch({_element(buffer, indices)}, level={level})"
-        case Intrinsic(name, operands):
-            yield f"{indent}intrinsic({', '.join([repr(name), *map(_tile, operands)])})"
-        case Barrier(scope):
-            yield f"{indent}barrier({scope.value})"
+        case Intrinsic(name, operands, is_late):
+            parts = [repr(name), *map(_tile, operands), *(["late=True"] if is_late else [])]
+            yield f"{indent}intrinsic({', '.join(parts)})"
+        case Barrier(scope, copies):
+            waits = "" if copies is None else f", copies={copies}"
+            yield f"{indent}barrier({scope.value}{waits})"
         case _:
             assert_never(statement)
 

@@ -249,6 +249,8 @@ class _Writer:
                 return [f"{indent}while {self.expr(condition)}:", *self.stmt(body, deeper)]
             case Prefetch():
                 return [f"{indent}pass"]
+            case Barrier(_, copies) if copies is not None:
+                return [f"{indent}pass"]  # Copies are done where they begin.
             case Barrier():
                 raise CompilerError("threads that meet at barriers are run by `run_threads`")
             case Intrinsic(name, _):

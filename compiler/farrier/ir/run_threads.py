@@ -135,7 +135,8 @@ def _run(
         ):
             for loop, digit in zip(loops, np.unravel_index(flat, sizes or (1,)), strict=False):
                 variables[loop.var] = digit
-        run = _Blocks(function, numbers, threads, variables, memory, shadows, history, meaning)
+        run = _Blocks(function, numbers, threads, variables, memory, shadows, history)
+        run.meaning = meaning
         for buffer in lowered.shared:
             run.allocate(buffer)
         run.stmt(lowered.body, np.ones((len(numbers), threads), bool))
@@ -203,7 +204,6 @@ class _Blocks:
         memory: Mapping[str, Array],
         shadows: Mapping[str, _Shadow],
         history: _History,
-        meaning: Callable[[str], Function] | None,
     ) -> None:
         self.function = function
         self.variables = variables
@@ -215,7 +215,10 @@ class _Blocks:
         self._shadows = dict(shadows)
         self._undefined: dict[str, Array] = {}
         self._history = history
-        self._meaning = meaning
+        self.meaning: Callable[[str], Function] | None = None
+        self._last_written = np.zeros(0, np.int64)
+        # Copies under way, a group for each barrier that waits for copies; the last one is open.
+        self._groups: list[list[tuple[Intrinsic, Array, dict[str, Any]]]] = [[]]
 
     def allocate(self, buffer: Buffer) -> None:
         """Add undefined memory: one buffer for each block, subgroup or thread."""
@@ -249,7 +252,11 @@ class _Blocks:
                     self.stmt(body, mask)
             case Prefetch():
                 pass
-            case Barrier(scope):
+            case Barrier(scope, copies):
+                if copies is not None:
+                    self._land(copies)
+                if scope is MemoryScope.LOCAL:
+                    return
                 if not np.all(mask.all(axis=1) | ~mask.any(axis=1)):
                     self._fail("not all threads of a block come to a barrier", stmt)
                 self._history.workgroup += 1
@@ -332,11 +339,34 @@ class _Blocks:
 
     # -- intrinsics
 
-    def _intrinsic(self, stmt: Intrinsic, mask: Array) -> None:
+    def _begin(self, stmt: Intrinsic, mask: Array) -> None:
+        """Begin a copy: until it lands, nobody may read its target."""
+        self._groups[-1].append((stmt, mask.copy(), dict(self.variables)))
+        tile = stmt.operands[0]
+        self._intrinsic(stmt, mask, lands=True)
+        undefined = self._undefined.get(tile.buffer.name)
+        if undefined is not None:
+            undefined[self._last_written] = True
+
+    def _land(self, most: int) -> None:
+        """Close a group of copies, and let all but the latest `most` groups land."""
+        ended, left = self._groups[: len(self._groups) - most], self._groups[-most:] if most else []
+        self._groups = [*left, []]
+        variables = self.variables
+        for group in ended:
+            for stmt, mask, held in group:
+                self.variables = held
+                self._intrinsic(stmt, mask, lands=True)
+        self.variables = variables
+
+    def _intrinsic(self, stmt: Intrinsic, mask: Array, *, lands: bool = False) -> None:
         """Run the declared meaning of an intrinsic for each thread, or for each subgroup."""
-        if self._meaning is None:
+        if self.meaning is None:
             self._fail(f"the intrinsic {stmt.name} must be expanded before it is run", stmt)
-        semantics = self._meaning(stmt.name)
+        semantics = self.meaning(stmt.name)
+        if stmt.is_late and not lands:
+            self._begin(stmt, mask)
+            return
         if any(param.scope is MemoryScope.SUBGROUP for param in semantics.params):
             groups = mask.reshape(len(mask), -1, SUBGROUP_SIZE)
             if not np.all(groups.all(axis=2) | ~groups.any(axis=2)):
@@ -380,6 +410,7 @@ class _Blocks:
             flat, values = (np.broadcast_to(each, shape).reshape(-1) for each in (place, value))
             buffer = places[body.buffer.name].tile.buffer
             self._write(buffer, flat, values, stmt, *points.spread(shape))
+            self._last_written = flat
 
     def element_offsets(self, place: _Place, indices: list[Array], stmt: Stmt) -> Array:
         """Return the places of elements of a tile, [threads, ...]."""

@@ -101,7 +101,7 @@ class Substitution:
         if isinstance(stmt, Prefetch):
             return Prefetch(*self.element(stmt.buffer, stmt.indices), stmt.level)
         if isinstance(stmt, Intrinsic):
-            return Intrinsic(stmt.name, tuple(map(self._tile, stmt.operands)))
+            return dataclasses.replace(stmt, operands=tuple(map(self._tile, stmt.operands)))
         if isinstance(stmt, Barrier):
             return stmt
         if isinstance(stmt, Block | If | While):

@@ -14,8 +14,9 @@ buffers. Within the block loops
 - a local or register buffer that is allocated around phases is each thread's own: every phase that
   uses it has the same extents, its first axes run over these, and its first indices are the
   variables of the phase;
-- only a launch that is one phase, within nothing but allocations, has barriers. Each stands where
-  all threads come: under no condition that names a thread or loads what the launch writes.
+- a barrier that waits for copies may stand between phases. Only a launch that is one phase, within
+  nothing but allocations, has others. Each stands where all threads come: under no condition that
+  names a thread or loads what the launch writes.
 """
 
 from __future__ import annotations
@@ -206,6 +207,8 @@ class _Checker:
                     )
             case Store() | Prefetch() | Intrinsic():
                 raise self._fail("no thread loop says which thread runs this", stmt)
+            case Barrier(_, copies) if copies is not None:
+                pass
             case Barrier():
                 raise self._fail("a barrier stands outside the thread loops", stmt)
             case _:

@@ -70,7 +70,7 @@ def lower_threads(function: Function) -> Function:
     """
     body = function.body
     for launch in launches(function):
-        if any(isinstance(stmt, Barrier) for stmt in walk_stmts(launch.body)):
+        if any(isinstance(s, Barrier) and s.copies is None for s in walk_stmts(launch.body)):
             continue  # It is lowered.
         lowered = _Launch(launch).lowered()
         if lowered != launch.body:
@@ -166,6 +166,9 @@ class _Launch:
             case For(_, _, _, inner) | While(_, inner):
                 lowered, pending = self._loop(inner, pending)
                 return map_children(stmt, lambda _: lowered), pending
+            case Barrier(scope, copies) if copies is not None:
+                names = self._names_shared() if scope is MemoryScope.WORKGROUP else frozenset()
+                return stmt, frozenset(access for access in pending if access[0] not in names)
             case Store() | Prefetch() | Intrinsic() | Barrier():
                 raise AssertionError(f"{stmt} stands outside of all phases")
             case _:
@@ -184,6 +187,9 @@ class _Launch:
         is_first = threads_of(nest) == 1
         seen = [(buffer, writes) for buffer, writes in touched(body) if self._is_seen(buffer)]
         accesses = frozenset((buffer.name, writes, is_first) for buffer, writes in seen)
+        # What copies write later, the barrier that waits for them lets others see.
+        left_behind = {stmt.buffer.name for stmt in walk_stmts(body) if isinstance(stmt, Store)}
+        begun = _copied(body) - left_behind
         scopes = {buffer.name: buffer.scope for buffer, _ in seen}
         clashes = {
             scopes[name]
@@ -193,11 +199,12 @@ class _Launch:
         }
         threads = self._as_threads(nest, body)
         if not clashes:
-            return threads, pending | accesses
+            return threads, pending | {each for each in accesses if each[0] not in begun}
         is_workgroup = clashes == {MemoryScope.WORKGROUP}
         scope = MemoryScope.WORKGROUP if is_workgroup else MemoryScope.PARAM
         # A barrier for workgroup buffers leaves the accesses to others as they are.
         left = frozenset(p for p in pending if is_workgroup and p[0] not in self._names_shared())
+        accesses = frozenset(each for each in accesses if each[0] not in begun)
         return block([Barrier(scope), threads]), left | accesses
 
     def _names_shared(self) -> frozenset[str]:
@@ -243,8 +250,14 @@ class _Launch:
                 else tile
                 for tile in stmt.operands
             )
-            return Intrinsic(stmt.name, tiles)
+            return dataclasses.replace(stmt, operands=tiles)
         return map_children(stmt, lambda part: self._with_own_axes(part, dropped))
+
+
+def _copied(stmt: Stmt) -> set[str]:
+    """Return the names of the buffers that copies of a phase write later."""
+    calls = (part for part in walk_stmts(stmt) if isinstance(part, Intrinsic))
+    return {call.operands[0].buffer.name for call in calls if call.is_late}
 
 
 def _index(value: int) -> Const:

@@ -157,8 +157,9 @@ class Schedule:
         subgroups: tuple[int, int],
         each: tuple[int, int],
         depth: int,
+        stages: int,
     ) -> None:
-        self.apply("subgroup_product", total, reader, intrinsic, subgroups, each, depth)
+        self.apply("subgroup_product", total, reader, intrinsic, subgroups, each, depth, stages)
 
     def share_rows(
         self, buffers: tuple[str, ...], rows: int, threads: int, shared_bytes: int

@@ -8,13 +8,14 @@ import math
 from collections.abc import Callable, Sequence
 
 from farrier.intrinsics import lookup
+from farrier.intrinsics.copies import clear_name, copy_name
 from farrier.intrinsics.fragments import load_name, store_name, zero_name
 from farrier.ir import expr as e
 from farrier.ir.addresses import flatten
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, ceildiv, number
 from farrier.ir.expr import Buffer, Cast, Expr, Load, MemoryScope, Var, dtype_of
-from farrier.ir.loop import Alloc, For, Function, Intrinsic, LoopKind, Stmt, Store, Tile
+from farrier.ir.loop import Alloc, Barrier, For, Function, Intrinsic, LoopKind, Stmt, Store, Tile
 from farrier.ir.statements import block
 from farrier.ir.substitute import Indices, Substitution, loads, variables
 from farrier.ir.threads import SUBGROUP_SIZE
@@ -35,6 +36,7 @@ def subgroup_product(
     subgroups: tuple[int, int],
     each: tuple[int, int],
     depth: int,
+    stages: int = 1,
 ) -> Function:
     """Compute sums of products as a launch whose subgroups multiply fragments.
 
@@ -60,9 +62,9 @@ def subgroup_product(
                                     for y_e1_1 in unrolled(1):
                                         intrinsic('mma_f16_zero', tile(y_sums[y_gy0, y_gx0, 0, 0, \
 0, 0], 4, 5))
-                        for y_ko in serial(2):
-                            with alloc(f16[16, 24] in workgroup) as y_rows:
-                                with alloc(f16[16, 40] in workgroup) as y_columns:
+                        with alloc(f16[16, 24] in workgroup) as y_rows:
+                            with alloc(f16[16, 40] in workgroup) as y_columns:
+                                for y_ko in serial(2):
                                     for y_t2 in thread(64):
                                         for y_turn2 in serial(2):
                                             if y_ko * 8 + y_t2 % 8 < 15:
@@ -118,15 +120,19 @@ tile(y_sums[y_gy8, y_gx8, 0, 0, 0, 0], 4, 5), tile(y_a[0, 0, 0], 1, 2), tile(y_b
     in its rows and columns, and a turn is `depth` terms. Factors are converted to the type of the
     sums, or read as they are; workgroup memory holds them as they are. At the end the sums go
     through workgroup memory, a row of fragments at a time, to threads that each take neighbours.
+
+    With `stages` of 2 and more workgroup memory holds the factors of that number of turns. Copies
+    for a later turn begin before each turn, and go on while it is multiplied; a barrier that waits
+    for the copies of its own turn stands before it.
     """
     nest = NestView(function, "subgroup_product")
     product = Product.of(nest, total, reader)
     declared = Declared.of(nest, intrinsic)
-    if min(*subgroups, *each) < 1 or depth < 1 or depth % declared.depth:
+    if min(*subgroups, *each, stages) < 1 or depth < 1 or depth % declared.depth:
         nest.fail(f"{subgroups} subgroups for {total}, {each} fragments each, {depth} terms")
     if why := declared.why_not(product):
         nest.fail(why)
-    launch = _Launch(product, declared, subgroups, each, depth).launch()
+    launch = _Launch(product, declared, subgroups, each, depth, stages).launch()
     gone = {total} if product.store.buffer.name != total else set[str]()
     return with_launch(function, product.nests, launch, gone)
 
@@ -187,9 +193,11 @@ class _Launch:
         subgroups: tuple[int, int],
         each: tuple[int, int],
         depth: int,
+        stages: int,
     ) -> None:
         self._product, self._declared = product, declared
         self._subgroups, self._each, self._depth = subgroups, each, depth
+        self._stages = stages
         self._fragment = declared.rows, declared.columns
         self._size = tuple(math.prod(x) for x in zip(subgroups, each, self._fragment, strict=True))
         self._threads = math.prod(subgroups) * SUBGROUP_SIZE
@@ -219,7 +227,9 @@ class _Launch:
         rows, width = self._size[side], self._depth
         if self._is_across(side):
             rows, width = width, rows
-        shape = (rows, width + _CHUNK // dtype.nbytes)
+        shape: tuple[int, ...] = (rows, width + _CHUNK // dtype.nbytes)
+        if self._stages > 1:
+            shape = (self._stages, *shape)
         return self._buffer(("rows", "columns")[side], dtype, shape, MemoryScope.WORKGROUP)
 
     def launch(self) -> Stmt:
@@ -277,13 +287,28 @@ class _Launch:
 
     def _turns(self) -> Stmt:
         """The loop over parts of the sums."""
-        body: Stmt = block([self._copy(0), self._copy(1), self._of_subgroups(self._multiply)])
+        turn, turns = self._var("ko"), ceildiv(self._k, self._depth)
+        first: list[Stmt] = []
+        body = [self._copy(side, turn) for side in (0, 1)]
+        if self._stages > 1:
+            # The copies of the last of these turns end with the first barrier of the loop.
+            for ahead in range(self._stages - 1):
+                first += [Barrier(MemoryScope.LOCAL, self._stages)] if ahead else []
+                first += [self._copy(side, e.index(ahead)) for side in (0, 1)]
+            later = e.add(turn, self._stages - 1)
+            body = [Barrier(MemoryScope.WORKGROUP, self._stages - 2)]
+            body += [self._copy(side, later) for side in (0, 1)]
+        body.append(self._of_subgroups(self._multiply))
+        loop: Stmt = block([*first, For(turn.name, turns, LoopKind.SERIAL, block(body))])
         for buffer in reversed(self._staged):
-            body = Alloc(buffer, body)
-        turns = ceildiv(self._k, self._depth)
-        return For(self._var("ko").name, turns, LoopKind.SERIAL, body)
+            loop = Alloc(buffer, loop)
+        return loop
 
-    def _copy(self, side: int) -> Stmt:
+    def _stage(self, turn: Expr) -> tuple[Expr, ...]:
+        """The index of the part of workgroup memory for a turn, if there are several."""
+        return (e.mod(turn, self._stages),) if self._stages > 1 else ()
+
+    def _copy(self, side: int, turn: Expr) -> Stmt:
         """The phase that copies a part of a factor, whose threads take neighbours in memory."""
         source, staged, size = self._sources[side], self._staged[side], self._size[side]
         width = self._depth if source.along_terms else size
@@ -296,34 +321,55 @@ class _Launch:
             def element(part: Expr, is_inside: bool) -> Stmt:
                 inner = e.add(first, part)
                 at, term = (outer, inner) if source.along_terms else (inner, outer)
-                place = (term, at) if self._is_across(side) else (at, term)
+                place = (*self._stage(turn), *((term, at) if is_across else (at, term)))
                 value: Expr = e.ReduceOp.SUM.identity(staged.dtype)
-                return Store(staged, place, self._factor(side, at, term) if is_inside else value)
+                return Store(
+                    staged, place, self._factor(side, at, term, turn) if is_inside else value
+                )
 
             at, term = (outer, first) if source.along_terms else (first, outer)
             conditions = self._within(self._number(side, at), self._sides[side].extent, size)
-            conditions += self._within(self._term(term), self._k, self._depth)
+            conditions += self._within(self._term(term, turn), self._k, self._depth)
+            if self._stages > 1 and source.is_whole and is_across != source.along_terms:
+                place = (*self._stage(turn), *((term, at) if is_across else (at, term)))
+                target = Tile(staged, place, (len(place) - 1,))
+                copies = self._begun(target, self._factor(side, at, term, turn), source.axis)
+                return under(last, under(conditions, *copies[: 2 if conditions else 1]))
             copies = [
                 self._unrolled((several,), lambda part, inside=inside: element(part, inside))
                 for inside in (True, False)
             ]
-            return under(conditions, *copies[: 2 if conditions else 1])
+            return under(last, under(conditions, *copies[: 2 if conditions else 1]))
 
+        is_across = self._is_across(side)
+        turns = ceildiv(self._k, self._depth)
+        # Turns ahead of the first ones may be behind the last.
+        last = [e.less(turn, turns)] if self._stages > 1 else []
         return self._of_threads((size if source.along_terms else self._depth) * chunks, body)
 
     def _number(self, side: int, at: Expr) -> Expr:
         """The number of a row or column of this tile among all."""
         return e.add(e.mul(self._var(("by", "bx")[side]), self._size[side]), at)
 
-    def _term(self, term: Expr) -> Expr:
-        return e.add(e.mul(self._var("ko"), self._depth), term)
+    def _begun(self, target: Tile, value: Expr, axis: int) -> list[Stmt]:
+        """Begin to copy neighbours to a tile, from the first one on; or to clear it."""
+        assert isinstance(value, Load)
+        source = Tile(value.buffer, value.indices, (axis,))
+        dtype = target.buffer.dtype
+        return [
+            Intrinsic(copy_name(dtype), (target, source), True),
+            Intrinsic(clear_name(dtype), (target,), True),
+        ]
 
-    def _factor(self, side: int, at: Expr, term: Expr) -> Expr:
-        """An element of a factor, at a row or column of this tile and a term of this turn."""
+    def _term(self, term: Expr, turn: Expr) -> Expr:
+        return e.add(e.mul(turn, self._depth), term)
+
+    def _factor(self, side: int, at: Expr, term: Expr, turn: Expr) -> Expr:
+        """An element of a factor, at a row or column of this tile and a term of a turn."""
         factor = self._sides[side]
         values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in self._product.batch}
         values |= digits(self._number(side, at), factor.axes)
-        values |= digits(self._term(term), self._product.sums)
+        values |= digits(self._term(term, turn), self._product.sums)
         return Substitution(values).expr(as_held(factor.value))
 
     def _multiply(self, group: tuple[Expr, Expr]) -> Stmt:
@@ -343,7 +389,9 @@ class _Launch:
             fragment = e.add(e.mul(group[side], self._each[side]), at)
             place = [e.mul(fragment, self._fragment[side]), e.mul(step, declared.depth)]
             across = self._is_across(side)
-            memory = Tile(self._staged[side], tuple(place[::-1] if across else place), (0, 1))
+            stage = self._stage(self._var("ko"))
+            origin = (*stage, *(place[::-1] if across else place))
+            memory = Tile(self._staged[side], origin, (len(stage), len(stage) + 1))
             return Intrinsic(load_name(declared.name, side, across), (factor(side, at), memory))
 
         def multiply(row: Expr, column: Expr) -> Stmt:
@@ -441,6 +489,8 @@ class _Source:
 
     along_terms: bool
     several: int
+    is_whole: bool  # True if each run of that many is a chunk of memory, at a multiple of its size.
+    axis: int  # Of the buffer, along which neighbours lie.
 
     @classmethod
     def of(cls, product: Product, side: int) -> _Source:
@@ -449,7 +499,20 @@ class _Source:
         most = _CHUNK // dtype_of(value).nbytes
         terms, own = (_neighbours(value, axes) for axes in (product.sums, factor.axes))
         along_terms = terms > 0 and (terms >= own or own == 0)
-        return cls(along_terms, math.gcd(most, max(1, terms if along_terms else own)))
+        several = math.gcd(most, max(1, terms if along_terms else own))
+        is_whole = isinstance(value, Load) and several == most and _is_even(value, several)
+        read = next(iter(loads(value)), None)
+        rank = len(read.indices) if read is not None else 0
+        return cls(along_terms, several, is_whole and rank > 0, rank - 1)
+
+
+def _is_even(read: Load, several: int) -> bool:
+    """Check whether all but one step between elements are multiples of a number."""
+    if read.buffer.layout is not None or not all(isinstance(n, int) for n in read.buffer.shape):
+        return False
+    place = flatten(read.buffer, read.indices, Simplifier({}), 1)
+    steps = [step for step in place.terms.values() if step != 1]
+    return all(isinstance(step, int) and step % several == 0 for step in (*steps, place.const))
 
 
 def _neighbours(value: Expr, axes: Sequence[tuple[str, Extent]]) -> int:

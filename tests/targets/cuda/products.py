@@ -41,11 +41,11 @@ def product(m, n, k, product, *, is_transposed=False):
     return TensorProgram("f", (x, w), (Stage(t, axes, sums), stored), (y,))
 
 
-def lowered(program, product, subgroups=(2, 2), each=(1, 2), steps=2):
+def lowered(program, product, subgroups=(2, 2), each=(1, 2), steps=2, stages=1):
     """Return the kernel of a program whose subgroups multiply fragments."""
     schedule = Schedule(to_loops(program))
     depth = steps * product.depth
-    schedule.subgroup_product("t", "y", product.name, subgroups, each, depth)
+    schedule.subgroup_product("t", "y", product.name, subgroups, each, depth, stages)
     return lower_threads(schedule.function)
 
 

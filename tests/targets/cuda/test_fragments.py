@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 
@@ -13,7 +14,11 @@ import farrier
 from farrier.errors import CompilerError
 from farrier.intrinsics import lookup
 from farrier.ir.evaluate import evaluate
+from farrier.ir.loop import Barrier
+from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
 from farrier.ir.run_threads import run_threads
+from farrier.ir.statements import map_children
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.cuda.tensor_cores import FEATURES, PRODUCTS, require_features
@@ -62,11 +67,26 @@ def test_products_of_each_kind(name, is_transposed):
     _assert_right((32, 48, 64), name, _TILES[1], is_transposed)
 
 
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("name", ["mma_f16", "mma_i8_i8"])
+def test_copies_that_go_on_meanwhile(name, stages):
+    for shape, is_transposed in (
+        ((40, 64, 200), True),
+        ((64, 40, 144), False),
+        ((9, 16, 16), True),
+    ):
+        _assert_right(shape, name, (*_TILES[0], stages), is_transposed)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("stages", [1, 3])
 @pytest.mark.parametrize("name", ["mma_f16", "mma_f16_k8", "mma_i8_i8"])
-def test_products_of_many_shapes(name):
+def test_products_of_many_shapes(name, stages):
+    if stages > 1 and name.endswith("k8"):
+        pytest.skip("sm_75 has no cp.async")
     for number, shape in enumerate(WIDE):
-        _assert_right(shape, name, _TILES[number % len(_TILES)], number % 3 == 0)
+        tile = (*_TILES[number % len(_TILES)], stages)
+        _assert_right(shape, name, tile, number % 3 == 0)
 
 
 def test_each_barrier_matters():
@@ -80,6 +100,39 @@ def test_each_barrier_matters():
     for mutant in mutants:
         with pytest.raises(PtxError, match=FAULT):
             run_ptx(mutant, function, inputs)
+
+
+def test_each_wait_matters():
+    declared = BY_NAME["mma_f16"]
+    program = product(40, 64, 160, declared, is_transposed=True)
+    function, inputs = lowered(program, declared, stages=3), inputs_of(program)
+    text = ptx_of(render(function, "sm_80"), "sm_80")
+    run_ptx(text, function, inputs)
+    # The wait of the loop is for all but one group; those before it wait for nothing yet.
+    wait = re.compile(r"cp\.async\.wait_group\s+1;")
+    assert len(wait.findall(text)) == 1
+    for mutant in (wait.sub("", text), wait.sub("cp.async.wait_group 2;", text)):
+        with pytest.raises(PtxError, match=FAULT):
+            run_ptx(mutant, function, inputs)
+    for mutant in without_each(text, BARRIER):
+        with pytest.raises(PtxError, match=FAULT):
+            run_ptx(mutant, function, inputs)
+
+
+def test_the_interpreter_misses_each_wait():
+    declared = BY_NAME["mma_f16"]
+    program = product(40, 64, 160, declared, is_transposed=True)
+    function, inputs = lowered(program, declared, stages=3), inputs_of(program)
+    assert print_ir(parse_ir(print_ir(function))) == print_ir(function)
+
+    def with_later_waits(stmt):
+        if isinstance(stmt, Barrier) and stmt.copies == 1:
+            return Barrier(stmt.scope, 2)
+        return map_children(stmt, with_later_waits)
+
+    mutant = dataclasses.replace(function, body=with_later_waits(function.body))
+    with pytest.raises(CompilerError, match="that nobody wrote"):
+        run_threads(mutant, inputs, meaning=_meaning)
 
 
 def test_memory_is_read_without_detours():

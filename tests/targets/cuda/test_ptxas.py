@@ -42,6 +42,8 @@ def test_ptxas_accepts_products_of_fragments(cpu, tmp_path):
     for declared in products_of(cpu):
         program = product(200, 192, 96, declared)
         _assemble(lowered(program, declared, each=(4, 4), steps=1), cpu, tmp_path)
+        if declared.stages > 1:
+            _assemble(lowered(program, declared, each=(2, 4), steps=1, stages=3), cpu, tmp_path)
 
 
 def _assemble(function, cpu, tmp_path):

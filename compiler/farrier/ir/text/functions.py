@@ -115,8 +115,18 @@ class FunctionReader(ExprReader):
                 return Prefetch(*self.element(element), read_integer(level))
             case "intrinsic", [ast.Constant(value=str(intrinsic)), *tiles], []:
                 return Intrinsic(intrinsic, tuple(map(self._tile, tiles)))
+            case (
+                "intrinsic",
+                [ast.Constant(value=str(intrinsic)), *tiles],
+                [ast.keyword(arg="late", value=ast.Constant(value=True))],
+            ):
+                return Intrinsic(intrinsic, tuple(map(self._tile, tiles)), True)
             case "barrier", [ast.Name(id=scope)], [] if scope in _SCOPES:
                 return Barrier(MemoryScope(scope))
+            case "barrier", [ast.Name(id=scope)], [ast.keyword(arg="copies", value=copies)] if (
+                scope in _SCOPES
+            ):
+                return Barrier(MemoryScope(scope), read_integer(copies))
         raise Malformed(
             call, f"expected prefetch(…, level=…), intrinsic(…) or barrier(…), not {name}"
         )

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+from farrier.intrinsics.copies import clear_name, copy_name
 from farrier.intrinsics.fragments import FragmentProduct, load_name, store_name, zero_name
 from farrier.ir import expr as e
 from farrier.ir import instr
@@ -18,7 +19,7 @@ from farrier.ir.loop import Intrinsic, Tile
 from farrier.ir.threads import SUBGROUP_SIZE
 from farrier.ir.types import DType
 from farrier.targets.cuda.expressions import Expressions
-from farrier.targets.cuda.tensor_cores import PRODUCTS
+from farrier.targets.cuda.tensor_cores import COPIED, COPY_BYTES, PRODUCTS
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier.targets.llvm.builder import Builder
 
@@ -26,6 +27,7 @@ _COLUMNS = 16  # Also the rows of a product.
 _CHUNK = 16  # Bytes: a row of a matrix of `ldmatrix`.
 _WORD = 4  # Bytes.
 _LDMATRIX = "llvm.nvvm.ldmatrix.sync.aligned.m8n8"
+_CP_ASYNC = "llvm.nvvm.cp.async.cg.shared.global.16"
 _LANE = "llvm.nvvm.read.ptx.sreg.laneid"
 _TYPES = {DType.F32: F32, DType.I32: I32}
 _HALVES = instr.vector("f16", 2)
@@ -50,6 +52,9 @@ class Fragments:
         self._writers: dict[str, Callable[..., None]] = {}
         for product in PRODUCTS:
             self._add(product)
+        for dtype in COPIED:
+            self._writers[copy_name(dtype)] = self.copy
+            self._writers[clear_name(dtype)] = self._clear
 
     def _add(self, product: FragmentProduct) -> None:
         name, writers = product.name, self._writers
@@ -146,12 +151,42 @@ class Fragments:
                     both = self._b.insert(both, values[4 * side + 2 * half + lane], lane)
                 self._b.store(both, self._b.offset(base, 8 * _WORD * side), 2 * _WORD)
 
+    def are_choices(self, copy: Intrinsic, clear: Intrinsic) -> bool:
+        """Check whether one call copies to a tile, and the other one clears it."""
+        dtype = copy.operands[0].buffer.dtype
+        names = (copy_name(dtype), clear_name(dtype))
+        return (copy.name, clear.name) == names and copy.operands[0] == clear.operands[0]
+
+    def copy(self, target: Tile, source: Tile, holds: Operand | None = None) -> None:
+        """Begin to copy, or to clear the target if a condition does not hold: no branch parts the
+        threads of a subgroup."""
+        for tile in (target, source):
+            if self._expressions.alignment(tile.buffer, tile.origin) % COPY_BYTES:
+                raise InexpressibleError(f"a copy of {tile.buffer.name} may be misaligned")
+        to, of = (self._expressions.address(t.buffer, t.origin) for t in (target, source))
+        if holds is None:
+            self._b.effect(_CP_ASYNC, instr.VOID, to, of)
+        else:
+            nbytes = self._b.choose(holds, _number(COPY_BYTES), _number(0))
+            self._b.effect(f"{_CP_ASYNC}.s", instr.VOID, to, of, nbytes)
+
+    def _clear(self, target: Tile) -> None:
+        to = self._expressions.address(target.buffer, target.origin)
+        nowhere = instr.zero(instr.pointer(1))
+        self._b.effect(f"{_CP_ASYNC}.s", instr.VOID, to, nowhere, _number(0))
+
+    def wait(self, most: int) -> None:
+        """Close a group of copies, and wait until at most `most` groups are under way."""
+        self._b.effect("llvm.nvvm.cp.async.commit.group", instr.VOID)
+        self._b.effect("llvm.nvvm.cp.async.wait.group", instr.VOID, _number(most))
+
     def _row(self, memory: Tile, row: Operand) -> Operand:
         """Return the address of a row of a tile in workgroup memory."""
         buffer = memory.buffer
-        if not buffer.is_plain or memory.axes != (0, 1) or memory.steps:
+        last = len(buffer.shape) - 1
+        if not buffer.is_plain or memory.axes != (last - 1, last) or memory.steps:
             raise InexpressibleError(f"rows of {buffer.name} do not lie one after the other")
-        step = number(buffer.shape[1]) * buffer.dtype.nbytes
+        step = number(buffer.shape[last]) * buffer.dtype.nbytes
         base = self._expressions.address(buffer, memory.origin)
         return self._moved(base, self._b.op(instr.MUL, row, _number(step)))
 

@@ -60,13 +60,23 @@ class Statements:
                 self.write(body)
             case Store():
                 self._store(stmt)
+            case If(condition, Intrinsic() as copy, Intrinsic() as clear) if (
+                self._fragments.are_choices(copy, clear)
+            ):
+                holds = self.expressions.evaluate(condition).operand
+                target, source = copy.operands
+                self._fragments.copy(target, source, holds)
             case If(condition, then, otherwise):
                 self._if(condition, then, otherwise)
             case While(condition, body):
                 self._while(condition, body)
             case Prefetch():
                 pass
-            case Barrier():
+            case Barrier(scope, copies):
+                if copies is not None:
+                    self._fragments.wait(copies)
+                if scope is MemoryScope.LOCAL:
+                    return
                 self._b.effect(_BARRIER, instr.VOID, instr.number_of(instr.I32, 0))
             case Intrinsic():
                 self._fragments.write(stmt)

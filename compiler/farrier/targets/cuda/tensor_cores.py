@@ -8,6 +8,7 @@ product here is two of the instruction's, side by side, so that one `ldmatrix` r
 from __future__ import annotations
 
 from farrier.errors import CompilerError
+from farrier.intrinsics import copies
 from farrier.intrinsics.fragments import FragmentProduct, declared
 from farrier.ir.loop import Function, Intrinsic
 from farrier.ir.statements import walk_stmts
@@ -26,6 +27,7 @@ FEATURES = {
     "sm_120": _AMPERE,
 }
 _ROWS = _COLUMNS = 16
+_MOST_STAGES = 4  # More take shared memory that other blocks could have.
 
 
 def _layouts(depth: int, each: int) -> tuple[Layout, Layout, Layout]:
@@ -48,7 +50,8 @@ def _product(
     # `ldmatrix` transposes elements of two bytes.
     across = left.nbytes == 2
     shape = _ROWS, _COLUMNS, depth
-    return FragmentProduct(name, left, right, total, *shape, *layouts, across, feature)
+    stages = 1 if feature in _TURING else _MOST_STAGES
+    return FragmentProduct(name, left, right, total, *shape, *layouts, across, stages, feature)
 
 
 PRODUCTS = (
@@ -61,7 +64,10 @@ PRODUCTS = (
         for right in (DType.I8, DType.U8)
     ),
 )
-INTRINSICS = declared(PRODUCTS)
+# `cp.async` copies 16 bytes past the first cache; with no bytes of a source it writes zeros.
+COPIED = (DType.F16, DType.BF16, DType.I8, DType.U8)
+COPY_BYTES = 16
+INTRINSICS = declared(PRODUCTS) + copies.declared(COPIED, COPY_BYTES, "cp_async")
 _FEATURE = {intrinsic.name: feature for intrinsic in INTRINSICS for feature in intrinsic.features}
 
 

@@ -45,7 +45,7 @@ class Shape:
         results = columns["groups_y"] * self.declared.rows * (width + _PADDING)
         total: Floats = rows * (depth * left + _CHUNK) + width * (depth * right + _CHUNK)
         total += depth * 2 * _CHUNK  # Of terms one row after the other.
-        return total + results * self.declared.total.nbytes
+        return columns["stages"] * total + results * self.declared.total.nbytes
 
     def registers(self, columns: Columns) -> Floats:
         """Return the registers of a thread, about."""
@@ -59,6 +59,10 @@ def allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.bo
     within: npt.NDArray[np.bool_] = threads <= limits.threads
     within &= shape.workgroup_bytes(columns) <= limits.workgroup_bytes
     within &= shape.registers(columns) <= _MOST_REGISTERS
+    within &= columns["stages"] <= shape.declared.stages
+    # More stages than turns hold nothing.
+    turns = -(-shape.product.terms // (columns["steps"] * shape.declared.depth))
+    within &= columns["stages"] <= turns
     rows, width, _ = shape.tile(columns)
     for size, extent in ((rows, shape.product.rows), (width, shape.product.columns)):
         within &= size <= max(shape.declared.rows, 1 << (extent - 1).bit_length())
@@ -94,7 +98,10 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
     hidden = np.minimum(1.0, at_once * groups / 4)
     compute = rounds * (turns * (multiply + copy) / hidden + results) / device.clock
     waits = device.memory_latency + 2 * device.barrier
-    stalls = rounds / at_once * turns * waits / device.clock
+    # A turn of one stage waits for its loads and twice for its block. With more, the loads of a
+    # turn have the time of the others.
+    stages = columns["stages"]
+    stalls = rounds / at_once * turns * waits / device.clock / stages
     through_cache = blocks * turns * elements / device.cache_bandwidth
     least = product.rows * product.element_bytes[0] + product.columns * product.element_bytes[1]
     memory = np.full(len(rows), product.batch * product.terms * least / device.bandwidth)

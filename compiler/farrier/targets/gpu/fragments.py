@@ -30,13 +30,14 @@ from farrier.targets.gpu import points, product_cost, rows, tiles
 from farrier.targets.gpu.device import Device, Limits
 from farrier.targets.gpu.fragment_cost import Shape, allowed, cost
 
-RULE = RuleId("fragments", version=1)
+RULE = RuleId("fragments", version=2)
 _VALUES = {
     "groups_y": (1, 2, 4),
     "groups_x": (1, 2, 4),
     "each_y": (1, 2, 4),
     "each_x": (1, 2, 4),
     "steps": (1, 2, 4),
+    "stages": (1, 2, 3, 4),
 }
 _LEAST = 8  # Rows and columns: with fewer, most of what a fragment computes is lost.
 
@@ -140,4 +141,5 @@ def _multiply(schedule: Schedule, product: OfFragments, decisions: Decisions) ->
     each = decisions["each_y"], decisions["each_x"]
     depth = decisions["steps"] * product.declared.depth
     name = product.declared.name
-    schedule.subgroup_product(product.total, product.reader, name, groups, each, depth)
+    stages = decisions["stages"]
+    schedule.subgroup_product(product.total, product.reader, name, groups, each, depth, stages)
