@@ -235,6 +235,13 @@ DIV = pointwise(
     derivative=_div_derivative,
 )
 POW = pointwise("Pow", _pow, _np_pow, result=_base_dtype, neutral=1.0, derivative=_pow_derivative)
+MAX = pointwise(
+    "Max",
+    lambda attrs, *xs: _combined(maximum, xs),
+    lambda attrs, *xs: functools.reduce(np.maximum, xs),
+    traits=Trait.COMMUTATIVE | Trait.TOTAL | Trait.EXACT,
+    symbolic=symbolic.greatest,
+)
 OPERATORS: tuple[Operator, ...] = (
     ADD,
     SUB,
@@ -249,13 +256,7 @@ OPERATORS: tuple[Operator, ...] = (
         traits=Trait.COMMUTATIVE | Trait.TOTAL | Trait.EXACT,
         symbolic=symbolic.least,
     ),
-    pointwise(
-        "Max",
-        lambda attrs, *xs: _combined(maximum, xs),
-        lambda attrs, *xs: functools.reduce(np.maximum, xs),
-        traits=Trait.COMMUTATIVE | Trait.TOTAL | Trait.EXACT,
-        symbolic=symbolic.greatest,
-    ),
+    MAX,
     pointwise(
         "Sum",
         lambda attrs, *xs: _combined(Scalar.__add__, xs),

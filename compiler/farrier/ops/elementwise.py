@@ -37,6 +37,7 @@ def _erf_slope(s: Adjoint, x: str, y: str) -> str:
 
 
 _ROUNDS_NOTHING = Trait.TOTAL | Trait.EXACT
+EXP = _primitive("Exp", UnaryOp.EXP, np.exp, slope=lambda s, x, y: y, instructions=15)
 SQRT = _primitive("Sqrt", UnaryOp.SQRT, np.sqrt, slope=lambda s, x, y: s("Div", 0.5, y))
 OPERATORS: tuple[Operator, ...] = (
     _primitive(
@@ -55,7 +56,7 @@ OPERATORS: tuple[Operator, ...] = (
         symbolic=symbolic.negate,
         derivative=lambda s: [s("Neg", s.by)],
     ),
-    _primitive("Exp", UnaryOp.EXP, np.exp, slope=lambda s, x, y: y, instructions=15),
+    EXP,
     _primitive("Log", UnaryOp.LOG, np.log, derivative=lambda s: [s("Div", s.by, s.operands[0])]),
     SQRT,
     _primitive("Floor", UnaryOp.FLOOR, np.floor, traits=Trait.EXACT, symbolic=symbolic.floor),

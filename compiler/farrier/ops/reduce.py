@@ -320,19 +320,21 @@ _EXACT = Trait.TOTAL | Trait.EXACT
 _MINIMUM = _extreme(ReduceOp.MIN, np.min)
 _TOTAL, _PRODUCT = _Rule(ReduceOp.SUM, _SUM), _Rule(ReduceOp.PROD, _keep(np.prod))
 REDUCE_MEAN = _operator("ReduceMean", _MEAN, joined_by="ReduceMean", derivative=_mean_derivative)
+REDUCE_SUM = _operator(
+    "ReduceSum",
+    _TOTAL,
+    traits=Trait.TOTAL,
+    joined_by="ReduceSum",
+    symbolic=to_one(operator.add),
+    derivative=lambda s: [_spread(s, s.by)],
+)
+REDUCE_MAX = _operator(
+    "ReduceMax", _MAXIMUM, traits=_EXACT, joined_by="ReduceMax", symbolic=to_one(maximum)
+)
 OPERATORS: tuple[Operator, ...] = (
-    _operator(
-        "ReduceSum",
-        _TOTAL,
-        traits=Trait.TOTAL,
-        joined_by="ReduceSum",
-        symbolic=to_one(operator.add),
-        derivative=lambda s: [_spread(s, s.by)],
-    ),
+    REDUCE_SUM,
     REDUCE_MEAN,
-    _operator(
-        "ReduceMax", _MAXIMUM, traits=_EXACT, joined_by="ReduceMax", symbolic=to_one(maximum)
-    ),
+    REDUCE_MAX,
     _operator(
         "ReduceMin", _MINIMUM, traits=_EXACT, joined_by="ReduceMin", symbolic=to_one(minimum)
     ),

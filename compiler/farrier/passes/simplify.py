@@ -33,6 +33,7 @@ from farrier.passes.rules.shapes import (
     unit_axes_before_transpose,
     view_as_reshape,
 )
+from farrier.passes.rules.softmax import recover_softmax
 
 _RULES: tuple[Rule, ...] = (
     drop_idle,
@@ -46,6 +47,7 @@ _RULES: tuple[Rule, ...] = (
     recover_layer_norm,
     merge_layer_norm_scale,
     merge_layer_norm_bias,
+    recover_softmax,
     multiply_by_reciprocal,
     expand_small_power,
     merge_constant_chain,

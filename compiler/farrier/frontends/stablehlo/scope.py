@@ -143,6 +143,10 @@ class Scope:
         """Return the tensor with its axes in another order."""
         if list(order) == sorted(order):
             return x
+        shape = self.shape(x)
+        longer = [axis for axis in order if shape[axis] != 1]
+        if longer == sorted(longer):  # A view: it moves axes of length 1 alone.
+            return self.reshape(x, [shape[axis] for axis in order])
         return self.node("Transpose", x, perm=tuple(order))
 
     def expand(self, x: str, sizes: Sequence[Number]) -> str:

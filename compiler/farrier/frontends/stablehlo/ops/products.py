@@ -44,24 +44,46 @@ def _product(
     contracted: Sequence[Sequence[int]],
 ) -> str:
     """Return batches of products, their axes before the free ones of both operands: MatMul on
-    operands in which contracted axes are joined, and free ones where there are batches."""
-    dtype = s.result_dtype
-    x, y = (s.cast(each, dtype) for each in operands)
-    free = [
-        [axis for axis in range(s.rank(each)) if axis not in (*batch[side], *contracted[side])]
-        for side, each in enumerate((x, y))
+    operands in which contracted axes are joined, and free ones where there are batches. Operands
+    are exchanged if their last axes fit that better, as those of attention's second product."""
+    sides = [
+        _Side(s.cast(x, s.result_dtype), tuple(batch[side]), tuple(contracted[side]))
+        for side, x in enumerate(operands)
     ]
-    x = s.transpose(x, [*batch[0], *free[0], *contracted[0]])
-    y = s.transpose(y, [*batch[1], *contracted[1], *free[1]])
-    count, wide = len(batch[0]), [len(each) for each in free]
-    shapes = [s.shape(each) for each in (x, y)]
-    heads, rows = shapes[0][:count], shapes[0][count : count + wide[0]]
-    depth = product(shapes[0][count + wide[0] :])
-    columns = shapes[1][len(shapes[1]) - wide[1] :]
+    is_last = [s.rank(side.x) - 1 in side.contracted for side in sides]
+    if is_last != [False, True]:
+        return _multiplied(s, sides[0], sides[1])
+    y = _multiplied(s, sides[1], sides[0])
+    heads, columns = len(sides[0].batch), len(sides[1].free(s))
+    order = [*range(heads), *range(heads + columns, s.rank(y)), *range(heads, heads + columns)]
+    return s.transpose(y, order)
+
+
+class _Side(NamedTuple):
+    """An operand of a product, and its axes."""
+
+    x: str
+    batch: tuple[int, ...]
+    contracted: tuple[int, ...]
+
+    def free(self, s: Scope) -> list[int]:
+        """Return the axes that the result has too, after those of batches."""
+        taken = {*self.batch, *self.contracted}
+        return [axis for axis in range(s.rank(self.x)) if axis not in taken]
+
+
+def _multiplied(s: Scope, left: _Side, right: _Side) -> str:
+    free = left.free(s), right.free(s)
+    x = s.transpose(left.x, [*left.batch, *free[0], *left.contracted])
+    y = s.transpose(right.x, [*right.batch, *right.contracted, *free[1]])
+    count = len(left.batch)
+    heads, rows = s.shape(x)[:count], s.shape(x)[count : count + len(free[0])]
+    depth = product(s.shape(x)[count + len(free[0]) :])
+    columns = s.shape(y)[s.rank(y) - len(free[1]) :]
     inner = rows if not count and rows else (product(rows),)
-    left = s.reshape(x, [*heads, *inner, depth])
-    right = s.reshape(y, [*heads, depth, product(columns)])
-    return s.reshape(s.node("MatMul", left, right), [*heads, *rows, *columns])
+    wide = s.reshape(x, [*heads, *inner, depth])
+    tall = s.reshape(y, [*heads, depth, product(columns)])
+    return s.reshape(s.node("MatMul", wide, tall), [*heads, *rows, *columns])
 
 
 class _Order(NamedTuple):
