@@ -17,7 +17,7 @@ JAX_READY := $(JAX)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
 
-.PHONY: demo test check bench bench-tuning scaling boards gpus pages exports frontends public wheel conformance cuda chaos explore format clean
+.PHONY: demo test check bench bench-tuning scaling boards accelerators gpus pages exports frontends public wheel conformance cuda chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -53,6 +53,9 @@ scaling: $(READY)  ## One job on 1 to 16 simulated devices; ARGS=--simulate mode
 boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count counts instructions. As root. Then a job for a microcontroller.
 	$(BIN)/python -m bench.boards $(ARGS)
 	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/bare
+
+accelerators: $(READY)  ## ResNet-18 and MobileNetV2 of bytes, whole, on VTA's sizes in the simulator, against the processor.
+	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/dae
 
 gpus: $(READY)  ## Kernels for GPUs by both compilers of WGSL, on a GPU or on Mesa's emulation, which is installed; ARGS=--quick.
 	$(BIN)/python -m bench.gpus $(ARGS)

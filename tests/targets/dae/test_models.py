@@ -66,7 +66,7 @@ def test_few_channels_run_on_the_host(tmp_path):
 
 def test_tuning_counts_cycles_and_keeps_them():
     records = MemoryRecords()
-    model = models.convolution(64, 64, (14, 14))
+    model = models.convolution(32, 32, (12, 12))
     artifact = models.tuned(model, "dae:vta", records)
     (result,) = artifact.run(models.inputs(model)).values()
     assert np.array_equal(result, models.results(model, "host"))

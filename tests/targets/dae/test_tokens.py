@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from farrier.ir.parser import parse_ir
-from farrier.targets.dae.instructions import Instruction, Kind, Module
+from farrier.targets.dae.description import Accelerator, Queues
+from farrier.targets.dae.instructions import Instruction, Kind, Module, Pad
 from farrier.targets.dae.machines import VTA
 from farrier.targets.dae.rules import space
+from farrier.targets.dae.simulator.functional import Functional
 from farrier.targets.dae.simulator.timed import simulate
-from farrier.targets.dae.tokens import TokenError, pops_and_pushes, prove
+from farrier.targets.dae.tokens import TokenError, accesses, pops_and_pushes, prove
 
 # A convolution whose tiles share weights, with a scale for each channel and another tensor.
 PROGRAM = """
@@ -95,6 +102,65 @@ def test_a_cycle_of_tokens_is_named_by_both_instructions():
 def test_an_element_beyond_a_scratchpad_is_named():
     with pytest.raises(TokenError, match="element 2048 is beyond the 2048"):
         prove([Instruction(Kind.ALU, {"to": 2047, "count0": 2, "to0": 1})], VTA)
+
+
+def _with_elements(memory: int, elements: int) -> Accelerator:
+    """Return VTA with so large a scratchpad of inputs, of weights, or of sums."""
+    name = ("input", "weight", "sum")[memory]
+    nbytes = elements * (VTA.input_bytes, VTA.weight_bytes, VTA.sum_bytes)[memory]
+    return dataclasses.replace(VTA, memory=dataclasses.replace(VTA.memory, **{name: nbytes}))
+
+
+@pytest.mark.parametrize("memory", [Pad.INPUT, Pad.WEIGHT, Pad.SUM])
+def test_a_scratchpad_of_one_element_less_is_too_small(memory):
+    program = _program(TILINGS[0])
+    touched = [each for step in program for each in accesses(step, VTA) if each.memory == memory]
+    needed = max(each.end for each in touched)
+    prove(program, _with_elements(memory, needed))
+    with pytest.raises(TokenError, match=f"element {needed - 1} is beyond the {needed - 1}"):
+        prove(program, _with_elements(memory, needed - 1))
+
+
+@pytest.mark.parametrize("tiling", TILINGS)
+def test_queues_of_one_token_either_suffice_or_are_refused(tiling):
+    """The proof and the simulator agree on whether a program ends."""
+    program = _program(tiling)
+    narrow = dataclasses.replace(VTA, queues=Queues(commands=1, tokens=1))
+    proven, ended = True, True
+    try:
+        prove(program, narrow)
+    except TokenError:
+        proven = False
+    try:
+        simulate(program, dataclasses.replace(VTA, queues=Queues(tokens=1)))
+    except TokenError:
+        ended = False
+    assert proven == ended
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 10_000))
+def test_all_tilings_have_one_result(seed):
+    kernel = space(parse_ir(PROGRAM), VTA)
+    candidates = kernel.candidates()
+    row = candidates[seed % len(candidates)]
+    assert np.array_equal(_result(kernel.default()), _result(kernel.decisions(row)))
+
+
+def _result(tiling) -> np.ndarray:
+    function = space(parse_ir(PROGRAM), VTA).schedule(tiling).function
+    rng = np.random.default_rng(5)
+    *inputs, output = function.params
+    memories = [_bytes(rng, buffer) for buffer in inputs]
+    memories.append(np.zeros(output.nbytes, np.uint8))
+    Functional(VTA).run(function.code.instructions, [memoryview(each) for each in memories])
+    return memories[-1]
+
+
+def _bytes(rng, buffer) -> np.ndarray:
+    if buffer.dtype.is_float:
+        return rng.uniform(0.001, 0.01, buffer.nbytes // 4).astype("f4").view(np.uint8)
+    return rng.integers(0, 256, buffer.nbytes, np.uint8)
 
 
 def test_two_threads_hide_the_transfers():
