@@ -11,7 +11,9 @@ from farrier_device.boards.frames import DAMAGED, NO_NUMBER, Frame, Reader, enco
 from farrier_device.boards.line import Line
 
 _TRIES = 8
-_FIRST_S, _LONGEST_S = 0.5, 4.0  # Between two tries, beyond the time that the line itself takes.
+_FIRST_S = 0.5  # Between two tries, beyond the time that the line itself takes.
+_LONGER = 8  # Pauses double, up to that multiple of the first.
+_QUIET_S = 0.03  # Bytes that follow each other have shorter gaps, those of USB among them.
 _GLANCE_S = 0.2  # How often to look whether the batch was cancelled.
 _REFUSED = "E"
 
@@ -28,9 +30,19 @@ class Link:
     """A line with the numbers of its frames. A frame that is lost or damaged on the way there or
     back is sent again under its number, and the board answers it again without doing it twice."""
 
-    def __init__(self, line: Line, glance: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        line: Line,
+        glance: Callable[[], None] = lambda: None,
+        *,
+        first_s: float = _FIRST_S,
+        quiet_s: float = _QUIET_S,
+    ) -> None:
         """`glance` is called again and again while an answer is awaited; what it raises ends the
-        wait."""
+        wait. A question is sent again after `first_s`, or when the line has been quiet for
+        `quiet_s` after a damaged frame."""
+        self._first_s = first_s
+        self._quiet_s = quiet_s
         self.line = line
         self.retries = 0
         self._glance = glance
@@ -44,7 +56,7 @@ class Link:
         question = Frame(next(self._numbers), operation, body)
         data = encode(question)
         begin = time.monotonic()
-        pause = _FIRST_S
+        pause, longest_s = self._first_s, _LONGER * self._first_s
         for attempt in itertools.count(1):
             self.retries += attempt > 1
             self.line.write(data)
@@ -53,19 +65,24 @@ class Link:
             if answer is not None:
                 return _accepted(answer, operation)
             # A long call is asked after while it runs: the board answers when it is through.
-            if attempt >= _TRIES and time.monotonic() - begin > runs_s + _LONGEST_S:
+            if attempt >= _TRIES and time.monotonic() - begin > runs_s + longest_s:
                 break
-            pause = min(2 * pause, _LONGEST_S)
+            pause = min(2 * pause, longest_s)
         raise SilentError(f"{self.line.name} does not answer")
 
     def _awaited(self, question: Frame, deadline: float) -> Frame | None:
-        """Return the answer to a question; None if something came damaged, or nothing in time."""
+        """Return the answer to a question; None if nothing comes in time, or what came was damaged
+        and the line is quiet now."""
+        is_damaged = False
         while (left := deadline - time.monotonic()) > 0:
             self._glance()
-            for frame in self._reader.frames(self.line.read(min(left, _GLANCE_S))):
+            data = self.line.read(min(left, self._quiet_s if is_damaged else _GLANCE_S))
+            if is_damaged and not data:
+                return None
+            for frame in self._reader.frames(data):
                 if frame is None or frame.operation == DAMAGED:
-                    return None
-                if frame.number == question.number:
+                    is_damaged = True
+                elif frame.number == question.number:
                     return frame
         return None
 

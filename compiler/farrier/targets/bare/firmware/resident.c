@@ -101,13 +101,17 @@ static void serve(uint8_t operation, const uint8_t *body, uint32_t length) {
 }
 
 void serve_one(void) {
+  static int has_complained; /* One changed byte may damage two frames, and is told once. */
   if (!receive_frame(&question)) {
+    if (has_complained) return;
+    has_complained = 1;
     frame *const damaged = &question;
     store4(damaged->bytes, NO_NUMBER);
     damaged->bytes[4] = DAMAGED_FRAME;
     damaged->length = 0;
     return send_frame(damaged);
   }
+  has_complained = 0;
   const uint32_t number = load4(question.bytes);
   if (number == answered) return send_frame(&answer);
   answered = number;
