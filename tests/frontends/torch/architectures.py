@@ -64,6 +64,16 @@ def _pictures():
     return [(torch.randn(batch, 3, 64, 64),) for batch, _ in SIZES], ({0: BATCH},)
 
 
+def _open_pictures():
+    sizes = ((2, 64, 96), (1, 96, 64), (3, 128, 32))
+    axes = {0: BATCH, 2: 32 * Dim("rows", min=1, max=8), 3: 32 * Dim("columns", min=1, max=8)}
+    return [(torch.randn(batch, 3, height, width),) for batch, height, width in sizes], (axes,)
+
+
+def _rows():
+    return [(torch.randn(batch, 12),) for batch, _ in SIZES], ({0: BATCH},)
+
+
 def _pairs():
     cases = [(_tokens(*size), _tokens(size[0], 8)) for size in SIZES]
     return cases, ({0: BATCH, 1: LENGTH}, {0: BATCH})
@@ -116,9 +126,37 @@ def _text(name, config=None, **options):
     return lambda: First(model(configured(**{**WORDS, **options}))), _texts
 
 
-def _image(name, **options):
+def _image(name, data=_pictures, **options):
     configured = getattr(transformers, name.replace("Model", "Config"))
-    return lambda: First(getattr(transformers, name)(configured(**options))), _pictures
+    return lambda: First(getattr(transformers, name)(configured(**options))), data
+
+
+class Table(torch.nn.Module):
+    """Columns as tokens of a transformer, as FT-Transformer has them."""
+
+    def __init__(self, columns=12, width=32):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(columns, width) * 0.1)
+        self.bias = torch.nn.Parameter(torch.zeros(columns, width))
+        layer = torch.nn.TransformerEncoderLayer(width, 4, 64, batch_first=True, norm_first=True)
+        self.encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = torch.nn.Linear(width, 3)
+
+    def forward(self, x):
+        return (self.head(self.encoder(x[..., None] * self.weight + self.bias).mean(1)),)
+
+
+class Recurrent(torch.nn.Module):
+    """A tagger of words by a bidirectional LSTM."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(100, 32)
+        self.lstm = torch.nn.LSTM(32, 24, 2, batch_first=True, bidirectional=True)
+        self.head = torch.nn.Linear(48, 7)
+
+    def forward(self, words):
+        return (self.head(self.lstm(self.words(words))[0]),)
 
 
 _SEGFORMER = {"hidden_sizes": [16, 16, 32, 32], "depths": [1] * 4, "decoder_hidden_size": 32}
@@ -145,12 +183,25 @@ CASES = {
     ),
     "convnext": _image("ConvNextModel", hidden_sizes=[16, 32], depths=[1, 1], num_stages=2),
     "segformer": _image("SegformerModel", num_attention_heads=[1, 2, 2, 4], **_SEGFORMER),
+    "convnext open": _image(
+        "ConvNextModel", _open_pictures, hidden_sizes=[16, 32], depths=[1, 1], num_stages=2
+    ),
+    "segformer open": _image(
+        "SegformerModel", _open_pictures, num_attention_heads=[1, 2, 2, 4], **_SEGFORMER
+    ),
+    "resnet open": _image(
+        "ResNetModel", _open_pictures, hidden_sizes=[16, 32], depths=[1, 1], embedding_size=16
+    ),
     "resnet": _image("ResNetModel", hidden_sizes=[16, 32], depths=[1, 1], embedding_size=16),
     "mobilenetv2": _image("MobileNetV2Model", image_size=64),
     "yolos": (lambda: Boxes(transformers.YolosForObjectDetection(transformers.YolosConfig(
         **{**IMAGES, "image_size": [64, 64]}, num_detection_tokens=10))), _pictures),
     "wav2vec2": (lambda: First(transformers.Wav2Vec2Model(transformers.Wav2Vec2Config(
         **WORDS, **_WAV, num_feat_extract_layers=2))), _sounds),
+    "clip": _image("CLIPVisionModel", **IMAGES),
+    "dpt": _image("Dinov2Model", **TEXT, image_size=64, patch_size=16),
+    "table": (Table, _rows),
+    "lstm": (Recurrent, _texts),
     "unet": (lambda: First(_unet(), return_dict=False), _diffusions),
     "vae": (lambda: Decoded(_vae()), _latents),
 }  # fmt: skip
@@ -164,14 +215,14 @@ def export(name, folder):
     shapes = (dims,) if isinstance(module, First) and type(module) is First else dims
     with torch.no_grad():
         program = torch.export.export(module, cases[0], dynamic_shapes=shapes)
-        torch.export.save(program, f"{folder}/{name}.pt2")
+        torch.export.save(program, f"{folder}/{name.replace(' ', '-')}.pt2")
         arrays = {}
         for number, case in enumerate(cases):
             results = module(*case)
             results = results if isinstance(results, tuple) else (results,)
             arrays.update({f"{number} in {n}": x.numpy() for n, x in enumerate(case)})
             arrays.update({f"{number} out {n}": x.numpy() for n, x in enumerate(results)})
-    np.savez(f"{folder}/{name}.npz", **arrays)
+    np.savez(f"{folder}/{name.replace(' ', '-')}.npz", **arrays)
 
 
 if __name__ == "__main__":

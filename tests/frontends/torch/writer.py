@@ -14,6 +14,7 @@ import zipfile
 import numpy as np
 
 DTYPES = {"f32": 7, "i64": 5, "bool": 12, "f16": 6}
+_TORCH = ("aten.", "higher_order.")
 _NUMPY = {"float32": 7, "int64": 5, "bool": 12, "float16": 6}
 
 
@@ -84,23 +85,36 @@ class Program:
         self.nodes = []
         self.mutations = {}
 
-    def call(self, name, target, *arguments, dtype="f32", line="", **keywords):
-        """Add a call of one result."""
+    def call(self, name, target, *arguments, dtype="f32", line="", more=(), **keywords):
+        """Add a call of one result, or of `more` after it."""
         inputs = [{"name": "", "arg": argument(value), "kind": 1} for value in arguments]
         inputs += [{"name": k, "arg": argument(v), "kind": 2} for k, v in keywords.items()]
         file, _, number = line.partition(":")
         trace = f'File "/home/ada/{file}", line {number}, in forward\n    y = f(x)' if line else ""
         self.nodes.append(
             {
-                "target": f"torch.ops.{target}" if target.startswith("aten.") else target,
+                "target": f"torch.ops.{target}" if target.startswith(_TORCH) else target,
                 "inputs": inputs,
-                "outputs": [{"as_tensor": {"name": name}}],
+                "outputs": [{"as_tensor": {"name": result}} for result in (name, *more)],
                 "metadata": {"stack_trace": trace},
                 "name": name,
             }
         )
-        self.values[name] = meta(dtype, [])
+        self.values.update({result: meta(dtype, []) for result in (name, *more)})
         return name
+
+    def nested(self, outputs):
+        """Return the graph as an argument of a call of another program."""
+        return {"as_graph": {"name": "nested", "graph": self.graph(outputs)}}
+
+    def graph(self, outputs):
+        """Return the JSON of the graph."""
+        return {
+            "inputs": [argument(name) for name in (*self.weights, *self.users)],
+            "outputs": [argument(name) for name in outputs],
+            "nodes": self.nodes,
+            "tensor_values": self.values,
+        }
 
     def document(self, outputs):
         """Return the JSON of the program."""
@@ -116,12 +130,7 @@ class Program:
         results += [{"user_output": {"arg": {"as_tensor": {"name": name}}}} for name in outputs]
         return {
             "graph_module": {
-                "graph": {
-                    "inputs": [argument(name) for name in (*self.weights, *self.users)],
-                    "outputs": [argument(name) for name in outputs],
-                    "nodes": self.nodes,
-                    "tensor_values": self.values,
-                },
+                "graph": self.graph(outputs),
                 "signature": {"input_specs": specs, "output_specs": results},
                 "module_call_graph": [],
             },

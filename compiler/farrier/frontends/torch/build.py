@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from farrier.errors import FarrierError, InvalidModelError, UnsupportedOperatorError
-from farrier.frontends.builder import Builder, RawNode
+from farrier.frontends.builder import Builder, Iteration, RawNode
 from farrier.frontends.torch import aten as _  # noqa: F401 (it fills the table)
 from farrier.frontends.torch.aliases import Aliases
 from farrier.frontends.torch.interface import Interface
@@ -18,7 +18,12 @@ from farrier.frontends.torch.table import VIEWS, rule_of
 from farrier.ops import NotSupported
 
 _NO_DIMS = np.empty(0, np.int64)
-_HIGHER = {"higher_order.cond", "higher_order.wrap_with_set_grad_enabled"}
+_HIGHER = {
+    "higher_order.cond",
+    "higher_order.scan",
+    "higher_order.while_loop",
+    "higher_order.wrap_with_set_grad_enabled",
+}
 _MOST_SHOWN = 50  # Unknown operators in a message.
 
 
@@ -105,13 +110,20 @@ class Build:
         return [self._resolved(value) for value in graph.outputs]
 
     def _call(self, call: Call, graph: Graph) -> None:
-        if call.target == "higher_order.cond":
-            self._cond(call)
-            return
-        if call.target == "higher_order.wrap_with_set_grad_enabled":
-            _, body, *operands = call.positional
-            self._define(call, self._inner(body, operands))
-            return
+        match call.target:
+            case "higher_order.cond":
+                self._cond(call)
+                return
+            case "higher_order.while_loop":
+                self._while(call)
+                return
+            case "higher_order.scan":
+                self._scan(call)
+                return
+            case "higher_order.wrap_with_set_grad_enabled":
+                _, body, *operands = call.positional
+                self._define(call, self._inner(body, map(self._resolved, operands)))
+                return
         entry = rule_of(call.target)
         if entry is None:
             raise UnsupportedOperatorError(f"the operator {call.target} is not supported")
@@ -172,17 +184,63 @@ class Build:
         condition, then, otherwise, operands = call.positional
 
         def region(body: Graph) -> Any:
-            return lambda: self._inner(body, operands)
+            return lambda: self._inner(body, map(self._resolved, operands))
 
         results = self._b.if_(
             self._resolved(condition), region(then), region(otherwise), origin=call.name
         )
-        flat = [results] if call.outputs and isinstance(call.outputs[0], tuple) else results
-        self._define(call, flat)
+        self._define_all(call, results)
 
-    def _inner(self, body: Graph, operands: Sequence[Any]) -> list[Any]:
-        """Add the nodes of a nested graph and return its outputs."""
-        arguments = [self._resolved(operand) for operand in operands]
+    def _while(self, call: Call) -> None:
+        """Add a loop that goes on while its condition holds for what it carries."""
+        condition, body, carried, operands = call.positional
+        first, more = self._tensors(call, carried), self._resolved(operands)
+
+        def goes_on(values: Sequence[str]) -> str:
+            (result,) = self._inner(condition, [*values, *more])
+            with self._b.at(RawNode(call.target, [], [], {}, call.name)):
+                return str(self._b.add("Reshape", result, self._b.constant(_NO_DIMS)))
+
+        def iteration(number: str, values: Sequence[str], parts: Sequence[str]) -> Iteration:
+            results = self._inner(body, [*values, *more])
+            return Iteration(results, again=goes_on(results))
+
+        results = self._b.loop(first, iteration, condition=goes_on(first), origin=call.name)
+        self._define_all(call, results)
+
+    def _scan(self, call: Call) -> None:
+        """Add a loop over the slices of tensors along their first axis."""
+        body, carried, scanned, operands = call.positional
+        first, slices = self._tensors(call, carried), self._tensors(call, scanned)
+        more = self._resolved(operands)
+
+        def iteration(number: str, values: Sequence[str], parts: Sequence[str]) -> Iteration:
+            results = self._inner(body, [*values, *parts, *more])
+            return Iteration(results[: len(first)], results[len(first) :])
+
+        with self._b.at(RawNode(call.target, [], [], {}, call.name)):
+            length = self._b.add("Shape", slices[0], start=0, end=1)
+            trips = self._b.add("Reshape", length, self._b.constant(_NO_DIMS))
+        results = self._b.loop(first, iteration, trips=trips, scanned=slices, origin=call.name)
+        self._define_all(call, results)
+
+    def _tensors(self, call: Call, values: Any) -> list[str]:
+        """Return what a loop carries or scans, which are tensors."""
+        resolved: list[str] = self._resolved(list(values))
+        if not resolved or not all(isinstance(value, str) for value in resolved):
+            raise UnsupportedOperatorError(
+                f"{call.target} of numbers, or of no tensors, is not supported",
+                hint="carry tensors of no dimensions in the place of numbers",
+            )
+        return resolved
+
+    def _define_all(self, call: Call, results: Sequence[Any]) -> None:
+        is_list = bool(call.outputs) and isinstance(call.outputs[0], tuple)
+        self._define(call, [results] if is_list else results)
+
+    def _inner(self, body: Graph, operands: Iterable[Any]) -> list[Any]:
+        """Add the nodes of a nested graph for these values and return its outputs."""
+        arguments = list(operands)
         names = [argument.name for argument in body.inputs if isinstance(argument, Ref)]
         outside, aliases = self._values, self._aliases
         self._values = dict(zip(names, arguments, strict=True))
