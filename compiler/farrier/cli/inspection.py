@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="The ONNX or TFLite file, or an artifact.")],
+    model: Annotated[
+        Path, typer.Argument(help="A model: .onnx, .tflite, .pt2, .mlir; or an artifact.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the graph.")] = False,
 ) -> None:
     """Tell what a model takes, gives and consists of, and what of it would not compile; exits with

@@ -113,7 +113,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compile_(
-    model: Annotated[Path, typer.Argument(help="The ONNX or TFLite file.")],
+    model: Annotated[Path, typer.Argument(help="A model: .onnx, .tflite, .pt2 or .mlir.")],
     output: ArtifactOption = None,
     target: TargetOption = "host",
     trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
@@ -223,7 +223,7 @@ def run(
 
 
 def bench(
-    model: Annotated[Path, typer.Argument(help="A .farrier artifact, or an ONNX or TFLite file.")],
+    model: Annotated[Path, typer.Argument(help="A .farrier artifact, or a model.")],
     against: Annotated[str, typer.Option(help="Engines, by comma: onnxruntime,openvino.")] = "",
     onnx: Annotated[
         Path | None, typer.Option("--model", help="An artifact's ONNX file, if not beside it.")

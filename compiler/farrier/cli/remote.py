@@ -90,7 +90,7 @@ def register(app: typer.Typer) -> None:
 
 def submit(
     model: Annotated[
-        Path, typer.Argument(help="The ONNX or TFLite file; its data files go along.")
+        Path, typer.Argument(help="A model: .onnx with its data, .tflite, .pt2, .mlir.")
     ],
     target: FarmTargetOption = "host",
     budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,

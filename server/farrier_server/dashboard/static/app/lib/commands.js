@@ -43,7 +43,7 @@ export function python(request, server = location.origin) {
   if (waits) add("wait_for_device", "True");
   if (isPrivate) add("private", "True");
   const client = server === DEFAULT_SERVER ? "" : literal(server);
-  const artifact = `${file.replace(/\.onnx$/, "")}.farrier`;
+  const artifact = `${file.replace(MODEL_FILE, "")}.farrier`;
   return `import farrier
 
 with farrier.Client(${client}) as client:
@@ -55,6 +55,9 @@ ${given.map((one) => `        ${one},`).join("\n")}
 `;
 }
 
+/** The names of files that hold models, rather than their data. */
+export const MODEL_FILE = /\.(onnx|tflite|pt2|mlir)$/i;
+
 const FLAGS = [
   ["threads", "--threads"],
   ["seed", "--seed"],
@@ -65,8 +68,8 @@ const FLAGS = [
 function parts(request) {
   const name = request.name ?? "";
   const base = name.replaceAll("/", "_") || "model";
-  const file = request.file || (base.endsWith(".onnx") ? base : `${base}.onnx`);
-  const isOwnName = [file, file.replace(/\.onnx$/, "")].includes(name);
+  const file = request.file || (MODEL_FILE.test(base) ? base : `${base}.onnx`);
+  const isOwnName = [file, file.replace(MODEL_FILE, "")].includes(name);
   return {
     options: request.options ?? {},
     file,

@@ -1,6 +1,7 @@
 // The files of a model on their way to the server, as the page shows them.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { MODEL_FILE } from "../../lib/commands.js";
 import { hashed, modelOf, sent } from "../../lib/upload.js";
 
 const IDLE = { stage: "idle", files: [], main: null, named: [], places: {}, progress: {}, error: null };
@@ -81,7 +82,7 @@ export function useTransfer(onModel) {
       const isNew = !["asking", "idle"].includes(latest.current.stage) || !latest.current.files.length;
       const kept = isNew ? [] : latest.current.files.filter((one) => !given.some((file) => pathOf(file) === one.key));
       const files = [...kept, ...given.map((file) => ({ key: pathOf(file), file }))];
-      const messages = files.filter((one) => /\.onnx$/i.test(one.file.name));
+      const messages = files.filter((one) => MODEL_FILE.test(one.file.name));
       const candidates = messages.length ? messages : files;
       const main = candidates.length === 1 ? candidates[0].key : files.some((one) => one.key === latest.current.main) ? latest.current.main : null;
       change({ ...IDLE, files, main, places: isNew ? {} : latest.current.places });
