@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
+import textwrap
 import zipfile
 
 import numpy as np
@@ -10,8 +13,16 @@ import pytest
 
 import farrier
 from farrier.errors import ArtifactError
+from farrier.ir.parser import parse_ir
+from farrier.ir.printer import print_ir
+from farrier.ops.verify import verify
+from farrier.passes import Settings
 from farrier.records import MemoryRecords
 from farrier.targets import parse_target
+from farrier.targets.dae.instructions import Instruction, Kind
+from farrier.targets.dae.machines import VTA
+from farrier.targets.dae.passes import write_paddings
+from farrier.targets.dae.program import Program, ProgramError
 from farrier.targets.dae.rules import RULE, why_not
 from tests.targets.dae import models
 
@@ -75,6 +86,15 @@ def test_tuning_counts_cycles_and_keeps_them():
     assert all(len(set(each.samples_ns)) == 1 for each in of_products)
 
 
+def test_instructions_of_another_version_are_refused(monkeypatch):
+    code = Program(VTA, [Instruction(Kind.FINISH, {})], (), "empty")
+    text = code.text()
+    assert Program.of_text(text).instructions == code.instructions
+    monkeypatch.setattr("farrier.targets.dae.program.VERSION", 0)
+    with pytest.raises(ProgramError, match="of version 1, and this Farrier has version 0"):
+        Program.of_text(text)
+
+
 def test_a_program_that_was_changed_is_refused(tmp_path):
     path = tmp_path / "m.farrier"
     farrier.compile(models.product(1, 64, 16), target="dae:vta", verify=False).save(path)
@@ -92,8 +112,6 @@ def test_a_program_that_was_changed_is_refused(tmp_path):
 
 
 def test_the_reason_for_the_host_is_a_clause():
-    from farrier.ir.parser import parse_ir
-
     program = parse_ir(
         """
 @program
@@ -106,3 +124,14 @@ def f(x: f32[4, 4]):
     )
     accelerator = parse_target("dae:vta").accelerator
     assert why_not(program, accelerator) == "it is no convolution or product of bytes"
+
+
+def test_the_docstring_of_the_pass_is_true():
+    """Bytes get a Pad for the zeros around them."""
+    shown = re.search(r"before:\n(.*?)\nafter:\n(.*)", inspect.getdoc(write_paddings), re.DOTALL)
+    before, after = (textwrap.dedent(part).strip() + "\n" for part in shown.groups())
+    graph = parse_ir(before)
+    verify(graph)
+    result = write_paddings(graph, Settings(parse_target("dae:vta"), 1))
+    verify(result)
+    assert print_ir(result) == after

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from farrier.errors import CompilerError
 from farrier.targets.dae.description import Accelerator
 
+VERSION = 1  # Of these tables: words of one version mean nothing in another.
 GEMM_LOOPS = 6
 ALU_LOOPS = 4
 _KIND_BITS = 3

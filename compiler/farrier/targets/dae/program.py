@@ -1,6 +1,7 @@
 """A kernel of an accelerator as a text: its words, the accelerator that they are for, and a digest.
 
-{"name": NAME, "accelerator": {…}, "arguments": [BYTES], "words": BASE64 of zlib, "sha256": HEX}
+{"version": VERSION, "name": NAME, "accelerator": {…}, "arguments": [BYTES],
+ "words": BASE64 of zlib, "sha256": HEX}
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from farrier.errors import UsageError
 from farrier.targets.dae.description import Accelerator, from_json, to_json
-from farrier.targets.dae.instructions import Instruction, decode, encode
+from farrier.targets.dae.instructions import VERSION, Instruction, decode, encode
 
 _MOST_BYTES = 1 << 28  # A program of more words is none of ours.
 
@@ -40,6 +41,7 @@ class Program:
     def text(self) -> str:
         words = zlib.compress(encode(self.instructions, self.accelerator), 6)
         fields = {
+            "version": VERSION,
             "name": self.name,
             "accelerator": to_json(self.accelerator),
             "arguments": list(self.arguments),
@@ -55,6 +57,11 @@ class Program:
             digest = fields.pop("sha256")
             if digest != _digest(fields):
                 raise ProgramError("the program was changed after it was compiled")
+            if fields.get("version") != VERSION:
+                raise ProgramError(
+                    f"its instructions are of version {fields.get('version')}, and this Farrier "
+                    f"has version {VERSION}: compile the model again"
+                )
             accelerator = from_json(fields["accelerator"])
             packed = base64.b64decode(fields["words"], validate=True)
             words = zlib.decompressobj().decompress(packed, _MOST_BYTES)
