@@ -29,6 +29,7 @@ from farrier.space.operations import count_points
 from farrier.targets import Target, parse_target
 
 _SHOWN = 5  # Kernels.
+_SUFFIXES = ("_sums", "_parts_sums", "_sum_parts_sums")  # Of a stage's fragments, by the rules.
 
 
 def share(name: str, target: Target, precision: Precision) -> tuple[float, list[tuple[str, int]]]:
@@ -55,7 +56,9 @@ def _products(choice: ScheduledTask) -> tuple[int, int]:
     fragments = {each.name for each in buffers if each.scope is MemoryScope.SUBGROUP}
     counts = [0, 0]
     for stage in program.stages:
-        counts[f"{stage.buffer.name}_sums" not in fragments] += _of_stage(stage)
+        name = stage.buffer.name
+        is_inside = any(f"{name}{suffix}" in fragments for suffix in _SUFFIXES)
+        counts[not is_inside] += _of_stage(stage)
     return counts[0], counts[1]
 
 

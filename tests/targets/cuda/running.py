@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.ir.dim import number
+from farrier.targets.cuda.kernel_text import scratch_bytes
 from farrier.targets.gpu.launches import entry_points
 from tests.targets.cuda import emulator
 from tests.targets.cuda.memory import Memory
@@ -21,12 +22,14 @@ def run_ptx(text, function, inputs, traffic=None):
         addresses.append(memory.allocate(array.nbytes))
         if buffer.name in inputs:
             memory.write(addresses[-1], array.reshape(-1).view(np.uint8))
+    if nbytes := number(scratch_bytes(function)):
+        addresses.append(memory.allocate(nbytes))
     for entry in entry_points(function):
         kernel = kernels[f"{function.name}{entry.suffix}"]
         blocks = number(entry.blocks)
         emulator.launch(kernel, blocks, entry.threads, addresses, memory, traffic)
     return {
         name: memory.read(address, array.nbytes).view(array.dtype).reshape(array.shape)
-        for (name, array), address in zip(arrays.items(), addresses, strict=True)
+        for (name, array), address in zip(arrays.items(), addresses, strict=False)
         if name not in inputs
     }

@@ -19,9 +19,14 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_threads import run_threads
 from farrier.ir.statements import map_children
+from farrier.ir.threads import launches
+from farrier.lower.lower_threads import lower_threads
+from farrier.targets.cuda.expressible import LIMITS
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.cuda.tensor_cores import FEATURES, PRODUCTS, require_features
+from farrier.targets.gpu import fragment_parts
+from farrier.targets.gpu.device import USUAL
 from tests.targets.cuda.products import inputs_of, lowered, product
 from tests.targets.cuda.ptx import PtxError
 from tests.targets.cuda.running import run_ptx
@@ -257,3 +262,27 @@ def test_a_quantized_model_multiplies_bytes(library, cpu, has_cores):
     (expected,) = onnxruntime.InferenceSession(data).run(None, {"x": x})
     (result,) = artifact.run({"x": x}).values()
     assert np.abs(result - expected).max() <= 0.1 + 1e-5  # A step of the last quantization.
+
+
+@pytest.mark.parametrize("name", ["mma_f16", "mma_i8_i8"])
+def test_a_long_sum_of_few_results_is_computed_in_parts(name):
+    declared = BY_NAME[name]
+    program = product(16, 24, 1024, declared)
+    space = fragment_parts.space(program, LIMITS, USUAL, [declared])
+    function = lower_threads(space.schedule({"parts": 4}).function)
+    assert len(launches(function)) == 2
+    inputs = inputs_of(program)
+    expected = evaluate(program, inputs)["y"].astype(float)
+    text = ptx_of(render(function, "sm_80"), "sm_80")
+    assert "mma.sync" in text
+    near = 1e-3 if declared.total.is_float else 0
+    for result in (
+        run_threads(function, inputs, meaning=_meaning),
+        run_ptx(text, function, inputs),
+    ):
+        assert np.abs(result["y"] - expected).max() <= near * np.ptp(expected)
+
+
+def test_a_product_that_fills_the_device_is_not_computed_in_parts():
+    program = product(512, 512, 1024, BY_NAME["mma_f16"])
+    assert fragment_parts.space(program, LIMITS, USUAL, [BY_NAME["mma_f16"]]) is None

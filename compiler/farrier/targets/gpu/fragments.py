@@ -117,9 +117,9 @@ class _Kernel:
 
     def schedule(self, decisions: Decisions) -> Schedule:
         schedule = Schedule(to_loops(self._program))
-        _multiply(schedule, self._main, decisions)
+        multiply(schedule, self._main, decisions)
         for other in self._others:
-            _multiply(schedule, other, self._best(other.shape))
+            multiply(schedule, other, best(other.shape, self._limits, self._device))
         for tiled in self._tiled:
             tiles.tile(schedule, tiled, tiles.best(tiled.shape, self._limits, self._device))
         products: list[OfFragments | tiles.Tiled] = [self._main, *self._others, *self._tiled]
@@ -127,16 +127,18 @@ class _Kernel:
         done |= rows.share_all(schedule, self._limits, self._device)
         return points.with_the_rest(schedule, self._program, frozenset(done), self._limits.packed)
 
-    def _best(self, shape: Shape) -> Decisions:
-        """Return the decisions that the model ranks first."""
-        grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
-        columns = dict(zip(_VALUES, grid, strict=True))
-        seconds = cost(shape, self._device, columns).seconds
-        first = int(np.argmin(np.where(allowed(shape, columns, self._limits), seconds, np.inf)))
-        return {name: int(column[first]) for name, column in columns.items()}
+
+def best(shape: Shape, limits: Limits, device: Device) -> Decisions:
+    """Return the decisions that the model ranks first."""
+    grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
+    columns = dict(zip(_VALUES, grid, strict=True))
+    seconds = cost(shape, device, columns).seconds
+    first = int(np.argmin(np.where(allowed(shape, columns, limits), seconds, np.inf)))
+    return {name: int(column[first]) for name, column in columns.items()}
 
 
-def _multiply(schedule: Schedule, product: OfFragments, decisions: Decisions) -> None:
+def multiply(schedule: Schedule, product: OfFragments, decisions: Decisions) -> None:
+    """Compute a product by fragments."""
     groups = decisions["groups_y"], decisions["groups_x"]
     each = decisions["each_y"], decisions["each_x"]
     depth = decisions["steps"] * product.declared.depth

@@ -83,14 +83,14 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device) -> 
     if isinstance(program, Function):
         return None
     program = inline(program)
-    total = _sum_of(program)
+    total = sum_of(program)
     if total is None:
         return None
-    kernel = _Kernel(program, total, limits, device)
+    kernel = Kernel(program, total, limits, device)
     return Space.of(RULE, kernel) if kernel.counts else None
 
 
-def _sum_of(program: TensorProgram) -> Sum | None:
+def sum_of(program: TensorProgram) -> Sum | None:
     """Return the only sum of a program, if it is long and its outermost loop has a number of
     iterations."""
     sums = [stage for stage in program.stages if isinstance(stage.body, Reduce)]
@@ -115,12 +115,12 @@ def _sum_of(program: TensorProgram) -> Sum | None:
     )
 
 
-class _Kernel:
+class Kernel:
     """The parts of the space."""
 
     def __init__(self, program: TensorProgram, total: Sum, limits: Limits, device: Device) -> None:
-        self._program, self._sum = program, total
-        self._limits, self._device = limits, device
+        self._program, self.sum = program, total
+        self.limits, self.device = limits, device
         self.counts = [count for count in _PARTS if self._is_allowed(count)]
 
     def knobs(self) -> tuple[Knob, ...]:
@@ -131,37 +131,37 @@ class _Kernel:
 
     def _is_allowed(self, count: int) -> bool:
         """Check whether parts are equally long, and the results too few for a device."""
-        total = self._sum
+        total = self.sum
         is_long = total.terms >= count * _LEAST_TERMS and total.extent % count == 0
-        return is_long and total.results <= self._device.units * self._device.threads
+        return is_long and total.results <= self.device.units * self.device.threads
 
     def estimate(self, columns: Columns) -> Estimate:
-        device, total = self._device, self._sum
-        seconds = {count: self._first(count) for count in self.counts}
+        device, total = self.device, self.sum
+        seconds = {count: self.first(count) for count in self.counts}
         first = np.array([seconds.get(int(count), np.inf) for count in columns["parts"]])
         nbytes = 4.0 * total.results * (columns["parts"] + 1)
         join = device.launch_s + nbytes / device.bandwidth
         join = join + columns["parts"] * device.memory_latency / rows.AHEAD / device.clock
         return Estimate(_MARGIN * (first + join), {"compute": first, "overhead": join})
 
-    def _first(self, count: int) -> float:
+    def first(self, count: int) -> float:
         """The seconds of the launch that computes parts."""
-        if self._sum.product is not None:
-            shape = self._sum.part(count).shape
-            tile = tiles.best(shape, self._limits, self._device)
+        if self.sum.product is not None:
+            shape = self.sum.part(count).shape
+            tile = tiles.best(shape, self.limits, self.device)
             columns = {name: np.array([value]) for name, value in tile.items()}
-            return float(product_cost.cost(shape, self._device, columns).seconds[0])
+            return float(product_cost.cost(shape, self.device, columns).seconds[0])
         groups = rows.groups_of(self._split(count).function)
         if not groups:
             return float("inf")
         (group,) = groups
-        choice = rows.best(group, self._limits, self._device)
+        choice = rows.best(group, self.limits, self.device)
         columns = {name: np.array([value]) for name, value in choice.items()}
-        return float(rows.cost(group, self._device, columns).seconds[0])
+        return float(rows.cost(group, self.device, columns).seconds[0])
 
     def _split(self, count: int) -> Schedule:
         """Compute parts of the sum, and the sum of them where it is stored or read."""
-        schedule, total = Schedule(to_loops(self._program)), self._sum
+        schedule, total = Schedule(to_loops(self._program)), self.sum
         if total.is_output:
             schedule.cache_write(total.stored, total.total)
         outer = f"{total.loop}_part"
@@ -175,12 +175,16 @@ class _Kernel:
             schedule.compute_at(total.total, f"{total.stored}_{total.axes[-1].name}")
         return schedule
 
+    def multiply(self, schedule: Schedule, count: int) -> None:
+        """Compute the products of parts."""
+        part = self.sum.part(count)
+        tiles.tile(schedule, part, tiles.best(part.shape, self.limits, self.device))
+
     def schedule(self, decisions: Decisions) -> Schedule:
         count = decisions["parts"]
         schedule = self._split(count)
-        done = frozenset({self._sum.partial})
-        if self._sum.product is not None:
-            part = self._sum.part(count)
-            tiles.tile(schedule, part, tiles.best(part.shape, self._limits, self._device))
-        done |= rows.share_all(schedule, self._limits, self._device)
-        return points.with_the_rest(schedule, self._program, done, self._limits.packed)
+        done = frozenset({self.sum.partial})
+        if self.sum.product is not None:
+            self.multiply(schedule, count)
+        done |= rows.share_all(schedule, self.limits, self.device)
+        return points.with_the_rest(schedule, self._program, done, self.limits.packed)

@@ -9,10 +9,19 @@ from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.space import JoinedSpace, Space
 from farrier.space.task_features import task_features
-from farrier.targets.gpu import attention, direct, fragments, parts, points, rows, tiles
+from farrier.targets.gpu import (
+    attention,
+    direct,
+    fragment_parts,
+    fragments,
+    parts,
+    points,
+    rows,
+    tiles,
+)
 from farrier.targets.gpu.device import USUAL, Device, Limits, features
 
-_ALL = (attention, direct, fragments, parts, points, rows, tiles)
+_ALL = (attention, direct, fragment_parts, fragments, parts, points, rows, tiles)
 RULES = frozenset(rule.RULE for rule in _ALL)
 
 
@@ -45,8 +54,13 @@ def _special(
     attended = attention.space(program, limits, device)
     of_fragments = fragments.space(program, limits, device, products)
     tiled = tiles.space(program, limits, device)
-    if attended is not None or of_fragments is not None:
-        return [space for space in (attended, of_fragments, tiled) if space is not None]
+    if of_fragments is not None:
+        in_parts = fragment_parts.space(program, limits, device, products)
+        multiplied = [space for space in (of_fragments, in_parts) if space is not None]
+        multiplied.sort(key=_seconds)
+        return [space for space in (attended, *multiplied, tiled) if space is not None]
+    if attended is not None:
+        return [space for space in (attended, tiled) if space is not None]
     first = tiled or rows.space(program, limits, device)
     others = [parts.space(program, limits, device)] if first is not None else []
     if first is tiled:
