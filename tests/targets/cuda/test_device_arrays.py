@@ -30,9 +30,16 @@ class Foreign:
         return self._array.__dlpack__(stream=stream)
 
 
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory):
+    """Return the artifact's file: each test loads it for a driver of its own."""
+    artifact = farrier.compile(LAYERS, target="cuda:sm_80", verify=False)
+    return artifact.save(tmp_path_factory.mktemp("layers") / "layers.farrier")
+
+
 @pytest.fixture
-def session(library):
-    session = farrier.compile(LAYERS, target="cuda:sm_80", verify=False).session()
+def session(library, layers):
+    session = farrier.load(layers).session()
     yield session
     session.close()
 

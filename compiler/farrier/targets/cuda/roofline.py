@@ -9,7 +9,7 @@ from farrier_device.measurement import Launch
 
 _THREADS = 256
 _SUMS = 8  # The result of a multiply-add is there after some 4 cycles.
-_STEPS = 512
+_STEPS, _STEPS_EMULATED = 512, 16
 _BLOCKS = 8192  # They fill the largest GPU several times.
 _BLOCKS_EMULATED = 8
 _STREAM_BYTES = 512 << 20  # It has room on any GPU, and none in the caches of any.
@@ -24,7 +24,10 @@ _REGISTERS = """
   .reg .b32 %r<8>;
   .reg .b32 %s<16>;
   .reg .b64 %rd<8>;"""
-_MULTIPLY_ADDS = f"""{_HEAD}
+
+
+def _multiply_adds(steps: int) -> str:
+    return f"""{_HEAD}
 .visible .entry multiply_adds(.param .u64 multiply_adds_y) .maxntid {_THREADS}
 {{{_REGISTERS}
   ld.param.b64 %rd1, [multiply_adds_y];
@@ -40,13 +43,15 @@ _MULTIPLY_ADDS = f"""{_HEAD}
 $again:
   {" ".join(f"fma.rn.f32 {name}, {name}, %r2, %r3;" for name in _SUM_NAMES)}
   add.s32 %r4, %r4, 1;
-  setp.lt.s32 %p1, %r4, {_STEPS};
+  setp.lt.s32 %p1, %r4, {steps};
   @%p1 bra $again;
   {" ".join(f"add.rn.f32 %s0, %s0, {name};" for name in _SUM_NAMES[1:])}
   st.global.b32 [%rd3], %s0;
   ret;
 }}
 """
+
+
 _STREAM = f"""{_HEAD}
 .visible .entry stream(.param .u64 stream_x, .param .u64 stream_y) .maxntid {_THREADS}
 {{{_REGISTERS}
@@ -71,7 +76,8 @@ $end:
 def measured(gpu: CudaDevice) -> Peaks:
     """Return the best rates of some runs. The modules of a model are loaded in the place of these
     when it is opened again."""
-    gpu.load_modules({"multiply_adds": _MULTIPLY_ADDS, "stream": _STREAM})
+    steps = _STEPS_EMULATED if gpu.is_emulated else _STEPS
+    gpu.load_modules({"multiply_adds": _multiply_adds(steps), "stream": _STREAM})
     blocks = _BLOCKS_EMULATED if gpu.is_emulated else _BLOCKS
     nbytes = _STREAM_BYTES_EMULATED if gpu.is_emulated else _STREAM_BYTES
     few, many = gpu.allocate(4 * _THREADS * blocks, 0), gpu.allocate(nbytes, 1)
@@ -82,5 +88,5 @@ def measured(gpu: CudaDevice) -> Peaks:
     stream = gpu.bind(Launch("stream", None, *shapes[1]), [(many, 0), (few, 0)])
     each = gpu.time([arithmetic, stream], 1 + _TURNS, ())
     arithmetic_ns, stream_ns = (min(gpu.ns_of(samples[1:])) for samples in each)
-    operations = 2 * _SUMS * _STEPS * _THREADS * blocks
+    operations = 2 * _SUMS * steps * _THREADS * blocks
     return Peaks(1e9 * operations / arithmetic_ns, 1e9 * nbytes / stream_ns)
