@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def export(
     artifact: Annotated[Path, typer.Argument(help="The .farrier file.")],
     form: Annotated[
-        str, typer.Option("--format", help="c: a library and its header; elf: a program.")
+        str, typer.Option("--format", help="c: a library and its header; elf, uf2: a program.")
     ] = "c",
     board: Annotated[str, typer.Option(help="Of a program: the board that it runs on.")] = "",
     name: Annotated[str, typer.Option(help="Of the C functions; by default the model's.")] = "",

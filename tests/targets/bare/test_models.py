@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -14,7 +16,7 @@ from farrier.llvm import zig
 from farrier.targets import parse_target, why_not_here
 from farrier.targets.bare.boards import BOARDS, emulated_board
 from farrier.targets.bare.cores import CORES
-from farrier.targets.bare.elf import sections_of, undefined_symbols
+from farrier.targets.bare.elf import loaded, sections_of, undefined_symbols
 from farrier.targets.bare.emulation import BoardError, EmulatedBoard
 from farrier.targets.bare.linking import library
 from farrier.targets.bare.part import BarePart
@@ -208,6 +210,27 @@ def test_a_board_that_the_model_is_not_for_is_refused(quantized):
     with pytest.raises(UsageError, match="no form 'elf2'"):
         artifact.export("elf2")
     assert list(artifact.export("elf", "nrf52840").files) == ["model.elf"]
+
+
+def test_a_board_with_a_disk_takes_its_program_as_a_file_of_blocks(quantized):
+    artifact = farrier.compile(quantized[0], target="rp2350", verify=False)
+    [program] = artifact.export("elf", "rp2350").files.values()
+    [blocks] = artifact.export("uf2", "rp2350").files.values()
+    memory, count = {}, len(blocks) // 512
+    for number in range(count):
+        block = blocks[512 * number : 512 * (number + 1)]
+        *magic, flags, address, size, index, total, family = struct.unpack_from("<8I", block)
+        assert (magic, block[-4:]) == ([0x0A324655, 0x9E5D5157], b"\x30\x6f\xb1\x0a")
+        assert (flags, size, index, total, family) == (0x2000, 256, number, count, 0xE48BFF59)
+        memory |= {address + at: byte for at, byte in enumerate(block[32 : 32 + size])}
+    for address, content in loaded(program):
+        assert bytes(memory[address + at] for at in range(len(content))) == content
+    first = bytes(memory[0x1000_0000 + at] for at in range(4096))
+    start = first.index(struct.pack("<I", 0xFFFFDED3))  # The loader looks for it in 4 KB.
+    assert start % 4 == 0
+    assert first[start + 16 : start + 20] == struct.pack("<I", 0xAB123579)
+    with pytest.raises(UsageError, match="mps2-an505 takes no UF2 file"):
+        artifact.export("uf2", "mps2-an505")
 
 
 def test_every_board_has_a_core_and_every_core_an_emulator():

@@ -64,6 +64,15 @@ class Line:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Disk:
+    """A board that shows a disk over USB, which takes programs as UF2 files of a `family`. `boot`
+    are the words behind the vectors by which its loader knows a program."""
+
+    family: int
+    boot: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Board:
     """A board. Code and parameters lie in `flash`, a model's arena and the stack in `ram`;
     `vectors` is the address where the core looks for its vectors, if that is not in `flash`."""
@@ -75,6 +84,7 @@ class Board:
     vectors: int | None = None
     emulator: Emulator | None = None
     line: Line | None = None
+    disk: Disk | None = None
 
 
 def _arm(machine: str, counter: int, tick_ns: int = 40) -> Emulator:
@@ -94,6 +104,9 @@ _RISCV = Emulator(
 # The machine's UART, and its core-local interruptor: qemu's `hw/riscv/virt.c`.
 _RISCV_LINE = Line(Uart.NS16550, 0x1000_0000, 1_000_000, timer=0x0200_4000, timer_khz=10_000)
 _MPS2_LINE = Line(Uart.CMSDK, 0x4000_4000, 25_000)
+# RP2350 datasheet, 5.5.3 and 5.9.5.1: the family of secure programs for its Arm cores, and the
+# block that says that a program is one.
+_RP2350_DISK = Disk(0xE48B_FF59, (0xFFFF_DED3, 0x1021_0142, 0x0000_01FF, 0x0000_0000, 0xAB12_3579))
 _FLASH = Region(0x0, 4 * _M)
 _RAM = Region(0x2000_0000, 4 * _M)
 
@@ -166,6 +179,7 @@ BOARDS: Mapping[str, Board] = {
         Region(0x1000_0000, 4 * _M),
         Region(0x2000_0000, 512 * _K),
         "Raspberry Pi RP2350 datasheet: 150 MHz, 512 KB of SRAM; the 4 MB of flash of a Pico 2",
+        disk=_RP2350_DISK,
     ),
     "esp32-c3": Board(
         "rv32imac",

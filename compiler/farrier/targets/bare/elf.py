@@ -13,6 +13,9 @@ from collections.abc import Iterator
 # name, value, size, info, other and section.
 _SECTION = struct.Struct("<10I")
 _SYMBOL = struct.Struct("<3IBBH")
+# A segment is its type, offset, virtual and physical address, size in the file and three more.
+_SEGMENT = struct.Struct("<8I")
+_LOAD = 1
 _WRITE, _ALLOC = 1, 2
 _SYMBOLS, _NO_BITS = 2, 8
 _FUNCTION, _GLOBAL, _WEAK, _ABSOLUTE = 2, 1, 2, 0xFFF1
@@ -40,6 +43,16 @@ def sections_of(content: bytes) -> Sections:
             flash += size if kind != _NO_BITS else 0
             ram += size if flags & _WRITE else 0
     return Sections(flash, ram)
+
+
+def loaded(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the parts of a program that lie in flash, with their addresses there."""
+    (start,) = struct.unpack_from("<I", content, 28)
+    size, count = struct.unpack_from("<2H", content, 42)
+    for number in range(count):
+        kind, offset, _, address, nbytes, *_ = _SEGMENT.unpack_from(content, start + number * size)
+        if kind == _LOAD and nbytes:
+            yield address, content[offset : offset + nbytes]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

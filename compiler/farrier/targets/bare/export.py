@@ -15,6 +15,7 @@ from farrier.targets.bare.elf import sections_of
 from farrier.targets.bare.emulation import EmulatedBoard
 from farrier.targets.bare.linking import check_image, library
 from farrier.targets.bare.part import BarePart
+from farrier.targets.bare.uf2 import uf2_of
 from farrier.targets.c_header import header, identifier
 from farrier.targets.exporting import Exportable, Exported
 
@@ -36,14 +37,22 @@ def export(exported: Exportable, form: str, board: str) -> Exported:
     """Return the files of a model, and lines about the memory it takes. Raises UsageError for a
     board that the model is not compiled for, or does not fit."""
     word, part = identifier(exported.name), BarePart.of_json(exported.code.backend)
-    if form not in ("c", "elf"):
-        raise UsageError(f"there is no form {form!r}", hint="--format is c or elf")
-    named = _board(part, board) if form == "elf" else None
+    if form not in ("c", "elf", "uf2"):
+        raise UsageError(f"there is no form {form!r}", hint="--format is c, elf or uf2")
+    named = None if form == "c" else _board(part, board)
+    if form == "uf2" and named is not None and named.disk is None:
+        disks = [each for each, there in BOARDS.items() if there.disk is not None]
+        raise UsageError(
+            f"{board} takes no UF2 file", hint=f"--format elf; boards that take one: {disks[0]}"
+        )
     [code] = exported.code.objects
     joined = library(part, code.content, bytes(exported.params), word)
     notes = tuple(_memory(part, joined, word))
     if named is not None:
-        return Exported({f"{word}.elf": check_image(part, joined, named, word)}, notes)
+        program = check_image(part, joined, named, word)
+        if form == "uf2" and named.disk is not None:
+            return Exported({f"{word}.uf2": uf2_of(program, named.disk.family)}, notes)
+        return Exported({f"{word}.elf": program}, notes)
     files = {
         f"lib{word}.a": _archive(joined, word),
         f"{word}.h": header(word, exported.manifest, part.arena, part.core).encode(),

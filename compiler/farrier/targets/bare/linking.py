@@ -117,7 +117,18 @@ def check_image(part: BarePart, joined: bytes, board: Board, name: str = MODEL) 
         (folder / "library.o").write_bytes(joined)
         returned = part.arena.offsets[len(part.inputs) :], part.outputs
         _compile_check(folder, part, board, name, returned)
-        return link(folder, board, ("start.o", "check.o", "library.o"))
+        objects = ["start.o", "check.o", "library.o"]
+        if board.disk is not None and board.disk.boot:
+            words = ", ".join(f"{word:#x}u" for word in board.disk.boot)
+            (folder / "boot.c").write_text(_BOOT.format(words=words))
+            compile_c(folder, CORES[part.core], "boot.c")
+            objects.append("boot.o")
+        return link(folder, board, objects)
+
+
+_BOOT = """\
+__attribute__((section(".boot"), used, aligned(4))) const unsigned boot[] = {{{words}}};
+"""
 
 
 @functools.lru_cache(maxsize=64)
@@ -232,7 +243,7 @@ MEMORY {{
 {regions}
 }}
 SECTIONS {{
-  .vectors : {{ KEEP(*(.vectors)) }} > {place}
+  .vectors : {{ KEEP(*(.vectors)) KEEP(*(.boot)) }} > {place}
   .text : {{ *(.text .text.*) *(.rodata .rodata.* .srodata .srodata.*) }} > FLASH
   .ARM.exidx : {{ *(.ARM.exidx .ARM.exidx.*) }} > FLASH
   .image {board.flash.address + _IMAGE_AT:#x} : {{ KEEP(*(.image)) }} > FLASH

@@ -1,0 +1,50 @@
+"""Programs in the form that boards take as files of a disk that they show over USB.
+
+Each block of 512 bytes carries 256 bytes and their address (Microsoft, "USB Flashing Format").
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from farrier.targets.bare.elf import loaded
+
+_HEAD = struct.Struct("<8I")
+_TAIL = struct.Struct("<I")
+_FIRST, _SECOND, _LAST = 0x0A324655, 0x9E5D5157, 0x0AB16F30
+_HAS_FAMILY = 0x2000
+_BLOCK_BYTES, _PAGE_BYTES = 512, 256
+
+
+def uf2_of(program: bytes, family: int) -> bytes:
+    """Return an ELF file as blocks for a family of boards."""
+    pages = _pages(program)
+    return b"".join(
+        _block(address, bytes(pages[address]), number, len(pages), family)
+        for number, address in enumerate(sorted(pages))
+    )
+
+
+def _pages(program: bytes) -> dict[int, bytearray]:
+    """Return the pages that a program fills, by address; bytes between its parts are zero."""
+    pages: dict[int, bytearray] = {}
+    for begin, content in loaded(program):
+        for at, piece in _pieces(begin, content):
+            page = pages.setdefault(at - at % _PAGE_BYTES, bytearray(_PAGE_BYTES))
+            page[at % _PAGE_BYTES : at % _PAGE_BYTES + len(piece)] = piece
+    return pages
+
+
+def _pieces(begin: int, content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield content in pieces that lie in a page each, with their addresses."""
+    at = 0
+    while at < len(content):
+        end = at + _PAGE_BYTES - (begin + at) % _PAGE_BYTES
+        yield begin + at, content[at:end]
+        at = end
+
+
+def _block(address: int, page: bytes, number: int, count: int, family: int) -> bytes:
+    head = _HEAD.pack(_FIRST, _SECOND, _HAS_FAMILY, address, _PAGE_BYTES, number, count, family)
+    return (head + page).ljust(_BLOCK_BYTES - _TAIL.size, b"\0") + _TAIL.pack(_LAST)
