@@ -33,6 +33,7 @@ FILES = (
     *("tests/targets/webgpu", "tests/targets/gpu", "tests/end_to_end/test_gpu.py"),
     "tests/targets/test_backends.py::TestWebGpu",
 )
+SHAPES = ("tests/targets/gpu/test_shapes.py",)  # Fifty for each rule, by both compilers.
 _SETUPS = {"naga": drivers.set_up_naga, "tint": drivers.set_up_tint}
 
 
@@ -72,9 +73,13 @@ def _commands(arguments: argparse.Namespace, name: str) -> Iterator[list[str]]:
     if arguments.k:
         words += ["-k", arguments.k]
     yield [*words, *(arguments.files.split(",") if arguments.files else _present(FILES))]
-    if name == "naga" and not (arguments.quick or arguments.files or arguments.k):
+    if arguments.quick or arguments.files or arguments.k:
+        return
+    if name == "naga":
         yield models
         yield [*models, "--f16"]
+    else:
+        yield [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "slow", *_present(SHAPES)]
 
 
 def _ends_well(words: Sequence[str], variables: Mapping[str, str]) -> bool:
