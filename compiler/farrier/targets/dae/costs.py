@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from farrier.space import Columns, Estimate
 from farrier.targets.dae.description import Accelerator
-from farrier.targets.dae.epilogue import Channels, Epilogue, Tensor
+from farrier.targets.dae.epilogue import Epilogue
 from farrier.targets.dae.instructions import word_bits
 from farrier.targets.dae.products import Product
+from farrier.targets.dae.steps import Channels, Tensor
 from farrier.targets.dae.tiles import Tiling
 from farrier.targets.dae.tokens import bytes_of
 

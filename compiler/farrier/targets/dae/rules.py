@@ -15,7 +15,8 @@ from farrier.space import Decisions, Space
 from farrier.targets.dae.costs import Costs
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.epilogue import Epilogue, epilogue_of
-from farrier.targets.dae.products import Product, UnfitError, product_of
+from farrier.targets.dae.images import UnfitError
+from farrier.targets.dae.products import Product, product_of
 from farrier.targets.dae.program import Program
 from farrier.targets.dae.stream import instructions_of
 from farrier.targets.dae.tiles import Tiling, knobs

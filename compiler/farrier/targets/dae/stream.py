@@ -20,9 +20,11 @@ from collections.abc import Iterator, Sequence
 from farrier.ir.types import DType
 from farrier.targets.dae.costs import Costs
 from farrier.targets.dae.description import Accelerator
-from farrier.targets.dae.epilogue import Channels, Epilogue, Step, Sums, Tensor
+from farrier.targets.dae.epilogue import Epilogue
+from farrier.targets.dae.images import Image
 from farrier.targets.dae.instructions import WITH_BOTH, Alu, Instruction, Kind, Pad
-from farrier.targets.dae.products import Image, Product
+from farrier.targets.dae.products import Product
+from farrier.targets.dae.steps import Channels, Step, Sums, Tensor
 from farrier.targets.dae.tiles import Span, Tile, Tiling, spans, tiles
 
 

@@ -1,0 +1,76 @@
+"""Images and rows as they lie in DRAM, and the indices into them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Var
+from farrier.ir.tensor import TensorProgram
+from farrier.ir.types import DType, Layout
+
+
+class UnfitError(Exception):
+    """An accelerator does not compute a kernel, for a reason that is a clause."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Image:
+    """Blocks of channels in DRAM, with the bytes from one to the next along each axis. The elements
+    of a block are neighbours."""
+
+    position: int  # Of the buffer among the arguments.
+    dtype: DType
+    block_stride: int
+    y_stride: int
+    x_stride: int
+    height: int
+    width: int
+
+
+def image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
+    """Return a buffer of images or of rows. Raises UnfitError if a block's elements are
+    not neighbours."""
+    arguments = (*program.inputs, *program.outputs)
+    rank, size = len(buffer.shape), buffer.dtype.nbytes
+    shape = [number_of(extent) for extent in buffer.shape]
+    layout = buffer.layout or Layout.plain(rank)
+    if any(map(any, layout.halo)):
+        raise UnfitError("an image has zeros around it in memory")
+    position = arguments.index(buffer)
+    if rank == 2 and layout.is_plain:
+        row = shape[1] * size
+        return Image(position, buffer.dtype, block * size, 0, row, 1, shape[0])
+    if rank == 4 and (
+        dataclasses.replace(layout, halo=()) == Layout.blocked(4, 1, block)
+        or (layout.is_plain and shape[2] == shape[3] == 1 and shape[1] % block == 0)
+    ):
+        height, width, point = shape[2], shape[3], block * size
+        plane = height * width * point
+        return Image(position, buffer.dtype, plane, width * point, point, height, width)
+    raise UnfitError("an image does not lie in blocks of channels")
+
+
+def linear(index: Expr) -> dict[str, int]:
+    """Return the factors of variables in an index, and the constant as "". Raises UnfitError."""
+    match index:
+        case Const(value=int() as value):
+            return {"": value} if value else {}
+        case Var(name=name):
+            return {name: 1}
+        case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, left=left, right=right):
+            total = linear(left)
+            sign = 1 if op is BinaryOp.ADD else -1
+            for name, factor in linear(right).items():
+                total[name] = total.get(name, 0) + sign * factor
+            return {name: factor for name, factor in total.items() if factor}
+        case Binary(op=BinaryOp.MUL, left=left, right=Const(value=int() as factor)):
+            return {name: n * factor for name, n in linear(left).items()}
+        case Binary(op=BinaryOp.MUL, left=Const(value=int() as factor), right=right):
+            return {name: n * factor for name, n in linear(right).items()}
+    raise UnfitError("an index is no sum of variables")
+
+
+def number_of(extent: object) -> int:
+    if not isinstance(extent, int):
+        raise UnfitError("its sizes are open")
+    return extent
