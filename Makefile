@@ -84,6 +84,7 @@ frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY) $(JAX_READY)  ## Architect
 	$(BIN)/python -m tests.frontends.compared build/functions
 	$(JAX)/bin/python -m pytest -n 0 tests/conversion
 	$(EXPORTER)/bin/python -m pytest -n 0 tests/pytorch
+	$(EXPORTER)/bin/python -m tests.pytorch.compared
 
 $(LITERT_READY):
 	$(PYTHON) -m venv $(LITERT)

@@ -217,3 +217,17 @@ def test_modes_are_those_of_torch():
         settings_of("fast", None)
     with pytest.raises(UsageError, match="no options fuse, speed"):
         settings_of(None, {"speed": 1, "fuse": True, "freeze": True})
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_layers_of_encoders_are_compiled(norm_first):
+    options = {"batch_first": True, "norm_first": norm_first, "activation": "gelu"}
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, **options)
+    net = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    function, backend = compiled(net)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+        x = torch.randn(3, 7, 32)
+        torch.testing.assert_close(function(x), net(x), atol=1e-5, rtol=1e-4)
+    assert [graph.reason for graph in backend.GRAPHS] == [""]

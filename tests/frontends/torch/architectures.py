@@ -74,6 +74,11 @@ def _rows():
     return [(torch.randn(batch, 12),) for batch, _ in SIZES], ({0: BATCH},)
 
 
+def _sentences():
+    """Words of a fixed number: torch unrolls the steps of an LSTM."""
+    return [(_tokens(batch, 12),) for batch, _ in SIZES], ({0: BATCH},)
+
+
 def _pairs():
     cases = [(_tokens(*size), _tokens(size[0], 8)) for size in SIZES]
     return cases, ({0: BATCH, 1: LENGTH}, {0: BATCH})
@@ -201,7 +206,7 @@ CASES = {
     "clip": _image("CLIPVisionModel", **IMAGES),
     "dpt": _image("Dinov2Model", **TEXT, image_size=64, patch_size=16),
     "table": (Table, _rows),
-    "lstm": (Recurrent, _texts),
+    "lstm": (Recurrent, _sentences),
     "unet": (lambda: First(_unet(), return_dict=False), _diffusions),
     "vae": (lambda: Decoded(_vae()), _latents),
 }  # fmt: skip

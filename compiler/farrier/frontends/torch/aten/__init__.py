@@ -15,6 +15,7 @@ from farrier.frontends.torch.aten import (
     reduction,
     resizing,
     sizes,
+    transformer,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "reduction",
     "resizing",
     "sizes",
+    "transformer",
 ]
