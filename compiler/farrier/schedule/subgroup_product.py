@@ -110,9 +110,13 @@ tile(y_sums[y_gy8, y_gx8, 0, 0, 0, 0], 4, 5), tile(y_a[0, 0, 0], 1, 2), tile(y_b
                             for y_t15 in thread(64):
                                 for y_turn15 in serial(2):
                                     if y_t15 % 8 < 5:
-                                        for y_e16_0 in unrolled(4):
-                                            y[y_turn15 * 8 + y_t15 // 8, y_t15 % 8 * 4 + y_e16_0] \
-= y_results[y_turn15 * 8 + y_t15 // 8, y_t15 % 8 * 4 + y_e16_0]
+                                        with alloc(f32[4] in register) as y_stored16:
+                                            for y_e17_0 in unrolled(4):
+                                                y_stored16[y_e17_0] = y_results[y_turn15 * 8 + \
+y_t15 // 8, y_t15 % 8 * 4 + y_e17_0]
+                                            for y_e18_0 in unrolled(4):
+                                                y[y_turn15 * 8 + y_t15 // 8, y_t15 % 8 * 4 + \
+y_e18_0] = y_stored16[y_e18_0]
 
     As in `tile_product` a block has a tile of rows and columns, copies parts of both factors to
     workgroup memory turn by turn, and `reader` names the nest that takes the sums point by point. A
@@ -458,7 +462,14 @@ class _Launch:
         conditions = self._within(own_row, self._sides[0].extent, self._size[0])
         conditions += self._within(self._number(1, first), self._sides[1].extent, self._size[1])
 
-        def element(part: Expr) -> Stmt:
+        # All values of a thread come before its stores, so that these are joined to one: what they
+        # read may lie where a store writes, for all that the code generator knows.
+        at_once = next(self._numbers)
+        own = self._buffer(
+            f"stored{at_once}", product.store.buffer.dtype, (several,), MemoryScope.REGISTER
+        )
+
+        def element(part: Expr, is_stored: bool) -> Stmt:
             column = e.add(first, part)
             values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in product.batch}
             values |= digits(own_row, self._sides[0].axes)
@@ -472,10 +483,16 @@ class _Launch:
                 return Load(out, (row, column))
 
             change = Substitution(of_loops, reads={product.total.name: read})
+            if not is_stored:
+                return Store(own, (part,), change.expr(product.store.value))
             indices = tuple(change.expr(index) for index in product.store.indices)
-            return Store(product.store.buffer, indices, change.expr(product.store.value))
+            return Store(product.store.buffer, indices, Load(own, (part,)))
 
-        return under(conditions, self._unrolled((several,), element))
+        steps = [
+            self._unrolled((several,), lambda part, is_stored=is_stored: element(part, is_stored))
+            for is_stored in (False, True)
+        ]
+        return under(conditions, Alloc(own, block(steps)))
 
 
 def variables_of(store: Store) -> set[str]:
