@@ -39,6 +39,7 @@ def _erf_slope(s: Adjoint, x: str, y: str) -> str:
 _ROUNDS_NOTHING = Trait.TOTAL | Trait.EXACT
 EXP = _primitive("Exp", UnaryOp.EXP, np.exp, slope=lambda s, x, y: y, instructions=15)
 SQRT = _primitive("Sqrt", UnaryOp.SQRT, np.sqrt, slope=lambda s, x, y: s("Div", 0.5, y))
+RECIPROCAL = function("Reciprocal", lambda x: 1 / x, np.reciprocal, slope=_reciprocal_slope)
 OPERATORS: tuple[Operator, ...] = (
     _primitive(
         "Abs",
@@ -81,7 +82,7 @@ OPERATORS: tuple[Operator, ...] = (
     _primitive("Asinh", UnaryOp.ASINH, np.arcsinh),
     _primitive("Acosh", UnaryOp.ACOSH, np.arccosh),
     _primitive("Atanh", UnaryOp.ATANH, np.arctanh),
-    function("Reciprocal", lambda x: 1 / x, np.reciprocal, slope=_reciprocal_slope),
+    RECIPROCAL,
     # Zero and NaN are their own sign.
     function(
         "Sign",

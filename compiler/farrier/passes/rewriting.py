@@ -11,6 +11,7 @@ import numpy as np
 
 from farrier.ir.graph import Constant, Derived, Graph, Node, Value, attributes
 from farrier.ir.types import DType, Shape, TensorType
+from farrier.ops.view import RESHAPE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -220,3 +221,10 @@ def is_value(data: npt.NDArray[Any] | None, number: float) -> bool:
     if data is None or not data.size or data.flat[0] != number:  # most weights are read no further
         return False
     return bool((data == number).all())
+
+
+def beneath(value: Value, rewriter: Rewriter) -> Value:
+    """Return the value of which another is a view."""
+    while RESHAPE.matches(node := rewriter.producer(value)) and node.inputs[0] is not None:
+        value = node.inputs[0]
+    return value

@@ -19,6 +19,7 @@ from farrier.passes.rules.contractions import (
 from farrier.passes.rules.layer_norm import (
     merge_layer_norm_bias,
     merge_layer_norm_scale,
+    recover_flax_layer_norm,
     recover_layer_norm,
 )
 from farrier.passes.rules.reductions import reduce_rows_first
@@ -45,6 +46,7 @@ _RULES: tuple[Rule, ...] = (
     put_constant_second,
     drop_neutral_element,
     recover_layer_norm,
+    recover_flax_layer_norm,
     merge_layer_norm_scale,
     merge_layer_norm_bias,
     recover_softmax,

@@ -2,8 +2,10 @@
 
     d = x - ReduceMean(x);  y = d / Sqrt(ReduceMean(d * d) + epsilon) * gamma + beta
 
-One kernel reads x once then, where the parts would pass over it five times. The pattern stands over
-the last axis alone; the composite grows as its parts are met: Div, then Mul, then Add.
+flax writes the variance as `ReduceMean(x * x) - mean * mean` and multiplies the root by the scale.
+One kernel reads x once then, where the parts would pass over it five times, and it subtracts the
+mean before it squares. The pattern stands over the last axis alone; the composite grows as its
+parts are met: Div, then Mul, then Add.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from farrier.ir.graph import Node, Value, attributes
-from farrier.ops.broadcast import ADD, DIV, MUL, POW, SUB
-from farrier.ops.elementwise import SQRT
+from farrier.ops.broadcast import ADD, DIV, MAX, MUL, POW, SUB
+from farrier.ops.elementwise import RECIPROCAL, SQRT
 from farrier.ops.normalize import LAYER_NORMALIZATION
 from farrier.ops.operator import Operator
-from farrier.ops.reduce import REDUCE_MEAN
-from farrier.passes.rewriting import Rewriter, is_value, join_origins
+from farrier.ops.reduce import REDUCE_MEAN, REDUCE_SUM
+from farrier.passes.rewriting import Rewriter, beneath, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
 
 if TYPE_CHECKING:
@@ -71,6 +73,88 @@ def _mean_operand(node: Node | None, rewriter: Rewriter) -> Value | None:
     if x is None or axes is None or axes.size != 1:
         return None
     return x if int(axes.reshape(-1)[0]) in (-1, x.type.rank - 1) else None
+
+
+def recover_flax_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
+    """`(x - m) * (scale / Sqrt(ReduceMean(x * x) - m * m + epsilon))` → LayerNormalization of x."""
+    if not MUL.matches(node):
+        return None
+    centred, factor = (rewriter.producer(value) for value in node.inputs)
+    if not SUB.matches(centred) or factor is None:
+        return None
+    x, mean = centred.inputs
+    if x is None or mean is None or node.outputs[0].type != x.type:
+        return None
+    width = x.type.shape[-1] if x.type.shape else 0
+    scale = rewriter.data(factor.inputs[1]) if MUL.matches(factor) else None
+    root = rewriter.producer(factor.inputs[0]) if scale is not None else factor
+    epsilon = _epsilon(root, x, mean, rewriter)
+    if epsilon is None or not isinstance(width, int):
+        return None
+    if scale is None:
+        scale = np.ones(width, x.type.dtype.numpy)
+    if scale.size != width or scale.shape[-1:] != (width,):
+        return None
+    gamma = rewriter.constant(scale.reshape(-1), f"{node.outputs[0].name}_scale")
+    attrs = attributes(axis=-1, epsilon=epsilon)
+    origin = join_origins((centred, factor, node))
+    return (Node("LayerNormalization", (x, gamma), node.outputs, attrs, origin=origin),)
+
+
+def _epsilon(node: Node | None, x: Value, mean: Value, rewriter: Rewriter) -> float | None:
+    """Return epsilon of `1 / Sqrt(variance of x + epsilon)`; None for all else."""
+    root = rewriter.producer(node.inputs[0]) if RECIPROCAL.matches(node) else None
+    shifted = rewriter.producer(root.inputs[0]) if SQRT.matches(root) else None
+    if not ADD.matches(shifted):
+        return None
+    epsilon = rewriter.data(shifted.inputs[1])
+    if epsilon is None or epsilon.size != 1:
+        return None
+    variance = _producer(shifted.inputs[0], rewriter)
+    if MAX.matches(variance) and len(variance.inputs) == 2:  # Rounding may make it negative.
+        bound = rewriter.data(variance.inputs[1])
+        variance = _producer(variance.inputs[0], rewriter) if is_value(bound, 0.0) else None
+    if not SUB.matches(variance) or _row_mean(mean, rewriter) != beneath(x, rewriter):
+        return None
+    whole = _row_mean(variance.inputs[0], rewriter)
+    if not _is_square(whole, beneath(x, rewriter), rewriter):
+        return None
+    if not _is_square(variance.inputs[1], beneath(mean, rewriter), rewriter):
+        return None
+    return float(epsilon.reshape(-1)[0])
+
+
+def _producer(value: Value | None, rewriter: Rewriter) -> Node | None:
+    """Return the node that computes the value of which another is a view."""
+    return None if value is None else rewriter.producer(beneath(value, rewriter))
+
+
+def _is_square(value: Value | None, of: Value, rewriter: Rewriter) -> bool:
+    """Check whether a value is the product of another, or of its views, with itself."""
+    node = _producer(value, rewriter)
+    if not MUL.matches(node):
+        return False
+    return all(each is not None and beneath(each, rewriter) == of for each in node.inputs)
+
+
+def _row_mean(value: Value | None, rewriter: Rewriter) -> Value | None:
+    """Return the value whose rows a value averages: by ReduceMean over the last axis, or by a sum
+    times the inverse of the rows' length. Views do not count. Return None for all else."""
+    node = _producer(value, rewriter)
+    share = rewriter.data(node.inputs[1]) if MUL.matches(node) else None
+    if share is not None and node is not None:
+        node = _producer(node.inputs[0], rewriter)
+    if not (REDUCE_MEAN if share is None else REDUCE_SUM).matches(node) or len(node.inputs) < 2:
+        return None
+    rows, axes = node.inputs[0], rewriter.data(node.inputs[1])
+    if rows is None or axes is None or axes.size != 1 or not rows.type.shape:
+        return None
+    width = rows.type.shape[-1]
+    if int(axes.reshape(-1)[0]) not in (-1, rows.type.rank - 1) or not isinstance(width, int):
+        return None
+    if share is not None and not is_value(share, float(rows.type.dtype.numpy.type(1 / width))):
+        return None
+    return beneath(rows, rewriter)
 
 
 def merge_layer_norm_scale(node: Node, rewriter: Rewriter) -> Replacement | None:

@@ -16,8 +16,7 @@ from farrier.ops.broadcast import DIV, MAX, SUB
 from farrier.ops.elementwise import EXP
 from farrier.ops.operator import Operator
 from farrier.ops.reduce import REDUCE_MAX, REDUCE_SUM
-from farrier.ops.view import RESHAPE
-from farrier.passes.rewriting import Rewriter, is_value, join_origins
+from farrier.passes.rewriting import Rewriter, beneath, is_value, join_origins
 from farrier.passes.rules.rule import Replacement
 
 
@@ -47,13 +46,13 @@ def _reduces(result: Value, operator: Operator, x: Value, rewriter: Rewriter) ->
     """Check whether a value is a reduction of the rows of `x`, one element for each of them."""
     if result.type.shape != (*x.type.shape[:-1], 1):
         return False
-    reduction = rewriter.producer(_beneath(result, rewriter))
+    reduction = rewriter.producer(beneath(result, rewriter))
     if MAX.matches(reduction):  # JAX takes the maximum with -inf, which changes nothing.
         bounds = [value for value in reduction.inputs if value is not None]
         others = [v for v in bounds if not is_value(rewriter.data(v), -math.inf)]
         if len(bounds) != 2 or len(others) != 1:
             return False
-        reduction = rewriter.producer(_beneath(others[0], rewriter))
+        reduction = rewriter.producer(beneath(others[0], rewriter))
     if not operator.matches(reduction) or len(reduction.inputs) < 2:
         return False
     rows, axes = reduction.inputs[0], rewriter.data(reduction.inputs[1])
@@ -61,11 +60,4 @@ def _reduces(result: Value, operator: Operator, x: Value, rewriter: Rewriter) ->
         return False
     is_last = int(axes.reshape(-1)[0]) in (-1, rows.type.rank - 1)
     has_rows = rows.type.shape[-1] == x.type.shape[-1]
-    return is_last and has_rows and _beneath(rows, rewriter) == _beneath(x, rewriter)
-
-
-def _beneath(value: Value, rewriter: Rewriter) -> Value:
-    """Return the value of which another is a view."""
-    while RESHAPE.matches(node := rewriter.producer(value)) and node.inputs[0] is not None:
-        value = node.inputs[0]
-    return value
+    return is_last and has_rows and beneath(rows, rewriter) == beneath(x, rewriter)
