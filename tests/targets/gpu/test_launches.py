@@ -31,7 +31,7 @@ def test_one_launch_computes_queries_keys_and_values(tmp_path):
     webgpu.device()
     data = models.build("bert_base", layers=2, tokens=16, width=64, heads=2, vocabulary=50)
     artifact = farrier.compile(data, target="webgpu", verify=False)
-    assert _launches(artifact, tmp_path) == 2 * 7 + 5
+    assert _launches(artifact, tmp_path) == 2 * 7 + 6
     feed = {
         "input_ids": np.random.default_rng(0).integers(0, 50, (1, 16)),
         "attention_mask": np.ones((1, 16), np.int64),

@@ -163,6 +163,11 @@ class WebGpuBackend(GpuBackend):
 
         return why_not(program, lowered, F16 in target.features)
 
+    def why_not_on_device(self, program: TensorProgram | Function, target: Target) -> str:
+        from farrier.targets.webgpu.expressible import why_slow
+
+        return super().why_not_on_device(program, target) or why_slow(program)
+
     def loop_passes(self, target: Target) -> tuple[str, ...]:
         words = "write-whole-words-but-f16" if F16 in target.features else "write-whole-words"
         return (*super().loop_passes(target), words)

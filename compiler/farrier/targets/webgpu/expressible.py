@@ -6,18 +6,21 @@ schedule is rendered, and the reason is that of the error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from farrier.ir.dim import is_less
 from farrier.ir.expr import Buffer, Cast, Const, Load, Var
 from farrier.ir.loop import Alloc, Function, Store
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.types import DType
-from farrier.ir.walk import children, walk
+from farrier.ir.walk import walk
+from farrier.targets.gpu import points
 from farrier.targets.gpu.inexpressible import InexpressibleError
-from farrier.targets.webgpu.wgsl import MOST_BUFFERS, render, why_not_type
+from farrier.targets.webgpu.wgsl import MOST_BUFFERS, has_wide_values, render, why_not_type
 from farrier_device.webgpu_library import MOST_BYTES
 
+_MOST_SIZES = 8  # Few tensors have more axes.
 _SMALL = 1 << 31  # The numbers that 32 bits hold are smaller.
 _PLAIN = frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL})
 
@@ -31,12 +34,10 @@ def why_not(
     reasons = (why_not_type(buffer, buffer.name in written) for buffer in params)
     if reason := next(filter(None, (*reasons, *map(_why_not_size, params))), ""):
         return reason
-    roots = _roots(program)
-    taken = params if isinstance(program, Function) else program.inputs
-    copies = _copies(roots, {buffer.name for buffer in taken})
-    if wide := next((b for b in _wide_values(roots) if b.name in copies), None):
-        return f"{wide.name} is i64, of which a kernel of WebGPU reads 32 bits"
-    if _dtypes(roots) <= _PLAIN and len(params) < MOST_BUFFERS - 1:  # Sizes and scratch are two.
+    if _computes_sizes(params):
+        return "it computes a few integers, which are mostly sizes that the host reads"
+    is_plain = _dtypes(_roots(program)) <= _PLAIN
+    if is_plain and len(params) < MOST_BUFFERS - 1:  # Sizes and scratch are two.
         return ""
     try:
         render(lowered(), has_f16)
@@ -71,35 +72,22 @@ def _roots(program: TensorProgram | Function) -> list[Any]:
     return [program.body]
 
 
-def _copies(nodes: Iterable[Any], inputs: set[str]) -> set[str]:
-    """Return the names of inputs and of all buffers to which their elements are copied."""
-    copies = set(inputs)
-    stores = [node for root in nodes for node in walk(root) if isinstance(node, Store)]
-    for _ in stores:
-        copies |= {
-            store.buffer.name
-            for store in stores
-            if isinstance(store.value, Load) and store.value.buffer.name in copies
-        }
-    return copies
+def _computes_sizes(params: Sequence[Buffer]) -> bool:
+    """Check whether a kernel makes a few integers of 64 bits of no more than that."""
+    types = {buffer.dtype for buffer in params}
+    is_of_integers = DType.I64 in types and types <= {DType.I64, DType.BOOL}
+    most = _MOST_SIZES * DType.I64.nbytes
+    return is_of_integers and all(is_less(buffer.nbytes, most + 1) for buffer in params)
 
 
-def _wide_values(nodes: Iterable[Any], is_index: bool = False) -> Iterator[Buffer]:
-    """Yield the buffers of i64 whose elements are read as values, and not only as indices, nor
-    copied as they are."""
-    for node in nodes:
-        match node:
-            case Load(buffer, indices):
-                if buffer.dtype is DType.I64 and not is_index:
-                    yield buffer
-                yield from _wide_values(indices, True)
-            case Store(Buffer(dtype=DType.I64), indices, Load(_, places)):
-                yield from _wide_values((*indices, *places), True)
-            case Store(_, indices, value):
-                yield from _wide_values(indices, True)
-                yield from _wide_values((value,), is_index)
-            case _:
-                yield from _wide_values(children(node), is_index)
+def why_slow(program: TensorProgram | Function) -> str:
+    """Return the reason why a kernel that calculates with integers of 64 bits should not run on a
+    GPU, a clause; "" where it should."""
+    if all(buffer.dtype is not DType.I64 for buffer in _params(program)[0]):
+        return ""
+    space = points.space(program)
+    is_slow = space.slow_reason and has_wide_values(space.schedule(space.default()).function)
+    return f"{space.slow_reason}, on integers of 64 bits" if is_slow else ""
 
 
 def _dtypes(nodes: Iterable[Any]) -> set[DType]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from farrier.targets.webgpu import wide
+
 # Bits of an f32: all of the exponent, and NaN. `var` keeps a compiler from evaluating them, since a
 # constant may not be infinite or NaN.
 _TEXTS = (
@@ -84,17 +86,6 @@ fn to_i32(x: f32) -> i32 {
 fn to_u32(x: f32) -> u32 {
   let inside = u32(clamp(x, 0.0, 4294967040.0));
   return select(select(inside, 4294967295u, x >= 4294967296.0), 0u, is_nan(x));
-}
-""",
-    # A number that 32 bits cannot hold becomes the nearest that they can.
-    """
-fn narrow(x: vec2<i32>) -> i32 {
-  return select(select(2147483647, -2147483648, x.y < 0), x.x, x.y == (x.x >> 31u));
-}
-""",
-    """
-fn widened(x: i32) -> vec2<i32> {
-  return vec2<i32>(x, x >> 31u);
 }
 """,
     """
@@ -367,7 +358,7 @@ def _name(text: str) -> str:
     return match[1]
 
 
-_BY_NAME = {_name(text): text.strip() for text in _TEXTS}
+_BY_NAME = {_name(text): text.strip() for text in (*_TEXTS, *wide.TEXTS)}
 
 
 def functions(names: Iterable[str]) -> str:

@@ -8,9 +8,10 @@ lowest bits of a word on. f16 has a type of its own where the device has the fea
 from __future__ import annotations
 
 from farrier.ir.types import DType
+from farrier.targets.webgpu.wide import PAIR
 
-# The types of values. A value of 64 bits has 32 here, so its operators must not overflow; a float
-# of 16 bits is computed as one of 32.
+# The types of values. An index of 64 bits has 32 here, and other values of 64 bits that need them
+# have two words (`targets/webgpu/wide.py`); a float of 16 bits is computed as one of 32.
 TYPES = {
     DType.F32: "f32",
     DType.F16: "f32",
@@ -44,8 +45,7 @@ _VALUES = {
     DType.U16: "{0}",
 }
 PACKED = frozenset(_BITS)
-READABLE = PACKED | {DType.F32, DType.I32, DType.U32, DType.I64}
-WRITABLE = READABLE
+STORED = PACKED | {DType.F32, DType.I32, DType.U32, DType.I64}
 _PARTS = {1: "byte", 2: "half"}  # By the bytes of an element.
 
 
@@ -54,7 +54,7 @@ def element_type(dtype: DType, has_f16: bool) -> str:
     if dtype is DType.F16 and has_f16:
         return "f16"
     if dtype is DType.I64:
-        return "vec2<i32>"
+        return PAIR
     return "u32" if dtype in PACKED else TYPES[dtype]
 
 
@@ -76,7 +76,7 @@ def stored(memory: str, at: str, value: str, dtype: DType, has_f16: bool) -> lis
     if dtype is DType.F16 and has_f16:
         return [f"{memory}[{at}] = f16({value});"]
     if dtype is DType.I64:
-        return [f"{memory}[{at}] = widened({value});"]
+        return [f"{memory}[{at}] = wide({value});"]
     if dtype not in PACKED:
         return [f"{memory}[{at}] = {value};"]
     word = f"{memory}[at_ / {4 // dtype.nbytes}]"

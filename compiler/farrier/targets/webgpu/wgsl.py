@@ -62,7 +62,7 @@ from farrier.lower.write_whole_words import shared_words
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier.targets.gpu.launches import entry_points, is_natural, workspaces
 from farrier.targets.interface import EntryPoint
-from farrier.targets.webgpu import memory
+from farrier.targets.webgpu import memory, wide
 from farrier.targets.webgpu.functions import functions
 from farrier.targets.webgpu.memory import TYPES
 
@@ -172,7 +172,7 @@ def _written(function: Function) -> frozenset[str]:
 
 def why_not_type(buffer: Buffer, is_written: bool) -> str:
     """Return the reason why no kernel can read or write an array of its type; "" if one can."""
-    if buffer.dtype in (memory.WRITABLE if is_written else memory.READABLE):
+    if buffer.dtype in memory.STORED:
         return ""
     verb = "write" if is_written else "read"
     return f"{buffer.name} is {buffer.dtype}, which kernels of WebGPU cannot {verb}"
@@ -186,14 +186,16 @@ def _check_type(buffer: Buffer, is_written: bool) -> None:
 def scratch_bytes(function: Function) -> Extent:
     """Return the bytes of a kernel's workspace buffers, which lie one after the other."""
     total: Extent = 0
+    is_wide = has_wide_values(function)
     for buffer in workspaces(function):
-        total = total + _words(buffer) * _WORD
+        total = total + _words(buffer, is_wide) * _WORD
     return total
 
 
-def _words(buffer: Buffer) -> Extent:
-    """The words of a workspace buffer, in which each element has one."""
-    return product(buffer.element_layout.physical_shape(buffer.shape))
+def _words(buffer: Buffer, is_wide: bool) -> Extent:
+    """The words of a workspace buffer, in which each element has one; of i64 two, if `is_wide`."""
+    each = 2 if is_wide and buffer.dtype is DType.I64 else 1
+    return each * product(buffer.element_layout.physical_shape(buffer.shape))
 
 
 def _binding(position: int, buffer: Buffer, is_written: bool, has_f16: bool) -> str:
@@ -214,7 +216,10 @@ def _memory(name: str) -> str:
 
 def _elements(buffer: Buffer) -> int:
     """The number of elements of an array for a buffer, which WGSL wants to be positive."""
-    return max(1, number(buffer.type.nbytes) * 8 // max(8, buffer.dtype.bits))
+    nbytes = buffer.type.nbytes
+    if not isinstance(nbytes, int):
+        raise InexpressibleError(f"its array {buffer.name} has an open size, and threads have none")
+    return max(1, nbytes * 8 // max(8, buffer.dtype.bits))
 
 
 def _variable(name: str) -> str:
@@ -248,7 +253,7 @@ class _Entry:
         for buffer in workspaces(function):
             _check_type(buffer, is_written=True)
             self._scratch[buffer.name] = first
-            first = first + _words(buffer)
+            first = first + _words(buffer, self._has_wide_values)
 
     def lines(self) -> list[str]:
         lowered = LoweredLaunch.of(self._launch)
@@ -280,7 +285,7 @@ class _Entry:
             raise InexpressibleError(
                 f"its array {buffer.name} is {buffer.dtype}, which kernels of WebGPU do not have"
             )
-        return memory.TYPES[buffer.dtype]
+        return wide.PAIR if self._has_pairs(buffer) else memory.TYPES[buffer.dtype]
 
     def _named_sizes(self) -> list[str]:
         lines = []
@@ -369,13 +374,13 @@ class _Entry:
 
     def _store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr) -> list[str]:
         at = self._offset(buffer, indices)
+        if self._has_pairs(buffer):
+            return self._store_wide(buffer, at, self._wide(value))
         if buffer.name in self._extremes and isinstance(value, Const):
             value = Const(max(-_MOST - 1, min(_MOST, value.value)), value.dtype)
         if self._is_wide(buffer) and isinstance(value, Load) and self._is_wide(value.buffer):
             source = self._offset(value.buffer, value.indices)
             return [f"{_memory(buffer.name)}[{at}] = {_memory(value.buffer.name)}[{source}];"]
-        if self._is_wide(buffer) and self._has_wide_values:
-            raise InexpressibleError(f"{buffer.name} is i64, and may have more than 32 bits")
         if self._is_own(buffer):
             return [f"{_memory(buffer.name)}[{at}] = {self._as_element(value, buffer.dtype)};"]
         if buffer.name in self._scratch:
@@ -385,6 +390,23 @@ class _Entry:
             value = value.operand if e.dtype_of(value.operand).is_float else value
         text = self._expr(value)
         return memory.stored(_memory(buffer.name), at, text, buffer.dtype, self._has_f16)
+
+    def _has_pairs(self, buffer: Buffer) -> bool:
+        """Check whether a buffer of i64 may hold numbers of more than 32 bits."""
+        return buffer.dtype is DType.I64 and self._has_wide_values
+
+    def _store_wide(self, buffer: Buffer, at: str, text: str) -> list[str]:
+        if buffer.name not in self._scratch:
+            return [f"{_memory(buffer.name)}[{at}] = {text};"]
+        words = self._word(buffer, f"2 * ({at})"), self._word(buffer, f"2 * ({at}) + 1")
+        stores = [f"  {word} = pair_.{part};" for word, part in zip(words, "xy", strict=True)]
+        return [f"{{ let pair_ = {text};", *stores, "}"]
+
+    def _load_wide(self, buffer: Buffer, at: str) -> str:
+        if buffer.name not in self._scratch:
+            return f"{_memory(buffer.name)}[{at}]"
+        words = self._word(buffer, f"2 * ({at})"), self._word(buffer, f"2 * ({at}) + 1")
+        return f"{wide.PAIR}({', '.join(words)})"
 
     def _as_element(self, value: Expr, dtype: DType) -> str:
         """A value as memory holds it, in a place of its own."""
@@ -412,6 +434,9 @@ class _Entry:
 
     def _load(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
         at = self._offset(buffer, indices)
+        if self._has_pairs(buffer):
+            assert self._is_index, "a value of 64 bits has two words"
+            return f"narrow({self._load_wide(buffer, at)})"
         if self._is_own(buffer):
             return f"{_memory(buffer.name)}[{at}]"
         if buffer.name in self._scratch:
@@ -446,10 +471,64 @@ class _Entry:
                 raise CompilerError("a loop function holds no Reduce")
         assert_never(expr)
 
+    def _wide(self, expr: Expr) -> str:
+        """The two words of an integer of 64 bits that is not an index."""
+        match expr:
+            case Const(value, _):
+                return wide.constant(int(value))
+            case Cast(_, operand):
+                return self._widened(operand)
+            case _ if not _is_data(expr) and self._fits(expr):
+                return f"wide({self._expr(expr)})"
+            case Load(buffer, indices):
+                return self._load_wide(buffer, self._offset(buffer, indices))
+            case Select(condition, then, otherwise):
+                parts = (self._wide(otherwise), self._wide(then), self._expr(condition))
+                return f"select({', '.join(parts)})"
+            case Unary(UnaryOp.NEG, operand):
+                return f"wide_negative({self._wide(operand)})"
+            case Unary(UnaryOp.ABS, operand):
+                return f"wide_magnitude({self._wide(operand)})"
+            case Binary(op, left, right) if op in wide.OPERATORS:
+                return wide.OPERATORS[op].format(self._wide(left), self._wide(right))
+        raise InexpressibleError("it computes in i64 what kernels of WebGPU do not")
+
+    def _fits(self, expr: Expr) -> bool:
+        """Check that 32 bits hold an integer over variables and sizes, of which open ones do not
+        count: all sizes are smaller."""
+        ends = (end for end in self._simplifier.bounds(expr) if isinstance(end, int))
+        return all(-_MOST <= end <= _MOST for end in ends)
+
+    def _widened(self, operand: Expr) -> str:
+        """The conversion of a value to an integer of 64 bits."""
+        source = e.dtype_of(operand)
+        if source is DType.I64:
+            return self._wide(operand)
+        if source not in TYPES:
+            raise InexpressibleError(f"nothing in WebGPU converts {source} to i64")
+        text = self._expr(operand)
+        if source.is_float:
+            return f"wide_of_float({text})"
+        if source is DType.BOOL:
+            return f"{wide.PAIR}(select(0u, 1u, {text}), 0u)"
+        return f"wide({text})" if TYPES[source] == "i32" else f"{wide.PAIR}({text}, 0u)"
+
+    def _of_wide(self, dtype: DType, operand: Expr) -> str:
+        """The conversion of an integer of 64 bits to a value."""
+        text = self._wide(operand)
+        if dtype is DType.BOOL:
+            return f"any({text} != {wide.constant(0)})"
+        if dtype.is_float:
+            return memory.rounded(f"float_of_wide({text})", dtype)
+        low = f"{text}.x" if TYPES[dtype] == "u32" else f"bitcast<i32>({text}.x)"
+        return _WRAPPED.get(dtype, "{0}").format(low)
+
     def _binary(self, op: BinaryOp, left: Expr, right: Expr) -> str:
         dtype = e.dtype_of(left)
         is_exact = self._is_index or not (_is_data(left) or _is_data(right))
         is_exact = is_exact or not self._has_wide_values
+        if dtype is DType.I64 and not is_exact and op in wide.COMPARISONS:
+            return wide.COMPARISONS[op].format(self._wide(left), self._wide(right))
         if op in _OVERFLOWING and dtype is DType.I64 and not is_exact:
             raise InexpressibleError(f"its {op} of {dtype} would have more than 32 bits")
         if op is BinaryOp.MUL_HIGH and dtype in _WRAPPED:
@@ -485,9 +564,13 @@ class _Entry:
         return _OF_INTEGERS[op].format(a, b)
 
     def _cast(self, dtype: DType, operand: Expr) -> str:
-        text, source = self._expr(operand), e.dtype_of(operand)
+        source = e.dtype_of(operand)
         if dtype not in TYPES or source not in TYPES:
             raise InexpressibleError(f"nothing in WebGPU converts {source} to {dtype}")
+        is_value = self._has_wide_values and not self._is_index
+        if source is DType.I64 is not dtype and is_value and _is_data(operand):
+            return self._of_wide(dtype, operand)
+        text = self._expr(operand)
         if dtype is DType.I64 and not self._is_index and (source.is_float or source is DType.U32):
             raise InexpressibleError(
                 f"its conversion of {source} to i64 may have more than 32 bits"
