@@ -86,7 +86,7 @@ fn wide_most(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   return select(a, b, wide_less(a, b));
 }
 """,
-    # The quotient of magnitudes and what is left, bit by bit.
+    # The quotient of magnitudes and the remainder, bit by bit.
     """
 fn wide_long_division(a: vec2<u32>, b: vec2<u32>) -> vec4<u32> {
   var quotient = vec2<u32>(0u, 0u);
