@@ -100,9 +100,9 @@ class _Function:
     def _marked(self, arguments: Sequence[Any]) -> list[tuple[int, int]]:
         """Return what changes with the constants of the code: addresses, and torch's count of
         writes."""
-        constant = [arguments[n] for n in self._constant]
-        return [
-            (x.data_ptr(), 0 if x.is_inference() else x._version) for x in (*constant, *self._held)
+        constant = [(x.data_ptr(), x._version) for x in map(arguments.__getitem__, self._constant)]
+        return constant + [
+            (x.data_ptr(), 0 if x.is_inference() else x._version) for x in self._held
         ]
 
     def _build(self, arguments: Sequence[Any]) -> None:
