@@ -44,10 +44,10 @@ check: $(READY)  ## Style, types, layering, language.
 bench: $(READY)  ## Latency beside what a user would pick instead; ARGS="--quick" takes a minute, ARGS=--operators compares single operators.
 	$(BIN)/python -m bench $(ARGS)
 
-bench-tuning: $(READY)  ## How well schedules are chosen; measures for an hour at most, goes on where it was. docs/tuning.md.
+bench-tuning: $(READY)  ## How well schedules are chosen; measures for an hour at most, goes on where it was. docs/tuning/tuning.md.
 	$(BIN)/python -m bench.tuning $(ARGS)
 
-scaling: $(READY)  ## One job on 1 to 16 simulated devices; ARGS=--simulate models farms of thousands. docs/scaling.md.
+scaling: $(READY)  ## One job on 1 to 16 simulated devices; ARGS=--simulate models farms of thousands. docs/operate/scaling.md.
 	$(BIN)/python -m bench.scaling $(ARGS)
 
 boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count counts instructions. As root. Then a job for a microcontroller.
@@ -117,7 +117,7 @@ wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environ
 cuda: $(READY)  ## Kernels for CUDA: the emulator of PTX, and ptxas where it is installed.
 	$(BIN)/python -m pytest -n 0 -rs tests/targets/cuda $(ARGS)
 
-conformance: $(READY)  ## ONNX's own backend suite; writes docs/conformance.md.
+conformance: $(READY)  ## ONNX's own backend suite; writes docs/reference/conformance.md.
 	$(BIN)/python -m bench.conformance $(ARGS)
 
 chaos: $(READY)  ## Processes killed, stopped, cut off, disks filled: at every step, and at random overlapping moments (FARRIER_CHAOS_SEED; FAULTS=100: the long form).

@@ -11,7 +11,7 @@
 
 --bare runs models by a C program, without a root and a Python, for architectures other than arm64.
 --count counts the instructions of an inference; --system runs tests on an arm64 kernel, which
-qemu-system-aarch64 boots. docs/boards.md says what each proves.
+qemu-system-aarch64 boots. docs/develop/boards.md says what each proves.
 
 Needs root on Debian, and packages that it names. The first call makes the arm64 root below
 build/boards: 200 MB of packages and wheels.

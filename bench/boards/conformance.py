@@ -1,7 +1,8 @@
 """ONNX's backend suite on arm64: each test compiled here, run in the root, judged here.
 
 A worker has a Python in the root, which runs what the worker's tests compile; expectations and
-tolerances are the suite's, as on this machine. docs/conformance.md says what passes there.
+tolerances are the suite's, as on this machine.
+docs/reference/conformance.md says what passes there.
 """
 
 from __future__ import annotations

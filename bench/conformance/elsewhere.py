@@ -1,8 +1,8 @@
 """The suite for a device that has a host: its failures beyond those of the CPU, and the share of
 kernels that run on the device.
 
-An artifact is compiled for the target and run in the process of the test. docs/conformance.md lists
-what does not pass on the CPU.
+An artifact is compiled for the target and run in the process of the test.
+docs/reference/conformance.md lists what does not pass on the CPU.
 """
 
 from __future__ import annotations

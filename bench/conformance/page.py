@@ -1,4 +1,4 @@
-"""The page docs/conformance.md, and the table on the terminal."""
+"""The page docs/reference/conformance.md, and the table on the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import onnx
 from bench.conformance.cases import Case
 from bench.conformance.workers import Outcome, Verdict
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs/conformance.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs/reference/conformance.md"
 
 _INTRODUCTION = """# Conformance
 

@@ -2,15 +2,15 @@
 
     python -m bench.scaling [--devices 1,2,4,8,16] [--seconds 120] [--candidate-s 1]
                             [--model mobilenet_v2 | --model FILE.onnx] [--invented]
-                            [--json build/scaling.json] [--docs docs | --no-docs]
+                            [--json build/scaling.json] [--docs docs/operate | --no-docs]
     python -m bench.scaling --simulate
 
 Each run has a farm of its own, so none knows what another has measured: Valkey, API, broker, a
 worker, and simulated devices that speak the protocol and hold a candidate for `--candidate-s`
 seconds (`bench.scaling.devices`). It counts from the first batch of kernels alone on. `--simulate`
 runs a model of the farm with the service times of the last measurement: beside what was measured,
-then for farms of thousands of devices (`bench.scaling.simulation`). Tables go to docs/scaling.md,
-which says how to read them, and the chart to docs/scaling.svg.
+then for farms of thousands of devices (`bench.scaling.simulation`). Tables go to
+docs/operate/scaling.md, which says how to read them, and the chart to docs/operate/scaling.svg.
 
 It fails where a line is not held: 8 devices against one; the simulation against the measurement.
 """
@@ -61,7 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--invented", action="store_true", help="invent times, and leave the cores to builds")
     add("--simulate", action="store_true", help="with the service times of the last measurement")
     add("--json", type=Path, default=Path("build/scaling.json"), help="what was measured")
-    add("--docs", type=Path, default=Path("docs"), help="folder of scaling.md and scaling.svg")
+    add(
+        "--docs",
+        type=Path,
+        default=Path("docs/operate"),
+        help="folder of scaling.md and scaling.svg",
+    )
     add("--no-docs", dest="docs", action="store_const", const=None, help="leave them as they are")
     return parser
 

@@ -2,14 +2,14 @@
 
     python -m bench.tuning [--trials 1000] [--seconds 3600] [--threads N] [--only TEXT]
                            [--target host] [--taught-by TARGET]
-                           [--corpus build/tuning] [--docs docs | --no-docs]
+                           [--corpus build/tuning] [--docs docs/tuning | --no-docs]
 
 First it measures candidates of 24 tasks on this machine, until there are `--trials` of each or the
 time is up; it goes on from what is in `--corpus`, and `--seconds 0` measures nothing. Then it says
 how well the analytic model and the learned one order what was measured, and how soon searches find
 the best of it. The learned one is taught by all that is known of tasks that are not held out; with
-`--taught-by`, of another target, whose class is then left out. docs/tuning.md says how to read
-the tables, which it updates for this machine.
+`--taught-by`, of another target, whose class is then left out. docs/tuning/tuning.md says how
+to read the tables, which it updates for this machine.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", default="", metavar="TEXT", help="tasks with this in their names")
     add("--target", default="host", help="that this machine can run (host)")
     add("--taught-by", metavar="TARGET", help="whose records teach; the same")
-    add("--docs", type=Path, default=Path("docs"), help="folder of tuning.md and tuning.svg")
+    add("--docs", type=Path, default=Path("docs/tuning"), help="folder of tuning.md and tuning.svg")
     add("--no-docs", dest="docs", action="store_const", const=None, help="leave them as they are")
     return found
 

@@ -72,7 +72,7 @@ def compile(
     `cores` bounds how many of this machine's cores compile (0: all); the code is the same.
 
     `states` names inputs that each session keeps between its calls, and the outputs that take their
-    place: `{"past_key_values.*": "present.*:capacity=4096"}`; docs/states.md says more.
+    place: `{"past_key_values.*": "present.*:capacity=4096"}`; docs/guide/states.md says more.
 
     A module of PyTorch is exported here first, with its example arguments `args` and `kwargs`, and
     `dynamic_shapes` as `torch.export.export` takes them; docs/pytorch.md says more. So is a
@@ -80,8 +80,8 @@ def compile(
 
     With `background` the artifact is there at once, untuned, and tuned by another process from then
     on: it becomes each better version that is found, and its sessions go on with that code from
-    their next call on. `Artifact.tuning` tells of it, stops it and goes back; docs/background.md
-    says what to expect. `listener` hears of it in another thread.
+    their next call on. `Artifact.tuning` tells of it, stops it and goes back;
+    docs/guide/background.md says what to expect. `listener` hears of it in another thread.
     What cannot be verified, or differs from ONNX Runtime's result beyond rounding, is warned of: to
     `listener`, or as a `VerificationWarning`; so are open dims of which one size is left, as a
     `SizeWarning`. Raises FarrierError.

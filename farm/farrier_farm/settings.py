@@ -1,6 +1,7 @@
 """Every setting of the server roles, and the only place that reads the environment for them.
 
-Each field names its variable; `docs/settings.md` describes them one by one, and a test compares.
+Each field names its variable; `docs/operate/settings.md` describes them one by one, and a test
+compares.
 """
 
 # ruff: noqa: RUF009 (`_setting` is `dataclasses.field` with metadata)

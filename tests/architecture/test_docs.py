@@ -40,12 +40,12 @@ def test_the_page_on_the_grammars_shows_each_grammar_as_its_module_does(module):
     source = (ROOT / f"{module}.py").read_text()
     docstring = ast.get_docstring(ast.parse(source))
     grammar = re.search(r"(?:^    .*\n)+", docstring, re.MULTILINE)[0].strip("\n")
-    assert grammar in (ROOT / "docs/ir.md").read_text()
+    assert grammar in (ROOT / "docs/develop/ir.md").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_path_that_a_page_names_exists(page):
-    roots = [ROOT, ROOT / "compiler/farrier", ROOT / "compiler", ROOT / "docs"]
+    roots = [ROOT, ROOT / "compiler/farrier", ROOT / "compiler", page.parent]
     # Units such as `GB/s` begin with a capital letter, paths do not.
     names = re.findall(r"`((?![A-Z])(?:[\w.]+/)+[\w.]*)`", page.read_text())
     for name in names:
@@ -157,7 +157,7 @@ def test_the_page_on_errors_lists_every_class_with_its_exit_code():
 
 
 def test_the_page_on_protocols_lists_every_route(service):
-    text = (ROOT / "docs/protocol.md").read_text()
+    text = (ROOT / "docs/reference/protocol.md").read_text()
     shown = set()
     for cell in re.findall(r"^\| (`(?:GET|POST|PUT|PATCH|HEAD|DELETE).*?) \|", text, re.MULTILINE):
         methods = re.findall(r"\b(GET|POST|PUT|PATCH|HEAD|DELETE)\b", cell)
@@ -174,7 +174,7 @@ def test_the_page_on_protocols_lists_every_route(service):
 
 def test_the_page_on_protocols_lists_every_call_of_the_broker():
     proto = (ROOT / "rpc_device/farrier_device/protocol/device.proto").read_text()
-    page = (ROOT / "docs/protocol.md").read_text()
+    page = (ROOT / "docs/reference/protocol.md").read_text()
     for call in re.findall(r"^  rpc (\w+)", proto, re.MULTILINE):
         assert f"| `{call}` |" in page, call
 
@@ -182,7 +182,7 @@ def test_the_page_on_protocols_lists_every_call_of_the_broker():
 def test_the_page_on_protocols_lists_every_kind_of_event():
     from farrier.progress import events as progress
 
-    text = (ROOT / "docs/protocol.md").read_text()
+    text = (ROOT / "docs/reference/protocol.md").read_text()
     events = text[text.index("**Events.**") : text.index("## Broker")]
     listed = re.search(r"events\.py` \((.*?)\)", events, re.DOTALL)[1]
     assert set(re.findall(r"`([a-z-]+)`", listed)) == set(progress._KINDS)
@@ -191,7 +191,7 @@ def test_the_page_on_protocols_lists_every_kind_of_event():
 def test_the_page_on_targets_lists_every_machine_and_its_figures():
     from farrier.targets import known_machines, parse_target
 
-    text = (ROOT / "docs/targets.md").read_text()
+    text = (ROOT / "docs/develop/targets.md").read_text()
     row = r"^\| `([\w:-]+)` \| ([\w .()-]+) \| (\d+) \| ([\d, ]+) \|"
     rows = re.findall(row, text, re.MULTILINE)
     told = {name: (cpu, int(cores), caches) for name, cpu, cores, caches in rows}
@@ -207,7 +207,7 @@ def test_the_page_on_targets_tells_every_field_and_its_example_is_a_machine():
     from farrier.targets import parse_target
     from farrier_device.describe import MachineDescription
 
-    text = (ROOT / "docs/targets.md").read_text()
+    text = (ROOT / "docs/develop/targets.md").read_text()
     own = text[text.index("## A machine") : text.index("## Adding")]
     assert set(re.findall(r"^\| `(\w+)` \|", own, re.MULTILINE)) == set(
         MachineDescription.__dataclass_fields__
@@ -219,7 +219,7 @@ def test_the_page_on_targets_tells_every_field_and_its_example_is_a_machine():
 def test_the_page_on_targets_tells_every_part_of_the_protocol():
     from farrier.targets import Backend
 
-    text = (ROOT / "docs/targets.md").read_text()
+    text = (ROOT / "docs/develop/targets.md").read_text()
     cells = re.findall(r"^\| (`.*?) \|", text[text.index("## Adding") :], re.MULTILINE)
     roles = Backend.__bases__[:-1]
     assert {f"{role.__module__.rpartition('.')[2]}.py" for role in roles} <= set(

@@ -243,7 +243,7 @@ def test_openssl_checks_it_as_the_page_says(files, tmp_path, changed):
     elif changed:
         members = signed_by({**members, LIBRARY: files[1][LIBRARY]}, key, changed=True)
     packed(tmp_path / "model.farrier", members)
-    page = (Path(__file__).parents[2] / "docs/trust.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/guide/trust.md").read_text()
     first, *lines = re.search(r"^    farrier keys show --pem.*\n(    .*\n)+", page, re.M)[0].split(
         "\n"
     )

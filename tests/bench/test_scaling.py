@@ -277,7 +277,7 @@ def test_two_devices_of_a_farm(tmp_path):
 
 def test_the_page_has_places_for_all_tables(tmp_path):
     page = tmp_path / "scaling.md"
-    page.write_text((Path(__file__).parents[2] / "docs/scaling.md").read_text())
+    page.write_text((Path(__file__).parents[2] / "docs/operate/scaling.md").read_text())
     for name in ("measured", "service times", "compared", "needs", "limits"):
         put(page, name, "table")
 

@@ -580,7 +580,7 @@ def test_settings(monkeypatch):
 
 def test_every_variable_is_documented_with_its_default():
     root = Path(__file__).parents[2]
-    page = (root / "docs/onnxruntime.md").read_text()
+    page = (root / "docs/guide/onnxruntime.md").read_text()
     rows = dict(re.findall(r"^\| `(FARRIER_[A-Z_]+)` \| `([^`]*)` *\|", page, re.MULTILINE))
     source = (root / "compiler/farrier/cache/settings.py").read_text()
     assert set(rows) == set(re.findall(r'"(FARRIER_[A-Z_]+)"', source))

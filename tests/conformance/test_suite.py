@@ -1,4 +1,4 @@
-"""One test of ONNX's backend suite for every operator that docs/conformance.md says passes."""
+"""One test of ONNX's backend suite for each operator that docs/reference/conformance.md lists."""
 
 import re
 import subprocess

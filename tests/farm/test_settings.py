@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_every_variable_is_documented_with_its_default() -> None:
-    page = (ROOT / "docs" / "settings.md").read_text()
+    page = (ROOT / "docs" / "operate" / "settings.md").read_text()
     rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (?:`([^`]*)`)? *\|", page, re.MULTILINE))
     expected = {
         name: default.replace(str(Path.home()), "~") for name, default in variables().items()

@@ -193,7 +193,7 @@ def test_background_tuning_asks_for_a_file():
 
 
 def test_the_example_of_the_page_runs():
-    page = (Path(__file__).parents[2] / "docs/architecture.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/develop/architecture.md").read_text()
     code = page.partition("### Frontends")[2].partition("    import farrier\n")[2]
     lines = itertools.takewhile(lambda line: not line or line[0] == " ", code.splitlines())
     names = {}

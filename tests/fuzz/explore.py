@@ -114,7 +114,7 @@ def _is_allowed_nan(
     model: bytes, feed: Mapping[str, Any], results: Arrays, expected: Arrays | None
 ) -> bool:
     """Return whether results differ only by NaN that an algorithm spreads, as the deviations in
-    docs/operators.md allow, and not where `max_layer_error` is 0."""
+    docs/reference/operators.md allow, and not where `max_layer_error` is 0."""
     import farrier
 
     if expected is None:

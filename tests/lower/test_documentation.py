@@ -50,4 +50,4 @@ def test_the_pages_list_the_passes_in_order():
     # A CPU's threads do not meet, and it writes bytes.
     of_gpus = {"lower-threads", "write-whole-words", "write-whole-words-but-f16"}
     assert set(PASSES) - set(lowering.ORDER) == of_gpus
-    assert listed in (ROOT / "docs/architecture.md").read_text()
+    assert listed in (ROOT / "docs/develop/architecture.md").read_text()

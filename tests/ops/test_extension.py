@@ -15,7 +15,7 @@ from farrier.ops import Kind, Mismatch, Operator, OperatorSet, extension, lookup
 from farrier.plugins import Plugin
 from tests.packages import MAIN, install, run_python
 
-PAGE = (Path(__file__).parents[2] / "docs/custom_operators.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/develop/custom_operators.md").read_text()
 POINTS = {"farrier.operators": {"capped": "capped:OPERATORS"}}
 WHOSE = r"the operator set capped \(capped:OPERATORS\) of the package capped "
 

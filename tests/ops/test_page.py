@@ -9,7 +9,7 @@ from farrier.frontends.onnx.importer.limits import NEWEST_OPSET, OLDEST_OPSET
 from farrier.frontends.onnx.importer.upgrade import READABLE
 from farrier.ops import lookup, names
 
-PAGE = (Path(__file__).parents[2] / "docs/operators.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/operators.md").read_text()
 
 
 def test_the_page_lists_every_operator_with_its_kind():

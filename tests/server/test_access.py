@@ -56,7 +56,7 @@ def test_every_operation_has_a_rule_and_every_rule_an_operation(service):
 
 def test_the_page_on_access_has_the_table(update_golden):
     """`pytest --update-golden` writes the rows of the table anew."""
-    page = Path(__file__).parents[2] / "docs/access.md"
+    page = Path(__file__).parents[2] / "docs/operate/access.md"
     rows = [
         f"| `{method} {path}` | {rule.least or '–'} "
         f"| {'' if rule.relation is Relation.NONE else rule.relation} |"

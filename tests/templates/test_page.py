@@ -9,7 +9,7 @@ from farrier.records import FileRecords
 from farrier.templates import Template
 from tests.packages import MAIN
 
-PAGE = (Path(__file__).parents[2] / "docs/templates.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/tuning/templates.md").read_text()
 
 
 def test_the_page_leads_to_a_tuned_template(python, tmp_path):

@@ -1,7 +1,7 @@
-"""The cost model that ships with Farrier: what is known before anybody has measured.
+"""The cost model that ships with Farrier, for farms that have not measured anything yet.
 
-`python -m bench.tuning.pretrain` made it (docs/tuning.md); the figures that it was judged by are
-there.
+`python -m bench.tuning.pretrain` trains it; docs/tuning/tuning.md has the figures by which it was
+accepted.
 """
 
 from __future__ import annotations

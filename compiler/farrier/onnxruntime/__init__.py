@@ -1,7 +1,7 @@
 """Farrier under ONNX Runtime's names: `import farrier.onnxruntime as ort`.
 
-docs/onnxruntime.md says what is the same and what is not. The package `onnxruntime` is not needed,
-and never imported here.
+docs/guide/onnxruntime.md says what is the same and what is not. The package `onnxruntime` is not
+needed, and never imported here.
 """
 
 from farrier.onnxruntime.binding import IOBinding

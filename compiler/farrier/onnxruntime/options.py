@@ -78,7 +78,8 @@ class SessionOptions(_Options):
     """What a session is made with.
 
     Honoured: `intra_op_num_threads` (0: one per core), `log_severity_level` (3 and more silences
-    Farrier's warnings), `add_free_dimension_override_by_name`. `docs/onnxruntime.md` has the rest.
+    Farrier's warnings), `add_free_dimension_override_by_name`.
+    `docs/guide/onnxruntime.md` has the rest.
     """
 
     _defaults: ClassVar[dict[str, Any]] = {
@@ -130,7 +131,9 @@ class SessionOptions(_Options):
         raise _lacking("initializers from outside the model", "put them into the model's file")
 
     def register_custom_ops_library(self, path: str) -> None:
-        raise _lacking(f"operators from a library ({path})", "docs/operators.md lists Farrier's")
+        raise _lacking(
+            f"operators from a library ({path})", "docs/reference/operators.md lists Farrier's"
+        )
 
     def add_provider(self, name: str, options: object = None) -> None:
         vars(self)["_ignored"].append(f"the provider {name}")

@@ -248,9 +248,9 @@ class Client(Closing):
         have its artifact `now` has it as soon as the untuned model is verified, and tunes on; each
         better one becomes the next version of it (`Job.versions`). UsageError where there are
         neither trials nor a budget. What a `private` one measures and makes is its user's alone
-        (docs/records.md). Of the user's own jobs those of a higher `priority` (low, normal, high)
-        begin first; ForbiddenError for a high one, which is for operators. `listener` hears of the
-        upload; see `upload`. A module of PyTorch is exported on this machine, with example
+        (docs/tuning/records.md). Of the user's own jobs those of a higher `priority` (low, normal,
+        high) begin first; ForbiddenError for a high one, which is for operators. `listener` hears
+        of the upload; see `upload`. A module of PyTorch is exported on this machine, with example
         arguments (`args`, `kwargs`) and `dynamic_shapes` as `torch.export.export` takes them.
         """
         _check_submission(priority, against)

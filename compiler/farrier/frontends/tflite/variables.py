@@ -1,9 +1,9 @@
 """Resource variables: the tensors that a TFLite model keeps between its calls.
 
-They become states of the session (docs/states.md): an input with the value before a call, and an
-output with the one after it. A subgraph that CALL_ONCE names assigns the first values. Where these
-are one number a tensor, the session starts with them; otherwise a further state says whether a
-call is the first, and the first call takes them in the place of the state.
+They become states of the session (docs/guide/states.md): an input with the value before a call, and
+an output with the one after it. A subgraph that CALL_ONCE names assigns the first values. Where
+these are one number a tensor, the session starts with them; otherwise a further state says
+whether a call is the first, and the first call takes them in the place of the state.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def check_known(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
         f"{len(missing)} operators are not supported: {', '.join(lines)}",
         hint=next(
             (hint for op in missing if (hint := OUT_OF_SCOPE.get(op))),
-            "docs/operators.md lists what Farrier compiles; leave this part out of the model, or "
-            "install a package with the operator (docs/custom_operators.md)",
+            "docs/reference/operators.md lists what Farrier compiles; leave this part out of the "
+            "model, or install a package with the operator (docs/develop/custom_operators.md)",
         ),
     )
 
