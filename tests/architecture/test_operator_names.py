@@ -8,7 +8,8 @@ docstring, in `ops/`, which declares the operators, or in frontends, which trans
 them (in the builder of frontends, `rewrites/` does).
 
 A *pattern* is a test by the operator itself (`CONV.matches(node)`), which a rewrite of this
-operator needs. Code that asks what holds for an operator asks for a trait or a rule instead.
+operator needs: the rules in `passes/rules/` are rewrites, and are not counted. Code that asks what
+holds for an operator asks for a trait or a rule instead.
 """
 
 import ast
@@ -18,11 +19,12 @@ from pathlib import Path
 from farrier.ops import names
 
 COMPILER = Path(__file__).parents[2] / "compiler/farrier"
-_FRONTENDS = ("frontends/onnx/", "frontends/tflite/", "frontends/torch/")
+_FRONTENDS = tuple(f"frontends/{name}/" for name in ("onnx", "stablehlo", "tflite", "torch"))
 _APART = ("ops/", *_FRONTENDS, "frontends/builder/rewrites/")
+_REWRITES = "passes/rules/"
 # They may only fall: lower them with what you remove.
 _MOST_NAMES = 13
-_MOST_PATTERNS = 85
+_MOST_PATTERNS = 62
 
 
 def _strings(node):
@@ -106,7 +108,8 @@ def test_few_tests_of_an_operators_name_are_left():
     by_operator = collections.Counter()
     for path, source in sources.items():
         by_name[path] = len(name_tests(source, operators, constants))
-        by_operator[path] = len(patterns(source))
+        if not path.startswith(_REWRITES):
+            by_operator[path] = len(patterns(source))
     total, listed = _counted(by_name)
     assert total <= _MOST_NAMES, f"{total} tests of an operator's name:{listed}"
     total, listed = _counted(by_operator)
