@@ -72,16 +72,18 @@ exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by
 	$(BIN)/python -m bench.texts build/models rapidocr_cls rapidocr_det rapidocr_rec
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
 
-frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY) $(JAX_READY)  ## Architectures exported by torch and JAX, against them; TFLite models against LiteRT's reference kernels, and 20,000 damaged ones; ARGS="--files FOLDER" takes others.
+frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY) $(JAX_READY)  ## Architectures exported by torch and JAX, against them; TFLite models against LiteRT's reference kernels; 20,000 damaged files of each; ARGS="--files FOLDER" takes others.
 	$(BIN)/python -m tests.frontends.tflite --python $(LITERT)/bin/python $(ARGS)
 	PYTHONPATH=$$($(LITERT)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	  $(BIN)/python -m pytest -n 0 tests/frontends/tflite -k litert
 	mkdir -p build/programs
 	$(EXPORTER)/bin/python -m tests.frontends.torch.architectures build/programs
 	$(BIN)/python -m tests.frontends.compared build/programs
+	$(BIN)/python -m tests.frontends.fuzz build/programs
 	mkdir -p build/functions
 	$(JAX)/bin/python -m tests.frontends.stablehlo.functions build/functions
 	$(BIN)/python -m tests.frontends.compared build/functions
+	$(BIN)/python -m tests.frontends.fuzz build/functions
 	$(JAX)/bin/python -m pytest -n 0 tests/conversion
 	$(EXPORTER)/bin/python -m pytest -n 0 tests/pytorch
 	$(EXPORTER)/bin/python -m tests.pytorch.compared

@@ -16,8 +16,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.frontends.fuzz import fuzz
 from tests.frontends.tflite.compare import Comparison, compared
-from tests.frontends.tflite.fuzz import fuzz
 from tests.frontends.tflite.hashes import write_hashes
 from tests.frontends.tflite.operators import MODELS
 

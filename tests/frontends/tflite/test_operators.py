@@ -9,8 +9,8 @@ from farrier.frontends.tflite.reading import read_model
 from farrier.ir.types import DType
 from farrier.ops import lookup
 from farrier.ops.fixed_point import ONCE, TWICE
+from tests.frontends.fuzz import fuzz
 from tests.frontends.tflite.compare import calls_of
-from tests.frontends.tflite.fuzz import fuzz
 from tests.frontends.tflite.hashes import hashed, read_hashes
 from tests.frontends.tflite.operators import MODELS
 
