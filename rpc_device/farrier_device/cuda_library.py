@@ -10,6 +10,9 @@ LIBRARY = "cuda"  # A code object of this kind is a `device_library.DeviceLibrar
 # The architectures of code, oldest first. A GPU runs code for its own and for earlier ones.
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
+# The sizes of a launch that the driver refuses to exceed: 2^31 - 1 blocks along x, 1024 threads.
+MOST_BLOCKS, MOST_THREADS = (1 << 31) - 1, 1024
+
 
 def runnable(major: int, minor: int) -> tuple[str, ...]:
     """Return the architectures whose code a GPU of a compute capability runs."""

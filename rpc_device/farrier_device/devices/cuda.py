@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import re
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from farrier_device.adapters import NoAdapterError
 from farrier_device.blob import Blob
-from farrier_device.cuda_library import GPU, capability
+from farrier_device.cuda_library import GPU, MOST_BLOCKS, capability
 from farrier_device.devices.cuda_graphs import CudaGraphs, CudaLaunch
 from farrier_device.devices.device import Code, ContextLostError, Device, DeviceError, Ticks
 from farrier_device.devices.driving import DrivingHost
@@ -38,7 +39,7 @@ _AWAKE_S = 0.05  # A GPU that waits is idle after some tenths of a second.
 _FLUSH_BYTES = 256 << 20  # No GPU has a larger cache: B200 has 126 MiB.
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
 _TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
-_ENTRY = re.compile(r"^\.visible \.entry ([\w$.]+)\(", re.MULTILINE)
+_ENTRY = re.compile(r"^\.visible \.entry ([\w$.]+)\(([^)]*)\)", re.MULTILINE)
 
 
 class CudaMemory:
@@ -78,6 +79,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self._graphs = CudaGraphs(self._driver)
         self._modules: list[int] = []
         self._functions: dict[str, int] = {}
+        self._arguments: dict[str, int] = {}  # The number of those of each entry point.
         self._sent: list[Any] = []  # Bytes that copies may not have read yet.
         self._awake_until = 0.0  # The clock of a GPU goes down some time after its last work.
         self._last = ""  # The kernel that was launched last.
@@ -92,8 +94,14 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
     def _call(self, name: str, *arguments: Any) -> None:
         """Call the driver. Raises DeviceError."""
         self._enter()
-        try:
+        with self._as_device_error():
             self._driver.call(name, *arguments)
+
+    @contextlib.contextmanager
+    def _as_device_error(self) -> Iterator[None]:
+        """A context whose errors of the driver are DeviceErrors, with the kernel launched last."""
+        try:
+            yield
         except CudaError as error:
             last = f", after {self._last} was launched" if self._last else ""
             kind = ContextLostError if error.code in LOST else DeviceError
@@ -108,7 +116,9 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
         texts = [os.pread(file, os.fstat(file).st_size, 0) for _, file in code]
-        self.load_modules({str(place): text.decode() for place, text in enumerate(texts)})
+        self.load_modules(
+            {str(place): text.decode(errors="replace") for place, text in enumerate(texts)}
+        )
 
     def load_modules(self, modules: Mapping[str, str]) -> None:
         """Load modules of PTX, in place of the code before them. Raises DeviceError."""
@@ -120,31 +130,34 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
             try:
                 module = self._driver.handle("cuModuleLoadData", text.encode())
                 self._modules.append(module)
-                for entry in _ENTRY.findall(text):
+                for entry, parameters in _ENTRY.findall(text):
+                    self._arguments[entry] = parameters.count(".param")
                     function = self._driver.handle("cuModuleGetFunction", module, entry.encode())
                     self._functions[entry] = function
             except CudaError as error:
-                raise DeviceError(f"{self.name} does not load {name}: {error}") from None
+                kind = ContextLostError if error.code in LOST else DeviceError
+                raise kind(f"{self.name} does not load {name}: {error}") from None
 
     def unload(self) -> None:
         self._enter()
         self._graphs.clear()
         for module in self._modules:
             self._call("cuModuleUnload", module)
-        self._modules, self._functions = [], {}
+        self._modules, self._functions, self._arguments = [], {}, {}
 
     # -- memory
 
     def allocate(self, nbytes: int, position: int) -> CudaMemory:
         self._enter()
-        try:
-            address = self._driver.handle("cuMemAlloc_v2", max(1, nbytes))
-        except CudaError as error:
-            if error.code != OUT_OF_MEMORY:
-                raise DeviceError(f"{self.name}: {error}") from None
-            raise MemoryError(
-                f"{nbytes} bytes are needed on {self.name}, and {self._free_bytes()} are free"
-            ) from None
+        with self._as_device_error():
+            try:
+                address = self._driver.handle("cuMemAlloc_v2", max(1, nbytes))
+            except CudaError as error:
+                if error.code != OUT_OF_MEMORY:
+                    raise
+                raise MemoryError(
+                    f"{nbytes} bytes are needed on {self.name}, and {self._free_bytes()} are free"
+                ) from None
         return CudaMemory(self._driver, address, nbytes)
 
     def _free_bytes(self) -> int:
@@ -212,9 +225,14 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         function = self._functions.get(launch.symbol)
         if function is None:
             raise DeviceError(f"no module has an entry point {launch.symbol}")
-        blocks = 1
-        for count in launch.grid:
-            blocks *= count
+        if len(places) != (count := self._arguments[launch.symbol]):
+            raise DeviceError(f"{launch.symbol} has {count} arguments, not {len(places)}")
+        blocks = math.prod(launch.grid)
+        if blocks > MOST_BLOCKS:
+            raise MemoryError(
+                f"{launch.symbol} has {blocks} blocks, and a launch at most {MOST_BLOCKS}: sizes "
+                "of the inputs are too large for CUDA"
+            )
         [threads] = launch.block
         values = (ctypes.c_uint64 * len(places))(*(each.address + at for each, at in places))
         first = ctypes.addressof(values)
@@ -234,12 +252,11 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
     def launch_all(self, bound: Sequence[CudaLaunch]) -> None:
         steps = [each for each in bound if each.blocks]
         self._enter()
-        try:
-            if self._graphs.launch(steps, self._stream):
-                self._last = f"{steps[0].symbol} and what follows it"
-                return
-        except CudaError as error:
-            raise DeviceError(f"{self.name}: {error}") from None
+        with self._as_device_error():
+            is_graph = self._graphs.launch(steps, self._stream)
+        if is_graph:
+            self._last = f"{steps[0].symbol} and what follows it"
+            return
         for each in steps:
             self.launch(each)
 
@@ -254,10 +271,14 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
     ) -> Ticks:
         """Return nanoseconds between events on the stream. A cold round follows a write of more
         bytes than the cache has."""
-        each: Ticks = [[] for _ in steps]
         flush = self.allocate(_FLUSH_BYTES, 0) if cold and not self.is_emulated else None
-        start, end = (self._driver.handle("cuEventCreate", 0) for _ in range(2))
         self._warm_up(steps)
+        with self._as_device_error():
+            return self._timed(steps, repeats, flush)
+
+    def _timed(self, steps: Sequence[CudaLaunch], repeats: int, flush: CudaMemory | None) -> Ticks:
+        each: Ticks = [[] for _ in steps]
+        start, end = (self._driver.handle("cuEventCreate", 0) for _ in range(2))
         for _ in range(repeats):
             if flush is not None:
                 self.clear(flush, _FLUSH_BYTES)

@@ -87,6 +87,35 @@ def test_a_kernel_that_fails_is_named_and_ends_the_session(library):
     session.close()
 
 
+def test_a_graph_that_loses_the_context_is_named(library, monkeypatch):
+    session = farrier.compile(LAYERS_OF_FOUR, target="cuda:sm_80", verify=False).session()
+    feed = {"x": np.ones((4, 24), np.float32)}
+    for _ in range(3):
+        session.run(feed)
+    monkeypatch.setattr(library, "cuGraphLaunch", lambda *arguments: ILLEGAL_ADDRESS)
+    with pytest.raises(NoDeviceError, match="ILLEGAL_ADDRESS, after matmul") as error:
+        session.run(feed)
+    assert "start the process again" in error.value.hint
+
+
+def test_a_launch_that_the_driver_would_misread():
+    gpu = CudaDevice(library=Library())
+    gpu.load_modules({"reverse": _reverse()})
+    place = gpu.allocate(64, 0), 0
+    with pytest.raises(DeviceError, match="reverse_0 has 2 arguments, not 1"):
+        gpu.bind(Launch("reverse_0", None, (4,), (4,)), [place])
+    with pytest.raises(MemoryError, match="reverse_0 has 4294967296 blocks, and a launch at most"):
+        gpu.bind(Launch("reverse_0", None, (1 << 16, 1 << 16), (4,)), [place, place])
+
+
+def test_an_event_that_fails_is_an_error_of_the_device(monkeypatch):
+    library = Library()
+    gpu = CudaDevice(library=library)
+    monkeypatch.setattr(library, "cuEventCreate", lambda *arguments: 2)
+    with pytest.raises(DeviceError, match="cuEventCreate returned CUDA_ERROR_OUT_OF_MEMORY"):
+        gpu.time([], 1, ())
+
+
 def test_the_emulator_names_what_is_wrong():
     text = _reverse()
     _run(text)

@@ -15,7 +15,7 @@ from farrier.targets.driven.target import DrivenTarget, baseline
 from farrier.targets.gpu.backend import GpuBackend
 from farrier.targets.scheduling import Peaks
 from farrier.targets.target import MemorySpace, ParallelAxis, Target
-from farrier_device.cuda_library import GPU, LIBRARY, PTX
+from farrier_device.cuda_library import GPU, LIBRARY, MOST_BLOCKS, MOST_THREADS, PTX
 from farrier_device.describe import MachineDescription
 from farrier_device.program import HOST
 
@@ -58,8 +58,6 @@ class CudaTarget(DrivenTarget):
 
     @property
     def axes(self) -> tuple[ParallelAxis, ...]:
-        from farrier.targets.cuda.kernel_text import MOST_BLOCKS, MOST_THREADS
-
         return ParallelAxis("blocks", MOST_BLOCKS), ParallelAxis("threads", MOST_THREADS)
 
 

@@ -30,8 +30,6 @@ _GLOBAL, _SHARED = instr.pointer(1), instr.pointer(3)
 _CONVENTION = Convention("ptx_kernel", f"align {ALIGNMENT}", "alwaysinline")
 _SREG = "llvm.nvvm.read.ptx.sreg"
 _SIZE_BYTES = 8
-# The sizes of a launch that the driver refuses: 2^31 blocks along x, 1024 threads.
-MOST_BLOCKS, MOST_THREADS = (1 << 31) - 1, 1024
 
 
 def render(function: Function, cpu: str) -> str:
