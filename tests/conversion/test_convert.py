@@ -92,3 +92,6 @@ def test_files_of_jax_are_converted(tmp_path):
     (tmp_path / "c").write_bytes(b"neither")
     with pytest.raises(UsageError, match="neither MLIR bytecode"):
         convert(tmp_path / "c", tmp_path / "c.mlir")
+    (tmp_path / "d").write_bytes(b"ML\xefR" + bytes(40))
+    with pytest.raises(UsageError, match="MLIR bytecode that this JAX cannot read"):
+        convert(tmp_path / "d", tmp_path / "d.mlir")

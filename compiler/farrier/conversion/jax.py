@@ -55,7 +55,7 @@ def exported(
         whole = export.export(model)(*positional, **dict(kwargs or {}))
     except Exception as error:  # Errors of tracing have no common base.
         raise UnsupportedOperatorError(
-            f"jax.export cannot export {name}: {str(error).strip().splitlines()[0]}",
+            f"jax.export cannot export {name}: {_first_line(error)}",
             hint="jax.jit(f).lower(*args) tells more",
         ) from error
     return Model.of_bytes(text_of(whole).encode(), name)
@@ -86,7 +86,7 @@ def text_of(exported: Any) -> str:
 
 def text_of_bytes(data: bytes) -> str:
     """Return the module of a file: MLIR bytecode, or what `Exported.serialize` returns. Raises
-    UsageError if it is neither."""
+    UsageError if it is neither, or is damaged."""
     from jax import export
     from jax.extend.mlir import ir
     from jax.extend.mlir.dialects import stablehlo
@@ -104,7 +104,18 @@ def text_of_bytes(data: bytes) -> str:
         try:
             return _generic(stablehlo.deserialize_portable_artifact(context, data))
         except (ValueError, ir.MLIRError):  # The latter is for bytecode of other dialects.
+            pass
+        try:
             return _generic(ir.Module.parse(data))
+        except (ValueError, ir.MLIRError) as error:
+            raise UsageError(
+                f"it is MLIR bytecode that this JAX cannot read: {' '.join(str(error).split())}",
+                hint="write the file again, or install the JAX that has written it",
+            ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _generic(module: Any) -> str:

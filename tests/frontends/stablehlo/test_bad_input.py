@@ -60,6 +60,32 @@ def test_types_that_farrier_lacks_are_named():
 
 
 @pytest.mark.parametrize(
+    ("elements", "element"),
+    [("300", "i8"), ("-1", "ui8"), ("1.5", "i32"), ("true", "i32"), ("9" * 5000, "i32")],
+)
+def test_elements_that_are_not_of_their_type_are_refused(elements, element):
+    text = GOOD.replace("<{value", f"<{{k = dense<{elements}> : tensor<{element}>, value")
+    assert f"tensor<{element}> has elements" in refused(text)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0x" + "F" * 500])
+def test_numbers_of_thousands_of_digits_are_refused(number):
+    assert "a shorter number" in refused(GOOD.replace("<{value", f"<{{k = {number}, value"))
+    size = GOOD.replace("<{value", f"<{{k = dense<1> : tensor<{'9' * 5000}xi32>, value")
+    assert "element type" in refused(size, UnsupportedOperatorError)
+
+
+def test_locations_that_double_at_each_step_are_read_once():
+    doubling = "".join(
+        f"#loc{at} = loc(callsite(#loc{at + 1} at #loc{at + 1}))\n" for at in range(60)
+    )
+    text = module("x:f2", "y = negate x : f2 -> f2", returns="y:f2")
+    text = text.replace("-> (tensor<2xf32>)\n", "-> (tensor<2xf32>) loc(#loc0)\n", 1)
+    read = read_module(f'{doubling}#loc60 = loc("net.py":7:1)\n{text}')
+    assert read.main.body.operations[0].line == "net.py:7"
+
+
+@pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("main", "other", "no function main"),

@@ -32,7 +32,12 @@ def dense_of(content: str, kind: TensorType) -> Dense:
     if content.startswith('"'):
         elements = _of_hex(content[1:-1], dtype, kind)
     else:
-        elements = _of_words(_ELEMENT.findall(content), dtype)
+        try:
+            elements = _of_words(_ELEMENT.findall(content), dtype)
+        except (ValueError, OverflowError):
+            raise InvalidModelError(
+                f"a constant of type {kind} has elements that are not of that type"
+            ) from None
     if elements.size == 1:
         return Dense(elements.reshape(()), kind)
     if elements.size != count:

@@ -30,6 +30,7 @@ from farrier.frontends.stablehlo.module import (
 
 HINT = "write the file again with farrier convert, where jax is installed"
 _MOST_LEVELS = 64  # Regions and lists within each other.
+_MOST_ALIASES = 256  # Of one location: calls of Python that lie within each other.
 _SPACE = re.compile(r"(?:\s|//[^\n]*)*")
 _TOKEN = re.compile(
     r'(?P<string>"(?:[^"\\]|\\.)*")'
@@ -144,7 +145,7 @@ class _Reader:
 
     def _count(self) -> int:
         count = self._take("number")
-        if not count.isdigit() or int(count) > 10_000:
+        if not count.isdigit() or len(count) > 4:
             raise self._error("a number of results")
         return int(count)
 
@@ -199,19 +200,22 @@ class _Reader:
     def _line(self, text: str) -> str:
         """Return the innermost `file:line` of a location outside of installed packages, or the
         innermost of all."""
-        lines = list(self._calls(text, 0))
+        lines = list(self._calls(text, set()))
         own = (line for line in lines if "site-packages" not in line)
         return next(own, lines[0] if lines else "").rpartition("/")[2]
 
-    def _calls(self, text: str, level: int) -> Iterator[str]:
-        """Yield the lines of a location, the innermost call first."""
-        if level > _MOST_LEVELS:
+    def _calls(self, text: str, seen: set[str]) -> Iterator[str]:
+        """Yield the lines of a location, the innermost call first. An alias in `seen` is left out:
+        aliases of aliases can stand for a number of calls that is exponential in their own."""
+        if len(seen) > _MOST_ALIASES:
             return
         for match in _CALL.finditer(text):
-            if match[3]:
-                yield from self._calls(self._locations.get(match[3], ""), level + 1)
-            else:
+            alias = match[3]
+            if not alias:
                 yield f"{_unescaped(match[1])}:{match[2]}"
+            elif alias not in seen:
+                seen.add(alias)
+                yield from self._calls(self._locations.get(alias, ""), seen)
 
     # Attributes ----------------------------------------------------------------------------------
 
@@ -272,9 +276,12 @@ class _Reader:
         token = self._take("number")
         if self._skip(":"):
             self._type()
-        if re.fullmatch(r"-?\d+", token):
-            return int(token)
-        return float(int(token, 16)) if "x" in token else float(token)
+        try:
+            if re.fullmatch(r"-?\d+", token):
+                return int(token)
+            return float(int(token, 16)) if "x" in token else float(token)
+        except (ValueError, OverflowError):  # Of thousands of digits.
+            raise self._error("a shorter number") from None
 
     def _word(self) -> Any:
         word = self._peek()
@@ -415,7 +422,7 @@ class _Deeper:
 
 def _tensor(inner: str) -> Type:
     """Return the type in `tensor<…>`: sizes and an element type, divided by x."""
-    match = re.fullmatch(r"((?:(?:\d+|\?)x)*)(\w+(?:<\w+>)?)\s*(?:,.*)?", inner, re.DOTALL)
+    match = re.fullmatch(r"((?:(?:\d{1,18}|\?)x)*)(\w+(?:<\w+>)?)\s*(?:,.*)?", inner, re.DOTALL)
     if match is None:
         return OtherType(f"tensor<{inner}>")
     sizes = [None if size == "?" else int(size) for size in match[1].split("x") if size]
