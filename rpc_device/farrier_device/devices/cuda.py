@@ -7,7 +7,6 @@ import ctypes
 import math
 import os
 import re
-import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,13 +41,22 @@ _TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
 _ENTRY = re.compile(r"^\.visible \.entry ([\w$.]+)\(([^)]*)\)", re.MULTILINE)
 
 
+class _Context:
+    """The primary context of a GPU, which is released when neither a device nor memory needs it."""
+
+    def __init__(self, driver: Driver, number: int) -> None:
+        self.driver = driver
+        self.handle = driver.handle("cuDevicePrimaryCtxRetain", number)
+        weakref.finalize(self, _attempt, driver, "cuDevicePrimaryCtxRelease_v2", number)
+
+
 class CudaMemory:
     """Memory of the device, which is freed with the last reference to it."""
 
-    def __init__(self, driver: Driver, address: int, nbytes: int) -> None:
+    def __init__(self, context: _Context, address: int, nbytes: int) -> None:
         self.address = address
         self.nbytes = nbytes
-        self.free = weakref.finalize(self, _freed, driver, address)
+        weakref.finalize(self, _free, context, address)
 
 
 class LentMemory:
@@ -59,9 +67,19 @@ class LentMemory:
         self.nbytes = nbytes
 
 
-def _freed(driver: Driver, address: int) -> None:
+def _free(context: _Context, address: int) -> None:
+    """Free memory on any thread, which may have another context or none: other libraries drop
+    arrays where they like."""
+    driver = context.driver
     with contextlib.suppress(CudaError):  # Where the context is gone, so is the memory.
-        driver.call("cuMemFree_v2", address)
+        driver.call("cuCtxPushCurrent_v2", context.handle)
+        _attempt(driver, "cuMemFree_v2", address)
+        driver.handle("cuCtxPopCurrent_v2")
+
+
+def _attempt(driver: Driver, name: str, *arguments: Any) -> None:
+    with contextlib.suppress(CudaError):
+        driver.call(name, *arguments)
 
 
 class CudaDevice(Device[CudaMemory, CudaLaunch]):
@@ -72,24 +90,26 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self._driver, self._number = _opened(name, library)
         self.name = name_of(self._driver, self._number)
         self.capability = capability_of(self._driver, self._number)
-        self._context = self._driver.handle("cuDevicePrimaryCtxRetain", self._number)
-        self._thread = 0
-        self._enter()
-        self._stream = self._driver.handle("cuStreamCreate", _NON_BLOCKING)
+        self._last = ""  # The kernel that was launched last.
+        with self._as_device_error():
+            self._context: _Context | None = _Context(self._driver, self._number)
+            self._enter()
+            self._stream = self._driver.handle("cuStreamCreate", _NON_BLOCKING)
         self._graphs = CudaGraphs(self._driver)
         self._modules: list[int] = []
         self._functions: dict[str, int] = {}
         self._arguments: dict[str, int] = {}  # The number of those of each entry point.
         self._sent: list[Any] = []  # Bytes that copies may not have read yet.
         self._awake_until = 0.0  # The clock of a GPU goes down some time after its last work.
-        self._last = ""  # The kernel that was launched last.
-        self._is_open = True
 
-    def _enter(self) -> None:
-        """Make the context that of this thread."""
-        if self._thread != threading.get_ident():
-            self._driver.call("cuCtxSetCurrent", self._context)
-            self._thread = threading.get_ident()
+    def _enter(self) -> _Context:
+        """Make the context that of this thread, which may have got that of another device, or of
+        another library, since."""
+        if self._context is None:
+            raise DeviceError(f"{self.name} was closed")
+        with self._as_device_error():
+            self._driver.call("cuCtxSetCurrent", self._context.handle)
+        return self._context
 
     def _call(self, name: str, *arguments: Any) -> None:
         """Call the driver. Raises DeviceError."""
@@ -148,7 +168,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
     # -- memory
 
     def allocate(self, nbytes: int, position: int) -> CudaMemory:
-        self._enter()
+        context = self._enter()
         with self._as_device_error():
             try:
                 address = self._driver.handle("cuMemAlloc_v2", max(1, nbytes))
@@ -158,7 +178,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
                 raise MemoryError(
                     f"{nbytes} bytes are needed on {self.name}, and {self._free_bytes()} are free"
                 ) from None
-        return CudaMemory(self._driver, address, nbytes)
+        return CudaMemory(context, address, nbytes)
 
     def _free_bytes(self) -> int:
         total = ctypes.c_uint64()
@@ -273,6 +293,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         bytes than the cache has."""
         flush = self.allocate(_FLUSH_BYTES, 0) if cold and not self.is_emulated else None
         self._warm_up(steps)
+        self._enter()
         with self._as_device_error():
             return self._timed(steps, repeats, flush)
 
@@ -306,15 +327,13 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         return [max(1, tick) for tick in ticks]
 
     def close(self) -> None:
-        if not self._is_open:
+        if self._context is None:
             return
-        self._is_open = False
-        try:
+        # A kernel may have failed, after which the context does nothing more.
+        with contextlib.suppress(DeviceError):
             self.unload()
             self._call("cuStreamDestroy_v2", self._stream)
-            self._call("cuDevicePrimaryCtxRelease_v2", self._number)
-        except DeviceError:
-            pass  # A kernel has failed, after which the context does nothing more.
+        self._context = None
 
 
 def driving_host(name: str = "") -> DrivingHost[CudaDevice]:

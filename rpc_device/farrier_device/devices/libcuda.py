@@ -33,6 +33,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDevicePrimaryCtxRetain": (_OUT, c_int),
     "cuDevicePrimaryCtxRelease_v2": (c_int,),
     "cuCtxSetCurrent": (_HANDLE,),
+    "cuCtxPushCurrent_v2": (_HANDLE,),
+    "cuCtxPopCurrent_v2": (_OUT,),
     "cuModuleLoadData": (_OUT, c_char_p),
     "cuModuleUnload": (_HANDLE,),
     "cuModuleGetFunction": (_OUT, _HANDLE, c_char_p),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import threading
 
 import numpy as np
 
@@ -13,10 +14,11 @@ from tests.targets.cuda import emulator
 from tests.targets.cuda.memory import Memory
 from tests.targets.cuda.ptx import PtxError, kernels_of
 
-ILLEGAL_ADDRESS = 700
+ILLEGAL_ADDRESS, INVALID_CONTEXT = 700, 201
 _NAMES = {
     2: b"CUDA_ERROR_OUT_OF_MEMORY",
     100: b"CUDA_ERROR_NO_DEVICE",
+    INVALID_CONTEXT: b"CUDA_ERROR_INVALID_CONTEXT",
     ILLEGAL_ADDRESS: b"CUDA_ERROR_ILLEGAL_ADDRESS",
 }
 _ATTRIBUTES = {UNITS: 4, L2_BYTES: 1 << 20, SHARED_BYTES: 100 << 10, THREADS: 1024}
@@ -42,6 +44,8 @@ class Library:
         self._modules = {}
         self._functions = {}
         self._handles = itertools.count(1)
+        self.retained = 0  # The references to the primary context.
+        self._contexts = threading.local()  # The stack of each thread.
 
     def fail(self, code):
         """Have the context be lost by a kernel."""
@@ -87,7 +91,32 @@ class Library:
         result._obj.value = next(self._handles)
         return 0
 
-    cuDevicePrimaryCtxRetain = cuStreamCreate = cuEventCreate = _handle
+    cuStreamCreate = cuEventCreate = _handle
+
+    def cuDevicePrimaryCtxRetain(self, context, number):
+        self.retained += 1
+        return self._handle(context)
+
+    def cuDevicePrimaryCtxRelease_v2(self, number):
+        self.retained -= 1
+        return 0
+
+    @property
+    def entered(self):
+        """The stack of contexts of this thread."""
+        return self._contexts.__dict__.setdefault("stack", [])
+
+    def cuCtxSetCurrent(self, context):
+        self.entered[-1:] = [context]
+        return 0
+
+    def cuCtxPushCurrent_v2(self, context):
+        self.entered.append(context)
+        return 0
+
+    def cuCtxPopCurrent_v2(self, context):
+        context._obj.value = self.entered.pop()
+        return 0
 
     def _done(self, *arguments):
         return 0
@@ -95,7 +124,6 @@ class Library:
     def cuStreamSynchronize(self, stream):
         return self._code  # A context that is lost stays so.
 
-    cuDevicePrimaryCtxRelease_v2 = cuCtxSetCurrent = _done
     cuStreamDestroy_v2 = cuEventRecord = cuEventDestroy_v2 = _done
 
     def cuEventElapsedTime(self, milliseconds, start, end):
@@ -121,6 +149,8 @@ class Library:
         return 0
 
     def cuMemAlloc_v2(self, address, nbytes):
+        if not self.entered:
+            return INVALID_CONTEXT
         if nbytes > self._free:
             return 2
         address._obj.value = self.memory.allocate(nbytes)
@@ -129,6 +159,8 @@ class Library:
         return 0
 
     def cuMemFree_v2(self, address):
+        if not self.entered:
+            return INVALID_CONTEXT
         self.memory.free(address)
         self._free += self._sizes.pop(address)
         return 0
