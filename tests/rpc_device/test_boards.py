@@ -10,6 +10,7 @@ import random
 import select
 import shutil
 import socket
+import struct
 import subprocess
 import threading
 import zlib
@@ -213,12 +214,47 @@ def test_a_serial_port_is_a_line_and_one_that_is_unplugged_says_so(program):
         process.wait()
         os.close(ours)
         os.close(theirs)
-    with pytest.raises(LineGoneError, match=f"the board on {path} is unplugged, or off"):
-        board.read(BASE, 4)
-    with pytest.raises(LineGoneError, match="no speed of 12345 baud"):
-        SerialLine(path, 12345)
+    for _ in range(2):
+        with pytest.raises(LineGoneError, match=f"the board on {path} is unplugged, or off"):
+            board.read(BASE, 4)
+    for baud in (12345, 0, -1):
+        with pytest.raises(LineGoneError, match=f"no speed of {baud} baud"):
+            SerialLine(path, baud)
     with pytest.raises(LineGoneError, match="/dev/nothing cannot be used: No such file"):
         SerialLine("/dev/nothing", 115200)
+
+
+class Greeting:
+    """A line to a board that answers each question with the same body."""
+
+    name = "the board"
+    bytes_a_second = float("inf")
+
+    def __init__(self, body):
+        self._body, self._answer = body, b""
+
+    def write(self, data):
+        [question] = Reader().frames(data)
+        self._answer = encode(question._replace(body=self._body))
+
+    def read(self, within_s):
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    ("head", "description", "why"),
+    [
+        ((1, 1024, BASE, BYTES), "[" * 60_000, "its description is not JSON"),
+        ((1, 1024, BASE, BYTES), "{}", "answers no agent"),
+        ((1, 1024, BASE, 0xFFFFFFFF), DESCRIPTION, "lies at an odd place"),
+        ((1, 1024, BASE + 4, BYTES), DESCRIPTION, "lies at an odd place"),
+        ((1, 4, BASE, BYTES), DESCRIPTION, "takes no more than 4 bytes"),
+        ((2, 1024, BASE, BYTES), DESCRIPTION, "has version 2"),
+    ],
+)
+def test_a_greeting_that_fits_no_board_is_refused(head, description, why):
+    with pytest.raises(UnfitError, match=why):
+        Board(Link(Greeting(struct.pack("<BHII", *head) + description.encode())))
 
 
 class Silent(ProcessLine):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import struct
 import zlib
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ _PLACE = struct.Struct("<II")  # An address, and bytes or milliseconds.
 _CALL = struct.Struct("<IIHH")
 _ENDING = struct.Struct("<BI")
 _RETURNED, _FAULTED, _HUNG = range(3)
+_ADDRESSES = 1 << 32  # An address has 32 bits.
 _BYTES_A_SECOND = 1e6  # That the slowest board clears or sums up.
 # Free memory begins at such an address, so that code moves there by whole steps (`image`).
 ALIGNMENT = 1 << 16
@@ -62,7 +62,7 @@ class Board:
             body = self.link.ask("H")
             version, self._most, self.begin, self.nbytes = _HELLO.unpack_from(body)
             text = body[_HELLO.size :].decode()
-            self.description = codec.decode(Description, json.loads(text))
+            self.description = codec.loads(Description, text, name="its description")
         except (RefusedError, struct.error, ValueError) as error:
             name = self.link.line.name
             raise UnfitError(f"{name} answers no agent: {error}; flash its program") from None
@@ -71,8 +71,10 @@ class Board:
                 f"the program on {self.link.line.name} has version {version}, and this agent "
                 f"speaks version {VERSION}; flash the one of `farrier firmware`"
             )
-        if self.begin % ALIGNMENT or self._most <= _PLACE.size:
-            raise UnfitError(f"the free memory of {self.link.line.name} begins at an odd place")
+        if self.begin % ALIGNMENT or self.begin + self.nbytes > _ADDRESSES:
+            raise UnfitError(f"the free memory of {self.link.line.name} lies at an odd place")
+        if self._most <= _PLACE.size:
+            raise UnfitError(f"{self.link.line.name} takes no more than {self._most} bytes at once")
 
     def write(self, address: int, data: bytes | memoryview) -> None:
         """Fill memory with bytes, unless they are there already."""

@@ -27,8 +27,8 @@ class SerialLine:
         self.name = f"the board on {path}"
         self.bytes_a_second = baud / _BITS_A_BYTE
         self._path = path
-        self._speed = getattr(termios, f"B{baud}", None)
-        if self._speed is None:
+        self._speed = getattr(termios, f"B{baud}", termios.B0)
+        if self._speed == termios.B0:  # That speed hangs up.
             raise LineGoneError(f"a serial port has no speed of {baud} baud; 115200 is usual")
         self._port = -1
         self._open()
@@ -49,6 +49,7 @@ class SerialLine:
     def write(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
+            self._check()
             if not select.select((), (self._port,), (), _WRITE_S)[1]:
                 return  # Nobody takes the bytes: the answer that does not come says so.
             try:
@@ -57,6 +58,7 @@ class SerialLine:
                 raise self._gone(error) from None
 
     def read(self, within_s: float) -> bytes:
+        self._check()
         if not select.select((self._port,), (), (), within_s)[0]:
             return b""
         try:
@@ -85,6 +87,10 @@ class SerialLine:
         if self._port >= 0:
             os.close(self._port)
             self._port = -1
+
+    def _check(self) -> None:
+        if self._port < 0:
+            raise self._gone(None)
 
     def _gone(self, error: OSError | None) -> LineGoneError:
         self.close()

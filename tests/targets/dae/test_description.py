@@ -41,6 +41,14 @@ def test_a_description_reads_back(accelerator):
     assert parse_target(f"dae:{accelerator.name}").accelerator == accelerator
 
 
+@pytest.mark.parametrize(
+    "features", [("matrix=3", "matrix.batch=1"), ("mhz=" + "9" * 5000,), ("mhz.x=1",)]
+)
+def test_features_that_are_not_of_an_accelerator_are_refused(features):
+    with pytest.raises(UsageError, match="cannot read the description"):
+        from_features("mine", features)
+
+
 def test_a_file_is_a_target(tmp_path):
     file = tmp_path / "mine.toml"
     mine = dataclasses.replace(SMALL, name="mine", mhz=33)

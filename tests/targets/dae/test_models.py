@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import inspect
 import json
 import re
@@ -93,6 +95,19 @@ def test_instructions_of_another_version_are_refused(monkeypatch):
     monkeypatch.setattr("farrier.targets.dae.program.VERSION", 0)
     with pytest.raises(ProgramError, match="of version 1, and this Farrier has version 0"):
         Program.of_text(text)
+
+
+@pytest.mark.parametrize("arguments", ["[Infinity]", "[" * 100_000, "[{}]", "3", "["])
+def test_texts_that_are_not_programs_are_refused(arguments):
+    text = Program(VTA, [Instruction(Kind.FINISH, {})], (16,), "empty").text()
+    fields = text.replace("[16]", arguments)
+    with contextlib.suppress(ValueError, RecursionError):
+        raw = json.loads(fields)
+        raw.pop("sha256")
+        digest = hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()
+        fields = json.dumps({**raw, "sha256": digest})
+    with pytest.raises(ProgramError):
+        Program.of_text(fields)
 
 
 def test_a_program_that_was_changed_is_refused(tmp_path):

@@ -29,6 +29,7 @@ _Unit = Annotated[int, Range(1, 256)]
 _Bytes = Annotated[int, Range(1, 1 << 26)]
 _Cycles = Annotated[int, Range(0, 1 << 16)]
 _SUM_BYTES = 4  # A sum is an i32, or the bits of an f32.
+_MOST_DIGITS = 18  # Of a figure, which has 64 bits at most.
 _HINT = (
     "`farrier targets dae:vta` prints a description to start from; docs/accelerators.md explains"
 )
@@ -253,12 +254,13 @@ def from_features(name: str, features: Sequence[str]) -> Accelerator:
             f"the accelerator {name} has no figures, such as fields.count=11 among its features",
             hint=_HINT,
         )
+    tables: dict[str, dict[str, Any]] = {}
     for word in features:
         path, _, text = word.partition("=")
-        value = int(text) if text.isdecimal() else text
+        value = int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else text
         table, dot, field = path.partition(".")
         if dot:
-            raw.setdefault(table, {})[field] = value
+            tables.setdefault(table, {})[field] = value
         else:
             raw[table] = value
-    return from_json(raw)
+    return from_json(raw | tables)

@@ -20,6 +20,11 @@ from farrier.targets.dae.instructions import VERSION, Instruction, decode, encod
 
 _MOST_BYTES = 1 << 28  # A program of more words is none of ours.
 
+_MALFORMED = (
+    *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),
+    *(zlib.error, UsageError),
+)
+
 
 class ProgramError(ValueError):
     """A text is not a program, or was changed."""
@@ -69,7 +74,7 @@ class Program:
             return cls(accelerator, decode(words, accelerator), arguments, str(fields["name"]))
         except ProgramError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, zlib.error, UsageError) as error:
+        except _MALFORMED as error:
             raise ProgramError(f"this is no program of an accelerator: {error}") from None
 
 
