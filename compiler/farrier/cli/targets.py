@@ -64,8 +64,12 @@ def _from_toml(text: str) -> MachineDescription:
     """Return the machine that a text describes in the form of its backend. Raises UsageError."""
     try:
         arch = tomllib.loads(text).get("arch")
-    except ValueError as error:
-        raise UsageError(f"cannot read the description of a machine: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"cannot read the description of a machine: {error}",
+            hint="a file of TOML ends in .toml; what `farrier targets NAME` prints is for one that "
+            "ends in .json",
+        ) from None
     if not isinstance(arch, str):
         raise UsageError(
             "a description in TOML names its arch", hint='an accelerator has arch = "dae"'

@@ -56,6 +56,10 @@ def test_a_file_is_a_target(tmp_path):
     target = parse_target(read_target(f"x86-64-v3+{file}"))
     assert target.accelerator == mine
     assert target.host == parse_target("x86-64-v3")
+    for text in ('{"arch": "dae"}', "a = " + "[" * 5000):
+        file.write_text(text)
+        with pytest.raises(UsageError, match="cannot read the description"):
+            read_target(str(file))
     file.write_text("name = 'mine'")
     with pytest.raises(UsageError, match="names its arch"):
         read_target(str(file))
