@@ -1,46 +1,13 @@
-"""Measure on the GPU of this machine."""
+"""Measure on the GPU of this machine through WebGPU."""
 
 from __future__ import annotations
 
-import functools
-import threading
-from typing import TYPE_CHECKING
-
-from farrier.errors import NoDeviceError
-from farrier_device.adapters import NoAdapterError, find_adapter
-from farrier_device.measurement import MeasureRequest, MeasureResult
-from farrier_device.runners.local import ChildRunner
-
-if TYPE_CHECKING:
-    from farrier.measure import Blobs
+from farrier.targets.gpu.runner import GpuRunner
+from farrier_device.adapters import find_adapter
 
 
-class WebGpuRunner:
-    """Implements `farrier.measure.Runner` by sandboxed children, in which the driver is. The
-    adapter is looked for when the first batch is measured: NoDeviceError if there is none."""
-
-    devices: int | None = None
+class WebGpuRunner(GpuRunner):
+    """A runner for the first adapter."""
 
     def __init__(self) -> None:
-        self._finding = threading.Lock()
-
-    def measure(
-        self, request: MeasureRequest, blobs: Blobs, cancelled: threading.Event | None = None
-    ) -> MeasureResult:
-        with self._finding:
-            children = self._children
-        return children.measure(request, blobs, cancelled)
-
-    @functools.cached_property
-    def _children(self) -> ChildRunner:
-        try:
-            adapter = find_adapter()
-        except NoAdapterError as error:
-            raise NoDeviceError(str(error)) from None
-        return ChildRunner(
-            device=adapter.name, adapter=adapter.name, emulated=adapter.is_emulated, pin=False
-        )
-
-    def close(self) -> None:
-        if "_children" in vars(self):
-            self._children.close()
+        super().__init__(find_adapter)
