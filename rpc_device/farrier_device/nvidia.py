@@ -32,12 +32,15 @@ _BUS_BYTES = 32  # "00000000:00:00.0" and its end.
 def find_gpus(library: Any = None) -> tuple[Adapter, ...]:
     """Return the GPUs in the driver's order. Raises NoAdapterError."""
     driver = open_driver(library)
-    count = driver.integer("cuDeviceGetCount")
-    models = [name_of(driver, number) for number in range(count)]
-    names = numbered(f"{PREFIX}{model}" for model in models)
-    return tuple(
-        _described(driver, *each) for each in zip(range(count), names, models, strict=True)
-    )
+    try:
+        count = driver.integer("cuDeviceGetCount")
+        models = [name_of(driver, number) for number in range(count)]
+        names = numbered(f"{PREFIX}{model}" for model in models)
+        return tuple(
+            _described(driver, *each) for each in zip(range(count), names, models, strict=True)
+        )
+    except CudaError as error:
+        raise NoAdapterError(f"the driver of NVIDIA does not describe its GPUs: {error}") from None
 
 
 def find_gpu(name: str = "", library: Any = None) -> Adapter:

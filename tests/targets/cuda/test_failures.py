@@ -11,10 +11,12 @@ from farrier.lower.lower_threads import lower_threads
 from farrier.targets.cuda.architectures import ARCHITECTURES
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
+from farrier_device.adapters import NoAdapterError
 from farrier_device.devices import libcuda as driver
 from farrier_device.devices.cuda import CudaDevice, why_not_on
 from farrier_device.devices.device import DeviceError
 from farrier_device.measurement import Launch
+from farrier_device.nvidia import find_gpus
 from tests.ir.kernels import KERNELS
 from tests.targets.cuda.libcuda import ILLEGAL_ADDRESS, Library
 from tests.targets.cuda.ptx import PtxError
@@ -45,6 +47,13 @@ def test_no_driver(monkeypatch):
 def test_no_gpu():
     with pytest.raises(DeviceError, match="finds no GPU here"):
         CudaDevice(library=Library(devices=0))
+
+
+def test_a_gpu_that_the_driver_does_not_describe(monkeypatch):
+    library = Library()
+    monkeypatch.setattr(library, "cuDeviceTotalMem_v2", lambda *arguments: ILLEGAL_ADDRESS)
+    with pytest.raises(NoAdapterError, match="does not describe its GPUs: cuDeviceTotalMem_v2"):
+        find_gpus(library)
 
 
 def test_code_for_a_later_architecture():
