@@ -110,6 +110,14 @@ def test_texts_that_are_not_programs_are_refused(arguments):
         Program.of_text(fields)
 
 
+@pytest.mark.parametrize(
+    "instruction", [Instruction(Kind.ALU, {"operation": 31}), Instruction(Kind.LOAD, {"pad": 7})]
+)
+def test_words_without_a_meaning_are_refused(instruction):
+    with pytest.raises(ProgramError, match="is not a valid"):
+        Program.of_text(Program(VTA, [instruction], (16,), "odd").text())
+
+
 def test_a_program_that_was_changed_is_refused(tmp_path):
     path = tmp_path / "m.farrier"
     farrier.compile(models.product(1, 64, 16), target="dae:vta", verify=False).save(path)

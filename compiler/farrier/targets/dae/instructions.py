@@ -98,6 +98,9 @@ class Alu(enum.IntEnum):
     ACCUMULATE = 16  # The product of b and c, plus a, rounded once.
 
 
+# The fields whose numbers have names.
+_NAMED: Mapping[str, type[enum.IntEnum]] = {"operation": Alu, "pad": Pad, "form": Form}
+
 # These take an immediate and another sum.
 WITH_BOTH = frozenset({Alu.MULTIPLY_ADD, Alu.SCALE_ADD})
 
@@ -261,6 +264,8 @@ def _instruction(word: int, table: Mapping[Kind, Sequence[Field]]) -> Instructio
         if field.signed and value >> (field.bits - 1):
             value -= 1 << field.bits
         at += field.bits
+        if field.name in _NAMED:
+            _NAMED[field.name](value)  # Raises ValueError for a number without a name.
         if field.name != "kind" and value:
             fields[field.name] = value
     if word >> at:
