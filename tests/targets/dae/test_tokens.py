@@ -172,3 +172,19 @@ def test_two_threads_hide_the_transfers():
     assert parallel.bound <= parallel.cycles
     assert serial.busy[Module.COMPUTE] == parallel.busy[Module.COMPUTE]
     assert serial.cycles <= sum(serial.busy.values()) + VTA.queues.commands
+
+
+def test_more_steps_than_an_instruction_may_take_are_refused():
+    loops = {f"count{n}": 2047 for n in range(6)}
+    with pytest.raises(TokenError, match="steps, and at most"):
+        prove([Instruction(Kind.GEMM, loops)], VTA)
+
+
+def test_an_access_beyond_an_argument_is_refused():
+    fields = {"pad": Pad.INPUT, "rows": 2, "columns": 4, "stride": 64, "offset": 16}
+    load = Instruction(Kind.LOAD, fields)
+    prove([load], VTA, [16 + 64 + 4 * VTA.input_bytes])
+    with pytest.raises(TokenError, match="is beyond the 143 of argument 0"):
+        prove([load], VTA, [143])
+    with pytest.raises(TokenError, match="argument 1"):
+        prove([load.where(argument=1)], VTA, [4096])

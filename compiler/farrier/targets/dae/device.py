@@ -59,7 +59,7 @@ class SimulatedDevice(HostMemory[Bound]):
     def _add(self, name: str, text: str) -> None:
         try:
             program = Program.of_text(text)
-            prove(program.instructions, program.accelerator)
+            prove(program.instructions, program.accelerator, program.arguments)
         except (ProgramError, TokenError) as error:
             raise DeviceError(f"{name}: {error}") from None
         self._programs[program.name] = program

@@ -69,7 +69,10 @@ class Program:
                 )
             accelerator = from_json(fields["accelerator"])
             packed = base64.b64decode(fields["words"], validate=True)
-            words = zlib.decompressobj().decompress(packed, _MOST_BYTES)
+            unpacking = zlib.decompressobj()
+            words = unpacking.decompress(packed, _MOST_BYTES)
+            if not unpacking.eof:
+                raise ProgramError(f"its words are cut off, or more than {_MOST_BYTES} bytes")
             arguments = tuple(map(int, fields["arguments"]))
             return cls(accelerator, decode(words, accelerator), arguments, str(fields["name"]))
         except ProgramError:

@@ -16,6 +16,7 @@ as they stand in the program: its meaning is that of its instructions one by one
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -35,6 +36,8 @@ from farrier.targets.dae.instructions import (
 )
 
 _MODULES = len(Module)
+# An instruction of the compiler takes fewer, since each step has a sum or an operand of its own.
+_MOST_STEPS = 1 << 24
 _DRAM = 4  # Scratchpads are 0 to 2; beyond them are the arguments, each a memory of its own.
 
 
@@ -70,8 +73,11 @@ _PUSHES = ((-1, "push_previous"), (1, "push_next"))
 
 
 def accesses(instruction: Instruction, accelerator: Accelerator) -> Iterator[Access]:
-    """Yield what an instruction touches. Raises TokenError for what lies outside of a
-    scratchpad."""
+    """Yield what an instruction touches. Raises TokenError for what lies outside of a scratchpad,
+    and for more steps than an instruction may take."""
+    steps = math.prod(max(1, instruction[f"count{n}"]) for n in range(GEMM_LOOPS))
+    if steps > _MOST_STEPS:
+        raise TokenError(f"{instruction}: it takes {steps} steps, and at most {_MOST_STEPS}")
     for access in _accesses(instruction, accelerator):
         if access.memory < _DRAM:
             elements = (accelerator.inputs, accelerator.weights, accelerator.sums)[access.memory]
@@ -234,9 +240,14 @@ def _sorted(program: Sequence[Instruction], waits: Sequence[Sequence[int]]) -> I
 # -- the proof
 
 
-def prove(program: Sequence[Instruction], accelerator: Accelerator) -> Order:
-    """Return the order of a program. Raises TokenError if it may wait for ever, or if two
-    instructions that touch the same element are not ordered as they stand there."""
+def prove(
+    program: Sequence[Instruction],
+    accelerator: Accelerator,
+    arguments: Sequence[int] | None = None,
+) -> Order:
+    """Return the order of a program. `arguments` are the bytes of each argument, where these are
+    known. Raises TokenError if the program may wait for ever, reaches beyond an argument, or has
+    two instructions that touch the same element and are not ordered as they stand there."""
     order = order_of(program, accelerator)
     touched = _Touched(accelerator)
     for number, instruction in enumerate(program):
@@ -249,7 +260,19 @@ def prove(program: Sequence[Instruction], accelerator: Accelerator) -> Order:
                 if other >= seen[module]:
                     raise _unordered(program, order, number, module, other, access)
             touched.note(access, instruction.module, order.positions[number])
+            if arguments is not None and access.memory >= _DRAM:
+                _check_reach(instruction, access, arguments)
     return order
+
+
+def _check_reach(instruction: Instruction, access: Access, arguments: Sequence[int]) -> None:
+    """Raise TokenError if an access to DRAM lies outside of its argument."""
+    number = access.memory - _DRAM
+    nbytes = arguments[number] if number < len(arguments) else 0
+    if access.end > nbytes:
+        raise TokenError(
+            f"{instruction}: byte {access.end - 1} is beyond the {nbytes} of argument {number}"
+        )
 
 
 def _unordered(
