@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         "--qemu",
         default="",
         metavar="BOARD",
-        help="measure on this board, emulated: Debian's qemu-system-arm or qemu-system-misc",
+        help="measure on this board as qemu emulates it",
     )
     add(
         "--firmware",

@@ -1,4 +1,4 @@
-"""The rule `fragment parts`: a product of fragments whose sums are computed in parts, each by its
+"""The rule `fragment-parts`: a product of fragments whose sums are computed in parts, each by its
 own blocks, and joined by a second launch. It is for products with fewer than two tiles for each
 unit of the device, which leave units idle.
 """
@@ -20,7 +20,7 @@ from farrier.targets.gpu import fragments, parts
 from farrier.targets.gpu.device import Device, Limits
 from farrier.targets.gpu.fragment_cost import Shape, cost
 
-RULE = RuleId("fragment parts", version=2)
+RULE = RuleId("fragment-parts", version=2)
 _FEW = 2  # Tiles for each unit: with two, all units are at work.
 
 
