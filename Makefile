@@ -17,7 +17,7 @@ JAX_READY := $(JAX)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
 
-.PHONY: demo test check bench bench-tuning scaling boards accelerators gpus pages exports frontends public wheel conformance cuda chaos explore format clean
+.PHONY: help demo test test-fast check bench bench-tuning scaling boards accelerators gpus pages exports frontends public wheel conformance cuda chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -28,11 +28,17 @@ $(READY): pyproject.toml
 	$(BIN)/python -m compileall -q compiler farm server worker rpc_device bench  # a first start in a third of the time
 	@touch $@
 
+help:  ## This list.
+	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
 demo: $(READY)  ## The main job, end to end: serve, upload, tune, verify, download, compare. KEEP=1 leaves the service up.
 	$(BIN)/python -m bench.demo $(if $(KEEP),--keep)
 
 test: $(READY)  ## All tests but the slow ones; three at once, since many wait.
 	$(BIN)/python -m pytest -n 3 -m "not slow and not browser"
+
+test-fast: $(READY)  ## The tests of the compiler's core: grammars, operators, passes, schedules, lowering.
+	$(BIN)/python -m pytest -n 3 -q -m "not slow and not browser" tests/architecture tests/ir tests/lower tests/ops tests/passes tests/schedule
 
 check: $(READY)  ## Style, types, layering, language.
 	$(BIN)/ruff check .

@@ -15,9 +15,13 @@ PARTED = ("frontends", "frontends/onnx", "targets")
 FILES = {
     ".dockerignore",
     ".gitignore",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
     "LICENSE",
     "Makefile",
     "README.md",
+    "SECURITY.md",
     "docker-compose.yml",
     "pyproject.toml",
 }
