@@ -17,7 +17,7 @@ JAX_READY := $(JAX)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
 
-.PHONY: help demo test test-fast check bench bench-tuning scaling boards accelerators gpus pages exports frontends public wheel conformance cuda chaos explore format clean
+.PHONY: help demo test test-fast check bench bench-tuning scaling boards accelerators gpus pages exports frontends functions public wheel conformance cuda chaos explore format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -78,7 +78,7 @@ exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by
 	$(BIN)/python -m bench.texts build/models rapidocr_cls rapidocr_det rapidocr_rec
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
 
-frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY) $(JAX_READY)  ## Architectures exported by torch and JAX, against them; TFLite models against LiteRT's reference kernels; 20,000 damaged files of each; ARGS="--files FOLDER" takes others.
+frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY) functions  ## Architectures exported by torch, against it; functions of JAX; TFLite models against LiteRT's reference kernels; 20,000 damaged files of each; ARGS="--files FOLDER" takes others.
 	$(BIN)/python -m tests.frontends.tflite --python $(LITERT)/bin/python $(ARGS)
 	PYTHONPATH=$$($(LITERT)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	  $(BIN)/python -m pytest -n 0 tests/frontends/tflite -k litert
@@ -86,13 +86,15 @@ frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY) $(JAX_READY)  ## Architect
 	$(EXPORTER)/bin/python -m tests.frontends.torch.architectures build/programs
 	$(BIN)/python -m tests.frontends.compared build/programs
 	$(BIN)/python -m tests.frontends.fuzz build/programs
+	$(EXPORTER)/bin/python -m pytest -n 0 tests/pytorch
+	$(EXPORTER)/bin/python -m tests.pytorch.compared
+
+functions: $(READY) $(JAX_READY)  ## Functions of JAX and models of flax, against JAX; damaged files; FUZZ=200 damages fewer.
 	mkdir -p build/functions
 	$(JAX)/bin/python -m tests.frontends.stablehlo.functions build/functions
 	$(BIN)/python -m tests.frontends.compared build/functions
-	$(BIN)/python -m tests.frontends.fuzz build/functions
+	$(BIN)/python -m tests.frontends.fuzz build/functions $(or $(FUZZ),20000)
 	$(JAX)/bin/python -m pytest -n 0 tests/conversion
-	$(EXPORTER)/bin/python -m pytest -n 0 tests/pytorch
-	$(EXPORTER)/bin/python -m tests.pytorch.compared
 
 $(LITERT_READY):
 	$(PYTHON) -m venv $(LITERT)
@@ -103,7 +105,7 @@ $(LITERT_READY):
 
 $(JAX_READY):
 	$(PYTHON) -m venv $(JAX)
-	$(JAX)/bin/pip install -q jax==0.10.2 flax
+	$(JAX)/bin/pip install -q jax==0.10.2 flatbuffers flax
 	$(JAX)/bin/pip install -q --editable '.[compiler]' pytest pytest-timeout pytest-xdist hypothesis
 	@touch $@
 

@@ -13,7 +13,8 @@ _ZIP = b"PK\x03\x04"
 _TENSORFLOW = (".onnx", ".tflite")
 _JAX = (".mlir",)
 _PACKAGES = {
-    "jax": "jax",
+    "flatbuffers": "flatbuffers",
+    "jax": "jax flatbuffers",
     "keras": "tensorflow-cpu tf2onnx",
     "tensorflow": "tensorflow-cpu tf2onnx",
     "tf2onnx": "tf2onnx",

@@ -95,6 +95,8 @@ def text_of_bytes(data: bytes) -> str:
     if not data.startswith(_BYTECODE):
         try:
             return text_of(export.deserialize(bytearray(data)))
+        except ImportError as error:  # JAX does not ask for it when it is installed.
+            raise ModuleNotFoundError(str(error), name="flatbuffers") from error
         except Exception as error:  # The reader of flatbuffers has no error of its own.
             raise UsageError(
                 "it is neither MLIR bytecode nor a serialized export of JAX",
