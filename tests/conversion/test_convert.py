@@ -95,3 +95,29 @@ def test_files_of_jax_are_converted(tmp_path):
     (tmp_path / "d").write_bytes(b"ML\xefR" + bytes(40))
     with pytest.raises(UsageError, match="MLIR bytecode that this JAX cannot read"):
         convert(tmp_path / "d", tmp_path / "d.mlir")
+
+
+def test_models_of_keras_and_saved_models_are_converted(tmp_path):
+    keras = pytest.importorskip("keras", reason="the package keras is not installed")
+    layers = keras.layers
+    net = keras.Sequential(
+        [
+            layers.Input((16, 16, 3)),
+            layers.Conv2D(8, 3, padding="same", activation="relu"),
+            layers.BatchNormalization(),
+            layers.DepthwiseConv2D(3, strides=2, padding="same"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(10, activation="softmax"),
+        ]
+    )
+    x = np.random.default_rng(0).random((2, 16, 16, 3)).astype(np.float32)
+    net.save(tmp_path / "net.keras")
+    net.export(str(tmp_path / "saved"), verbose=False)
+    for source in ("net.keras", "saved"):
+        for suffix in (".onnx", ".tflite"):
+            output = tmp_path / f"{source}{suffix}"
+            convert(tmp_path / source, output)
+            artifact = farrier.compile(output, verify=False)
+            (spec,) = artifact.manifest.inputs
+            (result,) = artifact.run({spec.name: x}).values()
+            np.testing.assert_allclose(result, net(x).numpy(), atol=1e-6)
