@@ -97,7 +97,7 @@ def test_files_of_jax_are_converted(tmp_path):
         convert(tmp_path / "d", tmp_path / "d.mlir")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Keras 3 converts arrays as numpy 1 did.
+@pytest.mark.filterwarnings("ignore")  # Keras and tf2onnx use what numpy is about to change.
 def test_models_of_keras_and_saved_models_are_converted(tmp_path):
     keras = pytest.importorskip("keras", reason="the package keras is not installed")
     layers = keras.layers
