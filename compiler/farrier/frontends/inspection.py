@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -33,6 +34,7 @@ EDGES_PER_NODE = 4  # on average, at most
 LEFT_OUT = "branch-left-out"  # the code of what keeps no model from compiling
 MOST_NUMBER = (1 << 53) - 1  # that every reader of JSON has exactly
 
+C = TypeVar("C")  # A call of an operator, as its frontend has it.
 K = TypeVar("K")  # The key of a tensor.
 Dims: TypeAlias = tuple[int | str, ...] | None  # "?" for an open one without a name
 
@@ -55,6 +57,21 @@ class OperatorUse:
     count: int
     supported: bool
     reason: str = ""
+
+
+def uses(calls: Iterable[tuple[str, C]], reason: Callable[[C], str]) -> tuple[OperatorUse, ...]:
+    """Return the operators of calls by name, the most frequent first. `reason` returns why the
+    first call of an operator does not compile, "" if it does."""
+    counts: Counter[str] = Counter()
+    first: dict[str, C] = {}
+    for name, call in calls:
+        counts[name] += 1
+        first.setdefault(name, call)
+    return tuple(
+        OperatorUse(shown(name), "", count, not why, shown(why))
+        for name, count in counts.most_common(MOST_NAMES)
+        for why in (reason(first[name]),)
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

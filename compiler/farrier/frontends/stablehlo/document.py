@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 from collections.abc import Iterator
@@ -15,13 +14,13 @@ from farrier.frontends.inspection import (
     DrawnNode,
     Inspection,
     ModelGraph,
-    OperatorUse,
     Parameters,
     Tensor,
     draw,
     open_dims,
     problem_of,
     shown,
+    uses,
     with_types,
 )
 from farrier.frontends.onnx.model.file import Model
@@ -40,7 +39,7 @@ def inspection(model: Model) -> Inspection:
         document = dataclasses.replace(
             document,
             parameters=_parameters(module),
-            operators=_operators(module),
+            operators=uses(((name_of(each), each) for each in operations_in(module)), _reason),
             graph=_graph(module, interface),
         )
         return _typed(document, model, interface)
@@ -80,20 +79,6 @@ def _parameters(module: Module) -> Parameters:
         if isinstance(value, Dense) and value.elements.ndim
     ]
     return Parameters(len(sizes), sum(sizes))
-
-
-def _operators(module: Module) -> tuple[OperatorUse, ...]:
-    """Return the operations, the most frequent first."""
-    counts: collections.Counter[str] = collections.Counter()
-    first: dict[str, Operation] = {}
-    for operation in operations_in(module):
-        counts[name_of(operation)] += 1
-        first.setdefault(name_of(operation), operation)
-    return tuple(
-        OperatorUse(shown(name), "", count, not reason, shown(reason))
-        for name, count in counts.most_common(MOST_NAMES)
-        for reason in (_reason(first[name]),)
-    )
 
 
 def _reason(operation: Operation) -> str:

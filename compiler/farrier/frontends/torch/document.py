@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,13 +15,13 @@ from farrier.frontends.inspection import (
     DrawnNode,
     Inspection,
     ModelGraph,
-    OperatorUse,
     Parameters,
     Tensor,
     draw,
     open_dims,
     problem_of,
     shown,
+    uses,
     with_types,
 )
 from farrier.frontends.onnx.model.file import Model
@@ -45,7 +44,7 @@ def inspection(model: Model) -> Inspection:
             document,
             producer=shown(program.producer),
             parameters=_parameters(program, Weights(archive)),
-            operators=_operators(program),
+            operators=uses(((call.target, call) for call in calls_in(program.graph)), _reason),
             graph=_graph(program),
         )
         return _typed(document, model, Interface(program))
@@ -87,20 +86,6 @@ def _parameters(program: Program, weights: Mapping[str, Any]) -> Parameters:
             array = weights[spec.target]
             sizes[array.__array_interface__["data"][0], array.size] = array.nbytes
     return Parameters(len(sizes), sum(sizes.values()))
-
-
-def _operators(program: Program) -> tuple[OperatorUse, ...]:
-    """Return the operators, the most frequent first."""
-    counts: collections.Counter[str] = collections.Counter()
-    first: dict[str, Call] = {}
-    for call in calls_in(program.graph):
-        counts[call.target] += 1
-        first.setdefault(call.target, call)
-    return tuple(
-        OperatorUse(shown(target), "", count, not reason, shown(reason))
-        for target, count in counts.most_common(MOST_NAMES)
-        for reason in (_reason(first[target]),)
-    )
 
 
 def _reason(call: Call) -> str:
