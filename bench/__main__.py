@@ -8,7 +8,7 @@
 
 Each engine runs in its own process, in turn with the others, and is stopped in between; outputs are
 compared first. A ratio is Farrier's latency over the engine's, round by round, and the median of
-those. docs/performance.md says how to read the rest.
+those. docs/develop/measuring.md says how to read the rest.
 """
 
 from __future__ import annotations

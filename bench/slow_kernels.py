@@ -6,8 +6,8 @@ A MODEL is an ONNX file, a folder of them (`bench.exports` writes one) or a name
 `bench.models.wheel`; `--suite` adds the node tests of ONNX's own backend suite. Nothing is
 compiled to code and nothing is measured: each model is scheduled for this machine and two
 threads, at all its sizes and at the typical ones, and the schedule spaces predict the shares. The
-command fails if an operator is named that docs/performance.md, "Kernels in scalar code", does not
-list with a reason.
+command fails if an operator is named that docs/develop/measuring.md does not list with a reason,
+under "Kernels in scalar code".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Both engines run in one process, with equal threads, on inputs as numpy allocate
 outputs are compared first, and where they differ the command fails. `ratio` is the median over the
 turns of Farrier's latency over ONNX Runtime's; `of best` is that of the shortest runs, which a busy
 machine disturbs least. PATTERN is a regular expression, searched in the names of the operators.
-`--page` writes the table into docs/performance.md.
+`--page` writes the table into docs/reference/single_operators.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bench.terminal import open_console, run
 from farrier.errors import UsageError
 from farrier_device import describe
 
-_PAGE = Path(__file__).parents[2] / "docs/performance.md"
+_PAGE = Path(__file__).parents[2] / "docs/reference/single_operators.md"
 _PIPED_COLUMNS = 200
 _QUICK_EVERY = 4  # `--quick` takes each fourth model of the table
 

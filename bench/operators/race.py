@@ -2,7 +2,7 @@
 
 Outputs are compared before anything is timed. Each turn is a number of calls of one engine; turns
 alternate, every other pair backwards. The threads of ONNX Runtime spin for about 30 ms after a run
-(docs/performance.md, "Measure"), on cores that the next turn needs: each turn begins after a pause
+(docs/develop/measuring.md), on cores that the next turn needs: each turn begins after a pause
 that outlasts them.
 """
 

@@ -59,7 +59,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def markdown(rows: Sequence[Row], heading: str) -> str:
-    """Return the table of docs/performance.md, under a line that names machine and date."""
+    """Return docs/reference/single_operators.md's table, under a line with machine and date."""
     lines = [
         heading,
         "",

@@ -12,7 +12,7 @@ from bench.scaling.simulation import A_DEVICE, Load, Outcome, ServiceTimes, Size
 
 MOST_ERROR = 0.1  # of a predicted rate
 
-# docs/performance.md, "Devices that wait at a broker": 500 devices, 4,999 heartbeats in 60 s, with
+# bench/notes/2026-11-23-costs.md: 500 devices, 4,999 heartbeats in 60 s, with
 # the machine to itself 0.19 of a core; a heartbeat is 14 commands of Redis.
 _BEAT_S = 6.0
 _BROKER_BEAT_S = 0.19 * 60 / 4999

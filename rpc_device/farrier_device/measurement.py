@@ -273,7 +273,7 @@ def fast_quartile_mean(samples: Sequence[float]) -> float:
 
     What else happens on a machine only adds time, so fast samples repeat where medians do not; a
     quarter of them repeats better than the fastest alone, which Chen and Revels take ("Robust
-    benchmarking in noisy environments", 2016). docs/performance.md has figures.
+    benchmarking in noisy environments", 2016). docs/develop/measuring.md has figures.
     """
     if not samples:
         return float("inf")

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from bench import slow_kernels
 from bench.slow_kernels import ACCEPTED, main
 
-PAGE = Path(__file__).parents[2] / "docs/performance.md"
+PAGE = Path(__file__).parents[2] / "docs/develop/measuring.md"
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ def _zero_rows(writer: Writer, rows: int) -> Operand:
 
 def _keep_awake(writer: Writer) -> None:
     """One addition of floats. A core that has made none for 2,000 cycles takes 800 to store a
-    tile (docs/performance.md, "bf16"); LLVM leaves out what no result depends on."""
+    tile (bench/notes/2026-11-25-bf16.md); LLVM leaves out what no result depends on."""
     add = r"vxorps $0, $0, $0\0A\09vaddss $0, $0, $0"
     writer.assembly(add, "=x", instr.F32)
 

@@ -62,7 +62,8 @@ MACHINES = {
     "x86-64-v4": _level("x86-64-v4", 1 << 20, 32 << 20, "psABI level; caches of AMD Zen 4"),
 }
 
-# The figures of an AMD Zen 5 in a virtual machine of two cores, as measured (docs/performance.md).
+# The figures of an AMD Zen 5 in a virtual machine of two cores, as measured
+# (bench/notes/2026-11-27-results.md).
 _ZEN5: dict[str, Any] = {
     "hertz": 3.7e9,
     "fma_ports": 2.0,

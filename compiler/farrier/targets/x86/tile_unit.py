@@ -9,7 +9,7 @@ from farrier.space.space import Floats
 from farrier.targets.cpu.units.tile_unit import TileUnit
 from farrier.targets.x86.intrinsics import TILE_PRODUCTS
 
-# Cycles on a Sapphire Rapids (docs/performance.md, "bf16"):
+# Cycles on a Sapphire Rapids (bench/notes/2026-11-25-bf16.md):
 _ROW_CYCLES = 1.0  # a product takes for a row of its tile, whole or not,
 _PRODUCT_CYCLES = 9.3  # but no less than that
 
