@@ -19,8 +19,10 @@ KERAS := build/keras
 KERAS_READY := $(KERAS)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
+# mkdocs, which builds the site of docs/.
+DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help demo test test-fast check bench bench-tuning scaling boards accelerators gpus pages exports frontends functions public wheel conformance cuda chaos explore format clean
+.PHONY: help demo test test-fast check bench bench-tuning scaling boards accelerators gpus pages exports frontends functions public wheel conformance cuda chaos explore docs format clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -147,6 +149,13 @@ explore: $(READY)  ## 5,000 random models (ARGS="--count 100 --seed 7"), and pro
 	$(BIN)/python tests/fuzz/explore.py $(ARGS)
 	$(BIN)/python -m pytest -n 2 -m "not slow and not browser" --explore tests/fuzz tests/ir tests/lower tests/schedule tests/targets/cpu/sketch/test_sketches.py
 	$(BIN)/python -m pytest -m slow tests/targets/cpu/sketch/test_sketches.py
+
+docs: $(READY) $(DOCS_READY)  ## The site of docs/ in build/site; fails on a broken link or a public name without a docstring.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet -f .ci/mkdocs.yml
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

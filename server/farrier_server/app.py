@@ -112,13 +112,13 @@ def create_app(farm: Farm, token: str) -> FastAPI:
 
     async def document(_: Request) -> JSONResponse:
         async with writing:
-            return JSONResponse(await asyncio.to_thread(_openapi, app))
+            return JSONResponse(await asyncio.to_thread(openapi_document, app))
 
     app.add_route("/openapi.json", document, include_in_schema=False)
     return app
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
+def openapi_document(app: FastAPI) -> dict[str, Any]:
     """FastAPI's document, with problems in place of its own error format."""
     if app.openapi_schema is None:
         document = get_openapi(

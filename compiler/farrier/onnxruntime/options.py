@@ -110,6 +110,7 @@ class SessionOptions(_Options):
         self._add(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
+        """Return the entry `key` of the configuration. Raises RuntimeError if it is not set."""
         return self._get(key)
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
@@ -125,20 +126,25 @@ class SessionOptions(_Options):
         vars(self)["_ignored"].append(f"the size of dims denoted {denotation!r}")
 
     def add_initializer(self, name: str, value: object) -> None:
+        """Raise NotImplemented: initializers come from the file of the model."""
         raise _lacking("initializers from outside the model", "put them into the model's file")
 
     def add_external_initializers(self, names: object, values: object) -> None:
+        """Raise NotImplemented: initializers come from the file of the model."""
         raise _lacking("initializers from outside the model", "put them into the model's file")
 
     def register_custom_ops_library(self, path: str) -> None:
+        """Raise NotImplemented: operators do not come from shared libraries."""
         raise _lacking(
             f"operators from a library ({path})", "docs/reference/operators.md lists Farrier's"
         )
 
     def add_provider(self, name: str, options: object = None) -> None:
+        """Note that the provider is ignored: all providers of a session are Farrier."""
         vars(self)["_ignored"].append(f"the provider {name}")
 
     def has_providers(self) -> bool:
+        """Return False: providers come from the argument of the session."""
         return False
 
 
@@ -154,9 +160,11 @@ class RunOptions(_Options):
     }
 
     def add_run_config_entry(self, key: str, value: str) -> None:
+        """Set the entry `key` of the configuration of a call."""
         self._add(key, value)
 
     def get_run_config_entry(self, key: str) -> str:
+        """Return the entry `key` of a call. Raises RuntimeError if it is not set."""
         return self._get(key)
 
 

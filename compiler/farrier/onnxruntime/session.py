@@ -168,6 +168,7 @@ class InferenceSession:
         return [node_arg(value) for value in self._declaration.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
+        """Return the name, type and shape of each output."""
         return [node_arg(value) for value in self._declaration.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
@@ -175,6 +176,7 @@ class InferenceSession:
         return []
 
     def get_modelmeta(self) -> ModelMetadata:
+        """Return the metadata of the model: producer, graph name, custom entries."""
         return metadata(self._declaration)
 
     def get_providers(self) -> list[str]:
@@ -205,6 +207,7 @@ class InferenceSession:
         self._chosen = chosen
 
     def get_session_options(self) -> Any:
+        """Return the options that the session was created with."""
         return self._options
 
     def enable_fallback(self) -> None:
@@ -218,6 +221,7 @@ class InferenceSession:
         return ""
 
     def get_profiling_start_time_ns(self) -> int:
+        """Return 0: a session records no profile."""
         return 0
 
     def _overriding(self, feed: Mapping[str, Any]) -> InferenceSession:

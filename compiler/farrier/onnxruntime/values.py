@@ -102,6 +102,7 @@ class OrtValue:
         np.copyto(self._array, data)
 
     def shape(self) -> list[int]:
+        """Return the extents of the tensor."""
         return list(self._array.shape)
 
     def data_type(self) -> str:
@@ -120,21 +121,27 @@ class OrtValue:
         return int(self._array.ctypes.data)
 
     def tensor_size_in_bytes(self) -> int:
+        """Return the size of the elements of the tensor in bytes."""
         return int(self._array.nbytes)
 
     def device_name(self) -> str:
+        """Return `cpu`: values lie in the memory of the host."""
         return "cpu"
 
     def has_value(self) -> bool:
+        """Return False for the absent value of an optional type."""
         return self._value is not None
 
     def is_tensor(self) -> bool:
+        """Return whether the value is a dense tensor."""
         return isinstance(self._value, np.ndarray)
 
     def is_sparse_tensor(self) -> bool:
+        """Return False: sparse tensors are not supported."""
         return False
 
     def is_tensor_sequence(self) -> bool:
+        """Return whether the value is a sequence of tensors."""
         return isinstance(self._value, list)
 
 
