@@ -163,6 +163,6 @@ def serve() -> None:
         tell()
         return made
 
-    helper._answer = answered
+    vars(helper)["_answer"] = answered
     tell()
     _serve()

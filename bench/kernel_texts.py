@@ -40,8 +40,9 @@ from farrier.options import TYPICAL_ALONE
 from farrier.options.precision import Precision
 from farrier.options.shapes import GivenShape
 from farrier.passes import Settings, prepare
-from farrier.targets import Target, parse_target
+from farrier.targets import parse_target
 from farrier.targets.cpu.codegen import compile_functions
+from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 _EXTENSIONS = ("amx_bf16", "amx_tile", "avx512_bf16", "avx512_vnni")
 _IN_BF16 = ("resnet18", "bert_base", "squeezenet")
@@ -61,10 +62,10 @@ class Case:
     is_open: bool = False
 
     @property
-    def target(self) -> Target:
+    def target(self) -> CpuTarget:
         """A machine of two cores, whatever this one is."""
         return dataclasses.replace(
-            parse_target(self.level),
+            as_cpu(parse_target(self.level)),
             features=_EXTENSIONS if self.level == "x86-64-v4" else (),
             cores=2,
             l1_bytes=32 << 10,

@@ -45,7 +45,7 @@ def write_model(
                 count = min(_PIECE, narrow * wide - start)
                 piece = rng.standard_normal(count, np.float32)
                 piece *= np.float32(shape[0] ** -0.5)
-                file.write(piece)
+                file.write(piece.data)
             offset += 4 * narrow * wide
             nodes.append(helper.make_node("MatMul", [value, f"w{number}"], [f"m{number}"]))
             value = f"m{number}"

@@ -22,6 +22,7 @@ from farrier.records import RecordStore
 from farrier.runtime.artifact import load
 from farrier.runtime.size import Size
 from farrier.targets import parse_target
+from farrier.targets.cpu.target import as_cpu
 
 # Of the range of an output: how far engines may be from the reference.
 TOLERANCES = {one: max(1e-3, one.tolerance) for one in Precision}
@@ -176,7 +177,7 @@ def measure(
         entrants += [
             peer(one.engine, onnx, one.python, settings.precision) for one in settings.peers
         ]
-        roofline = measure_roofline(parse_target(settings.target), threads)
+        roofline = measure_roofline(as_cpu(parse_target(settings.target)), threads)
         figures = race(
             entrants,
             random_inputs(artifact.manifest.inputs),

@@ -66,7 +66,8 @@ def run(
     outputs = {node.name: tuple(node.output) for node in optimized.graph.node}
     samples: dict[str, list[float]] = {}
     ops: dict[str, str] = {}
-    requested, held = [], []
+    requested: list[int] = []
+    held: list[int] = []
     for event in events:
         if event["cat"] == "Node" and event["name"].endswith(_SUFFIX):
             node, facts = event["name"].removesuffix(_SUFFIX), event["args"]

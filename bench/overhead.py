@@ -31,6 +31,7 @@ from farrier.bench.race import missing_packages
 from farrier.options import CompileOptions
 from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
+from farrier.targets.cpu.loaded import LoadedLibrary
 from farrier_device.memory import aligned_buffer
 from farrier_device.native import pointers
 
@@ -82,8 +83,9 @@ def measure(name: str, data: bytes, calls: int) -> Overhead:
         for key, array in session.run(given).items():
             np.testing.assert_array_equal(array, expected[key])
     outputs = session.run(inputs)  # The native calls write these arrays.
-    entry = session.code.entry
-    native = session.code.library.time(entry, pointers(session.addresses), session.code.pool, calls)
+    code = session.code
+    assert isinstance(code, LoadedLibrary)  # of a CPU
+    native = code.library.time(code.entry, pointers(session.addresses), code.pool, calls)
     del outputs
     return Overhead(
         name,

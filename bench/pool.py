@@ -31,6 +31,7 @@ from farrier.pipeline import compile_model
 from farrier.runtime.artifact import Artifact
 from farrier.targets import host
 from farrier.targets.cpu.codegen import compile_text, link, support_object
+from farrier.targets.cpu.target import as_cpu
 from farrier_device.memory import pointers
 from farrier_device.native import Library, Pool
 
@@ -96,7 +97,7 @@ class ForkJoin:
 def fork_join(turns: int, several: int = 2) -> ForkJoin:
     """Times regions of 8 items a thread, of `turns` in all; the threads are bound where the machine
     has as many cores."""
-    target = host()
+    target = as_cpu(host())
     library = link([compile_text(_LOOP, target), support_object(target)])
     items = 8 * several
     work = (ctypes.c_int64 * 3)(_REGIONS, turns // items, items)

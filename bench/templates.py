@@ -29,6 +29,7 @@ from farrier.records import MemoryRecords
 from farrier.schedule_search import TuningTask, tune
 from farrier.space import Decisions, JoinedSpace, Space
 from farrier.targets import parse_target
+from farrier.targets.cpu.target import as_cpu
 from farrier.templates import Problem
 from farrier.templates.space import TemplateSpace
 from farrier_device.measurement import TimingPolicy
@@ -60,7 +61,7 @@ class Contest:
 
 def contest(rows: int, steps: int, columns: int, trials: int, threads: int) -> Contest:
     """Tune both rules' schedules of a layer and measure the fastest of each."""
-    target = parse_target("host")
+    target = as_cpu(parse_target("host"))
     choice = _layer(rows, steps, columns).task(target, threads)
     assert isinstance(choice.program, TensorProgram)
     problem = Problem(choice.program, target, threads, target.machine(threads))

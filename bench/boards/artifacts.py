@@ -83,7 +83,7 @@ def files(folder: Path) -> list[Source]:
 
 
 @contextlib.contextmanager
-def guests(targets: Sequence[str], root: Root) -> Iterator[dict[str, Run]]:
+def guests(targets: Sequence[str], root: Root) -> Iterator[Mapping[str, Run]]:
     """A Python in the root for each target, for the time of the context."""
     with exchange() as folder, contextlib.ExitStack() as stack:
         runs = {}

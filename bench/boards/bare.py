@@ -27,6 +27,7 @@ from farrier.errors import UsageError
 from farrier.ir.dim import evaluate, upper
 from farrier.runtime.artifact import Artifact
 from farrier.targets import parse_target
+from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.cpu.part import CpuPart
 from farrier.targets.registry import backend_for
 
@@ -96,10 +97,12 @@ def run(artifact: Artifact, inputs: Arrays, threads: int = 1, timeout_s: float =
         folder = Path(name)
         (folder / "library.so").write_bytes(library.content)
         (folder / "memory").write_bytes(_written(contents, workspace))
-        needed = backend_for(arch).implied(manifest.machine) | set(manifest.features)
+        backend = backend_for(arch)
+        assert isinstance(backend, CpuBackend)  # All of `TOOLS` are CPUs.
+        needed = backend.implied(manifest.machine) | set(manifest.features)
         cpu = next(cpu for cpu, has in tools.cpus if needed <= has)
-        command = [tools.qemu, "-cpu", cpu, "-L", tools.library, _program(tools.gcc)]
-        command += [folder / "library.so", part.entry, str(threads), folder / "memory"]
+        command = [tools.qemu, "-cpu", cpu, "-L", str(tools.library), str(_program(tools.gcc))]
+        command += [str(folder / "library.so"), part.entry, str(threads), str(folder / "memory")]
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=timeout_s, check=False

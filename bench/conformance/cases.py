@@ -20,7 +20,7 @@ from farrier.runtime.artifact import Artifact
 def _backend(target: str, run: Run) -> type[FarrierBackend]:
     """One thread a test: tests run beside each other."""
 
-    class Backend(FarrierBackend):  # type: ignore[misc]
+    class Backend(FarrierBackend):
         @classmethod
         def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
             return super().prepare(model, device, threads=1, target=target, run=run)

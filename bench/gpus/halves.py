@@ -16,7 +16,7 @@ def halved(data: bytes) -> bytes:
     Resize have to stay."""
     model = onnx.load_from_string(data)
     _halve(model.graph)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def _halve(graph: onnx.GraphProto) -> None:

@@ -81,7 +81,8 @@ def measure(source: Workload, target: str, is_f16: bool, sizes: int) -> Figures:
     opened = import_model(original, shapes)
     line = MOST_ERROR_F16 if is_f16 else MOST_ERROR
     peer = onnxruntime.InferenceSession(original, providers=["CPUExecutionProvider"])
-    errors, seconds = [], []
+    errors: list[float] = []
+    seconds: list[float] = []
     for inputs in _inputs(opened, sizes if opened.dims else 1):
         ours = _run(artifact, inputs, is_f16, seconds)
         error = difference(ours, _by_name(peer, inputs))

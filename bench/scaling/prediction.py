@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bench.scaling import tables
 from bench.scaling.results import Measurement, Row
@@ -176,7 +177,7 @@ def _limit_of_a_job(times: ServiceTimes, size: Size) -> Limit:
     return Limit("the process of a single job", devices, busy, busy_of_twice)
 
 
-def _resized(size: Size, devices: int, capacity: Mapping[str, float]) -> Size:
+def _resized(size: Size, devices: int, capacity: Mapping[str, Any]) -> Size:
     """As many users a device, and something scarce."""
     users = max(1, round(devices * size.users / size.devices))
     return dataclasses.replace(size, devices=devices, users=users, **capacity)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import random
 import time
 from collections.abc import Sequence
@@ -129,7 +128,7 @@ class Fleet:
 
     def _health(self, device: SeededDevice) -> dict[str, Any]:
         celsius = self._draw.uniform(81, 86) if device.mood == "hot" else self._draw.uniform(38, 62)
-        health = {
+        health: dict[str, Any] = {
             "celsius": round(celsius, 1),
             "limit_celsius": 80.0,
             "clock_mhz": 1200 if device.mood == "hot" else 1800,
@@ -137,4 +136,4 @@ class Fleet:
         }
         if device.mood == "hot":
             health |= {"throttled": "soft temperature limit", "throttles": 17, "waits": "to cool"}
-        return json.loads(json.dumps(health))
+        return health

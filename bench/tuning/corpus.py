@@ -39,6 +39,7 @@ from farrier.schedule_search.trial import DeviceFaultError, Trial
 from farrier.space import Features, Population, Space
 from farrier.space.space import Floats
 from farrier.targets import Target
+from farrier.targets.cpu.target import as_cpu
 from farrier_device.measurement import CandidateResult, DeviceFault, TimingPolicy
 
 BATCH = 16
@@ -92,7 +93,8 @@ class Corpus:
     @classmethod
     def under(cls, folder: Path, target: Target, threads: int) -> Corpus:
         """That of the target's class."""
-        name = _file_name(f"{target.core or target.cpu}-{target.fingerprint}-{threads}")
+        core = as_cpu(target).core
+        name = _file_name(f"{core or target.cpu}-{target.fingerprint}-{threads}")
         return cls(folder / name, target, threads)
 
     def records(self, layer: Layer) -> FileRecords:

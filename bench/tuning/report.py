@@ -150,12 +150,12 @@ def tables(found: Report) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in found.rows:
-        one, other = row.scores["analytic"], row.scores["learned"]
+        analytic, learned = row.scores["analytic"], row.scores["learned"]
         lines.append(
             f"| {row.name}{'*' if row.held_out else ''} | {row.rule} | {row.candidates} "
             f"| {row.share:.0%} | {row.best_us:.1f} | {row.noise:.1%} "
-            f"| {_share(one.pairs_good)}, {_share(other.pairs_good)} "
-            f"| {one.regret:.1%}, {other.regret:.1%} |"
+            f"| {_share(analytic.pairs_good)}, {_share(learned.pairs_good)} "
+            f"| {analytic.regret:.1%}, {learned.regret:.1%} |"
         )
     return [*lines, "", "\\* held out"]
 

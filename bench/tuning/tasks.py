@@ -259,7 +259,7 @@ class _Drawn:
                 yield layer
 
     def _size(self, least: int, most: int) -> int:
-        size = round(least * (most / least) ** self._random.random())
+        size: int = round(least * (most / least) ** self._random.random())
         return size if self._random.random() < 0.5 else max(least, size // 8 * 8)
 
     def _conv(self) -> tuple[int, ...]:
