@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from farrier.ir.affine import Linear, Simplifier, combine
-from farrier.ir.dim import Extent
-from farrier.ir.expr import Buffer, Expr
-from farrier.ir.types import Layout
+from farrier.ir.affine import Linear, Simplifier, combine, to_expr
+from farrier.ir.dim import Extent, number
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr
+from farrier.ir.types import Layout, PhysicalDim, Swizzle
 
 
 def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, size: int) -> Linear:
@@ -18,14 +18,33 @@ def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, s
     total = Linear({}, 0)
     stride: Extent = size
     extents = layout.physical_shape(buffer.shape)
-    for dim, extent in zip(reversed(layout.dims), reversed(extents), strict=True):
-        form = forms[dim.axis]
-        before = layout.halo_of(dim.axis)[0]
-        part = Linear(form.terms, form.const + before) if before else form
-        if dim.div > 1:
-            part = simplifier.divide(part, dim.div)
-        if dim.mod:
-            part = simplifier.remainder(part, dim.mod)
+    parts = [_part(layout, dim, forms[dim.axis], simplifier) for dim in layout.dims]
+    if layout.swizzle is not None:
+        parts[-1] = _swizzled(layout.swizzle, parts[-2], parts[-1], simplifier)
+    for part, extent in zip(reversed(parts), reversed(extents), strict=True):
         total = combine(total, part, stride)
         stride *= extent
     return simplifier.join(total)
+
+
+def _part(layout: Layout, dim: PhysicalDim, form: Linear, simplifier: Simplifier) -> Linear:
+    """The index of a physical dimension, from that of its axis."""
+    before = layout.halo_of(dim.axis)[0]
+    part = Linear(form.terms, form.const + before) if before else form
+    if dim.div > 1:
+        part = simplifier.divide(part, dim.div)
+    return simplifier.remainder(part, dim.mod) if dim.mod else part
+
+
+def _swizzled(swizzle: Swizzle, row: Linear, column: Linear, simplifier: Simplifier) -> Linear:
+    """The place of an element within its row of memory."""
+    turn = simplifier.remainder(simplifier.divide(row, swizzle.rows), swizzle.count)
+    chunk = simplifier.divide(column, swizzle.chunk)
+    within = simplifier.remainder(column, swizzle.chunk)
+    if not turn.terms and turn.const == 0:
+        return column
+    if not (turn.terms or chunk.terms):
+        place_of_chunk = number(turn.const) ^ number(chunk.const)
+        return combine(within, Linear({}, place_of_chunk), swizzle.chunk)
+    place = Binary(BinaryOp.BIT_XOR, to_expr(chunk), to_expr(turn))
+    return combine(within, Linear({place: 1}, 0), swizzle.chunk)

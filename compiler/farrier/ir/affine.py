@@ -564,6 +564,10 @@ class Simplifier:
                 low = left[0] if is_less(left[0], 1 - UNBOUNDED) else left[0] // right[0]
                 high = left[1] if is_less(UNBOUNDED - 1, left[1]) else left[1] // right[0]
                 return low, high
+            case BinaryOp.BIT_XOR if not (is_less(left[0], 0) or is_less(right[0], 0)):
+                # No bit is set beyond the highest of either side.
+                most = max(extent_bounds(left[1])[1], extent_bounds(right[1])[1])
+                return 0, min((1 << most.bit_length()) - 1, UNBOUNDED)
             case BinaryOp.MUL:
                 ends = [extent_bounds(end) for end in (*left, *right)]
                 corners = [a * b for pair in ends[:2] for a in pair for c in ends[2:] for b in c]

@@ -138,6 +138,8 @@ def print_layout(layout: Layout) -> str:
         parts.append(f"halo={layout.halo!r}")
     if layout.per_byte > 1:
         parts.append(f"per_byte={layout.per_byte}")
+    if (swizzle := layout.swizzle) is not None:
+        parts.append(f"swizzle=({swizzle.chunk}, {swizzle.rows}, {swizzle.count})")
     return f"layout({', '.join(parts)})"
 
 

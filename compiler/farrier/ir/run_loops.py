@@ -260,13 +260,17 @@ class _Writer:
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
         layout = buffer.element_layout
         shape = layout.physical_shape(buffer.type.static_shape)
+        parts = []
+        for dim in layout.dims:
+            part = f"({self.expr(indices[dim.axis])} + {layout.halo_of(dim.axis)[0]}) // {dim.div}"
+            parts.append(f"{part} % {dim.mod}" if dim.mod else part)
+        if (swizzle := layout.swizzle) is not None:
+            chunk, turn = swizzle.chunk, f"{parts[-2]} // {swizzle.rows} % {swizzle.count}"
+            parts[-1] = f"({parts[-1]} // {chunk} ^ {turn}) * {chunk} + {parts[-1]} % {chunk}"
         terms = []
         stride = math.prod(shape)
-        for dim, extent in zip(layout.dims, shape, strict=True):
+        for part, extent in zip(parts, shape, strict=True):
             stride //= extent or 1
-            part = f"({self.expr(indices[dim.axis])} + {layout.halo_of(dim.axis)[0]}) // {dim.div}"
-            if dim.mod:
-                part = f"{part} % {dim.mod}"
             terms.append(f"at({part}, {extent}, {buffer.name!r}) * {stride}")
         return " + ".join(terms) or "0"
 

@@ -326,10 +326,16 @@ class _Blocks:
         outside of the buffer's."""
         layout = buffer.element_layout
         shape = layout.physical_shape(buffer.type.static_shape)
-        at = owners
-        for dim, extent in zip(layout.dims, shape, strict=True):
+        parts = []
+        for dim in layout.dims:
             part = (indices[dim.axis] + layout.halo_of(dim.axis)[0]) // dim.div
-            part = part % dim.mod if dim.mod else part
+            parts.append(part % dim.mod if dim.mod else part)
+        if (swizzle := layout.swizzle) is not None:
+            turn = parts[-2] // swizzle.rows % swizzle.count
+            chunk, within = np.divmod(parts[-1], swizzle.chunk)
+            parts[-1] = (chunk ^ turn) * swizzle.chunk + within
+        at = owners
+        for part, extent in zip(parts, shape, strict=True):
             outside = (part < 0) | (part >= extent)
             if np.any(outside):
                 index = part[outside][0]

@@ -6,6 +6,7 @@
     extent = int | dim                              farrier.ir.dim
     type   = dtype '[' extent, ... ']' ['@' layout]
     layout = axis ['/' div] ['%' mod], ... ['halo' (before, after), ...] ['per_byte' count]
+             ['swizzle' (chunk, rows, count)]
 
 A layout says where the elements of a logical tensor lie in memory. Everything above code generation
 indexes tensors by their logical axes; the layout turns that into an address at the very end, so a
@@ -164,6 +165,30 @@ class PhysicalDim:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Swizzle:
+    """A permutation of the chunks of each row of memory: chunk `c` of row `r` lies in the place of
+    chunk `c ^ (r // rows % count)`, where a chunk is `chunk` neighbours.
+
+    The rows of memory are the last but one dimension, and the chunks parts of the last one. So rows
+    that are a multiple of all banks apart keep the same column in different banks.
+    """
+
+    chunk: int
+    rows: int
+    count: int  # A power of two: that many chunks in a row change places among themselves.
+
+    def why_not(self, physical: Shape, halo: tuple[tuple[int, int], ...]) -> str:
+        """Return why memory of a shape cannot lie so, a clause; "" if it can."""
+        if self.chunk < 1 or self.rows < 1 or self.count < 1 or self.count & (self.count - 1):
+            return f"a swizzle of {self.count} chunks of {self.chunk} by {self.rows} rows"
+        if len(physical) < 2 or any(map(any, halo)):
+            return "a swizzle is for rows of at least two dimensions without a halo"
+        if not isinstance(physical[-1], int) or physical[-1] % (self.chunk * self.count):
+            return f"a row has {physical[-1]} elements, not {self.count} chunks of {self.chunk}"
+        return ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
     """Where a tensor's elements lie: physical dimensions, outermost first, and a zero halo.
 
@@ -174,6 +199,8 @@ class Layout:
     `n // per_byte`, the first of a byte in its lowest bits. A dimension of that extent, placed
     last, chooses which elements share bytes: vectors along another axis then read neighbouring
     bytes, and shift all of them by the same number of bits. Only constants lie so.
+
+    A `swizzle` permutes the elements of each row of memory. Only workgroup buffers lie so.
 
         NCHW16c, padded by one:
             dims = (0), (1 div 16), (2), (3), (1 mod 16); halo = (0,0), (0,0), (1,1), (1,1)
@@ -186,6 +213,7 @@ class Layout:
     dims: tuple[PhysicalDim, ...]
     halo: tuple[tuple[int, int], ...] = ()
     per_byte: int = 1
+    swizzle: Swizzle | None = None
 
     def __post_init__(self) -> None:
         """Leave out parts of one element, such as the lanes of a machine without vectors."""

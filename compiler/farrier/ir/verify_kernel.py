@@ -46,7 +46,7 @@ from farrier.ir.loop import (
 )
 from farrier.ir.printer import print_ir, print_type
 from farrier.ir.tensor import Stage, TensorProgram
-from farrier.ir.types import DType
+from farrier.ir.types import DType, Layout
 
 _ARGUMENTS = (MemoryScope.PARAM, MemoryScope.CONSTANT, MemoryScope.WORKSPACE)
 _OF_ANY_EXTENT = (
@@ -137,7 +137,17 @@ class _Checker:
             raise self.error(f"two buffers are called {buffer.name}")
         for extent in buffer.shape:
             self._size(extent, buffer.name)
+        if buffer.layout is not None and buffer.layout.swizzle is not None:
+            self._swizzle(buffer, buffer.layout)
         self._buffers[buffer.name] = buffer
+
+    def _swizzle(self, buffer: Buffer, layout: Layout) -> None:
+        if buffer.scope is not MemoryScope.WORKGROUP:
+            raise self.error(f"{buffer.name} has a swizzle, but lies in {buffer.scope}")
+        assert layout.swizzle is not None
+        why = layout.swizzle.why_not(layout.physical_shape(buffer.shape), layout.halo)
+        if why:
+            raise self.error(f"{buffer.name}: {why}")
 
     def _size(self, extent: Extent, owner: str) -> None:
         self._known(extent)

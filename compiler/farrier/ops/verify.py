@@ -96,6 +96,8 @@ def _check_layout(value: Value) -> None:
     if layout is None:
         return
     rank = value.type.rank
+    if layout.swizzle is not None:
+        raise CompilerError(f"{_show(value)}: only workgroup buffers of kernels have a swizzle")
     if layout.halo and len(layout.halo) != rank:
         raise CompilerError(f"{_show(value)}: {len(layout.halo)} halos for {rank} axes")
     axes = {dim.axis for dim in layout.dims}

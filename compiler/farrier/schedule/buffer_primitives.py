@@ -1,5 +1,5 @@
 """Primitives that change where and how a buffer lies: set_scope, hoist, transform_layout,
-merge_axes, pad_axis."""
+merge_axes, pad_axis, swizzle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farrier.ir.dim import is_less
 from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind
 from farrier.ir.substitute import Indices, Substitution
-from farrier.ir.types import Layout
+from farrier.ir.types import Layout, Swizzle
 from farrier.schedule.nest import NestView, Path, loops
 
 
@@ -48,6 +48,8 @@ def _check_scope(nest: NestView, name: str, scope: MemoryScope) -> Path:
     path = nest.path_to_alloc(name)
     alloc = path[-1]
     assert isinstance(alloc, Alloc)
+    if _is_swizzled(alloc.buffer) and scope is not MemoryScope.WORKGROUP:
+        nest.fail(f"{name} has a swizzle, which only workgroup buffers have")
     if scope in (MemoryScope.PARAM, MemoryScope.CONSTANT):
         nest.fail(f"{name} is not an argument, so it cannot be in scope {scope}")
     around = {s.kind: s.var for s in path if isinstance(s, For)}
@@ -145,6 +147,8 @@ def _check_layout(nest: NestView, name: str, layout: Layout) -> Buffer:
         nest.fail(f"the layout of the argument {name} is part of the kernel's signature")
     if any(map(any, layout.halo)):
         nest.fail(f"a halo for {name}, which no nest would fill")
+    if layout.swizzle is not None:
+        nest.fail(f"a swizzle for {name}: the primitive `swizzle` checks one")
     for axis in range(len(buffer.shape)):
         parts = sorted((d for d in layout.dims if d.axis == axis), key=lambda d: d.div)
         expected = 1
@@ -255,14 +259,76 @@ def _check_pad(nest: NestView, name: str, axis: int, extent: int) -> Path:
     assert isinstance(alloc, Alloc)
     if not 0 <= axis < len(alloc.buffer.shape):
         nest.fail(f"{name} has no axis {axis}")
+    if _is_swizzled(alloc.buffer):
+        nest.fail(f"{name} has a swizzle, which its rows must keep filling")
     if not is_less(alloc.buffer.shape[axis] - 1, extent):
         nest.fail(f"axis {axis} of {name} has {alloc.buffer.shape[axis]} elements, not {extent}")
     return path
 
 
+def swizzle(function: Function, buffer: str, chunk: int, rows: int, count: int) -> Function:
+    """Permute each row of a workgroup buffer, so that threads reach different banks along a column
+    as well as along a row.
+
+    before:
+        @function
+        def turn(a: f32[8, 8], b: f32[8, 8]):
+            for i in block(1):
+                with alloc(f32[8, 8] in workgroup) as t:
+                    for j in thread(8):
+                        for k in serial(8):
+                            t[k, j] = a[k, j]
+                    for l in thread(8):
+                        for m in serial(8):
+                            b[m, l] = t[l, m]
+    after swizzle("t", 1, 1, 8):
+        @function
+        def turn(a: f32[8, 8], b: f32[8, 8]):
+            for i in block(1):
+                with alloc(f32[8, 8] @ layout(0, 1, swizzle=(1, 1, 8)) in workgroup) as t:
+                    for j in thread(8):
+                        for k in serial(8):
+                            t[k, j] = a[k, j]
+                    for l in thread(8):
+                        for m in serial(8):
+                            b[m, l] = t[l, m]
+
+    Chunk `c` of row `r`, where a chunk is `chunk` neighbours, lies in the place of chunk
+    `c ^ (r // rows % count)`: within a row no two chunks share a place, and no memory is added, as
+    `pad_axis` does. Indices are logical and do not change.
+    """
+    nest = NestView(function, "swizzle")
+    path = _check_swizzle(nest, buffer, Swizzle(chunk, rows, count))
+    alloc = path[-1]
+    assert isinstance(alloc, Alloc)
+    plain = alloc.buffer.element_layout
+    layout = dataclasses.replace(plain, swizzle=Swizzle(chunk, rows, count))
+    new = dataclasses.replace(alloc.buffer, layout=layout)
+    return nest.replace(path, Substitution(buffers={buffer: new}).stmt(alloc))
+
+
+def _check_swizzle(nest: NestView, name: str, swizzle: Swizzle) -> Path:
+    path = nest.path_to_alloc(name)
+    alloc = path[-1]
+    assert isinstance(alloc, Alloc)
+    buffer = alloc.buffer
+    if buffer.scope is not MemoryScope.WORKGROUP:
+        nest.fail(f"{name} lies in {buffer.scope}: only workgroup memory has banks")
+    if _is_swizzled(buffer):
+        nest.fail(f"{name} has a swizzle already")
+    layout = buffer.element_layout
+    if why := swizzle.why_not(layout.physical_shape(buffer.shape), layout.halo):
+        nest.fail(f"{name}: {why}")
+    return path
+
+
+def _is_swizzled(buffer: Buffer) -> bool:
+    return buffer.layout is not None and buffer.layout.swizzle is not None
+
+
 def _lie_together(layout: Layout, axis: int) -> bool:
     """Whether two axes are whole neighbouring dimensions of memory."""
-    if any(map(any, layout.halo)):
+    if any(map(any, layout.halo)) or layout.swizzle is not None:
         return False
     places = [i for i, d in enumerate(layout.dims) if d.axis in (axis, axis + 1)]
     return [layout.dims[i].axis for i in places] == [axis, axis + 1] and places[1] == places[0] + 1

@@ -13,6 +13,7 @@ from farrier.schedule.buffer_primitives import (
     merge_axes,
     pad_axis,
     set_scope,
+    swizzle,
     transform_layout,
 )
 from farrier.schedule.cache_read import cache_read
@@ -66,6 +67,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "transform_layout": transform_layout,
     "merge_axes": merge_axes,
     "pad_axis": pad_axis,
+    "swizzle": swizzle,
     "prefetch": prefetch,
     "rfactor": rfactor,
     "tensorize": tensorize,

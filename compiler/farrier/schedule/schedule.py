@@ -117,6 +117,9 @@ class Schedule:
     def pad_axis(self, buffer: str, axis: int, extent: int) -> None:
         self.apply("pad_axis", buffer, axis, extent)
 
+    def swizzle(self, buffer: str, chunk: int, rows: int, count: int) -> None:
+        self.apply("swizzle", buffer, chunk, rows, count)
+
     def prefetch(self, buffer: str, panel: str, at: str, level: int = 2) -> None:
         self.apply("prefetch", buffer, panel, at, level)
 

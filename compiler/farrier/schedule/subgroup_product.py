@@ -62,8 +62,8 @@ def subgroup_product(
                                     for y_e1_1 in unrolled(1):
                                         intrinsic('mma_f16_zero', tile(y_sums[y_gy0, y_gx0, 0, 0, \
 0, 0], 4, 5))
-                        with alloc(f16[16, 24] in workgroup) as y_rows:
-                            with alloc(f16[16, 40] in workgroup) as y_columns:
+                        with alloc(f16[16, 16] in workgroup) as y_rows:
+                            with alloc(f16[16, 32] in workgroup) as y_columns:
                                 for y_ko in serial(2):
                                     for y_t2 in thread(64):
                                         for y_turn2 in serial(2):
@@ -127,7 +127,9 @@ y_e18_0] = y_stored16[y_e18_0]
 
     With `stages` of 2 and more workgroup memory holds the factors of that number of turns. Copies
     for a later turn begin before each turn, and go on while it is multiplied; a barrier that waits
-    for the copies of its own turn stands before it.
+    for the copies of its own turn stands before it. The factors lie row after row there, in buffers
+    `<total>_rows` and `<total>_columns`: `pad_axis` or `swizzle` keeps rows that a subgroup reads
+    at once out of each other's banks.
     """
     nest = NestView(function, "subgroup_product")
     product = Product.of(nest, total, reader)
@@ -225,13 +227,12 @@ class _Launch:
         return self._declared.reads_across and not self._sources[side].along_terms
 
     def _staging(self, side: int) -> Buffer:
-        """The buffer for a part of a factor. A chunk more in each row keeps the rows of a matrix
-        that a subgroup reads at once out of each other's banks."""
+        """The buffer for a part of a factor."""
         dtype = held(self._sides[side].value)
         rows, width = self._size[side], self._depth
         if self._is_across(side):
             rows, width = width, rows
-        shape: tuple[int, ...] = (rows, width + _CHUNK // dtype.nbytes)
+        shape: tuple[int, ...] = (rows, width)
         if self._stages > 1:
             shape = (self._stages, *shape)
         return self._buffer(("rows", "columns")[side], dtype, shape, MemoryScope.WORKGROUP)

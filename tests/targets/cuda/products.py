@@ -21,6 +21,7 @@ from farrier.ir.tensor import Stage, TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.lower.lower_threads import lower_threads
 from farrier.schedule import Schedule
+from farrier.targets.gpu.fragments import keep_apart
 
 
 def product(m, n, k, product, *, is_transposed=False):
@@ -46,6 +47,8 @@ def lowered(program, product, subgroups=(2, 2), each=(1, 2), steps=2, stages=1):
     schedule = Schedule(to_loops(program))
     depth = steps * product.depth
     schedule.subgroup_product("t", "y", product.name, subgroups, each, depth, stages)
+    for factor in ("t_rows", "t_columns"):
+        keep_apart(schedule, factor)
     return lower_threads(schedule.function)
 
 

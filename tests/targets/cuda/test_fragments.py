@@ -20,13 +20,16 @@ from farrier.ir.printer import print_ir
 from farrier.ir.run_threads import run_threads
 from farrier.ir.statements import map_children
 from farrier.ir.threads import launches
+from farrier.lower.loops import to_loops
 from farrier.lower.lower_threads import lower_threads
+from farrier.schedule import Schedule
 from farrier.targets.cuda.expressible import LIMITS
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.cuda.tensor_cores import FEATURES, PRODUCTS, require_features
 from farrier.targets.gpu import fragment_parts
 from farrier.targets.gpu.device import USUAL
+from farrier.targets.gpu.inexpressible import InexpressibleError
 from tests.targets.cuda.products import inputs_of, lowered, product
 from tests.targets.cuda.ptx import PtxError
 from tests.targets.cuda.running import run_ptx
@@ -140,14 +143,27 @@ def test_the_interpreter_misses_each_wait():
         run_threads(mutant, inputs, meaning=_meaning)
 
 
-def test_memory_is_read_without_detours():
-    declared = BY_NAME["mma_f16"]
-    program = product(128, 128, 64, declared)
-    function, inputs = lowered(program, declared, each=(2, 2)), inputs_of(program)
-    traffic = Traffic()
+@pytest.mark.parametrize(
+    ("name", "steps", "is_transposed"),
+    [("mma_f16", 1, True), ("mma_f16", 2, False), ("mma_f16", 4, False), ("mma_i8_i8", 2, True)],
+)
+def test_memory_is_read_without_detours(name, steps, is_transposed):
+    declared = BY_NAME[name]
+    program = product(128, 64, 128, declared, is_transposed=is_transposed)
+    function = lowered(program, declared, each=(2, 2), steps=steps)
+    traffic, inputs = Traffic(), inputs_of(program)
     run_ptx(ptx_of(render(function, "sm_80"), "sm_80"), function, inputs, traffic)
-    assert traffic.over_the_fewest("shared") <= 1.1
+    assert traffic.over_the_fewest("shared") == 1
     assert traffic.over_the_fewest("global") <= 1.25
+
+
+def test_a_swizzle_that_parts_a_row_of_a_matrix_is_refused():
+    declared = BY_NAME["mma_f16"]
+    schedule = Schedule(to_loops(product(32, 32, 64, declared)))
+    schedule.subgroup_product("t", "y", declared.name, (1, 1), (1, 1), 16, 1)
+    schedule.swizzle("t_rows", 4, 1, 4)
+    with pytest.raises(InexpressibleError, match="t_rows parts a row of a matrix"):
+        render(lower_threads(schedule.function), "sm_80")
 
 
 def test_an_architecture_that_lacks_an_instruction_is_named():

@@ -9,7 +9,7 @@ from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import NamedSize
 from farrier.ir.text.extents import Dims, read_extent
 from farrier.ir.text.syntax import Malformed, read_integer, read_literal, split
-from farrier.ir.types import DType, Layout, PhysicalDim, TensorType
+from farrier.ir.types import DType, Layout, PhysicalDim, Swizzle, TensorType
 
 _SCOPES = frozenset(scope.value for scope in MemoryScope)
 
@@ -58,9 +58,17 @@ def _layout(node: ast.AST) -> Layout:
     match node:
         case ast.Call(func=ast.Name(id="layout"), args=dims, keywords=keywords):
             fields = {str(keyword.arg): read_literal(keyword.value) for keyword in keywords}
-            if fields.keys() <= {"halo", "per_byte"}:
+            if fields.keys() <= {"halo", "per_byte", "swizzle"}:
+                if "swizzle" in fields:
+                    fields["swizzle"] = _swizzle(fields["swizzle"], node)
                 return Layout(tuple(map(_physical_dim, dims)), **fields)
     raise Malformed(node, "expected layout(…)")
+
+
+def _swizzle(numbers: object, place: ast.AST) -> Swizzle:
+    if isinstance(numbers, tuple) and len(numbers) == 3 and all(type(n) is int for n in numbers):
+        return Swizzle(*numbers)
+    raise Malformed(place, "expected swizzle=(chunk, rows, count)")
 
 
 def _physical_dim(node: ast.expr) -> PhysicalDim:

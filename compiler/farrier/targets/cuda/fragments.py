@@ -3,6 +3,7 @@ which LLVM's passes turn into registers."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -130,9 +131,8 @@ class Fragments:
         row = self._b.op(instr.AND, self._lane(), _number(7))
         if rows != unused:
             row = self._b.op(instr.ADD, row, self._bit(rows, 8))
-        place = self._row(memory, row)
-        if chunks != unused:
-            place = self._moved(place, self._bit(chunks, _CHUNK))
+        chunk = self._bit(chunks, 1) if chunks != unused else _number(0)
+        place = self._chunk(memory, row, chunk)
         name = f"{_LDMATRIX}.x{count}{'.trans' if across else ''}.b16.p3"
         self._keep(fragment, self._called(name, [I32] * count, place))
 
@@ -180,6 +180,35 @@ class Fragments:
         self._b.effect("llvm.nvvm.cp.async.commit.group", instr.VOID)
         self._b.effect("llvm.nvvm.cp.async.wait.group", instr.VOID, _number(most))
 
+    def _chunk(self, memory: Tile, row: Operand, chunk: Operand) -> Operand:
+        """Return the address of a chunk of a row of a tile in workgroup memory."""
+        buffer = memory.buffer
+        swizzle = buffer.layout.swizzle if buffer.layout is not None else None
+        if swizzle is None:
+            return self._moved(self._row(memory, row), self._times(chunk, _CHUNK))
+        each, indices = _CHUNK // buffer.dtype.nbytes, self._expressions.indices
+        first = [indices.simplifier.linear(index) for index in memory.origin[-2:]]
+        of_turns = swizzle.rows * swizzle.count
+        if swizzle.chunk != each or of_turns & (of_turns - 1):
+            raise InexpressibleError(f"the swizzle of {buffer.name} parts a row of a matrix")
+        aligned = [
+            indices.divisor(f, most) for f, most in zip(first, (of_turns, each), strict=True)
+        ]
+        if aligned != [of_turns, each]:
+            raise InexpressibleError(f"a tile of {buffer.name} begins within a turn of its swizzle")
+        plain = dataclasses.replace(buffer, layout=None)
+        origin = (*memory.origin[:-1], e.index(0))
+        start = self._row(dataclasses.replace(memory, buffer=plain, origin=origin), row)
+        before = indices.value(e.floordiv(memory.origin[-1], each)).operand
+        at = self._b.op(instr.ADD, self._b.convert(instr.TRUNC, before, I32), chunk)
+        turn = self._b.op(instr.LSHR, row, _number(swizzle.rows.bit_length() - 1))
+        turn = self._b.op(instr.AND, turn, _number(swizzle.count - 1))
+        place = self._b.op(instr.XOR, at, turn)
+        return self._moved(start, self._times(place, _CHUNK))
+
+    def _times(self, value: Operand, factor: int) -> Operand:
+        return self._b.op(instr.MUL, value, _number(factor))
+
     def _row(self, memory: Tile, row: Operand) -> Operand:
         """Return the address of a row of a tile in workgroup memory."""
         buffer = memory.buffer
@@ -188,7 +217,7 @@ class Fragments:
             raise InexpressibleError(f"rows of {buffer.name} do not lie one after the other")
         step = number(buffer.shape[last]) * buffer.dtype.nbytes
         base = self._expressions.address(buffer, memory.origin)
-        return self._moved(base, self._b.op(instr.MUL, row, _number(step)))
+        return self._moved(base, self._times(row, step))
 
     def _moved(self, base: Operand, nbytes: Operand) -> Operand:
         return self._b.offset(base, self._b.convert(instr.ZEXT, nbytes, instr.I64))

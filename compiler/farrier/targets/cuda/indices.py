@@ -21,6 +21,7 @@ from farrier.targets.llvm.values import Value
 _LIMIT = 1 << 31
 _NSW = "nsw"  # LLVM may take it that a sum stays in its range.
 _DIVISIONS = {BinaryOp.DIV: instr.UDIV, BinaryOp.MOD: instr.UREM}
+_OPERATIONS = {**_DIVISIONS, BinaryOp.BIT_XOR: instr.XOR}
 _EXTREMES = {BinaryOp.MIN: "smin", BinaryOp.MAX: "smax"}
 
 
@@ -130,15 +131,15 @@ class Indices:
     def _term(self, atom: Expr, kind: Type) -> Operand:
         if isinstance(atom, Var):
             return self._converted(self.variables[atom.name], kind)
-        if isinstance(atom, Binary) and atom.op in (*_DIVISIONS, *_EXTREMES):
+        if isinstance(atom, Binary) and atom.op in (*_OPERATIONS, *_EXTREMES):
             narrow = self._narrow(atom)
             if narrow is not None:
                 return self._converted(narrow, kind)
         return self._converted(self._evaluate(atom).operand, kind)
 
     def _narrow(self, atom: Binary) -> Operand | None:
-        """Return a quotient, a remainder or an extreme of numbers of 32 bits that are not negative,
-        as such a number; None for any other."""
+        """Return a quotient, a remainder, an exclusive or, or an extreme of numbers of 32 bits that
+        are not negative, as such a number; None for any other."""
         sides = [self.simplifier.linear(side) for side in (atom.left, atom.right)]
         least = 1 if atom.op in _DIVISIONS else 0
         for side, low in zip(sides, (0, least), strict=True):
@@ -146,8 +147,8 @@ class Indices:
             if bounds(first)[0] < low or bounds(last)[1] >= _LIMIT:
                 return None
         left, right = (self._sum(*self._parts(side, I32), I32) for side in sides)
-        if atom.op in _DIVISIONS:
-            return self._b.op(_DIVISIONS[atom.op], left, right)
+        if atom.op in _OPERATIONS:
+            return self._b.op(_OPERATIONS[atom.op], left, right)
         return self._b.math(_EXTREMES[atom.op], left, right)
 
     def _converted(self, x: Operand, kind: Type) -> Operand:

@@ -16,7 +16,8 @@ from farrier.targets.gpu.device import Device, Limits
 # Multiplications of 16 bits that a unit begins in a cycle: those of sm_75, the slowest that has
 # them (CUDA C++ Programming Guide, arithmetic throughput).
 _RATE = 512
-_CHUNK = 16  # Bytes that a thread copies at once, and those of padding in a row.
+CHUNK = 16  # Bytes that a thread copies at once.
+MATRIX = 8  # Rows of CHUNK bytes that a subgroup reads at once.
 _PADDING = 8  # Elements of padding in a row of results.
 _COPY = 8  # Operations of a copy, but for those of its indices.
 # Registers of a thread besides fragments, by ptxas for tiles of 64 by 64, within a tenth.
@@ -39,13 +40,12 @@ class Shape:
         return rows.astype(np.float64), width.astype(np.float64), depth.astype(np.float64)
 
     def workgroup_bytes(self, columns: Columns) -> Floats:
-        """Return the bytes of workgroup memory of a block, at most."""
+        """Return the bytes of workgroup memory of a block."""
         rows, width, depth = self.tile(columns)
         left, right = self.product.element_bytes
         results = columns["groups_y"] * self.declared.rows * (width + _PADDING)
-        total: Floats = rows * (depth * left + _CHUNK) + width * (depth * right + _CHUNK)
-        total += depth * 2 * _CHUNK  # Of terms one row after the other.
-        return columns["stages"] * total + results * self.declared.total.nbytes
+        factors: Floats = rows * depth * left + width * depth * right
+        return columns["stages"] * factors + results * self.declared.total.nbytes
 
     def registers(self, columns: Columns) -> Floats:
         """Return the registers of a thread, about."""
@@ -92,7 +92,7 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
     multiply = rows * width * depth / _RATE
     elements = depth * (rows * product.element_bytes[0] + width * product.element_bytes[1])
     indices = product_cost.INDEX_OPERATIONS * (1 + max(product.digits))
-    copy = elements / _CHUNK * (_COPY + indices) / device.lanes
+    copy = elements / CHUNK * (_COPY + indices) / device.lanes
     results = rows * width * (product.epilogue + _COPY) / device.lanes
     # Few subgroups leave the unit idle while each waits for its own loads.
     hidden = np.minimum(1.0, at_once * groups / 4)

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.intrinsics.fragments import FragmentProduct
-from farrier.ir.loop import Function
+from farrier.ir.dim import number
+from farrier.ir.loop import Alloc, Function
 from farrier.ir.tensor import TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
@@ -28,9 +29,9 @@ from farrier.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.inline import inline
 from farrier.targets.gpu import points, product_cost, rows, tiles
 from farrier.targets.gpu.device import Device, Limits
-from farrier.targets.gpu.fragment_cost import Shape, allowed, cost
+from farrier.targets.gpu.fragment_cost import CHUNK, MATRIX, Shape, allowed, cost
 
-RULE = RuleId("fragments", version=3)
+RULE = RuleId("fragments", version=4)
 _VALUES = {
     "groups_y": (1, 2, 4),
     "groups_x": (1, 2, 4),
@@ -145,3 +146,15 @@ def multiply(schedule: Schedule, product: OfFragments, decisions: Decisions) -> 
     name = product.declared.name
     stages = decisions["stages"]
     schedule.subgroup_product(product.total, product.reader, name, groups, each, depth, stages)
+    for factor in ("rows", "columns"):
+        keep_apart(schedule, f"{product.total}_{factor}")
+
+
+def keep_apart(schedule: Schedule, factor: str) -> None:
+    """Bring eight rows of a factor, which a subgroup reads at once, to banks of their own."""
+    alloc = NestView(schedule.function, "fragments").path_to_alloc(factor)[-1]
+    assert isinstance(alloc, Alloc)
+    chunk = CHUNK // alloc.buffer.dtype.nbytes
+    chunks = number(alloc.buffer.shape[-1]) // chunk
+    if chunks > 1:  # Rows of one chunk lie side by side.
+        schedule.swizzle(factor, chunk, max(1, MATRIX // chunks), min(MATRIX, chunks))
