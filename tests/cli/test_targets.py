@@ -31,12 +31,15 @@ def test_the_list_says_of_each_machine_what_is_known_and_from_where(farrier):
     )
 
 
-@pytest.mark.parametrize("name", ["rpi5", "x86-64-v2", "host"])
-def test_the_description_of_one_is_a_file_to_start_from(farrier, mlp, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "copy"),
+    [("rpi5", "a.json"), ("x86-64-v2", "a.json"), ("host", "a.json"), ("dae:vta", "a.toml")],
+)
+def test_the_description_of_one_is_a_file_to_start_from(farrier, mlp, tmp_path, name, copy):
     done = farrier("targets", name)
-    (tmp_path / "copied.json").write_text(done.stdout)
+    (tmp_path / copy).write_text(done.stdout)
     flags = "--shape", "x=4,37", "--no-verify"
-    for target, file in ((name, "named"), ("copied.json", "copied")):
+    for target, file in ((name, "named"), (copy, "copied")):
         compiled = farrier("compile", mlp, "--target", target, *flags, "-o", file)
         assert compiled.returncode == 0, compiled.stderr
     named, copied = (package.load(tmp_path / file) for file in ("named", "copied"))

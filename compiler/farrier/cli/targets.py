@@ -67,8 +67,8 @@ def _from_toml(text: str) -> MachineDescription:
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"cannot read the description of a machine: {error}",
-            hint="a file of TOML ends in .toml; what `farrier targets NAME` prints is for one that "
-            "ends in .json",
+            hint="a file of TOML ends in .toml, and one of JSON in .json; `farrier targets NAME` "
+            "prints TOML of an accelerator, and JSON of all else",
         ) from None
     if not isinstance(arch, str):
         raise UsageError(
@@ -78,15 +78,15 @@ def _from_toml(text: str) -> MachineDescription:
 
 
 def targets(
-    name: Annotated[
-        str | None, typer.Argument(help="Print the description of this one, as JSON.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Print the description of this one.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, also of an accelerator, which has TOML.")
+    ] = False,
 ) -> None:
     """List the machines that --target knows; of one, print its description to start a file from."""
     machines = known_machines()
     if name is not None:
-        machine = _description(name, machines.get(name))
-        typer.echo(json.dumps(dataclasses.asdict(machine.description), indent=2))
+        typer.echo(_text(_description(name, machines.get(name)).description, as_json=as_json))
         return
     table = Table(
         "name",
@@ -110,6 +110,12 @@ def targets(
         code = " ".join([target.cpu, *(f"+{extension}" for extension in target.features)])
         table.add_row(each, escape(code), str(description.cores), sizes, escape(machine.source))
     print_table(table)
+
+
+def _text(machine: MachineDescription, *, as_json: bool) -> str:
+    """Return the text of a file that describes a machine, in the form that its backend has."""
+    toml = "" if as_json else backend_for(machine.arch).written(machine).rstrip()
+    return toml or json.dumps(dataclasses.asdict(machine), indent=2)
 
 
 def _description(name: str, known: KnownMachine | None) -> KnownMachine:

@@ -65,6 +65,10 @@ class Describing(Protocol):
             hint="--target FILE.json describes one: `farrier targets NAME` prints a known one's",
         )
 
+    def written(self, machine: MachineDescription) -> str:
+        """Return a text that `read` reads as the machine; "" if JSON describes its machines."""
+        return ""
+
     def driven_by(self, target: Target, host: Target) -> Target:
         """Return the target of a device with the host that drives it. Raises UsageError for a
         target that is not a device."""

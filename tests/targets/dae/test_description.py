@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import textwrap
+from pathlib import Path
 
 import pytest
 
 from farrier.cli.targets import read_target
 from farrier.errors import CompilerError, UsageError
 from farrier.targets import parse_target
+from farrier.targets.dae.backend import BACKEND
 from farrier.targets.dae.description import (
     Fields,
     Matrix,
@@ -31,15 +35,26 @@ from farrier.targets.dae.instructions import (
     quantizing,
     word_bits,
 )
-from farrier.targets.dae.machines import SMALL, VTA, WIDE
+from farrier.targets.dae.machines import MACHINES, SMALL, VTA, WIDE
 
 
 @pytest.mark.parametrize("accelerator", [VTA, SMALL, WIDE])
 def test_a_description_reads_back(accelerator):
     assert read(to_toml(accelerator)) == accelerator
+    described = MACHINES[f"dae:{accelerator.name}"].description
+    assert BACKEND.read(BACKEND.written(described)) == described
     assert from_json(to_json(accelerator)) == accelerator
     assert from_features(accelerator.name, to_features(accelerator)) == accelerator
     assert parse_target(f"dae:{accelerator.name}").accelerator == accelerator
+
+
+def test_the_description_in_the_page_is_vta_s():
+    page = (Path(__file__).parents[3] / "docs" / "accelerators.md").read_text()
+    lines = itertools.takewhile(
+        lambda line: not line.strip() or line.startswith("    "),
+        page.partition("takes it:\n")[2].splitlines(),
+    )
+    assert read(textwrap.dedent("\n".join(lines))) == dataclasses.replace(VTA, name="mine")
 
 
 @pytest.mark.parametrize(

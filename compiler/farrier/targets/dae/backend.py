@@ -91,6 +91,11 @@ class DaeBackend(DrivenBackend):
 
         return described(read(text))
 
+    def written(self, machine: MachineDescription) -> str:
+        from farrier.targets.dae.description import to_toml
+
+        return to_toml(from_features(machine.cpu, machine.features))
+
     # -- what becomes of a graph
 
     @property
