@@ -6,7 +6,8 @@ The token, of `farrier devices add NAME`, is for the first start: it gets the de
 its own, which is kept in the state folder. Without one, `--token-file` names the token that the
 devices of the farm share.
 
-A board without an operating system measures with --serial PORT, an emulated one with --qemu BOARD.
+A board without an operating system measures with --serial PORT, an emulated one with --qemu BOARD,
+an accelerator's simulator with --simulate NAME.
 
 SIGTERM drains: the batch in hand is measured and reported, then it exits with 0. A second one ends
 it at once.
@@ -50,6 +51,7 @@ from farrier_device.runners.baselines import WALLS, Engines
 from farrier_device.runners.boards import BoardRunner
 from farrier_device.runners.local import ChildRunner
 from farrier_device.sandbox import SandboxError, require
+from farrier_device.simulators import NoSimulatorError, Simulated, simulated
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +137,14 @@ def _parser() -> argparse.ArgumentParser:
         help="let jobs race what is compiled with the other engines that are installed here (pip "
         "install 'farrier[device,engines]'): these get the jobs' models to run",
     )
+    add("--no-pin", action="store_true", help="do not bind measuring threads to CPUs")
+    _add_other_machines(parser)
+    return parser
+
+
+def _add_other_machines(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a machine which measures in the place of this one."""
+    add = parser.add_argument
     add(
         "--adapter",
         metavar="NAME",
@@ -161,11 +171,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="of an emulated board: what `farrier firmware` wrote (default: it is asked to)",
     )
-    add("--no-pin", action="store_true", help="do not bind measuring threads to CPUs")
-    return parser
+    add(
+        "--simulate",
+        default="",
+        metavar="NAME|FILE",
+        help="measure in the simulator of this accelerator: a name of `farrier targets`, as "
+        "dae:vta, or its description in TOML or JSON (pip install 'farrier[device]')",
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
+    _check_one_machine(options)
     token = "" if options.token_file is None else _token(options.token_file)
     machine = _machine(options.machine)
     link = open_channel(options.broker, options.tls_ca, options.tls_name)
@@ -182,12 +198,16 @@ def _run(options: argparse.Namespace) -> int:
     runner: AnyRunner
     measuring: Measuring | None
     adapter: Adapter | None = None
+    adapters: Sequence[Adapter] = ()
     if options.serial or options.qemu:
-        adapters: Sequence[Adapter] = ()
         runner = measuring = _board(options, identity.device)
+    elif options.simulate:
+        measuring = _simulated(options)
+        runner = _runner(options, identity.device, machine, engines, code=measuring.code)
     else:
         adapters, adapter = _adapters(options.adapter)
-        runner = _runner(options, identity.device, machine, engines, adapter)
+        code = HOST_CODE if adapter is None else devices.code_of(adapter.arch)
+        runner = _runner(options, identity.device, machine, engines, adapter, code)
         measuring = adapter
     sign = SignOfLife(options.state / SIGNS, "device")
     look, locked = _care(adapter)
@@ -222,33 +242,50 @@ def _run(options: argparse.Namespace) -> int:
         os.close(lock)
 
 
+def _check_one_machine(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that name several machines."""
+    other = (options.serial, options.qemu, options.simulate)
+    named = [*filter(None, other), *([options.adapter] if options.adapter is not None else [])]
+    if len(named) > 1 or (any(other) and options.engines):
+        raise UsageError(
+            "an agent measures with one machine: --serial, --qemu, --simulate and --adapter "
+            "exclude each other, and --engines goes with the processor or a GPU"
+        )
+    if options.simulate and options.machine:
+        raise UsageError("--machine is for what cannot tell: --simulate says what its machine is")
+
+
 def _runner(
     options: argparse.Namespace,
     device: str,
     machine: str,
     engines: Engines,
-    measuring: Adapter | None,
+    measuring: Adapter | None = None,
+    code: str = HOST_CODE,
 ) -> ChildRunner:
-    """Return the runner of this machine, or of one of its GPUs."""
+    """Return the runner of this machine, of one of its GPUs, or of the simulator that runs a kind
+    of code."""
     return ChildRunner(
         device=device,
         require=options.require_sandbox,
-        pin=not options.no_pin and measuring is None,
+        pin=not options.no_pin and code == HOST_CODE,
         emulated=_is_emulated(machine, measuring),
         engines=engines,
         adapter="" if measuring is None else measuring.name,
-        code=HOST_CODE if measuring is None else devices.code_of(measuring.arch),
+        code=code,
     )
 
 
+def _simulated(options: argparse.Namespace) -> Simulated:
+    """Return the machine to simulate. Raises UsageError if nothing here simulates it."""
+    try:
+        return simulated(options.simulate)
+    except NoSimulatorError as error:
+        raise UsageError(str(error)) from None
+
+
 def _board(options: argparse.Namespace, device: str) -> BoardRunner:
-    """Return the runner of a board. Raises UsageError for options that exclude each other, and for
-    a board that does not answer."""
-    if (options.serial and options.qemu) or options.adapter is not None or options.engines:
-        raise UsageError(
-            "an agent measures on one board: --serial, --qemu, --adapter and --engines exclude "
-            "each other"
-        )
+    """Return the runner of a board. Raises UsageError for a board that does not answer."""
     choice = BoardChoice(
         options.serial, options.baud, options.board, options.qemu, options.firmware
     )

@@ -61,8 +61,8 @@ class ChildSetup(NamedTuple):
 def main(setup: ChildSetup) -> None:
     """Serve the runner until it hangs up."""
     libc = sandbox.libc()
-    kind = devices.KINDS[setup.choice.kind]
-    open_device = kind.opener(setup.choice.name)  # Its module cannot be read from within.
+    kind = setup.choice.device
+    open_device = kind.opener(setup.choice.name)
     reads = setup.choice.enter_installation() if kind.profile.is_package else {}
     if setup.layers and not seccomp.is_possible(libc):
         namespaces.enter_own_ipc(libc)  # A filter of system calls leaves no way to shared memory.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import sys
@@ -10,33 +11,45 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from farrier_device import installation
+from farrier_device.devices import KINDS, DeviceKind
 from farrier_device.landlock import Access
-from farrier_device.profiles import Profile
+from farrier_device.profiles import SIMULATOR
 
 _PACKAGES = ("site-packages", "dist-packages")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """A device by its kind and, where there are several, by its `name`. `packages` are folders of
-    Python packages, `secrets` are paths that stay closed to the child, and `variables` are those of
-    its environment."""
+    """A device by its kind and, where there are several, by its `name`. A `simulator` opens
+    the device of another package. `packages` are folders of Python packages, `secrets` are paths
+    that stay closed to the child, and `variables` are those of its environment."""
 
     kind: str
     name: str = ""
+    simulator: str = ""
     packages: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def here(cls, kind: str, name: str, profile: Profile, secrets: Sequence[Path] = ()) -> Choice:
-        """Return the choice with the packages and variables of this process, if the driver of the
-        profile is a package."""
+    def here(cls, kind: str, name: str, device: DeviceKind, secrets: Sequence[Path] = ()) -> Choice:
+        """Return the choice with the packages and variables of this process, if the driver is a
+        package."""
+        profile = device.profile
         if not profile.is_package:
             return cls(kind, name)
-        packages = tuple(path for path in sys.path if Path(path).name in _PACKAGES)
+        packages = [path for path in sys.path if Path(path).name in _PACKAGES]
+        simulator = ""
+        if profile is SIMULATOR:
+            simulator = device.device
+            packages.append(_folder_of(simulator.partition(".")[0]))
         variables = {word: os.environ[word] for word in profile.variables if word in os.environ}
-        return cls(kind, name, packages, tuple(map(str, secrets)), variables)
+        return cls(kind, name, simulator, tuple(packages), tuple(map(str, secrets)), variables)
+
+    @property
+    def device(self) -> DeviceKind:
+        """The kind of device that the child opens."""
+        return DeviceKind(self.simulator, SIMULATOR) if self.simulator else KINDS[self.kind]
 
     def enter_installation(self) -> dict[Path, Access]:
         """Have this process see the packages; return the paths that stay open to it."""
@@ -65,3 +78,10 @@ def _library_folder(description: Path) -> list[Path]:
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [(description.parent / str(library)).parent]
+
+
+def _folder_of(package: str) -> str:
+    """Return the folder that holds a package, which need not be installed among others."""
+    spec = importlib.util.find_spec(package)
+    places = [] if spec is None else [*(spec.submodule_search_locations or ())]
+    return str(Path(places[0]).parent) if places else ""

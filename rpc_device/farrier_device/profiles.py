@@ -88,3 +88,6 @@ CUDA = Profile(
     is_package=True,
     variables=("FARRIER_CUDA", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
 )
+
+# A simulator is Python, and packages that it imports; the code of its host runs in its process.
+SIMULATOR = Profile("simulator", is_package=True)

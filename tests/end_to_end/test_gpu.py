@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -14,7 +10,7 @@ import pytest
 
 import farrier
 from farrier_device.adapters import NoAdapterError, find_adapter
-from tests.up import HANGS_S
+from tests.end_to_end.agents import joined, registered
 
 SHAPE = (2, 3, 13, 17)
 
@@ -30,25 +26,14 @@ def adapter():
 @pytest.fixture
 def agent(up, adapter, tmp_path):
     """An agent that measures with the adapter, enrolled as `gpu`."""
-    added = up.command("devices", "add", "gpu")
-    assert added.returncode == 0, added.stderr
-    [local] = up.pids("farrier_device --broker")
-    words = Path(f"/proc/{local}/cmdline").read_text().split("\0")
-    broker = words[words.index("--broker") + 1]
-    command = [sys.executable, "-m", "farrier_device", "--broker", broker]
-    command += ["--enrol", added.stdout.strip(), "--state", str(tmp_path / "state")]
-    command += ["--adapter", adapter.name]
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, env=up.environment, stderr=log)
+    with joined(up, "gpu", tmp_path, "--adapter", adapter.name) as process:
         yield process
-        process.terminate()
-        process.wait()
 
 
 @pytest.mark.slow
 def test_a_job_is_tuned_and_verified_by_the_agent_of_a_gpu(up, agent, adapter, model, tmp_path):
     with up.client() as client:
-        device = _registered(client, agent)
+        device = registered(client, agent, "gpu")
     assert set(device.description["kinds"]) == {"elf", "webgpu", "wgsl"}
     assert device.description["adapters"][0]["name"] == adapter.name
     assert device.device_class.endswith("-emulated") == adapter.is_emulated
@@ -74,14 +59,3 @@ def test_a_job_is_tuned_and_verified_by_the_agent_of_a_gpu(up, agent, adapter, m
     assert records.returncode == 0, records.stderr
     kept = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert any(record["device"] == "gpu" for record in kept) != adapter.is_emulated
-
-
-def _registered(client, agent):
-    """The device, when it has come."""
-    deadline = time.monotonic() + HANGS_S
-    while time.monotonic() < deadline and agent.poll() is None:
-        for device in client.devices():
-            if device.id == "gpu":
-                return device
-        time.sleep(0.2)
-    raise AssertionError(f"no device came; its agent: {agent.poll()}")

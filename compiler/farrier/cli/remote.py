@@ -253,7 +253,7 @@ def devices(
                 device.device_class,
                 device.state,
                 "yes" if device.trusted else "no",
-                str(about.get("cpu", "")),
+                _machine_of(about),
                 str(about.get("cores", "")),
                 str(device.measured),
                 str(device.faults),
@@ -267,6 +267,12 @@ def devices(
     for device in registered:
         if device.unfit:
             typer.echo(f"{device.id}: {device.unfit}")
+
+
+def _machine_of(about: Mapping[str, Any]) -> str:
+    """Return the processor of a device, marked if it is simulated."""
+    simulated = ", simulated" if about.get("runner") == "simulator" else ""
+    return f"{about.get('cpu', '')}{simulated}"
 
 
 def release(

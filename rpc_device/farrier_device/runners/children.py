@@ -168,8 +168,9 @@ class Children(Closing):
             self._start()
         try:
             self._child = child = Child()
-            profile = devices.KINDS[kind].profile
-            choice = Choice.here(kind, self._device, profile, self._secrets)
+            device = devices.kind_named(kind)
+            profile = device.profile
+            choice = Choice.here(kind, self._device, device, self._secrets)
             order = {"fork": child.folder, "choice": dataclasses.asdict(choice)}
             reply = self._ask(order, [child.theirs.fileno(), child.stderr], _FORK_S)
             if why := reply.get("failed"):

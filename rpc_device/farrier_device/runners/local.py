@@ -28,6 +28,7 @@ from farrier_device.measurement import (
     RivalResult,
     TimingPolicy,
 )
+from farrier_device.profiles import SIMULATOR
 from farrier_device.runners.baselines import Engines, race, unraced
 from farrier_device.runners.files import BatchFiles, BlobError, BlobSource
 from farrier_device.runners.reference import AroundReference
@@ -47,8 +48,6 @@ class ChildRunner(Closing):
     raced with. `adapter` is the name of a GPU (`adapters.Adapter`) that measures code for GPUs, and
     `code` the kind of code that `sandbox_level` is about.
     """
-
-    kind = "child"
 
     def __init__(
         self,
@@ -73,6 +72,11 @@ class ChildRunner(Closing):
         self._engines = engines
         self._lock = threading.Lock()
         self._closed = False
+
+    @property
+    def kind(self) -> str:
+        """The word for it in a device's description."""
+        return "child" if self._code in devices.KINDS else SIMULATOR.name
 
     @property
     def kinds(self) -> frozenset[str]:

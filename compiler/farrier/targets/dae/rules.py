@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+import numpy.typing as npt
+
 from farrier.errors import CompilerError
 from farrier.ir.expr import Buffer
 from farrier.ir.loop import Function
@@ -11,7 +14,7 @@ from farrier.ir.tensor import TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule, Step
-from farrier.space import Decisions, Space
+from farrier.space import Decisions, Population, Space
 from farrier.targets.dae.costs import Costs
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.epilogue import Epilogue, epilogue_of
@@ -51,6 +54,14 @@ def space(program: TensorProgram | Function, accelerator: Accelerator) -> Space:
         raise CompilerError(str(error), hint=_HINT) from None
 
 
+class _Tilings(Space):
+    """The estimate ranks tilings as the simulator does, and the shipped cost model has learned
+    processors alone."""
+
+    def is_learned(self, population: Population) -> npt.NDArray[np.bool_]:
+        return np.zeros(len(population), bool)
+
+
 class _Kernel:
     """A program as a product and its epilogue. Raises UnfitError."""
 
@@ -65,7 +76,9 @@ class _Kernel:
         if arguments > most:
             raise UnfitError(f"it has {arguments} arguments, and instructions name {most}")
         costs = Costs(self.product, self.epilogue, accelerator)
-        self.space = Space(RULE, knobs(self.product), costs.allowed, costs.estimate, self._schedule)
+        self.space = _Tilings(
+            RULE, knobs(self.product), costs.allowed, costs.estimate, self._schedule
+        )
         self.space.program = program
         try:
             self.space.candidates()

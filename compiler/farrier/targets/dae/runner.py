@@ -24,6 +24,11 @@ class _SimulatedHost(DrivingHost[SimulatedDevice]):
         return [[_model_ns(step)] * repeats for step in steps]
 
 
+def simulated_host() -> DrivingHost[SimulatedDevice]:
+    """Open the simulator, and this machine as its host."""
+    return _SimulatedHost(SPACE, SimulatedDevice())
+
+
 def _model_ns(step: Any) -> int:
     """Run a program, and return the nanoseconds of its calls and launches. Raises DeviceError."""
     code, times = step.interpreter.run_timed(step.memories, step.sizes)

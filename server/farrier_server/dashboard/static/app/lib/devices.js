@@ -16,7 +16,8 @@ export const isEmulated = (device) => device.description.emulated === true || de
 /** "Cortex-A72, 4 cores, aarch64": what a machine is, for people. */
 export function machineOf(description) {
   const cores = description.cores === 1 ? "1 core" : `${count(description.cores)} cores`;
-  return [description.cpu || "unknown processor", cores, description.arch].filter(Boolean).join(", ");
+  const simulated = description.runner === "simulator" && "simulated";
+  return [description.cpu || "unknown processor", cores, description.arch, simulated].filter(Boolean).join(", ");
 }
 
 /** A cache or a memory; one that the kernel does not tell of has 0 bytes. */

@@ -1,0 +1,97 @@
+"""Simulators of machines, which other packages bring: entry points of the group
+`farrier.simulators`. The name of one is the architecture that it simulates.
+
+    [project.entry-points."farrier.simulators"]
+    dae = "farrier.targets.dae.simulator.offered:SIMULATOR"
+
+    $ farrier-device --simulate dae:vta …
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from farrier_device import codec, describe
+from farrier_device.describe import MachineDescription
+
+GROUP = "farrier.simulators"
+
+
+class NoSimulatorError(Exception):
+    """Nothing here simulates the machine that was asked for."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Simulator:
+    """The function `machine` describes the machine of a name, or of the text of a file; it raises
+    ValueError. Each of the `kinds` of code has what opens a device for it, as `module:name`."""
+
+    machine: Callable[[str], MachineDescription]
+    kinds: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Simulated:
+    """A machine that this one simulates, and drives as its host."""
+
+    described: MachineDescription
+
+    @property
+    def code(self) -> str:
+        """A kind of code that the machine runs."""
+        return min(installed()[self.described.arch].kinds)
+
+    def machine(self) -> MachineDescription:
+        """Return the machine with its host."""
+        host = dataclasses.replace(describe.describe(), memory_bytes=0)
+        return dataclasses.replace(
+            self.described, host=json.dumps(codec.encode(host), sort_keys=True)
+        )
+
+
+@functools.cache
+def installed() -> Mapping[str, Simulator]:
+    """Return the simulators by architecture."""
+    points = importlib.metadata.entry_points(group=GROUP)
+    return {point.name: point.load() for point in points}
+
+
+def simulated(stated: str) -> Simulated:
+    """Return the machine of a name, such as `dae:vta`, or of a file in TOML or JSON. Raises
+    NoSimulatorError."""
+    text, arch = stated, stated.partition(":")[0]
+    if stated.endswith((".toml", ".json")):
+        text = _content(stated)
+        arch = _arch_of(stated, text)
+    simulator = installed().get(arch)
+    if simulator is None:
+        others = ", ".join(sorted(installed())) or "none: the package farrier brings that of dae"
+        raise NoSimulatorError(f"--simulate {stated}: no simulator of {arch}; here are {others}")
+    try:
+        return Simulated(simulator.machine(text))
+    except ValueError as error:
+        raise NoSimulatorError(f"--simulate {stated}: {error}") from None
+
+
+def _content(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise NoSimulatorError(f"--simulate {path}: {why}") from None
+
+
+def _arch_of(path: str, text: str) -> str:
+    try:
+        raw = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
+        return str(raw["arch"])
+    except (ValueError, RecursionError):
+        raise NoSimulatorError(f"--simulate {path}: it is neither TOML nor JSON") from None
+    except (KeyError, TypeError):
+        raise NoSimulatorError(f"--simulate {path}: the description names no arch") from None
