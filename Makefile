@@ -21,15 +21,17 @@ KERAS_READY := $(KERAS)/.ready
 PAGES_READY := $(VENV)/.pages-ready
 # mkdocs, which builds the site of docs/.
 DOCS_READY := $(VENV)/.docs-ready
+# The versions of the packages that developers and CI have; `make lock` takes the newest.
+LOCK := .ci/constraints.txt
 
-.PHONY: help demo test test-fast check bench bench-tuning scaling boards accelerators gpus pages exports frontends functions public wheel conformance cuda chaos explore docs format clean
+.PHONY: help demo test test-fast check bench bench-tuning scaling boards accelerators gpus pages exports frontends functions public wheel conformance cuda chaos explore docs coverage lock format clean
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Farrier needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint $(LOCK) --editable '.[dev]'
 	$(BIN)/python -m compileall -q compiler farm server worker rpc_device bench  # a first start in a third of the time
 	@touch $@
 
@@ -75,7 +77,7 @@ pages: $(READY) $(PAGES_READY)  ## The dashboard in a real browser: its tests; A
 	$(BIN)/python -m bench.pages $(or $(ARGS),--tests)
 
 $(PAGES_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[pages]'
+	$(BIN)/python -m pip install --quiet --constraint $(LOCK) --editable '.[pages]'
 	@touch $@
 
 exports: $(READY) $(EXPORTER_READY)  ## Small exports of known architectures, by torch; compiled, read back, compared.
@@ -154,8 +156,18 @@ docs: $(READY) $(DOCS_READY)  ## The site of docs/ in build/site; fails on a bro
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet -f .ci/mkdocs.yml
 
 $(DOCS_READY): $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(BIN)/python -m pip install --quiet --constraint $(LOCK) --editable '.[docs]'
 	@touch $@
+
+coverage: $(READY)  ## The tests, and the share of each package's lines that they run in the test processes.
+	$(BIN)/python -m pytest -n 3 -m "not slow and not browser" --cov --cov-report=term:skip-covered
+
+lock:  ## The newest versions of all packages for development, into .ci/constraints.txt.
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet '.[dev,pages,docs]'
+	{ echo "# The versions that make installs; make lock writes this file."; \
+	  build/lock/bin/pip freeze --exclude farrier; } > $(LOCK)
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROLES = {"compiler", "farm", "rpc_device", "server", "worker"}
-AROUND = {".ci", "bench", "docs", "examples", "tests"}
+AROUND = {".github", ".ci", "bench", "docs", "examples", "tests"}
 # Their parts are rooms of their own.
 PARTED = ("frontends", "frontends/onnx", "targets")
 FILES = {
