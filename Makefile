@@ -17,6 +17,9 @@ JAX_READY := $(JAX)/.ready
 # Keras and TensorFlow, which convert their own models.
 KERAS := build/keras
 KERAS_READY := $(KERAS)/.ready
+# NVIDIA's assembler, which tests alone need.
+PTXAS := build/ptxas
+PTXAS_READY := $(PTXAS)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
 # mkdocs, which builds the site of docs/.
@@ -138,8 +141,13 @@ wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environ
 	$(BIN)/python -m hatchling build -d dist
 	$(BIN)/python -m pytest -m slow tests/artifact/test_install.py
 
-cuda: $(READY)  ## Kernels for CUDA: the emulator of PTX, and ptxas where it is installed.
-	$(BIN)/python -m pytest -n 0 -rs tests/targets/cuda $(ARGS)
+cuda: $(READY) $(PTXAS_READY)  ## Kernels for CUDA: the emulator of PTX, and NVIDIA's ptxas on all kernels of the bench models.
+	PATH=$$(echo $(PTXAS)/nvidia/*/bin):$$PATH $(BIN)/python -m pytest -n 0 -rs tests/targets/cuda $(ARGS)
+	PATH=$$(echo $(PTXAS)/nvidia/*/bin):$$PATH $(BIN)/python -m bench.assembled --cache build/assembled.json
+
+$(PTXAS_READY): $(READY)
+	$(BIN)/python -m pip install -q --no-deps --target $(PTXAS) nvidia-cuda-nvcc==13.5.37
+	@touch $@
 
 conformance: $(READY)  ## ONNX's own backend suite; writes docs/reference/conformance.md.
 	$(BIN)/python -m bench.conformance $(ARGS)

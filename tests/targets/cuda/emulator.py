@@ -195,7 +195,7 @@ class _Run(Accesses, Warps, Carries):
         if register == "_":
             return
         value = np.asarray(value)
-        bits = self._kernel.widths[re.match(r"%[a-zA-Z]+", register)[0]]
+        bits = self._kernel.bits(register)
         if bits == 1:
             value = value.astype(bool)
         else:

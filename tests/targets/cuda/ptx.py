@@ -12,6 +12,7 @@ _LOCAL = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$.]+)\[(\d+)\];")
 _CONSTANT = re.compile(r"\.global\s+\.align\s+\d+\s+\.b8\s+([\w$.]+)\[\d+\]\s*=\s*\{([^}]*)\};")
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\((.*?)\)(.*?)\n\{(.*?)\n\}", re.DOTALL)
 _REGISTERS = re.compile(r"\.reg\s+\.(pred|[bsuf]\d+)\s+(%[a-zA-Z]+)")
+_PREFIX = re.compile(r"%[a-zA-Z]+")
 _NAMES = re.compile(r"%?[a-zA-Z_$][\w$.]*")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
 
@@ -50,6 +51,10 @@ class Kernel:
     shared_bytes: int
     local_bytes: int
     most_threads: int
+
+    def bits(self, register: str) -> int:
+        """Return the bits of a register."""
+        return self.widths[_PREFIX.match(register)[0]]
 
     @property
     def grain(self) -> int:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from bench.assembled import in_loops, wide_in_loops
 from farrier.ir.expr import Axis, Buffer, Load, Var
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
@@ -15,30 +16,11 @@ from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.gpu import points
 from tests.ir.kernels import KERNELS
 
-_WIDE = re.compile(r"\s(?:@!?%p\d+ )?([a-z][\w.]*\.[bsu]64)\s")
-
-
-def _in_loops(text):
-    """Return the lines between each label and the jumps back to it."""
-    lines, labels, inside = text.splitlines(), {}, []
-    for position, line in enumerate(lines):
-        if label := re.match(r"(\$\w+):", line):
-            labels[label[1]] = position
-        jump = re.search(r"\bbra(?:\.uni)?\s+(\$\w+)", line)
-        if jump and jump[1] in labels:
-            inside += lines[labels[jump[1]] : position]
-    return inside
-
-
-def wide_in_loops(text):
-    """Return the instructions on 64 bits in the loops of a module."""
-    return {wide[1] for line in _in_loops(text) if (wide := _WIDE.search(line))}
-
 
 @pytest.mark.parametrize("name", ["tiled_product", "attention", "product"])
 def test_loops_compute_nothing_in_64_bits_but_the_addresses_of_accesses(name):
     text = ptx_of(render(lower_threads(KERNELS[name][0]), "sm_80"), "sm_80")
-    assert _in_loops(text)
+    assert in_loops(text)
     assert wide_in_loops(text) <= {"add.s64"}
 
 

@@ -1,0 +1,63 @@
+"""NVIDIA's assembler, where it is installed: by a toolkit, or by the package nvidia-cuda-nvcc."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from farrier.errors import CompilerError
+
+_FRAME = re.compile(
+    r"Function properties for ([\w$.]+)\s*\n\s*(\d+) bytes stack frame, (\d+) bytes spill stores"
+    r"[^\n]*\n[^\n]*?Used (\d+) registers"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frame:
+    """Of a thread of an entry point: its registers, and the bytes of its stack and of registers
+    that were spilled."""
+
+    entry: str
+    registers: int
+    stack: int
+    spilled: int
+
+    @property
+    def is_in_registers(self) -> bool:
+        return not self.stack and not self.spilled
+
+
+@functools.cache
+def find_ptxas() -> str | None:
+    """Return the path of the assembler; None if it is not installed."""
+    if on_path := shutil.which("ptxas"):
+        return on_path
+    spec = importlib.util.find_spec("nvidia")
+    roots = spec.submodule_search_locations if spec and spec.submodule_search_locations else ()
+    programs = (str(path) for root in map(Path, roots) for path in root.glob("*/bin/ptxas"))
+    return next(programs, None)
+
+
+def assemble(text: str, cpu: str, ptxas: str) -> tuple[bytes, tuple[Frame, ...]]:
+    """Return the cubin of a module for an architecture, and what its entry points take. Raises
+    CompilerError."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+        source.write_text(text)
+        command = [ptxas, "-v", "-arch", cpu, str(source), "-o", str(result)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            message = done.stderr.replace(str(source), "the module").strip()
+            raise CompilerError(f"{ptxas} rejects PTX for {cpu}: {message}")
+        frames = (
+            Frame(entry, int(registers), int(stack), int(spilled))
+            for entry, stack, spilled, registers in _FRAME.findall(done.stderr)
+        )
+        return result.read_bytes(), tuple(frames)
