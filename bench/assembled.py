@@ -21,7 +21,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from bench.workloads import NAMES, QUANTIZED, workload
 from farrier.compile_pool.choose import ScheduledTask
@@ -45,7 +45,7 @@ LARGE = 0.05  # Of a model's operations.
 # LLVM adds a loop's offset to the address of an array. The lower word of a register is no work.
 _ADDRESSES = {"add.s64", "mov.b64", "cvt.u32.u64"}
 _WIDE = re.compile(r"\s(?:@!?%p\d+ )?([a-z][\w.]*\.[bsu]64)\s")
-_Known: TypeAlias = dict[str, dict[str, int | list[str]]]
+_Known: TypeAlias = dict[str, dict[str, Any]]  # Fields of kernels by the hash of their text.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Assembler:
             **self._known[key],
         )
 
-    def _measured(self, ptx: str, cpu: str) -> dict[str, int | list[str]]:
+    def _measured(self, ptx: str, cpu: str) -> dict[str, Any]:
         _, frames = assemble(ptx, cpu, self._ptxas)
         return {
             "registers": max(frame.registers for frame in frames),

@@ -475,6 +475,7 @@ class _Launch:
             values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in product.batch}
             values |= digits(own_row, self._sides[0].axes)
             values |= digits(self._number(1, column), self._sides[1].axes)
+            values = product.with_loops(values)
             of_loops = {
                 name: values[product.points[name]] if name in product.points else ZERO
                 for name in variables_of(product.store)

@@ -176,14 +176,16 @@ def test_an_architecture_that_lacks_an_instruction_is_named():
 
 
 def _halves():
-    """A convolution and a product of f16, with what follows each of them."""
+    """Convolutions, one of them in groups, and a product of f16, with what follows each of them."""
     rng = np.random.default_rng(2)
-    weights = {"w": (24, 16, 3, 3), "v": (24, 40), "b": (40,)}
+    weights = {"w": (24, 16, 3, 3), "g": (32, 12, 3, 3), "v": (32, 40), "b": (40,)}
     arrays = {name: rng.standard_normal(shape) / 8 for name, shape in weights.items()}
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[1, 2]),
         helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("Transpose", ["r"], ["t"], perm=[0, 2, 3, 1]),
+        helper.make_node("Conv", ["r", "g"], ["d"], pads=[1, 1, 1, 1], group=2),
+        helper.make_node("Relu", ["d"], ["e"]),
+        helper.make_node("Transpose", ["e"], ["t"], perm=[0, 2, 3, 1]),
         helper.make_node("MatMul", ["t", "v"], ["m"]),
         helper.make_node("Add", ["m", "b"], ["y"]),
     ]
@@ -204,7 +206,7 @@ def test_a_model_of_f16_runs_on_tensor_cores(library, monkeypatch, cpu, depth):
     data = _halves()
     artifact = farrier.compile(data, target=f"cuda:{cpu}", verify=False)
     texts = [module.content.decode() for module in artifact.code.objects]
-    assert sum(f"mma.sync.aligned.m16n8k{depth}." in text for text in texts) == 2
+    assert sum(f"mma.sync.aligned.m16n8k{depth}." in text for text in texts) == 3
     x = np.random.default_rng(3).standard_normal((1, 16, 10, 14)).astype(np.float16)
     (expected,) = onnxruntime.InferenceSession(data).run(None, {"x": x})
     (result,) = artifact.run({"x": x}).values()
