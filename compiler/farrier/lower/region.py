@@ -20,7 +20,7 @@ def lower_region(
 ) -> TensorProgram | Function:
     """Return the kernel `name` of a region. Raises CompilerError as `to_program` does, and where an
     operator that gives loops does not stand alone."""
-    rules = [lookup(node.op).nest for node in region.nodes]
+    rules = [lookup(node.op).loops_of(node) for node in region.nodes]
     if not any(rules):
         return to_program(region, name, constant_inputs)
     (rule, *others), node = rules, region.nodes[0]

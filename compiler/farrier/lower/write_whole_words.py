@@ -44,7 +44,8 @@ def write_whole_words(function: Function) -> Function:
                                 b[b_block * 256 + b_thread * 4 + b_part] = \
 cast(bool, b_wide[b_block * 256 + b_thread * 4 + b_part])
 
-    A schedule in which each thread has the elements of whole words is left as it is.
+    A schedule in which each thread has the elements of whole words is left as it is. Where data
+    say which elements are written, a first launch reads all: a state of a model may lie there.
     """
     return written_whole(function)
 
@@ -110,6 +111,13 @@ def _packed(body: Stmt, buffer: Buffer) -> Stmt:
         return Cast(buffer.dtype, Load(wide, indices))
 
     reads = Substitution(reads={buffer.name: read})
+    is_partial = any(
+        True
+        for stmt in walk_stmts(body)
+        if isinstance(stmt, Store) and stmt.buffer.name == buffer.name
+        for index in stmt.indices
+        for _ in loads(index)
+    )
 
     def widened(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Store) and stmt.buffer.name == buffer.name:
@@ -118,7 +126,9 @@ def _packed(body: Stmt, buffer: Buffer) -> Stmt:
             return Store(wide, indices, _widened(value, buffer.dtype))
         return map_children(stmt, widened)
 
-    return Alloc(wide, block([widened(reads.stmt(body)), _packing(buffer, wide)]))
+    before = [_over_words(buffer, wide, is_packing=False)] if is_partial else []
+    after = _over_words(buffer, wide, is_packing=True)
+    return Alloc(wide, block([*before, widened(reads.stmt(body)), after]))
 
 
 def _is_dense(buffer: Buffer) -> bool:
@@ -141,16 +151,20 @@ def _widened(value: Expr, dtype: DType) -> Expr:
     return Cast(_wide_type(dtype), value)
 
 
-def _packing(buffer: Buffer, wide: Buffer) -> Stmt:
-    """The launch that copies all elements, in which a thread has those of one word."""
+def _over_words(buffer: Buffer, wide: Buffer, *, is_packing: bool) -> Stmt:
+    """The launch that copies all elements from the wide buffer, or to it, in which a thread has
+    those of one word."""
     per = _WORD // buffer.dtype.nbytes
     size = product(buffer.shape)
-    names = [f"{buffer.name}_{loop}" for loop in ("block", "thread", "part")]
+    prefix = buffer.name if is_packing else wide.name
+    names = [f"{prefix}_{loop}" for loop in ("block", "thread", "part")]
     at = e.add(
         e.add(e.mul(Var(names[0]), _THREADS * per), e.mul(Var(names[1]), per)), Var(names[2])
     )
     indices = _indices(at, buffer)
     body: Stmt = Store(buffer, indices, Cast(buffer.dtype, Load(wide, indices)))
+    if not is_packing:
+        body = Store(wide, indices, Cast(wide.dtype, Load(buffer, indices)))
     body = If(e.less(at, size), body)
     for name, extent, kind in reversed(
         [

@@ -102,6 +102,18 @@ class NotSupported(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Threaded:
+    """The loops of an operator for devices of thousands of threads. `lines(node, data)` is the
+    number of threads that the usual loops of a node occupy."""
+
+    nest: NestRule
+    lines: Callable[[Node, Data], Extent]
+
+
+THREADED = "threaded"  # The attribute of nodes that have such loops.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Operator:
     """One operator of ONNX's newest opset, or of Farrier's own.
 
@@ -143,6 +155,8 @@ class Operator:
     (`ops/layout.py`).
     `positions` yields the axes from which elements are read by position, which must not be empty
     (`ops/positions.py`).
+    `threaded` has other loops, which a node with the attribute `THREADED` has in the place of those
+    of `nest`.
     `instructions` is the approximate number of instructions for a vector of elements.
     """
 
@@ -154,6 +168,7 @@ class Operator:
     static: frozenset[int] = frozenset()
     explicit: Callable[[Types, Attrs], Attrs] | None = None
     nest: NestRule | None = None
+    threaded: Threaded | None = None
     counts: bool = False  # Its last output is the extent that data decides.
     traits: Trait = Trait.NONE
     product: Product | None = None
@@ -178,6 +193,12 @@ class Operator:
     def has(self, trait: Trait) -> bool:
         """Check whether a trait holds for its nodes."""
         return trait in self.traits
+
+    def loops_of(self, node: Node) -> NestRule | None:
+        """Return the rule that writes the loops of a node; None for a tensor expression."""
+        if self.threaded is not None and node.attr(THREADED):
+            return self.threaded.nest
+        return self.nest
 
     def data_operands(self, node: Node) -> tuple[Value | None, ...]:
         """Return the inputs whose elements a node moves or reduces; the others control how."""

@@ -16,8 +16,10 @@ from farrier.ops.operator import (
     Arrays,
     Attrs,
     Constants,
+    Data,
     Kind,
     Operator,
+    Threaded,
     Types,
     normal_axis,
     present,
@@ -25,6 +27,7 @@ from farrier.ops.operator import (
     static_ints,
 )
 from farrier.ops.scalar import Scalar, binary, scalar
+from farrier.ops.threads import offsets_by_threads
 
 _STRIP = 256  # bytes of a step that are taken at once: vectors that stay in registers
 _FEW = 8  # columns that do not fill vectors
@@ -53,12 +56,11 @@ def _running(name: str, combine: ReduceOp, numpy: np.ufunc) -> Operator:
         result = np.moveaxis(numpy.accumulate(moved, dtype=x.dtype), 0, axis)
         return (np.flip(result, axis) if attrs.get("reverse", 0) else result,)
 
-    def nest(nest: LoopBuilder, node: Node) -> None:
+    def scan_of(nest: LoopBuilder, node: Node) -> _Scan:
         shape = node.outputs[0].type.shape
         axis = normal_axis((nest.static(1) or (0,))[0], len(shape))
-        columns = product(shape[axis + 1 :])
-        whole = (product(shape[:axis]), shape[axis], columns)
-        scan = _Scan(
+        whole = (product(shape[:axis]), shape[axis], product(shape[axis + 1 :]))
+        return _Scan(
             nest,
             nest.input(0, whole),
             nest.output(0, whole),
@@ -66,14 +68,40 @@ def _running(name: str, combine: ReduceOp, numpy: np.ufunc) -> Operator:
             bool(node.attr("reverse", 0)),
             bool(node.attr("exclusive", 0)),
         )
-        if 0 in whole:
+
+    def nest(nest: LoopBuilder, node: Node) -> None:
+        scan = scan_of(nest, node)
+        columns = scan.x.shape[2]
+        if 0 in scan.x.shape:
             return
         if isinstance(columns, int) and columns < _FEW:
             _by_chains(scan)
         else:
             _by_strips(scan)
 
-    return Operator(name, Kind.NEST, _infer, reference, None, nest=nest, static=frozenset({1}))
+    def threaded_nest(nest: LoopBuilder, node: Node) -> None:
+        scan = scan_of(nest, node)
+        if 0 not in scan.x.shape:
+            _by_threads(scan)
+
+    return Operator(
+        name,
+        Kind.NEST,
+        _infer,
+        reference,
+        None,
+        nest=nest,
+        threaded=Threaded(threaded_nest, _lines),
+        static=frozenset({1}),
+    )
+
+
+def _lines(node: Node, data: Data) -> Extent:
+    shape, axis = node.outputs[0].type.shape, data(node.inputs[1])
+    if axis is None:
+        return 1  # A region around holds the constant.
+    along = normal_axis(int(axis.reshape(-1)[0]), len(shape))
+    return product((*shape[:along], *shape[along + 1 :]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,11 +120,13 @@ class _Scan:
     def identity(self) -> Scalar:
         return scalar(self.combine.identity(self.x.dtype))
 
+    def place(self, line: Scalar, step: Scalar, column: Scalar) -> tuple[Scalar, ...]:
+        """The element that a step takes."""
+        return (line, -step + (self.x.shape[1] - 1) if self.is_reverse else step, column)
+
     def step(self, made: Tensor, at: Index, line: Scalar, step: Scalar, column: Scalar) -> None:
         """Write one element; `made[at]` is what those before it make."""
-        if self.is_reverse:
-            step = -step + (self.x.shape[1] - 1)
-        here = (line, step, column)
+        here = self.place(line, step, column)
         if self.is_exclusive:
             self.y[here] = made[at]
         made[at] = binary(self.combine.binary, made[at], self.x[here])
@@ -149,6 +179,24 @@ def _by_chains(scan: _Scan) -> None:
             run(first, width)
         with nest.else_(), nest.for_(chains % width) as rest:
             run(first + rest, 1)
+
+
+def _by_threads(scan: _Scan) -> None:
+    """Write the loops: chunks of steps, each of which begins with what those before it make."""
+    nest, dtype = scan.nest, scan.x.dtype
+    lines, steps, columns = scan.x.shape
+    offsets, chunk = offsets_by_threads(
+        nest, scan.x.shape, scan.combine, dtype, lambda *at: scan.x[scan.place(*at)]
+    )
+    with (
+        nest.independent(lines, "line") as line,
+        nest.independent(ceildiv(steps, chunk), "chunk") as part,
+        nest.independent(columns, "column") as column,
+    ):
+        total = nest.local("total", (1,), dtype)
+        total[0] = offsets[line, part, column]
+        with nest.for_(chunk) as i, nest.if_(part * chunk + i < steps):
+            scan.step(total, 0, line, part * chunk + i, column)
 
 
 OPERATORS: tuple[Operator, ...] = (

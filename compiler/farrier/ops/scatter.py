@@ -13,12 +13,12 @@ from collections.abc import Callable
 import numpy as np
 
 from farrier.ir import expr as e
-from farrier.ir.dim import ceildiv, is_less, product, typical
+from farrier.ir.dim import Extent, ceildiv, is_less, product, typical
 from farrier.ir.dim import number as number_of
 from farrier.ir.expr import BinaryOp, Buffer, Expr
 from farrier.ir.graph import Node, attributes
 from farrier.ir.types import DType, TensorType
-from farrier.ops import positions
+from farrier.ops import positions, threads
 from farrier.ops.builder import Builder, attributes_of
 from farrier.ops.indexing import bounded, checked_indices, position
 from farrier.ops.nest import LoopBuilder, Tensor
@@ -28,9 +28,11 @@ from farrier.ops.operator import (
     Attrs,
     Buffers,
     Constants,
+    Data,
     Kind,
     Mismatch,
     Operator,
+    Threaded,
     Types,
     axis_attr,
     clash,
@@ -38,7 +40,21 @@ from farrier.ops.operator import (
     present,
     required,
 )
-from farrier.ops.scalar import Scalar, binary, both, cast, minimum, number, remainder, scalar, where
+from farrier.ops.scalar import (
+    Scalar,
+    binary,
+    both,
+    cast,
+    equal,
+    maximum,
+    minimum,
+    number,
+    remainder,
+    scalar,
+    unequal,
+    where,
+)
+from farrier.ops.threads import place
 from farrier.ops.traits import Trait
 
 IN_PLACE = "in_place"
@@ -134,6 +150,83 @@ def _elements_nest(nest: LoopBuilder, node: Node) -> None:
         out[at] = _joined(reduction, out[at], updates[(*before, step, *behind)])
 
 
+def _threaded_elements_nest(nest: LoopBuilder, node: Node) -> None:
+    """Sort the updates of each line by the place that they go to; a thread has the updates of an
+    element."""
+    attrs, shape = attributes_of(node), nest.shape(1)
+    out_shape = node.outputs[0].type.shape
+    axis, reduction = axis_attr(attrs, len(shape)), _reduction(attrs)
+    size, extent = product(out_shape), out_shape[axis]
+    if not node.attr(IN_PLACE):
+        with nest.independent(size) as at:
+            nest.output(0, (size,))[at] = nest.input(0, (size,))[at]
+    indices, updates, out = nest.input(1), nest.input(2), nest.output(0, out_shape)
+    beside = (*shape[:axis], *shape[axis + 1 :])
+    lines, steps = product(beside), shape[axis]
+    if 0 in shape:
+        return
+    targets = nest.shared("targets", (lines, steps), threads.COUNT)
+
+    def element(line: Scalar, step: Scalar) -> tuple[Scalar, ...]:
+        others = nest.unravel(line, beside)
+        return (*others[:axis], step, *others[axis:])
+
+    with nest.independent(lines, "line") as line, nest.independent(steps, "step") as step:
+        targets[line, step] = threads.count(position(indices[element(line, step)], extent))
+    _join_sorted(
+        nest,
+        targets,
+        1,
+        reduction,
+        lambda line, step, _: updates[element(line, step)],
+        lambda line, target, _: (out, element(line, target)),
+    )
+
+
+def _join_sorted(
+    nest: LoopBuilder,
+    targets: Tensor,
+    width: Extent,
+    reduction: str,
+    update: Callable[[Scalar, Scalar, Scalar], Scalar],
+    element: Callable[[Scalar, Scalar, Scalar], tuple[Tensor, tuple[Scalar, ...]]],
+) -> None:
+    """Join the updates of each element, in order; `targets`, [lines, updates], name those of a
+    line. `update(line, number, lane)` is joined with `element(line, target, lane)`."""
+    lines, count = targets.shape
+    order = threads.sorted_by_threads(
+        nest,
+        lines,
+        count,
+        lambda line, left, right: targets[line, place(left)] < targets[line, place(right)],
+    )
+
+    def target(line: Scalar, at: Scalar) -> Scalar:
+        return targets[line, place(order[line, at])]
+
+    with (
+        nest.independent(lines, "line") as line,
+        nest.independent(count, "first") as first,
+        nest.independent(width, "lane") as lane,
+    ):
+        here = nest.let(target(line, first), "target")
+        leads = nest.variable(equal(first, 0), "leads")
+        with nest.if_(first > 0):
+            leads.value = unequal(target(line, maximum(first - 1, 0)), here)
+        with nest.if_(leads.value):
+            out, indices = element(line, place(here), lane)
+            joined = nest.variable(out[indices], "joined")
+            at, is_left = nest.variable(threads.count(first)), nest.variable(equal(first, first))
+            with nest.while_(is_left.value):
+                item = nest.let(place(order[line, place(at.value)]))
+                joined.value = _joined(reduction, joined.value, update(line, item, lane))
+                at.value += 1
+                is_left.value = at.value < count
+                with nest.if_(is_left.value):
+                    is_left.value = equal(target(line, place(at.value)), here)
+            out[indices] = joined.value
+
+
 def _nd(types: Types) -> tuple[TensorType, TensorType, int]:
     """Input, indices, and how many axes one row of indices names."""
     x, indices, updates = required(types, 0), checked_indices(types), required(types, 2)
@@ -203,6 +296,44 @@ def _nd_nest(nest: LoopBuilder, node: Node) -> None:
             join(update, target(update))
         with nest.else_():
             _join_listed(nest, updates, (first, end), target, join)
+
+
+def _threaded_nd_nest(nest: LoopBuilder, node: Node) -> None:
+    """Sort the updates by the row that they go to; a thread has the updates of an element."""
+    shape, reduction = node.outputs[0].type.shape, _reduction(attributes_of(node))
+    named = nest.shape(1)
+    depth, count = number_of(named[-1]), product(named[:-1])
+    rows, width = product(shape[:depth]), product(shape[depth:])
+    data, out = nest.input(0, (rows, width)), nest.output(0, (rows, width))
+    updates, indices = nest.input(2, (count, width)), nest.input(1, (count, depth))
+    if not node.attr(IN_PLACE):
+        with nest.independent(rows, "row") as row, nest.independent(width, "lane") as lane:
+            out[row, lane] = data[row, lane]
+    if 0 in (count, rows, width):
+        return
+    targets = nest.shared("targets", (1, count), threads.COUNT)
+    with nest.independent(count, "update") as update:
+        target = number(0, threads.COUNT)
+        for axis in range(depth):
+            at = threads.count(position(indices[update, axis], shape[axis]))
+            target = target * shape[axis] + at if axis else at
+        targets[0, update] = target
+    _join_sorted(
+        nest,
+        targets,
+        width,
+        reduction,
+        lambda _, update, lane: updates[update, lane],
+        lambda _, row, lane: (out, (row, lane)),
+    )
+
+
+def _elements_lines(node: Node, data: Data) -> Extent:
+    """The strips that take their updates by themselves."""
+    assert node.inputs[1] is not None
+    shape = node.inputs[1].type.shape
+    axis = axis_attr(attributes_of(node), len(shape))
+    return product(shape[:axis]) * ceildiv(product(shape[axis + 1 :]), _STRIP)
 
 
 def _join_listed(
@@ -333,6 +464,7 @@ SCATTER_ELEMENTS = Operator(
     _elements_reference,
     None,
     nest=_elements_nest,
+    threaded=Threaded(_threaded_elements_nest, _elements_lines),
     in_place=_updating,
     positions=positions.along_axis,
 )
@@ -354,6 +486,7 @@ OPERATORS: tuple[Operator, ...] = (
         _nd_reference,
         None,
         nest=_nd_nest,
+        threaded=Threaded(_threaded_nd_nest, lambda node, data: 1),
         in_place=_updating,
         positions=positions.by_rows,
     ),

@@ -11,6 +11,7 @@ import numpy as np
 from farrier.ir.dim import Extent, ceildiv, minimum, product
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
+from farrier.ops import threads
 from farrier.ops.builder import attributes_of
 from farrier.ops.data_dim import COUNT, data_extent
 from farrier.ops.nest import LoopBuilder, Tensor
@@ -25,13 +26,15 @@ from farrier.ops.operator import (
     NestRule,
     Operator,
     Reference,
+    Threaded,
     Types,
     axis_attr,
     int_attr,
     present,
     required,
 )
-from farrier.ops.scalar import Scalar, both, cast, either, equal, number, unequal, where
+from farrier.ops.scalar import Scalar, both, cast, either, equal, maximum, number, unequal, where
+from farrier.ops.threads import listed_by_threads, place, sorted_by_threads
 
 _CHUNK = 1024  # elements of a thread
 
@@ -207,6 +210,75 @@ def _unique_nest(nest: LoopBuilder, node: Node) -> None:
     _take(nest, out, x, first, count, (outer, along, inner))
 
 
+def _threaded_unique_nest(nest: LoopBuilder, node: Node) -> None:
+    """Sort the items by many threads, and list the places where groups of equal ones begin. The
+    first item of a group leads it."""
+    attrs = attributes_of(node)
+    outer, along, inner = _compressed(attrs, nest.shape(0))
+    x = nest.input(0, (outer, along, inner))
+    out = nest.output(0, (outer * along * inner,))
+    first, inverse, counts = nest.output(1, (along,)), nest.output(2), nest.output(3, (along,))
+    if 0 in x.shape:
+        nest.output(4)[()] = 0
+        return
+    items = _Items(nest, x)
+    order = sorted_by_threads(
+        nest, 1, along, lambda line, left, right: items.is_before(place(left), place(right))
+    )
+    begins = nest.shared("begins", (along,), threads.COUNT)
+    starts = nest.shared("starts", (along,), threads.COUNT)
+    with nest.independent(along) as i:
+        begins[i] = 1
+        with nest.if_(i > 0):
+            before = order[0, maximum(i - 1, 0)]
+            is_new = items.is_before(place(before), place(order[0, i]))
+            begins[i] = threads.count(is_new)
+
+    def start(at: Scalar, group: Scalar) -> None:
+        starts[place(group)] = threads.count(at)
+
+    groups = listed_by_threads(nest, along, lambda i: equal(begins[i], 1), start)
+    nest.output(4)[()] = cast(groups, DType.I64)
+    number_of = _numbers_of_groups(nest, order, starts, groups, bool(int_attr(attrs, "sorted", 1)))
+    with nest.independent(along) as i, nest.if_(threads.count(i) < groups):
+        group = nest.let(number_of[i])
+        begin, end = starts[i], nest.variable(number(along, threads.COUNT), "end")
+        with nest.if_(threads.count(i) + 1 < groups):
+            end.value = starts[i + 1]
+        first[place(group)] = cast(order[0, place(begin)], DType.I64)
+        counts[place(group)] = cast(end.value - begin, DType.I64)
+    with nest.independent(along) as i:
+        here = threads.count(i)
+        none = number(0, threads.COUNT)
+        group = threads.search(nest, none, groups, lambda g: starts[place(g)] <= here) - 1
+        inverse[place(order[0, i])] = cast(number_of[place(group)], DType.I64)
+    _take(nest, out, x, first, cast(groups, DType.I64), (outer, along, inner))
+
+
+def _numbers_of_groups(
+    nest: LoopBuilder, order: Tensor, starts: Tensor, groups: Scalar, is_sorted: bool
+) -> Tensor:
+    """The numbers of `groups` groups of items, which begin at `starts` of `order`: they are sorted,
+    or follow each other as their leaders do."""
+    (along,) = starts.shape
+    number_of = nest.shared("number_of", (along,), threads.COUNT)
+    if is_sorted:
+        with nest.independent(along) as i:
+            number_of[i] = threads.count(i)
+        return number_of
+    group_of = nest.shared("group_of", (along,), threads.COUNT)
+    with nest.independent(along) as i:
+        group_of[i] = -1
+    with nest.independent(along) as i, nest.if_(threads.count(i) < groups):
+        group_of[place(order[0, place(starts[i])])] = threads.count(i)
+
+    def store(item: Scalar, at: Scalar) -> None:
+        number_of[place(group_of[item])] = at
+
+    listed_by_threads(nest, along, lambda item: group_of[item] >= 0, store)
+    return number_of
+
+
 def _take(
     nest: LoopBuilder,
     out: Tensor,
@@ -296,12 +368,26 @@ class _Items:
             to.value += 1
 
 
-def _operator(name: str, infer: Infer, reference: Reference, nest: NestRule) -> Operator:
-    return Operator(name, Kind.NEST, infer, reference, None, nest=nest, counts=True)
+def _operator(
+    name: str,
+    infer: Infer,
+    reference: Reference,
+    nest: NestRule,
+    threaded: Threaded | None = None,
+) -> Operator:
+    return Operator(
+        name, Kind.NEST, infer, reference, None, nest=nest, threaded=threaded, counts=True
+    )
 
 
 OPERATORS: tuple[Operator, ...] = (
     _operator("Compress", _compress_infer, _compress_reference, _compress_nest),
     _operator("NonZero", _non_zero_infer, _non_zero_reference, _non_zero_nest),
-    _operator("Unique", _unique_infer, _unique_reference, _unique_nest),
+    _operator(
+        "Unique",
+        _unique_infer,
+        _unique_reference,
+        _unique_nest,
+        Threaded(_threaded_unique_nest, lambda node, data: 1),
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from farrier.ir.dim import product
+from farrier.ir.dim import Extent, product
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, TensorType
 from farrier.ops.builder import attributes_of
@@ -15,9 +15,11 @@ from farrier.ops.operator import (
     Arrays,
     Attrs,
     Constants,
+    Data,
     Kind,
     Mismatch,
     Operator,
+    Threaded,
     Types,
     axis_attr,
     int_attr,
@@ -26,6 +28,7 @@ from farrier.ops.operator import (
     static_extents,
 )
 from farrier.ops.scalar import Scalar, both, cast, either, maximum, minimum, number, where
+from farrier.ops.threads import place, precedes, sorted_by_threads
 
 _BLOCK = 64  # elements
 # A merge sort costs the same for every k, but its steps have no branches that depend on the data
@@ -98,6 +101,37 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
             heap.sift(heap.values[last], heap.places[last], number(0, DType.I64), last)
 
 
+def _threaded_nest(nest: LoopBuilder, node: Node) -> None:
+    """Sort each row by many threads, and take the first k."""
+    shape, attrs = nest.shape(0), attributes_of(node)
+    axis, (k,) = axis_attr(attrs, len(shape), -1), nest.extents(1)
+    outer, extent, inner = product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
+    x = nest.input(0, (outer, extent, inner))
+    values, places = (nest.output(position, (outer, k, inner)) for position in range(2))
+    largest = bool(int_attr(attrs, "largest", 1))
+
+    def is_before(line: Scalar, left: Scalar, right: Scalar) -> Scalar:
+        row, column = nest.unravel(line, (outer, inner))
+        first, second = (nest.let(x[row, place(item), column]) for item in (left, right))
+        return precedes(first, second, largest)
+
+    order = sorted_by_threads(nest, outer * inner, extent, is_before)
+    with (
+        nest.independent(outer, "row") as row,
+        nest.independent(k) as i,
+        nest.independent(inner, "column") as column,
+    ):
+        item = nest.let(order[row * inner + column, i])
+        values[row, i, column] = x[row, place(item), column]
+        places[row, i, column] = cast(item, DType.I64)
+
+
+def _lines(node: Node, data: Data) -> Extent:
+    shape = node.outputs[0].type.shape
+    axis = axis_attr(attributes_of(node), len(shape), -1)
+    return product((*shape[:axis], *shape[axis + 1 :]))
+
+
 def _sorted(nest: LoopBuilder, x: Tensor, values: Tensor, places: Tensor, largest: bool) -> None:
     """Sort each row by merging runs of 1, 2, 4, … elements from one half of a buffer into the
     other. Of two equal elements the one of the left run comes first, so the sort is stable."""
@@ -150,5 +184,14 @@ def _merge(
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("TopK", Kind.NEST, _infer, _reference, None, frozenset({1}), nest=_nest),
+    Operator(
+        "TopK",
+        Kind.NEST,
+        _infer,
+        _reference,
+        None,
+        frozenset({1}),
+        nest=_nest,
+        threaded=Threaded(_threaded_nest, _lines),
+    ),
 )

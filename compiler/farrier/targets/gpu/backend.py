@@ -61,6 +61,7 @@ class GpuBackend(DrivenBackend):
             "fold-constants",  # The conversions of biases.
             "split-resizes",
             "merge-products",
+            "share-work",
             "transpose-in-place",
             "fuse",
         )
