@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.targets.dae import models
+
 pytestmark = pytest.mark.browser
 
 SOON_MS = 120_000
@@ -81,3 +83,27 @@ def test_the_graph_and_the_table_choose_the_same(kernels, listing):
 def test_a_job_under_way_says_when_they_are_there(page, running):
     page.goto(f"/jobs/{running}/model")
     expect(page.get_by_text("They are shown once the job has succeeded")).to_be_visible()
+
+
+def test_the_queues_of_an_accelerator_are_drawn_over_time(page, up, tmp_path):
+    model = tmp_path / "layer.onnx"
+    model.write_bytes(models.convolution(32, 32, (12, 12)))
+    with up.client() as client:
+        job = client.submit(model, target="dae:vta", verify=False)
+        client.wait(job.id).raise_for_state()
+    page.goto(f"/jobs/{job.id}/model")
+    page.get_by_role("button", name="Prepare").click()
+    page.get_by_role("button", name=re.compile("^conv3x3")).first.click(timeout=SOON_MS)
+    page.get_by_role("tab", name="Timeline").click()
+    drawing = page.get_by_role("img", name=re.compile(r"cycles, .*gemm .* busy"))
+    expect(drawing).to_be_visible()
+    whole = drawing.locator("rect").count()
+    assert {"lane-0", "lane-1", "lane-2", "lane-3", "lane-stall"} == set(
+        drawing.locator("rect").evaluate_all("all => all.map(one => one.getAttribute('class'))")
+    )
+    zoom = page.get_by_role("group", name="What is in view").get_by_role("button", name="Zoom in")
+    for _ in range(4):
+        zoom.click()
+    assert drawing.locator("rect").count() < whole
+    page.get_by_role("button", name="Whole").click()
+    assert drawing.locator("rect").count() == whole

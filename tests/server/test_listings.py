@@ -42,8 +42,9 @@ def test_the_kernels_of_a_job(service, worker):  # noqa: F811
         assert found["is_same"] is True
         for kernel in (found["kernels"][0], found["kernels"][-1]):
             texts = client.kernel_texts(job.id, kernel["id"])
-            assert set(texts) == {"schedule", "loops", "llvm", "assembly"}
+            assert set(texts) == {"schedule", "loops", "llvm", "assembly", "timeline"}
             assert kernel["symbol"] in texts["llvm"]
+            assert not texts["timeline"]
         assert len(found["graph"]["nodes"]) > 20
         with pytest.raises(NotFoundError, match="no texts of a kernel 9999"):
             client.kernel_texts(job.id, 9999)
@@ -138,6 +139,6 @@ def test_the_file_is_held_to_its_form(service, compiled, content, status, of_tex
     texts = http.get(f"/v1/jobs/{compiled}/listing/kernels/0")
     assert texts.status_code == of_texts, texts.text[:300]
     if of_texts == 200:
-        empty = {"schedule": "", "loops": "", "assembly": ""}
+        empty = {"schedule": "", "loops": "", "assembly": "", "timeline": ""}
         assert texts.json() == {"llvm": "text", **empty}
     assert http.get(f"/v1/jobs/{compiled}").json()["state"] == "succeeded"

@@ -34,8 +34,8 @@ _MIN_ROUNDS = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """One kernel, or one call of it. Times are medians over the rounds, summed over `calls`;
-    operations and bytes are summed likewise."""
+    """One kernel, or one call of it, by the symbol `function`. Times are medians over the rounds,
+    summed over `calls`; operations and bytes are summed likewise."""
 
     name: str
     origin: str  # the ONNX nodes of the first call
@@ -46,6 +46,7 @@ class KernelProfile:
     operations: int
     nbytes: int
     floor_s: float  # by the roofline, as if nothing were in a cache
+    function: str = ""
 
     @property
     def gflops(self) -> float:
@@ -63,7 +64,7 @@ class KernelProfile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
-    """All kernels of a model, the longest first.
+    """All kernels of a model, the longest first, and its calls, ordered as they run.
 
     On a machine that others use too, `model_s` is above the sum of the kernels: hardly a run of the
     whole is undisturbed, but most runs of a kernel are, and medians show those.
@@ -76,6 +77,7 @@ class Profile:
     model_s: float  # the whole model by its entry point, median
     best_s: float
     kernels: tuple[KernelProfile, ...]
+    ordered: tuple[KernelProfile, ...] = ()
     emulated: bool = False  # The device is software, and its times are not those of hardware.
 
     @property
@@ -83,13 +85,15 @@ class Profile:
         return sum(kernel.seconds for kernel in self.kernels)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON types, derived figures included."""
+        """Return JSON types of all but the ordered calls, derived figures included."""
         derived = ("gflops", "gigabytes_per_s", "roofline_share")
         kernels = [
             dataclasses.asdict(kernel) | {name: getattr(kernel, name) for name in derived}
             for kernel in self.kernels
         ]
-        return dataclasses.asdict(self) | {"kernels": kernels, "kernels_s": self.kernels_s}
+        fields = dataclasses.asdict(dataclasses.replace(self, ordered=()))
+        del fields["ordered"]
+        return fields | {"kernels": kernels, "kernels_s": self.kernels_s}
 
 
 def profile(
@@ -124,6 +128,7 @@ def profile(
         _row(call, reports[call.task], statistics.median(samples), roofline)
         for call, samples in zip(calls, each, strict=True)
     ]
+    ordered = tuple(rows)
     if not by_call:
         groups: dict[str, list[KernelProfile]] = {}
         for call, row in zip(calls, rows, strict=True):
@@ -138,6 +143,7 @@ def profile(
         model_s=statistics.median(whole),
         best_s=min(whole),
         kernels=tuple(rows),
+        ordered=ordered,
         emulated=isinstance(session.code, InterpretedEntry) and session.code.is_emulated,
     )
 
@@ -197,6 +203,7 @@ def _row(
         operations=report.operations * call.runs,
         nbytes=call.nbytes * call.runs,
         floor_s=_floor_s(roofline, report, call) * call.runs,
+        function=call.function,
     )
 
 

@@ -11,8 +11,11 @@ import typer
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
+from farrier.errors import UsageError
+
 if TYPE_CHECKING:
     from farrier.bench.profile import Profile
+    from farrier.runtime.artifact import Artifact
 
 _PIPED_COLUMNS = 160
 
@@ -24,12 +27,23 @@ def profile(
     by_call: Annotated[bool, typer.Option("--calls", help="One row a call, not a kernel.")] = False,
     top: Annotated[int, typer.Option(min=0, help="Rows of the table; 0: all.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the calls over time, with the queues of an accelerator, as a trace for "
+            "Chrome or Perfetto.",
+        ),
+    ] = None,
 ) -> None:
     """Time every kernel of an artifact beside the roofline of this machine."""
     from farrier.bench.profile import profile as measure
     from farrier.runtime.artifact import load
 
-    found = measure(load(artifact), threads=threads, seconds=seconds, by_call=by_call)
+    loaded = load(artifact)
+    found = measure(loaded, threads=threads, seconds=seconds, by_call=by_call)
+    if timeline is not None:
+        _write(timeline, loaded, found)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=1))
         return
@@ -48,6 +62,16 @@ def profile(
         f"roofline: {found.roofline.operations / 1e9:.0f} GFLOP/s, {dots}"
         f"{found.roofline.bandwidth / 1e9:.0f} GB/s; a share above 100% was served by caches"
     )
+
+
+def _write(path: Path, artifact: Artifact, measured: Profile) -> None:
+    """Write a trace. Raises UsageError for a file that cannot be written."""
+    from farrier.bench import timeline
+
+    try:
+        path.write_text(json.dumps(timeline.timeline(artifact, measured)))
+    except OSError as error:
+        raise UsageError(f"cannot write the timeline {path}: {error.strerror}") from None
 
 
 def _table(found: Profile, rows: int, by_call: bool) -> Table:

@@ -87,6 +87,7 @@ def _texts(choice: ScheduledTask, target: Target) -> dict[str, str]:
         "loops": print_ir(function),
         "llvm": code.llvm,
         "assembly": code.assembly,
+        "timeline": code.timeline,
     }
 
 

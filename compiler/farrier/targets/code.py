@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CodeTexts:
-    """A kernel's code as text; "" for what a backend does not have."""
+    """A kernel's code as text; "" for what a backend does not have. The `timeline` is JSON: what
+    happens in the kernel over time, as `events` of Chrome's trace format in `lanes`, at `mhz`."""
 
     llvm: str = ""
     assembly: str = ""
+    timeline: str = ""
 
 
 class Plan(Protocol):

@@ -71,6 +71,14 @@ class Running(Protocol):
         damaged."""
         return 1, 1
 
+    def traces(
+        self, code: ModelCode
+    ) -> tuple[Mapping[str, Sequence[Mapping[str, Any]]], Sequence[str]]:
+        """Return what happens in kernels over time, by their symbols, if that is known without a
+        run, and the names of the lanes: events of Chrome's trace format, whose `tid` is a lane.
+        By default nothing is known."""
+        return {}, ()
+
     def load(self, code: ModelCode, threads: int) -> Loaded:
         """Load a model into this process, with `threads` threads. Raises ArtifactError where the
         code is damaged."""

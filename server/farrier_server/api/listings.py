@@ -127,6 +127,11 @@ class KernelTexts(_Part):
     loops: _Code = ""
     llvm: _Code = ""
     assembly: _Code = ""
+    timeline: _Code = Field(
+        default="",
+        description="JSON, of an accelerator: `events` of Chrome's trace format, each in one of "
+        "the `lanes`, at the clock of `mhz`",
+    )
 
 
 @router.post("/{job_id}/listing", status_code=201, responses=documented(403, 404, 409, 429, 503))

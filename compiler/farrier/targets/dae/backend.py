@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from farrier.errors import CompilerError
 from farrier.targets.code import CodeTexts
@@ -136,6 +137,15 @@ class DaeBackend(DrivenBackend):
         )
         return device, device.name
 
+    def traces(
+        self, code: ModelCode
+    ) -> tuple[Mapping[str, Sequence[Mapping[str, Any]]], Sequence[str]]:
+        from farrier.targets.dae.program import Program
+        from farrier.targets.dae.simulator.timeline import LANES, trace
+
+        texts = [each.content.decode() for each in code.objects if each.kind == _KIND]
+        return {each.name: trace(each) for each in map(Program.of_text, texts)}, LANES
+
     def peaks(self, target: Target, threads: int) -> Peaks:
         accelerator = _as_dae(target).accelerator
         matrix, hertz = accelerator.matrix, accelerator.mhz * 1e6
@@ -178,11 +188,15 @@ class DaeBackend(DrivenBackend):
 
     def texts(self, function: Function, target: Target) -> CodeTexts:
         from farrier.targets.dae.rules import StreamFunction
+        from farrier.targets.dae.simulator.timeline import LANES, trace
 
         assert isinstance(function, StreamFunction)
         code = function.code
-        lines = [] if code is None else list(map(str, code.instructions))
-        return CodeTexts(assembly="\n".join(lines) + "\n")
+        if code is None:
+            return CodeTexts()
+        lines = map(str, code.instructions)
+        timeline = json.dumps({"lanes": LANES, "mhz": code.accelerator.mhz, "events": trace(code)})
+        return CodeTexts(assembly="\n".join(lines) + "\n", timeline=timeline)
 
     @property
     def has_steady_clock(self) -> bool:

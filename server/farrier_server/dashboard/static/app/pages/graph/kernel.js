@@ -11,12 +11,15 @@ import { Section } from "../../ui/shell.js";
 import { Name } from "../../ui/text.js";
 import { CodePages } from "./code_pages.js";
 import { Roofline } from "./roofline.js";
+import { Timeline } from "./timeline.js";
 
-const PARTS = [["schedule", "Schedule"], ["loops", "Loop IR"], ["llvm", "LLVM"], ["assembly", "Assembly"], ["roofline", "Roofline"]];
+const PARTS = [["schedule", "Schedule"], ["loops", "Loop IR"], ["llvm", "LLVM"], ["assembly", "Assembly"], ["timeline", "Timeline"], ["roofline", "Roofline"]];
+const WRITTEN = new Set(["timeline"]); // Tabs of kernels that have the part.
 
 /** `path` answers its texts; `part` is the tab. */
 export function Kernel({ job, path, kernel, kernels, part }) {
   const texts = useResource(part === "roofline" ? null : path);
+  const parts = PARTS.filter(([one]) => !WRITTEN.has(one) || texts.data?.[one] || one === part);
   const chosen = PARTS.some(([one]) => one === part) ? part : "schedule";
   const title = PARTS.find(([one]) => one === chosen)[1];
   const trials = kernel.task && `/jobs/${encodeURIComponent(job.id)}?${new URLSearchParams({ tab: "trials", kernel: kernel.task })}`;
@@ -35,11 +38,11 @@ export function Kernel({ job, path, kernel, kernels, part }) {
         ["Function", kernel.symbol && html`<code><${Name} text=${kernel.symbol} /></code>`],
       ]} />
       <div class="kernel-parts">
-        <${Tabs} label="What is shown of the kernel" tabs=${PARTS} chosen=${chosen} onChoose=${(one) => setQuery({ part: one === "schedule" ? "" : one })} />
+        <${Tabs} label="What is shown of the kernel" tabs=${parts} chosen=${chosen} onChoose=${(one) => setQuery({ part: one === "schedule" ? "" : one })} />
         ${chosen === "roofline"
           ? html`<${Roofline} kernel=${kernel} kernels=${kernels} />`
           : html`<${Loaded} resource=${texts} what="Loading the code">${(found) => found[chosen]
-            ? html`<${CodePages} key=${chosen} text=${found[chosen]} label=${`${title} of the kernel`} />`
+            ? chosen === "timeline" ? html`<${Timeline} text=${found.timeline} />` : html`<${CodePages} key=${chosen} text=${found[chosen]} label=${`${title} of the kernel`} />`
             : html`<${Empty} title=${`The listing has no ${title} of this kernel.`} />`}<//>`}
       </div>
     </div>
