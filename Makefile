@@ -141,8 +141,9 @@ wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environ
 	$(BIN)/python -m hatchling build -d dist
 	$(BIN)/python -m pytest -m slow tests/artifact/test_install.py
 
-cuda: $(READY) $(PTXAS_READY)  ## Kernels for CUDA: the emulator of PTX, and NVIDIA's ptxas on all kernels of the bench models.
+cuda: $(READY) $(PTXAS_READY)  ## Kernels for CUDA: the emulator of PTX, the bench models whole, and NVIDIA's ptxas on all of their kernels.
 	PATH=$$(echo $(PTXAS)/nvidia/*/bin):$$PATH $(BIN)/python -m pytest -n 0 -rs tests/targets/cuda $(ARGS)
+	$(BIN)/python -m tests.targets.cuda.whole
 	PATH=$$(echo $(PTXAS)/nvidia/*/bin):$$PATH $(BIN)/python -m bench.assembled --cache build/assembled.json
 
 $(PTXAS_READY): $(READY)

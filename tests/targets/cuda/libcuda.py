@@ -30,10 +30,20 @@ def _bytes(address, nbytes):
 
 class Library:
     """A machine with one GPU of a capability, whose driver is for some version of CUDA. With
-    `codes` a kernel that fails is a code of the driver, as it is on a GPU, and no PtxError."""
+    `codes` a kernel that fails is a code of the driver, as it is on a GPU, and no PtxError. A
+    `machine` (`compiled.Machine`) runs the kernels in the emulator's place."""
 
-    def __init__(self, capability=(8, 0), cuda=12080, free_bytes=1 << 30, devices=1, codes=False):
+    def __init__(
+        self,
+        capability=(8, 0),
+        cuda=12080,
+        free_bytes=1 << 30,
+        devices=1,
+        codes=False,
+        machine=None,
+    ):
         self._codes, self._code = codes, 0
+        self._machine = machine
         self._capability, self._cuda = capability, cuda
         self._free, self._devices = free_bytes, devices
         self.memory = Memory()
@@ -132,7 +142,9 @@ class Library:
 
     def cuModuleLoadData(self, module, text):
         self._handle(module)
-        self._modules[module._obj.value] = kernels_of(text.decode())
+        kernels = self._modules[module._obj.value] = kernels_of(text.decode())
+        if self._machine is not None:
+            self._machine.add(kernels.values())
         return 0
 
     def cuModuleUnload(self, module):
@@ -200,7 +212,8 @@ class Library:
         kernel, blocks, threads, values = bound
         self.launches.append(kernel.name)
         try:
-            emulator.launch(kernel, blocks, threads, values, self.memory)
+            runner = emulator if self._machine is None else self._machine
+            runner.launch(kernel, blocks, threads, values, self.memory)
         except PtxError:
             if not self._codes:
                 raise

@@ -14,7 +14,15 @@ from tests.targets.cuda.ptx import kernels_of
 
 def run_ptx(text, function, inputs, traffic=None):
     """Call a lowered kernel, its dims bound; return the other parameters by name."""
-    kernels = kernels_of(text)
+
+    def launch(*launched):
+        emulator.launch(*launched, traffic)
+
+    return run_kernels(kernels_of(text), function, inputs, launch)
+
+
+def run_kernels(kernels, function, inputs, launch):
+    """Call a lowered kernel by `launch`; return the other parameters by name."""
     memory, addresses, arrays = Memory(), [], {}
     for buffer in function.params:
         empty = np.full(buffer.type.static_shape, 77, buffer.dtype.numpy)
@@ -27,7 +35,7 @@ def run_ptx(text, function, inputs, traffic=None):
     for entry in entry_points(function):
         kernel = kernels[f"{function.name}{entry.suffix}"]
         blocks = number(entry.blocks)
-        emulator.launch(kernel, blocks, entry.threads, addresses, memory, traffic)
+        launch(kernel, blocks, entry.threads, addresses, memory)
     return {
         name: memory.read(address, array.nbytes).view(array.dtype).reshape(array.shape)
         for (name, array), address in zip(arrays.items(), addresses, strict=False)

@@ -1,0 +1,82 @@
+"""Kernels as C, which whole models run by: their results are the emulator's, and so are faults."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import farrier
+from farrier.lower.lower_threads import lower_threads
+from farrier.targets.cuda.kernel_text import render
+from farrier.targets.cuda.ptx import ptx_of
+from farrier_device.devices import libcuda as driver
+from tests.ir.kernels import KERNELS
+from tests.ir.kernels import inputs_of as inputs_of_phases
+from tests.targets.cuda.compiled import Machine
+from tests.targets.cuda.libcuda import Library
+from tests.targets.cuda.products import inputs_of, lowered, product
+from tests.targets.cuda.ptx import PtxError, kernels_of
+from tests.targets.cuda.running import run_kernels, run_ptx
+from tests.targets.cuda.test_fragments import BY_NAME
+from tests.targets.cuda.test_models import IMAGES
+from tests.targets.cuda.whole import MOST, error_of
+
+
+def _cases():
+    """Yield kernels with their inputs and architectures: phases, and products of fragments."""
+    function, _ = KERNELS["attention"]
+    yield lower_threads(function), inputs_of_phases(function), "sm_80"
+    for name, cpu, stages in (
+        ("mma_f16_k8", "sm_75", 1),
+        ("mma_f16", "sm_80", 3),
+        ("mma_bf16", "sm_80", 1),
+        ("mma_i8_u8", "sm_80", 3),
+    ):
+        program = product(19, 24, 48, BY_NAME[name], is_transposed=stages > 1)
+        tile = (1, 2), (1, 1), 1
+        yield lowered(program, BY_NAME[name], *tile, stages), inputs_of(program), cpu
+
+
+def test_results_are_those_of_the_emulator(tmp_path):
+    machine, runs = Machine(tmp_path), []
+    for function, inputs, cpu in _cases():
+        text = ptx_of(render(function, cpu), cpu)
+        runs.append((text, function, inputs, kernels_of(text)))
+        machine.add(runs[-1][-1].values())
+    for text, function, inputs, kernels in runs:
+        expected = run_ptx(text, function, inputs)
+        results = run_kernels(kernels, function, inputs, machine.launch)
+        for name, result in results.items():
+            # The products of a fragment may be added in another order.
+            np.testing.assert_allclose(result, expected[name], 2e-3, 1e-3)
+
+
+def test_a_store_outside_of_its_array_is_named(tmp_path):
+    function, _ = KERNELS["reverse"]
+    text = ptx_of(render(lower_threads(function), "sm_80"), "sm_80")
+    mutant = re.sub(r"(st\.global[.\w]*\s+\[%rd\d+)", r"\1+4096", text, count=1)
+    machine, kernels = Machine(tmp_path), kernels_of(mutant)
+    machine.add(kernels.values())
+    with pytest.raises(PtxError, match=r"outside of its array, or misaligned: st\.global"):
+        run_kernels(kernels, lower_threads(function), inputs_of_phases(function), machine.launch)
+
+
+def test_a_model_runs_whole(tmp_path, monkeypatch):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    library = Library(machine=Machine(tmp_path))
+    monkeypatch.setattr(driver, "_loaded", lambda: library)
+    x = np.random.default_rng(0).standard_normal((1, 3, 16, 15)).astype(np.float32)
+    artifact = farrier.compile(IMAGES, target="cuda:sm_80", verify=False)
+    (result,) = artifact.run({"x": x}).values()
+    (expected,) = onnxruntime.InferenceSession(IMAGES).run(None, {"x": x})
+    np.testing.assert_allclose(result, expected, 1e-4, 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["f32", "f16"])
+def test_a_model_of_the_bench_runs_whole(precision, tmp_path):
+    error, calls = error_of("rapidocr_cls", precision, "sm_80", tmp_path)
+    assert error <= MOST[precision]
+    assert calls == ["cuMemcpyHtoDAsync_v2", "cuGraphLaunch", "cuMemcpyDtoHAsync_v2"]
