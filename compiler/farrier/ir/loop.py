@@ -217,7 +217,8 @@ class Barrier(Statement):
     With `copies` each thread first
     makes a group of the copies that it has begun since the last such barrier, and waits until that
     many groups are under way at most, the latest. Only such barriers stand between phases. With the
-    scope `local` a thread does that for itself, and waits for no other."""
+    scope `local` a thread does that for itself, and waits for no other. With the scope `subgroup`
+    the threads of a subgroup wait for each other, and see no more than before."""
 
     effect = Effect.BARRIER
 

@@ -257,6 +257,9 @@ class _Blocks:
                     self._land(copies)
                 if scope is MemoryScope.LOCAL:
                     return
+                if scope is MemoryScope.SUBGROUP:
+                    self._check_subgroups(stmt, mask)
+                    return
                 if not np.all(mask.all(axis=1) | ~mask.any(axis=1)):
                     self._fail("not all threads of a block come to a barrier", stmt)
                 self._history.workgroup += 1
@@ -265,6 +268,11 @@ class _Blocks:
                 self._intrinsic(stmt, mask)
             case _:
                 assert_never(stmt)
+
+    def _check_subgroups(self, stmt: Stmt, mask: Array) -> None:
+        groups = mask.reshape(len(mask), -1, SUBGROUP_SIZE)
+        if not np.all(groups.all(axis=2) | ~groups.any(axis=2)):
+            self._fail("not all threads of a subgroup come to it", stmt)
 
     def _under(self, stmt: Stmt, mask: Array) -> None:
         if np.any(mask):
@@ -374,9 +382,7 @@ class _Blocks:
             self._begin(stmt, mask)
             return
         if any(param.scope is MemoryScope.SUBGROUP for param in semantics.params):
-            groups = mask.reshape(len(mask), -1, SUBGROUP_SIZE)
-            if not np.all(groups.all(axis=2) | ~groups.any(axis=2)):
-                self._fail("not all threads of a subgroup come to an intrinsic", stmt)
+            self._check_subgroups(stmt, mask)
             mask = mask & (np.arange(self._shape[1]) % SUBGROUP_SIZE == 0)
         loops, body = [], semantics.body
         while isinstance(body, For):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TypeAlias, assert_never
 
+from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, MemoryScope, Var
 from farrier.ir.loop import (
     Alloc,
@@ -20,8 +22,9 @@ from farrier.ir.loop import (
     Store,
     While,
 )
+from farrier.ir.operands import operands
 from farrier.ir.statements import block, map_children, walk_stmts
-from farrier.ir.substitute import Substitution
+from farrier.ir.substitute import Substitution, loads
 from farrier.ir.threads import (
     SUBGROUP_SIZE,
     UNSEEN,
@@ -35,9 +38,59 @@ from farrier.ir.threads import (
 )
 from farrier.ir.types import DType
 
-# The accesses since the last barrier that other threads can see: the buffer, whether it is written,
-# and whether the first thread of the block alone touches it.
-Pending: TypeAlias = frozenset[tuple[str, bool, bool]]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Part:
+    """The part of a buffer that its first index names: the sum of loop variables around phases, by
+    their coefficients, and a constant, modulo a number. That is the extent of the axis where the
+    index is the sum itself."""
+
+    terms: frozenset[tuple[str, int]]
+    const: int
+    modulus: int
+
+    def is_apart(self, other: _Part) -> bool:
+        same = self.terms == other.terms and self.modulus == other.modulus
+        return same and self.const != other.const
+
+    def a_turn_ago(self, var: str) -> _Part:
+        """Return the part by the value that a loop variable has a turn later."""
+        const = self.const - dict(self.terms).get(var, 0)
+        return dataclasses.replace(self, const=const % self.modulus)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Access:
+    """An access that other threads can see: the buffer and the part of it, if that is clear,
+    whether it is written, and whether the first thread of the block alone touches it."""
+
+    name: str
+    writes: bool
+    is_first: bool
+    part: _Part | None
+
+    def clashes(self, other: _Access) -> bool:
+        """Check whether a barrier must stand between two accesses."""
+        if self.name != other.name or not (self.writes or other.writes):
+            return False
+        if self.is_first and other.is_first:
+            return False
+        return not (self.part and other.part and self.part.is_apart(other.part))
+
+    def after_turn(self, var: str) -> _Access:
+        part = None if self.part is None else self.part.a_turn_ago(var)
+        return dataclasses.replace(self, part=part)
+
+    def after_loop(self, var: str) -> _Access:
+        """Return the access where a loop variable has no value any more."""
+        is_known = self.part is not None and var not in dict(self.part.terms)
+        return self if is_known else dataclasses.replace(self, part=None)
+
+
+# The accesses since the last barrier, and `_APART` if threads have run alone since: those of a
+# subgroup may be at different statements then.
+Pending: TypeAlias = frozenset[_Access]
+_APART = _Access("", writes=False, is_first=False, part=None)
 
 
 def lower_threads(function: Function) -> Function:
@@ -64,9 +117,10 @@ def lower_threads(function: Function) -> Function:
                         barrier(workgroup)
                         b[4 * i + j] = tile[3 - j]
 
-    The buffers of each thread or subgroup lose the axes that run over these. Phases of other shapes
-    share one loop over all threads of the block, and take their variables from it: those of a phase
-    of subgroups from the number of the thread's subgroup.
+    Before a phase of subgroups that follows one of threads, without such a barrier, the threads of
+    each subgroup meet. The buffers of each thread or subgroup lose the axes that run over these.
+    Phases of other shapes share one loop over all threads of the block, and take their variables
+    from it: those of a phase of subgroups from the number of the thread's subgroup.
     """
     body = function.body
     for launch in launches(function):
@@ -100,6 +154,7 @@ class _Launch:
         self._shared: list[Buffer] = []
         self._private: list[Buffer] = []
         self._own: dict[str, Buffer] = {}
+        self._around: set[str] = set()  # The variables of loops around phases.
 
     def _fresh(self, name: str) -> str:
         number = 0
@@ -163,52 +218,89 @@ class _Launch:
                     return If(condition, taken), after | pending
                 passed, other = self._stmt(otherwise, pending)
                 return If(condition, taken, passed), after | other
-            case For(_, _, _, inner) | While(_, inner):
-                lowered, pending = self._loop(inner, pending)
+            case For(var, _, _, inner):
+                lowered, pending = self._loop(inner, pending, var)
+                return map_children(stmt, lambda _: lowered), pending
+            case While(_, inner):
+                lowered, pending = self._loop(inner, pending, "")
                 return map_children(stmt, lambda _: lowered), pending
             case Barrier(scope, copies) if copies is not None:
-                names = self._names_shared() if scope is MemoryScope.WORKGROUP else frozenset()
-                return stmt, frozenset(access for access in pending if access[0] not in names)
+                is_met = scope is MemoryScope.WORKGROUP
+                names = self._names_shared() | {_APART.name} if is_met else frozenset()
+                return stmt, frozenset(access for access in pending if access.name not in names)
             case Store() | Prefetch() | Intrinsic() | Barrier():
                 raise AssertionError(f"{stmt} stands outside of all phases")
             case _:
                 assert_never(stmt)
 
-    def _loop(self, body: Stmt, pending: Pending) -> tuple[Stmt, Pending]:
+    def _loop(self, body: Stmt, pending: Pending, var: str) -> tuple[Stmt, Pending]:
         """The body of a loop: it may follow itself, and it may run no time."""
         before = pending
         while True:
+            self._around.add(var)
             lowered, after = self._stmt(body, before)
+            self._around.discard(var)
+            after = frozenset(access.after_turn(var) for access in after)
             if after <= before:
-                return lowered, before
+                return lowered, frozenset(access.after_loop(var) for access in before)
             before |= after
 
     def _phase(self, nest: tuple[For, ...], body: Stmt, pending: Pending) -> tuple[Stmt, Pending]:
         is_first = threads_of(nest) == 1
-        seen = [(buffer, writes) for buffer, writes in touched(body) if self._is_seen(buffer)]
-        accesses = frozenset((buffer.name, writes, is_first) for buffer, writes in seen)
+        accesses = frozenset(
+            _Access(buffer.name, writes, is_first, self._part(buffer, indices))
+            for buffer, indices, writes in _touches(body)
+            if self._is_seen(buffer)
+        )
         # What copies write later, the barrier that waits for them lets others see.
         left_behind = {stmt.buffer.name for stmt in walk_stmts(body) if isinstance(stmt, Store)}
         begun = _copied(body) - left_behind
-        scopes = {buffer.name: buffer.scope for buffer, _ in seen}
+        scopes = {buffer.name: buffer.scope for buffer, _, _ in _touches(body)}
         clashes = {
-            scopes[name]
-            for name, writes, _ in accesses
-            for other, wrote, was_first in pending
-            if name == other and (writes or wrote) and not (is_first and was_first)
+            scopes[access.name]
+            for access in accesses
+            if any(access.clashes(other) for other in pending)
         }
         threads = self._as_threads(nest, body)
+        accesses = frozenset(each for each in accesses if each.name not in begun)
+        is_alone = nest[0].kind is LoopKind.THREAD
         if not clashes:
-            return threads, pending | {each for each in accesses if each[0] not in begun}
+            met = pending if is_alone else pending - {_APART}
+            if met != pending:
+                threads = block([Barrier(MemoryScope.SUBGROUP), threads])
+            return threads, met | accesses | ({_APART} if is_alone else frozenset())
         is_workgroup = clashes == {MemoryScope.WORKGROUP}
         scope = MemoryScope.WORKGROUP if is_workgroup else MemoryScope.PARAM
         # A barrier for workgroup buffers leaves the accesses to others as they are.
-        left = frozenset(p for p in pending if is_workgroup and p[0] not in self._names_shared())
-        accesses = frozenset(each for each in accesses if each[0] not in begun)
+        shared = self._names_shared() | {_APART.name}
+        left = frozenset(p for p in pending if is_workgroup and p.name not in shared)
+        left |= {_APART} if is_alone else frozenset()
         return block([Barrier(scope), threads]), left | accesses
 
     def _names_shared(self) -> frozenset[str]:
         return frozenset(buffer.name for buffer in self._shared)
+
+    def _part(self, buffer: Buffer, indices: tuple[Expr, ...]) -> _Part | None:
+        """Return the part of a buffer that an index names for all threads of the block."""
+        if not indices:
+            return None
+        index, modulus = indices[0], buffer.shape[0]
+        if isinstance(index, Binary) and index.op is BinaryOp.MOD:
+            right = index.right
+            if not isinstance(right, Const):
+                return None
+            index, modulus = index.left, int(right.value)
+        form = Simplifier({}).linear(index)
+        terms: dict[str, int] = {}
+        for atom, factor in form.terms.items():
+            if not isinstance(atom, Var) or atom.name not in self._around:
+                return None
+            if not isinstance(factor, int):
+                return None
+            terms[atom.name] = factor
+        if not isinstance(modulus, int) or modulus < 1 or not isinstance(form.const, int):
+            return None
+        return _Part(frozenset(terms.items()), form.const % modulus, modulus)
 
     def _is_seen(self, buffer: Buffer) -> bool:
         """Check whether another thread may touch a buffer that the launch writes."""
@@ -252,6 +344,23 @@ class _Launch:
             )
             return dataclasses.replace(stmt, operands=tiles)
         return map_children(stmt, lambda part: self._with_own_axes(part, dropped))
+
+
+def _touches(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], bool]]:
+    """Yield each buffer that a phase accesses, with its indices, if these are clear, and whether it
+    is written."""
+    for part in walk_stmts(stmt):
+        if isinstance(part, Store):
+            yield part.buffer, part.indices, True
+        if isinstance(part, Intrinsic):
+            for position, tile in enumerate(part.operands):
+                where = () if 0 in tile.axes else tile.origin
+                yield tile.buffer, where, False
+                if position == 0:
+                    yield tile.buffer, where, True
+        for operand in operands(part):
+            for load in loads(operand):
+                yield load.buffer, load.indices, False
 
 
 def _copied(stmt: Stmt) -> set[str]:

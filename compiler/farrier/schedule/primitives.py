@@ -21,6 +21,7 @@ from farrier.schedule.cache_write import cache_write
 from farrier.schedule.choose import choose
 from farrier.schedule.compute_at import compute_at, compute_whole_at
 from farrier.schedule.cut import cut
+from farrier.schedule.double_buffer import double_buffer
 from farrier.schedule.inline import inline
 from farrier.schedule.kind_primitives import (
     dot,
@@ -74,6 +75,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "bind": bind,
     "cooperate": cooperate,
     "split_axes": split_axes,
+    "double_buffer": double_buffer,
     "tile_product": tile_product,
     "sum_neighbours": sum_neighbours,
     "subgroup_product": subgroup_product,

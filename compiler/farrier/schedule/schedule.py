@@ -137,6 +137,9 @@ class Schedule:
     def split_axes(self, buffer: str, factors: tuple[int, ...]) -> None:
         self.apply("split_axes", buffer, factors)
 
+    def double_buffer(self, buffer: str) -> None:
+        self.apply("double_buffer", buffer)
+
     def tile_product(
         self,
         total: str,

@@ -62,9 +62,9 @@ def subgroup_product(
                                     for y_e1_1 in unrolled(1):
                                         intrinsic('mma_f16_zero', tile(y_sums[y_gy0, y_gx0, 0, 0, \
 0, 0], 4, 5))
-                        with alloc(f16[16, 16] in workgroup) as y_rows:
-                            with alloc(f16[16, 32] in workgroup) as y_columns:
-                                for y_ko in serial(2):
+                        for y_ko in serial(2):
+                            with alloc(f16[16, 16] in workgroup) as y_rows:
+                                with alloc(f16[16, 32] in workgroup) as y_columns:
                                     for y_t2 in thread(64):
                                         for y_turn2 in serial(2):
                                             if y_ko * 8 + y_t2 % 8 < 15:
@@ -304,10 +304,15 @@ class _Launch:
             body = [Barrier(MemoryScope.WORKGROUP, self._stages - 2)]
             body += [self._copy(side, later) for side in (0, 1)]
         body.append(self._of_subgroups(self._multiply))
-        loop: Stmt = block([*first, For(turn.name, turns, LoopKind.SERIAL, block(body))])
+        if self._stages == 1:
+            return For(turn.name, turns, LoopKind.SERIAL, self._with_staged(block(body)))
+        loop = For(turn.name, turns, LoopKind.SERIAL, block(body))
+        return self._with_staged(block([*first, loop]))
+
+    def _with_staged(self, stmt: Stmt) -> Stmt:
         for buffer in reversed(self._staged):
-            loop = Alloc(buffer, loop)
-        return loop
+            stmt = Alloc(buffer, stmt)
+        return stmt
 
     def _stage(self, turn: Expr) -> tuple[Expr, ...]:
         """The index of the part of workgroup memory for a turn, if there are several."""

@@ -100,9 +100,12 @@ class _Run(Accesses, Warps, Carries):
         code, end = self._kernel.code, len(self._kernel.code)
         places = np.zeros(self._count, np.int64)
         waiting = np.zeros(self._count, bool)
+        self._held = np.zeros(self._count, bool)
         while True:
-            running = (places < end) & ~waiting
+            running = (places < end) & ~waiting & ~self._held
             if not running.any():
+                if self._held.any():
+                    self._fail("not all threads of a warp reach the barrier")
                 if not waiting.any():
                     return
                 self._meet(waiting, places >= end)
@@ -118,6 +121,8 @@ class _Run(Accesses, Warps, Carries):
                     places[self._mask] = self._kernel.labels[self._at.operands[0]]
                 case "ret" | "exit":
                     places[self._mask] = end
+                case "bar" if "warp" in self._at.suffixes:
+                    self._meet_in_warps()
                 case "bar" | "barrier":
                     waiting |= self._mask
                 case _ if self._mask.any():

@@ -27,7 +27,7 @@ from farrier.targets.cuda.expressible import LIMITS
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.cuda.tensor_cores import FEATURES, PRODUCTS, require_features
-from farrier.targets.gpu import fragment_parts
+from farrier.targets.gpu import fragment_parts, fragments
 from farrier.targets.gpu.device import USUAL
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from tests.targets.cuda.products import inputs_of, lowered, product
@@ -155,6 +155,25 @@ def test_memory_is_read_without_detours(name, steps, is_transposed):
     run_ptx(ptx_of(render(function, "sm_80"), "sm_80"), function, inputs, traffic)
     assert traffic.over_the_fewest("shared") == 1
     assert traffic.over_the_fewest("global") <= 1.25
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_an_architecture_without_copies_loads_ahead(is_transposed):
+    declared = BY_NAME["mma_f16_k8"]
+    program = product(37, 64, 72, declared, is_transposed=is_transposed)
+    space = fragments.space(program, LIMITS, USUAL, [declared])
+    two = {"groups_y": 2, "groups_x": 2, "each_y": 1, "each_x": 2, "steps": 2, "stages": 2}
+    function, inputs = lower_threads(space.schedule(two).function), inputs_of(program)
+    expected = evaluate(program, inputs)["y"]
+    text = ptx_of(render(function, "sm_75"), "sm_75")
+    for result in (
+        run_threads(function, inputs, meaning=_meaning),
+        run_ptx(text, function, inputs),
+    ):
+        np.testing.assert_allclose(result["y"], expected, rtol=2e-3, atol=1e-2)
+    for mutant in without_each(text, BARRIER):
+        with pytest.raises(PtxError, match=FAULT):
+            run_ptx(mutant, function, inputs)
 
 
 def test_a_swizzle_that_parts_a_row_of_a_matrix_is_refused():

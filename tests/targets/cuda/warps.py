@@ -25,6 +25,14 @@ class Warps:
         if np.any(warps.any(1) != warps.all(1)):
             self._fail("not all threads of a warp reach the instruction")
 
+    def _meet_in_warps(self):
+        """Let the threads of a warp wait for each other."""
+        if self._threads % LANES:
+            self._fail(f"blocks of {self._threads} threads are no whole warps")
+        self._held |= self._mask
+        whole = self._held.reshape(-1, LANES).all(1)
+        self._held &= ~np.repeat(whole, LANES)
+
     def _spread_doubt(self):
         """Spread the marks of undefined operands to all threads of a warp."""
         if self._doubt.any():

@@ -9,10 +9,11 @@ import pytest
 
 from farrier.errors import CompilerError
 from farrier.ir.evaluate import evaluate
-from farrier.ir.expr import Const, MemoryScope
+from farrier.ir.expr import Const, Load, MemoryScope
 from farrier.ir.loop import For, If, Store
 from farrier.ir.printer import print_ir
 from farrier.ir.run_threads import run_threads
+from farrier.ir.statements import walk_stmts
 from farrier.lower.lower_threads import lower_threads
 from farrier.targets.gpu import attention, direct, parts, points, rows, tiles
 from farrier.targets.gpu.device import LEAST, USUAL
@@ -49,13 +50,23 @@ def _does_not_matter(stmt):
     if isinstance(stmt, If) and isinstance(stmt.then, Store):
         # Sums that are each thread's own may begin at 0 where no element of the result is theirs.
         return stmt.then.value == Const(0.0, stmt.then.buffer.dtype)
+    if isinstance(stmt, If) and stmt.otherwise is None and _is_ahead(stmt):
+        return True  # The last turn loads nothing for another one, and what it would, nobody reads.
     if not isinstance(stmt, Store) or not isinstance(stmt.value, Const):
         return False
     if stmt.buffer.name.endswith("_own") and stmt.value.value == -np.inf:
         return True  # The greatest of a row may begin with the greatest of a part of it.
     # A zero for a row or column beyond the result is multiplied, and the product is not stored.
-    is_factor = stmt.buffer.name.endswith(("_row", "_column"))
+    is_factor = stmt.buffer.name.endswith(("_row", "_column", "_next"))
     return is_factor and stmt.buffer.scope is MemoryScope.REGISTER and stmt.value.value == 0
+
+
+def _is_ahead(stmt):
+    """Check whether a statement stores a thread's elements of the next turn, or loads them."""
+    stores = [part for part in walk_stmts(stmt) if isinstance(part, Store)]
+    loaded = [part.value.buffer for part in stores if isinstance(part.value, Load)]
+    stored = [part.buffer for part in stores]
+    return any(all(b.name.endswith("_next") for b in side) for side in (stored, loaded) if side)
 
 
 def _kernels(name, count):

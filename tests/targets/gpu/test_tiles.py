@@ -15,9 +15,12 @@ from farrier.ir.threads import launches
 from farrier.ir.types import DType
 from farrier.lower.lower_threads import lower_threads
 from farrier.schedule.nest import allocated, loops
+from farrier.targets.cuda.kernel_text import render
+from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.gpu import rules, tiles
 from farrier.targets.gpu.device import LEAST, USUAL
 from tests.schedule.programs import axes, inputs_of, load, matmul, plus, relu, times, total
+from tests.targets.cuda.running import run_ptx
 from tests.targets.gpu.convolutions import convolution
 from tests.targets.webgpu import webgpu
 
@@ -122,3 +125,26 @@ def test_candidates_keep_the_limits():
         buffers = allocated(launch.body)
         shared = [b.nbytes for b in buffers if b.scope is MemoryScope.WORKGROUP]
         assert sum(shared) <= LEAST.workgroup_bytes
+
+
+@pytest.mark.parametrize("program", [matmul(33, 20, 70), convolution(5, 7, 9, 8, 3, 2)])
+def test_two_stages_compute_the_same(program):
+    space = tiles.space(program, LEAST, USUAL)
+    two = [row for row in map(space.decisions, space.candidates()) if row["stages"] == 2]
+    inputs = inputs_of(program)
+    ((name, expected),) = evaluate(program, inputs).items()
+    for decisions in two[:: len(two) // 3]:
+        kernel = lower_threads(space.schedule(decisions).function)
+        text = ptx_of(render(kernel, "sm_80"), "sm_80")
+        for result in (
+            run_threads(kernel, inputs),
+            run_ptx(text, kernel, inputs),
+            webgpu.run(kernel, inputs),
+        ):
+            np.testing.assert_allclose(result[name], expected, 1e-4, 1e-4)
+
+
+def test_the_model_offers_stages_where_there_are_turns():
+    for terms, stages in ((4, {1}), (512, {1, 2})):
+        space = tiles.space(matmul(64, 64, terms), LEAST, USUAL)
+        assert {space.decisions(row)["stages"] for row in space.candidates()} == stages

@@ -32,6 +32,7 @@ from farrier.targets.llvm.builder import Builder
 
 _UNROLLED = 1024  # Statements: longer bodies stay loops, which LLVM unrolls where it pays.
 _BARRIER = "llvm.nvvm.barrier.cta.sync.aligned.all"
+_OF_WARP = "llvm.nvvm.bar.warp.sync"
 
 
 class Statements:
@@ -76,6 +77,9 @@ class Statements:
                 if copies is not None:
                     self._fragments.wait(copies)
                 if scope is MemoryScope.LOCAL:
+                    return
+                if scope is MemoryScope.SUBGROUP:
+                    self._b.effect(_OF_WARP, instr.VOID, instr.number_of(instr.I32, -1))
                     return
                 self._b.effect(_BARRIER, instr.VOID, instr.number_of(instr.I32, 0))
             case Intrinsic():

@@ -22,6 +22,8 @@ _PADDING = 8  # Elements of padding in a row of results.
 _COPY = 8  # Operations of a copy, but for those of its indices.
 # Registers of a thread besides fragments, by ptxas for tiles of 64 by 64, within a tenth.
 _REGISTERS = 50
+_WORD = 4  # Bytes of a register.
+_MOST_KEPT = 64  # Bytes that a thread keeps for the next turn: more leave too few registers.
 _MOST_REGISTERS = 255  # Of a thread, on all architectures.
 
 
@@ -50,7 +52,21 @@ class Shape:
     def registers(self, columns: Columns) -> Floats:
         """Return the registers of a thread, about."""
         fragments = columns["each_y"] * columns["each_x"] * 8.0
-        return _REGISTERS + fragments + 4.0 * (columns["each_y"] + columns["each_x"])
+        own = _REGISTERS + fragments + 4.0 * (columns["each_y"] + columns["each_x"])
+        return own + self.is_kept(columns) * self.copied_each(columns) / _WORD
+
+    def is_kept(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """Check whether threads keep what they copy for the next turn: without copies that go on by
+        themselves."""
+        kept: npt.NDArray[np.bool_] = columns["stages"] > self.declared.stages
+        return kept
+
+    def copied_each(self, columns: Columns) -> Floats:
+        """Return the bytes that a thread copies in a turn."""
+        rows, width, depth = self.tile(columns)
+        left, right = self.product.element_bytes
+        threads = columns["groups_y"] * columns["groups_x"] * 32
+        return depth * (rows * left + width * right) / threads
 
 
 def allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.bool_]:
@@ -59,7 +75,8 @@ def allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.bo
     within: npt.NDArray[np.bool_] = threads <= limits.threads
     within &= shape.workgroup_bytes(columns) <= limits.workgroup_bytes
     within &= shape.registers(columns) <= _MOST_REGISTERS
-    within &= columns["stages"] <= shape.declared.stages
+    within &= columns["stages"] <= max(shape.declared.stages, 2)
+    within &= ~shape.is_kept(columns) | (shape.copied_each(columns) <= _MOST_KEPT)
     # More stages than turns hold nothing.
     turns = -(-shape.product.terms // (columns["steps"] * shape.declared.depth))
     within &= columns["stages"] <= turns

@@ -143,11 +143,16 @@ def multiply(schedule: Schedule, product: OfFragments, decisions: Decisions) -> 
     groups = decisions["groups_y"], decisions["groups_x"]
     each = decisions["each_y"], decisions["each_x"]
     depth = decisions["steps"] * product.declared.depth
-    name = product.declared.name
-    stages = decisions["stages"]
-    schedule.subgroup_product(product.total, product.reader, name, groups, each, depth, stages)
-    for factor in ("rows", "columns"):
-        keep_apart(schedule, f"{product.total}_{factor}")
+    name, stages = product.declared.name, decisions["stages"]
+    # Without copies that go on by themselves, threads load for the next turn.
+    is_kept = stages > product.declared.stages
+    copied = 1 if is_kept else stages
+    schedule.subgroup_product(product.total, product.reader, name, groups, each, depth, copied)
+    factors = [f"{product.total}_{side}" for side in ("rows", "columns")]
+    for factor in factors:
+        keep_apart(schedule, factor)
+    for factor in factors if is_kept else ():
+        schedule.double_buffer(factor)
 
 
 def keep_apart(schedule: Schedule, factor: str) -> None:

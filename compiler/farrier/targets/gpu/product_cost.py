@@ -15,7 +15,7 @@ from farrier.space.operations import operations_of
 from farrier.space.space import Floats
 from farrier.targets.gpu.device import Device
 
-KNOBS = ("threads_y", "threads_x", "each_y", "each_x", "depth")
+KNOBS = ("threads_y", "threads_x", "each_y", "each_x", "depth", "stages")
 # By ptxas for tiles of 4x4 to 8x8 elements, within a tenth: registers of a thread, and those for
 # each element that it holds.
 _REGISTERS, _REGISTERS_EACH = 33, 1.27
@@ -77,6 +77,17 @@ def workgroup_bytes(shape: Shape, columns: Columns, element_bytes: int = 1) -> F
         is_staged = columns[f"threads_{other}"] > 1
         nbytes = max(element_bytes, shape.element_bytes[side])
         total += is_staged * width * columns["depth"] * nbytes
+    return total * columns["stages"]
+
+
+def copied_each(columns: Columns) -> Floats:
+    """Return the elements of both factors that a thread copies in a turn: float [candidates]."""
+    total = np.zeros(len(columns["depth"]))
+    threads = columns["threads_y"] * columns["threads_x"]
+    for axis, other in (("y", "x"), ("x", "y")):
+        size = columns[f"threads_{axis}"] * columns[f"each_{axis}"]
+        is_staged = columns[f"threads_{other}"] > 1
+        total += is_staged * np.ceil(size * columns["depth"] / threads)
     return total
 
 
@@ -91,7 +102,10 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
     turns = np.ceil(shape.terms / knobs["depth"])
 
     groups = np.ceil(threads / device.group)
-    registers = _REGISTERS + _REGISTERS_EACH * (each + knobs["each_y"] + knobs["each_x"])
+    # With two stages a thread keeps what it copies for the next turn, and stores it by a place of
+    # its own.
+    kept = (knobs["stages"] - 1) * copied_each(columns)
+    registers = _REGISTERS + _REGISTERS_EACH * (each + knobs["each_y"] + knobs["each_x"]) + kept
     resident = np.minimum.reduce(
         [
             device.threads / (groups * device.group),
@@ -106,7 +120,7 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
 
     # Cycles in which a unit begins the operations of one block.
     issue = groups * device.group / device.lanes
-    copied = np.zeros(len(each))
+    copied = kept * INDEX_OPERATIONS
     direct = np.zeros(len(each))
     lines = np.zeros(len(each))
     for side, (size, other) in enumerate(((size_y, "x"), (size_x, "y"))):
@@ -122,7 +136,12 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
     hiding = at_once * groups * np.minimum(each, 4.0) / device.lanes * device.group
     exposed = np.maximum(1.0, device.latency / np.maximum(hiding, 1e-9))
     compute = rounds * issue * operations * exposed / device.clock
-    waits = device.memory_latency + 2 * device.barrier
+    # A turn of one stage waits for its loads, and twice for its block. With two it waits once, and
+    # its loads have the time of the turn before.
+    turn = issue * exposed * knobs["depth"] * (each + direct + 2)
+    overlapped = np.maximum(0.0, device.memory_latency - turn) + device.barrier
+    alone = device.memory_latency + 2.0 * device.barrier
+    waits = np.where(knobs["stages"] > 1, overlapped, alone)
     stalls = rounds / at_once * turns * waits / device.clock
     through_cache = blocks * turns * knobs["depth"] * lines / device.cache_bandwidth
     least = (

@@ -1,5 +1,6 @@
 """The rule `tiles`: products by blocks that each compute a tile, with operands in workgroup memory
-and sums in registers. A convolution is a product whose operand is gathered as it is copied.
+and sums in registers. With two stages, copies for the next turn go on during a turn, by the
+primitive `double_buffer`. A convolution is a product whose operand is gathered as it is copied.
 
 The nest of each product becomes a launch by the primitive `tile_product`, and so does the nest
 that reads its sums element by element. All other nests become launches as in the rules `rows` and
@@ -21,26 +22,28 @@ from farrier.ir.tensor import TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule, ScheduleError
-from farrier.schedule.nest import NestView
+from farrier.schedule.nest import NestView, allocated
 from farrier.schedule.tile_product import Product
 from farrier.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.inline import inline
 from farrier.space.operations import reads_of
 from farrier.targets.gpu import points, rows
 from farrier.targets.gpu.device import Device, Limits
-from farrier.targets.gpu.product_cost import Shape, cost, workgroup_bytes
+from farrier.targets.gpu.product_cost import Shape, copied_each, cost, workgroup_bytes
 
-RULE = RuleId("tiles", version=1)
+RULE = RuleId("tiles", version=2)
 _VALUES = {
     "threads_y": (1, 2, 4, 8, 16),
     "threads_x": (4, 8, 16, 32, 64),
     "each_y": (1, 2, 4, 8),
     "each_x": (1, 2, 4, 8),
     "depth": (4, 8, 16, 32),
+    "stages": (1, 2),
 }
 _LEAST_THREADS = 32  # A block of fewer leaves lanes of its groups idle, on most devices.
 _MOST_EACH = 64  # Sums of a thread: more leave too few registers for other blocks.
 _SHORT_EPILOGUE = 16  # Operations of a result that are written out for each sum of a thread.
+_MOST_COPIED = 16  # Elements that a thread keeps for the next turn: more leave too few registers.
 _MOST_STATEMENTS = 512  # Operations in all that are written out so.
 
 
@@ -160,6 +163,8 @@ def _allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.b
     allowed &= threads >= min(_LEAST_THREADS, most)
     if shape.epilogue > _SHORT_EPILOGUE:
         allowed &= each * shape.epilogue <= max(_MOST_STATEMENTS, shape.epilogue)
+    turns = -(-shape.terms // columns["depth"])
+    allowed &= (columns["stages"] == 1) | ((turns > 1) & (copied_each(columns) <= _MOST_COPIED))
     nbytes = workgroup_bytes(shape, columns, limits.element_bytes)
     return allowed & (nbytes <= limits.workgroup_bytes)
 
@@ -169,3 +174,8 @@ def tile(schedule: Schedule, product: Tiled, decisions: Decisions) -> None:
     threads = decisions["threads_y"], decisions["threads_x"]
     each = decisions["each_y"], decisions["each_x"]
     schedule.tile_product(product.total, product.reader, threads, each, decisions["depth"])
+    if decisions["stages"] > 1:
+        staged = {buffer.name for buffer in allocated(schedule.function.body)}
+        for factor in ("rows", "columns"):
+            if (name := f"{product.total}_{factor}") in staged:
+                schedule.double_buffer(name)

@@ -358,6 +358,8 @@ class _Entry:
                 return [head, *self._stmt(body, deeper), f"{indent}}}"]
             case Prefetch():
                 return []
+            case Barrier(MemoryScope.SUBGROUP):
+                raise InexpressibleError("WebGPU does not say which threads are a subgroup")
             case Barrier(scope):
                 device = [] if scope is MemoryScope.WORKGROUP else [f"{indent}storageBarrier();"]
                 return [*device, f"{indent}workgroupBarrier();"]
