@@ -1,4 +1,4 @@
-"""Where an element of a buffer lies: logical indices to an offset, by the buffer's layout."""
+"""Map logical indices to an offset in memory, by the layout of the buffer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from farrier.ir.types import Layout, PhysicalDim, Swizzle
 
 
 def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, size: int) -> Linear:
-    """The offset of an element of `size` bytes, by the layout of its buffer; with size 1 the number
-    of the element, which is the key of a register."""
+    """Return the offset in bytes of an element of `size` bytes. With size 1 that is the number of
+    the element, which names its register."""
     forms = [simplifier.linear(i) for i in indices]
     layout = buffer.layout
     if layout is None:

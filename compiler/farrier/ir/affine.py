@@ -5,12 +5,9 @@
     (f // 7) * 7 + f % 7        ->  f
     32*o + 16*v + l < 48        ->  2*o + v < 3            for l in [0, 16)
 
-A linear form is `sum(coefficient * atom) + constant`; coefficients and constant are extents, so
-that strides and bounds may be symbolic. An atom is a variable or whatever is not linear: a floor
-division or remainder that its bounds do not resolve, min, max, Select, Load.
 Sums, products by constants, floor division and remainder act on forms directly; a remainder and the
-quotient it belongs to join again as soon as they meet. There is no search: each node is visited
-once.
+quotient that belongs to it join again as soon as they meet. Each node is visited once, without a
+search.
 """
 
 from __future__ import annotations
@@ -52,7 +49,8 @@ from farrier.ir.types import DType
 
 Bounds: TypeAlias = tuple[Extent, Extent]  # both inclusive
 Terms: TypeAlias = frozenset[tuple[Expr, Extent]]
-UNBOUNDED = 1 << 512  # stands for infinity in bounds; products of symbols with wide ranges are less
+# Stands for infinity in bounds: more than any product of symbols with wide ranges.
+UNBOUNDED = 1 << 512
 _NO_FACTS: Mapping[Expr, Bounds] = {}
 _NO_SUMS: Mapping[Terms, Bounds] = {}
 _UNKNOWN: Bounds = (-UNBOUNDED, UNBOUNDED)
@@ -72,7 +70,8 @@ FALSE = Const(False, DType.BOOL)
 
 
 T = TypeVar("T")
-Known: TypeAlias = dict[int, tuple[Expr, T]]  # by the identity of an expression, kept alive
+# By the identity of an expression, which the entry keeps alive.
+Known: TypeAlias = dict[int, tuple[Expr, T]]
 
 
 class Linear(NamedTuple):
@@ -90,29 +89,30 @@ class Affine(NamedTuple):
 
 
 def simplify(expr: Expr, ranges: Mapping[str, Extent]) -> Expr:
-    """`expr` in canonical form, where variable `v` runs over `[0, ranges[v])`."""
+    """Return `expr` in canonical form, where variable `v` runs over `[0, ranges[v])`."""
     return Simplifier(ranges).simplify(expr)
 
 
 def bounds(expr: Expr, ranges: Mapping[str, Extent]) -> Bounds:
-    """Least and greatest value that an index can take, both inclusive; ±UNBOUNDED where unknown."""
+    """Return the least and greatest value of an index, both inclusive; ±UNBOUNDED for an open
+    end."""
     return Simplifier(ranges).bounds(expr)
 
 
 def affine(expr: Expr, ranges: Mapping[str, Extent]) -> Affine | None:
-    """Coefficients of an index over the variables, or None where it is not affine."""
+    """Return the coefficients of an index over the variables, or None if it is not affine."""
     terms, const = Simplifier(ranges).linear(expr)
     named = {atom.name: factor for atom, factor in terms.items() if isinstance(atom, Var)}
     return Affine(named, const) if len(named) == len(terms) else None
 
 
 class Simplifier:
-    """Simplifies under one set of ranges; results are remembered, so keep one per loop nest.
+    """Simplify expressions under one set of ranges; results are cached, so keep one per loop nest.
 
-    For a branch that knows more than the ranges say, `facts` bounds atoms, and `sums` bounds sums
-    of several terms and all their multiples, given as the set of (atom, coefficient), longer ones
-    first: a sum may be part of another. Of what mentions nothing that a branch knows more of, it
-    knows what was known before.
+    `facts` bounds atoms and `sums` bounds sums of several terms, with all multiples of these; a
+    branch of the code adds to both. A sum is the set of its (atom, coefficient) pairs. Longer sums
+    stand first, as a sum may be part of another. For an expression without atoms that a branch adds
+    facts about, the parent's cached result holds.
     """
 
     __slots__ = (
@@ -143,57 +143,59 @@ class Simplifier:
         self._slacks: Known[Linear | None] = {}
         self._bounds: dict[Expr, Bounds] = {}
         self._names: Known[set[str]] = {}
-        self._parent: Simplifier | None = None  # which knows as much of all but `_changed`
+        # Its results hold for expressions without the names `_changed`.
+        self._parent: Simplifier | None = None
         self._changed: frozenset[str] = frozenset()
 
     def linear(self, expr: Expr) -> Linear:
-        """The canonical linear form of an index expression."""
+        """Return the canonical linear form of an index expression."""
         if type(expr) is Const:
             return Linear({}, int(expr.value))
         if type(expr) is Size:
             return Linear({}, expr.extent)
         if type(expr) is Var and not self.facts and not self.sums:
             return Linear({}, 0) if self.ranges.get(expr.name) == 1 else Linear({expr: 1}, 0)
-        known = self._forms.get(id(expr))
-        if known is None:
-            known = None if self._parent is None else self._inherited(expr, _FORMS)
-            if known is None:
-                known = expr, self._settle(self.join(self._form(expr)))
-            self._forms[id(expr)] = known
-        return known[1]
+        entry = self._forms.get(id(expr))
+        if entry is None:
+            entry = None if self._parent is None else self._inherited(expr, _FORMS)
+            if entry is None:
+                entry = expr, self._settle(self.join(self._form(expr)))
+            self._forms[id(expr)] = entry
+        return entry[1]
 
     def _inherited(
         self, expr: Expr, what: Callable[[Simplifier], Known[T]]
     ) -> tuple[Expr, T] | None:
-        """What was known of `expr` before the branch, if it was and nothing here changes it."""
+        """Return the cached result of an outer simplifier, or None if a fact of a branch changes
+        it."""
         changed, before = self._changed, self._parent
         while before is not None:
-            known = what(before).get(id(expr))
-            if known is not None:
-                return known if changed.isdisjoint(self._names_in(expr)) else None
+            entry = what(before).get(id(expr))
+            if entry is not None:
+                return entry if changed.isdisjoint(self._names_in(expr)) else None
             changed, before = changed | before._changed, before._parent
         return None
 
     def _names_in(self, expr: Expr) -> set[str]:
-        known = self._names.get(id(expr))
-        if known is None:
-            known = self._names[id(expr)] = (expr, variables(expr))
-        return known[1]
+        entry = self._names.get(id(expr))
+        if entry is None:
+            entry = self._names[id(expr)] = (expr, variables(expr))
+        return entry[1]
 
     def _settle(self, form: Linear) -> Linear:
-        """The form with the value of each sum that can have but one."""
-        for known, (low, high) in self.sums.items() if self.sums else ():
-            factor = _multiple(form.terms, known) if low == high else 0
+        """Replace each sum of terms that has only one possible value by that value."""
+        for total, (low, high) in self.sums.items() if self.sums else ():
+            factor = _multiple(form.terms, total) if low == high else 0
             if factor:
-                form = Linear(_without(form.terms, known), form.const + factor * low)
+                form = Linear(_without(form.terms, total), form.const + factor * low)
         return form
 
     def bounds(self, expr: Expr) -> Bounds:
-        """Least and greatest value of an index expression, both inclusive."""
+        """Return the least and greatest value of an index expression, both inclusive."""
         return self.bounds_of(self.linear(expr))
 
     def bounds_of(self, form: Linear) -> Bounds:
-        """Least and greatest value of a linear form, both inclusive."""
+        """Return the least and greatest value of a linear form, both inclusive."""
         try:
             return self._bounds_of(form)
         except Undecided:
@@ -204,12 +206,12 @@ class Simplifier:
         high: Extent = form.const
         terms = form.terms
         if self.sums:
-            for known, (least, most) in self.sums.items():
-                multiple = _multiple(terms, known)
+            for total, (least, most) in self.sums.items():
+                multiple = _multiple(terms, total)
                 if multiple:
                     low += multiple * (least if multiple > 0 else most)
                     high += multiple * (most if multiple > 0 else least)
-                    terms = _without(terms, known)
+                    terms = _without(terms, total)
         for atom, factor in terms.items():
             least, most = self._atom_bounds(atom)
             if factor > 0:
@@ -225,8 +227,8 @@ class Simplifier:
         return low, high
 
     def knowing(self, terms: Mapping[Expr, Extent], low: Extent, high: Extent) -> Simplifier:
-        """For a branch in which the sum of `terms` lies in [low, high]. A sum of no terms is 0, and
-        teaches nothing."""
+        """Return the simplifier for a branch in which the sum of `terms` lies in [low, high]. A sum
+        without terms is 0 and adds nothing."""
         if not terms:
             return self
         factors = [factor for factor in terms.values() if isinstance(factor, int)]
@@ -240,36 +242,38 @@ class Simplifier:
             return self._branch(terms, {**self.facts, atom: ends}, self.sums)
         primitive = {atom: k if divisor == 1 else k // divisor for atom, k in terms.items()}
         sums = {
-            known: span
-            for known, span in self.sums.items()
-            if len(known) != len(terms) or not _multiple(primitive, known)
+            total: span
+            for total, span in self.sums.items()
+            if len(total) != len(terms) or not _multiple(primitive, total)
         }
         sums[frozenset(primitive.items())] = (low, high)
         longest_first = dict(sorted(sums.items(), key=lambda item: -len(item[0])))
         return self._branch(terms, self.facts, longest_first)
 
     def _where(self, atom: Expr, value: Extent) -> Simplifier:
-        """For a branch in which an atom has a value: a sum with it tells of the sum without it."""
-        sums = [(dict(known), span) for known, span in self.sums.items()]
-        others = {frozenset(known.items()): span for known, span in sums if atom not in known}
+        """Return the simplifier for a branch in which `atom` equals `value`. A known sum that
+        contains the atom becomes a sum without it."""
+        sums = [(dict(total), span) for total, span in self.sums.items()]
+        others = {frozenset(total.items()): span for total, span in sums if atom not in total}
         branch = self._branch((atom,), {**self.facts, atom: (value, value)}, others)
-        for known, (low, high) in reversed(sums):
-            if atom in known:
-                part = known.pop(atom) * value
-                ends = _both((low - part, high - part), branch.bounds_of(Linear(known, 0)))
-                branch = branch.knowing(known, *ends)
+        for sum_terms, (low, high) in reversed(sums):
+            if atom in sum_terms:
+                part = sum_terms.pop(atom) * value
+                ends = _both((low - part, high - part), branch.bounds_of(Linear(sum_terms, 0)))
+                branch = branch.knowing(sum_terms, *ends)
         return branch
 
     def over(self, ranges: Mapping[str, Extent]) -> Simplifier:
-        """For what stands within loops over those ranges. Variables are told apart by name: one
-        that is new here has its range in all that this one was made of, too."""
+        """Return the simplifier for the body of loops over `ranges`. A variable is identified by
+        its name, so a new one gets its range in the simplifiers that this one was derived from,
+        too."""
         facts: dict[Expr, Bounds] = {}
         for name, extent in ranges.items():
-            known = self.ranges.setdefault(name, extent)
+            outer = self.ranges.setdefault(name, extent)
             if self.facts and (fact := self.facts.get(Var(name))) is not None:
                 if fact != (0, extent - 1):
                     facts[Var(name)] = (0, extent - 1)
-            elif known != extent:
+            elif outer != extent:
                 facts[Var(name)] = (0, extent - 1)
         return self._branch(facts, {**self.facts, **facts}, self.sums) if facts else self
 
@@ -279,21 +283,22 @@ class Simplifier:
         facts: Mapping[Expr, Bounds],
         sums: Mapping[Terms, Bounds],
     ) -> Simplifier:
-        """One that knows more of the atoms `changed`."""
+        """Return a simplifier with other facts about the atoms `changed`, which shares this one's
+        caches."""
         branch = Simplifier({}, facts, sums)
         branch.ranges, branch._names, branch._parent = self.ranges, self._names, self
         branch._changed = frozenset(name for atom in changed for name in variables(atom))
         return branch
 
     def simplify(self, expr: Expr) -> Expr:
-        """`expr` with every index and condition below it in canonical form; what it has twice the
-        result has so."""
+        """Return `expr` with every index and condition in it in canonical form. A node that `expr`
+        contains twice is one node of the result, too."""
         if type(expr) is Const or type(expr) is Size:
             return expr
-        known = self._simple.get(id(expr))
-        if known is None:
-            known = self._simple[id(expr)] = (expr, self._simplified(expr))
-        return known[1]
+        entry = self._simple.get(id(expr))
+        if entry is None:
+            entry = self._simple[id(expr)] = (expr, self._simplified(expr))
+        return entry[1]
 
     def _simplified(self, expr: Expr) -> Expr:
         if type(expr) is Var:
@@ -313,15 +318,15 @@ class Simplifier:
         return self._descend(expr)
 
     def slack(self, condition: Expr) -> Linear | None:
-        """The form of which a condition says that it is not negative; None where it says anything
-        else than which of two indices is larger."""
-        known = self._slacks.get(id(condition))
-        if known is None:
-            known = None if self._parent is None else self._inherited(condition, _SLACKS)
-            if known is None:
-                known = condition, self._slack(condition)
-            self._slacks[id(condition)] = known
-        return known[1]
+        """Return the form that a condition requires to be at least 0. None if the condition is not
+        a comparison of two indices."""
+        entry = self._slacks.get(id(condition))
+        if entry is None:
+            entry = None if self._parent is None else self._inherited(condition, _SLACKS)
+            if entry is None:
+                entry = condition, self._slack(condition)
+            self._slacks[id(condition)] = entry
+        return entry[1]
 
     def _slack(self, condition: Expr) -> Linear | None:
         if not isinstance(condition, Binary) or condition.op not in (BinaryOp.LT, BinaryOp.LE):
@@ -332,12 +337,12 @@ class Simplifier:
         return Linear(form.terms, form.const - (condition.op is BinaryOp.LT))
 
     def truth(self, condition: Expr) -> bool | None:
-        """Whether a condition always or never holds; None where that depends."""
+        """Return the constant value of a condition, or None if it depends on variables."""
         result = self.simplify(condition)
         return bool(result.value) if isinstance(result, Const) else None
 
     def _descend(self, expr: Expr) -> Expr:
-        """`expr` rebuilt from simplified children; the same object where none changed."""
+        """Return `expr` rebuilt from simplified children; the same object if none changed."""
         if isinstance(expr, Reduce):
             inner = self.over({axis.name: axis.extent for axis in expr.axes})
             return Reduce(expr.op, expr.axes, inner.simplify(expr.body))
@@ -408,7 +413,7 @@ class Simplifier:
         return Linear({atom: 1}, 0)
 
     def divide(self, form: Linear, divisor: Extent) -> Linear:
-        """`form // divisor` for a positive divisor."""
+        """Return `form // divisor` for a positive divisor."""
         whole, rest, quotient, const = _part(form, divisor)
         if not rest and not isinstance(const, Dim):
             return Linear(whole, quotient)
@@ -417,7 +422,7 @@ class Simplifier:
             return Linear(whole, quotient)
         if isinstance(divisor, int) and low // divisor == high // divisor:
             return Linear(whole, quotient + low // divisor)
-        if _is_unbounded(low, high):  # may wrap around: do not take it apart
+        if _is_unbounded(low, high):  # The sum may wrap around: it must not be split.
             return self._atom(Binary(BinaryOp.DIV, to_expr(form), index(divisor)))
         factored = self._factor(rest, const, divisor)
         if factored is not None:
@@ -430,7 +435,7 @@ class Simplifier:
         return combine(Linear(whole, quotient), inside, 1)
 
     def remainder(self, form: Linear, divisor: Extent) -> Linear:
-        """`form % divisor` for a positive divisor."""
+        """Return `form % divisor` for a positive divisor."""
         _, rest, _, const = _part(form, divisor)
         if not rest and not isinstance(const, Dim):
             return Linear({}, const)
@@ -453,7 +458,8 @@ class Simplifier:
     def _factor(
         self, rest: dict[Expr, Extent], const: Extent, divisor: Extent
     ) -> tuple[int, Linear, Linear] | None:
-        """`rest + const` as `factor * inner + small` with 0 <= small < factor, factor | divisor."""
+        """Write `rest + const` as `factor * inner + small` with 0 <= small < factor, factor |
+        divisor."""
         factors = [k for k in rest.values() if isinstance(k, int)]
         if len(factors) < len(rest):
             return None
@@ -472,7 +478,8 @@ class Simplifier:
         return None
 
     def _unnest(self, rest: dict[Expr, Extent], const: Extent) -> tuple[Linear, Extent] | None:
-        """(f, d) with `(rest + const) // c == f // (d * c)`, where one term is itself `e // d`."""
+        """Return (f, d) with `(rest + const) // c == f // (d * c)`, if one term is itself `e //
+        d`."""
         for atom, factor in rest.items():
             if factor == 1 and isinstance(atom, Binary) and atom.op is BinaryOp.DIV:
                 divisor = extent_of(atom.right)
@@ -483,7 +490,8 @@ class Simplifier:
         return None
 
     def _unwind(self, rest: dict[Expr, Extent], const: Extent, divisor: Extent) -> Linear | None:
-        """`rest + const` with e in the place of `e % m` where that is the same modulo `divisor`."""
+        """Return `rest + const` with e for a term `e % m`, if that is the same modulo `divisor`;
+        else None."""
         form, changed = Linear({}, const), False
         for atom, factor in rest.items():
             term = Linear({atom: factor}, 0)
@@ -496,7 +504,7 @@ class Simplifier:
 
     def join(self, form: Linear) -> Linear:
         """Join `k*c*(e // c) + k*(e % c)` to `k*e` wherever both stand in `form`; `e % c` may be
-        written as the remainder of something else."""
+        written as the remainder of another expression."""
         for atom, factor in form.terms.items():
             if not (isinstance(atom, Binary) and atom.op is BinaryOp.MOD):
                 continue
@@ -513,15 +521,15 @@ class Simplifier:
     def _whole(
         self, atom: Binary, divisor: Extent, factor: Extent, form: Linear
     ) -> tuple[Expr, Linear] | None:
-        """(`e // divisor`, e) where the quotient stands in `form`, `divisor * factor` times, and
-        `atom` is the remainder."""
+        """Return (`e // divisor`, e) if `atom` is the remainder and the quotient stands in `form`,
+        times `divisor * factor`."""
         if factor * divisor not in form.terms.values():
             return None
         inner = self.linear(atom.left)
         quotient = self.divide(inner, divisor)
         if len(quotient.terms) == 1 and quotient.const == 0:
-            (partner, one), *_ = quotient.terms.items()
-            if one == 1 and form.terms.get(partner) == factor * divisor:
+            (partner, scale), *_ = quotient.terms.items()
+            if scale == 1 and form.terms.get(partner) == factor * divisor:
                 return partner, inner
         for other, k in form.terms.items():
             if k != factor * divisor or not isinstance(other, Binary):
@@ -535,8 +543,8 @@ class Simplifier:
     def _atom_bounds(self, atom: Expr) -> Bounds:
         if isinstance(atom, Var):
             extent = self.ranges.get(atom.name)
-            known = _UNKNOWN if extent is None else (0, extent - 1)
-            return self.facts.get(atom, known) if self.facts else known
+            declared = _UNKNOWN if extent is None else (0, extent - 1)
+            return self.facts.get(atom, declared) if self.facts else declared
         known_atom = self._bounds.get(atom)
         if known_atom is None:
             known_atom = self._compute_bounds(atom)
@@ -604,7 +612,8 @@ class Simplifier:
         return Binary(BinaryOp.LT, *_sides(self._coarsen(difference)))
 
     def _coarsen(self, form: Linear) -> Linear:
-        """`form < 0` holds exactly where `form // g < 0`: the largest g that leaves no division."""
+        """Divide by the largest g for which `form < 0` holds exactly if `form // g < 0`, without a
+        division."""
         factors = {abs(k) for k in form.terms.values() if isinstance(k, int)}
         for divisor in sorted(factors, reverse=True):
             if divisor == 1:
@@ -619,9 +628,9 @@ class Simplifier:
     def _connective(self, expr: Binary) -> Expr:
         left, right = self.simplify(expr.left), self.simplify(expr.right)
         neutral = expr.op is BinaryOp.AND
-        for one, other in ((left, right), (right, left)):
-            if isinstance(one, Const):
-                return other if bool(one.value) is neutral else one
+        for side, other in ((left, right), (right, left)):
+            if isinstance(side, Const):
+                return other if bool(side.value) is neutral else side
         if left is expr.left and right is expr.right:
             return expr
         return Binary(expr.op, left, right)
@@ -632,7 +641,7 @@ _SLACKS: Callable[[Simplifier], Known[Linear | None]] = attrgetter("_slacks")
 
 
 def to_expr(form: Linear) -> Expr:
-    """The expression of a linear form: positive terms, the constant, negative terms."""
+    """Return the expression of a linear form: positive terms, the constant, negative terms."""
     total: Expr | None = None
     for atom, factor in form.terms.items():
         if not _is_negative(factor):
@@ -652,12 +661,12 @@ def to_expr(form: Linear) -> Expr:
 
 
 def _is_negative(factor: Extent) -> bool:
-    """Whether a coefficient is written with a minus: it is less than zero wherever it is not."""
+    """Check whether a coefficient is never positive, so that it is written with a minus."""
     return factor < 0 if isinstance(factor, int) else is_less(factor, 1)
 
 
 def _sorted_expr(terms: dict[Expr, Extent], const: Extent) -> Expr:
-    """The expression with its terms in an order of their own, so that equal atoms look equal."""
+    """Return the expression with its terms in a fixed order, so that equal atoms look equal."""
     if len(terms) > 1:
         order = sorted(terms.items(), key=lambda term: (-_size(term[1]), _sort_key(term[0])))
         terms = dict(order)
@@ -677,7 +686,7 @@ def _sort_key(atom: Expr) -> str:
 
 
 def combine(left: Linear, right: Linear, factor: Extent) -> Linear:
-    """`left + factor * right`."""
+    """Return `left + factor * right`."""
     if not right.terms:
         return Linear(left.terms, left.const + factor * right.const)
     terms = dict(left.terms)
@@ -695,18 +704,23 @@ def _add_terms(terms: dict[Expr, Extent], others: Mapping[Expr, Extent], factor:
             terms.pop(atom, None)
 
 
-def _multiple(terms: Mapping[Expr, Extent], known: Terms) -> int:
-    """The factor by which the sum `known` stands in `terms`; 0 where it does not, or where that
-    factor is no number."""
+def _multiple(terms: Mapping[Expr, Extent], total: Terms) -> int:
+    """Return the factor by which the sum `total` stands in `terms`; 0 if it does not, or if the
+    factor is not an integer."""
     factor = 0
-    for atom, k in known:
-        found = terms.get(atom, 0)
-        if k == found or k == -found:
-            ratio = 1 if k == found else -1
-        elif not isinstance(found, int) or not isinstance(k, int) or found == 0 or found % k:
+    for atom, k in total:
+        coefficient = terms.get(atom, 0)
+        if k == coefficient or k == -coefficient:
+            ratio = 1 if k == coefficient else -1
+        elif (
+            not isinstance(coefficient, int)
+            or not isinstance(k, int)
+            or coefficient == 0
+            or coefficient % k
+        ):
             return 0
         else:
-            ratio = found // k
+            ratio = coefficient // k
         if factor not in (0, ratio):
             return 0
         factor = ratio
@@ -714,7 +728,7 @@ def _multiple(terms: Mapping[Expr, Extent], known: Terms) -> int:
 
 
 def _is_within(low: Extent, high: Extent, divisor: Extent) -> bool:
-    """Whether what lies in [low, high] certainly lies in [0, divisor)."""
+    """Check whether every value in [low, high] lies in [0, divisor) for certain."""
     return is_less(-1, low) and is_less(high, divisor)
 
 
@@ -722,16 +736,17 @@ def _is_unbounded(low: Extent, high: Extent) -> bool:
     return not (is_less(-UNBOUNDED, low) and is_less(high, UNBOUNDED))
 
 
-def _both(one: Bounds, other: Bounds) -> Bounds:
-    """What lies in both; of ends that cannot be compared the second's."""
-    low = one[0] if is_less(other[0], one[0]) else other[0]
-    high = one[1] if is_less(one[1], other[1]) else other[1]
+def _both(first: Bounds, second: Bounds) -> Bounds:
+    """Return the intersection of two ranges; of ends that cannot be compared it takes the
+    second's."""
+    low = first[0] if is_less(second[0], first[0]) else second[0]
+    high = first[1] if is_less(first[1], second[1]) else second[1]
     return low, high
 
 
-def _without(terms: Mapping[Expr, Extent], known: Terms) -> dict[Expr, Extent]:
-    """`terms` less those of the sum `known`."""
-    within = {atom for atom, _ in known}
+def _without(terms: Mapping[Expr, Extent], total: Terms) -> dict[Expr, Extent]:
+    """Return `terms` less those of the sum `total`."""
+    within = {atom for atom, _ in total}
     return {atom: k for atom, k in terms.items() if atom not in within}
 
 
@@ -746,7 +761,8 @@ def _scale(form: Linear, factor: Extent) -> Linear:
 def _part(
     form: Linear, divisor: Extent
 ) -> tuple[dict[Expr, Extent], dict[Expr, Extent], Extent, Extent]:
-    """`form` as divisor * (whole + quotient) + rest + const; 0 <= const < divisor for numbers."""
+    """Write `form` as divisor * (whole + quotient) + rest + const; 0 <= const < divisor for
+    numbers."""
     whole: dict[Expr, Extent] = {}
     rest: dict[Expr, Extent] = {}
     for atom, k in form.terms.items():
@@ -759,7 +775,8 @@ def _part(
 
 
 def _divmod(extent: Extent, divisor: Extent) -> tuple[Extent, Extent]:
-    """Quotient and remainder; (0, extent) for what does not divide without a symbolic quotient."""
+    """Return quotient and remainder, or (0, extent) if the quotient would be a new symbolic
+    division."""
     if isinstance(extent, int) and isinstance(divisor, int):
         return divmod(extent, divisor)
     quotient, rest = extent // divisor, extent % divisor
@@ -767,7 +784,7 @@ def _divmod(extent: Extent, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def _sides(form: Linear) -> tuple[Expr, Expr]:
-    """`form` compared with zero, as left and right side without negative factors."""
+    """Return the two sides of a comparison of `form` with zero, neither with a negative factor."""
     left = Linear({a: k for a, k in form.terms.items() if not _is_negative(k)}, 0)
     right = Linear({a: -k for a, k in form.terms.items() if _is_negative(k)}, 0)
     if _is_negative(form.const):

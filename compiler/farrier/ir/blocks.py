@@ -1,4 +1,4 @@
-"""How far the blocks of a layout reach."""
+"""The sizes of the blocks that a layout splits axes into, and how far a buffer's blocks reach."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from farrier.ir.types import Layout
 
 
 def block_of(layout: Layout | None, axis: int) -> int:
-    """Elements of `axis` that its outermost part counts as one: 16 for the channels of NCHW16c."""
+    """Return the elements of `axis` that share an index of its outermost part: 16 for the channels
+    of NCHW16c."""
     return max((d.div for d in layout.dims if d.axis == axis), default=1) if layout else 1
 
 
 def coverage(buffer: Buffer, axis: int) -> Extent:
-    """Indices of `axis` below this one lie in memory."""
+    """Return the end of the indices of `axis` that lie in memory, padding of the last block
+    included."""
     extent = buffer.shape[axis]
     if buffer.layout is None:
         return extent

@@ -1,7 +1,7 @@
-"""Times at which no cycles of garbage are looked for.
+"""Suspend Python's search for cycles of garbage while code builds IR.
 
-IR is made of trees, which counted references free, and of so many that to look through them takes
-a tenth of a compilation, up to a sixth of the time of kernels.
+IR consists of trees, which reference counts free. The nodes are numerous: searching them takes
+a tenth of a compilation, and up to a sixth of the time of kernels.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 
 class _NoCollection:
-    """Threads may be within it at once; it ends with the last one."""
+    """A context manager that several threads may enter at once; collection resumes with the last
+    exit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,10 +1,10 @@
-"""Constants that are too large for the text of the IR: files in a folder beside it.
+"""Constants that are too large for the text of the IR, stored as files in a folder next to it.
 
     stages/0-import.ir      w: f32[64, 32] = constant("7c6a28df…")
     stages/constants/7c6a28df….npy
 
-Each is named by the sha256 of its content (`Constant.digest`), so several texts share one file, and
-a file that holds something else is found out. Nothing in them is code: only plain arrays are read.
+Each file is named by the sha256 of its content (`Constant.digest`), so several texts share one
+file, and damaged content is detected. Nothing in the files is code: only plain arrays are read.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class StoredConstants(Mapping[str, Array]):
-    """The constants in a folder, by sha256: memory-mapped when they are asked for."""
+    """The constants in a folder, by sha256; each is memory-mapped when it is first read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def __getitem__(self, digest: str) -> Array:
-        """Raises KeyError where there is none, UsageError where the file holds another array."""
+        """Return the array; raise KeyError if there is none, UsageError if the file holds another
+        array."""
         import numpy as np
 
         path = self._path(digest)
@@ -74,23 +75,25 @@ class StoredConstants(Mapping[str, Array]):
 
 
 def beside(text: Path) -> StoredConstants:
-    """The constants of a text: in the folder beside it, or where the text is one piece of several
-    in a folder of their own, beside that."""
+    """Return the constants of a text: those in the folder next to it or, if the text is one piece
+    of several in a folder of their own, next to that folder."""
     folders = (text.parent / FOLDER, text.absolute().parent.parent / FOLDER)
-    return StoredConstants(next((one for one in folders if one.is_dir()), folders[0]))
+    return StoredConstants(next((folder for folder in folders if folder.is_dir()), folders[0]))
 
 
 class ConstantFiles:
-    """Writes constants into a folder, each content once."""
+    """Write constants into a folder, each content once."""
 
     def __init__(self, folder: Path) -> None:
         self._stored = StoredConstants(folder)
         self._folder = folder
-        self._made: dict[str, str] = {}  # digests of content, by those of what it is derived from
+        # The digest of the content by the digest of its derivation.
+        self._made: dict[str, str] = {}
 
     def store(self, graph: Graph) -> Graph:
-        """`graph`, regions included, in the form that its text reads back as: what is derived is an
-        array. What its text leaves out is in the folder. Raises StorageError."""
+        """Return `graph`, regions included, in the form that its text reads back as: derived
+        constants become arrays. Write the arrays that the text omits into the folder. Raises
+        StorageError."""
         constants = tuple(map(self._store, graph.constants))
         nodes = tuple(map(self._with_regions, graph.nodes))
         same = all(new is old for new, old in zip(constants, graph.constants, strict=True))
@@ -108,11 +111,11 @@ class ConstantFiles:
         if isinstance(constant.content, Derived):
             digest = self._made.get(constant.digest)
             if digest is None:
-                made = Constant(constant.value, constant.made())
-                if is_written_out(made):
-                    return made
-                self._write(made)
-                digest = self._made[constant.digest] = made.digest
+                computed = Constant(constant.value, constant.made())
+                if is_written_out(computed):
+                    return computed
+                self._write(computed)
+                digest = self._made[constant.digest] = computed.digest
             # Not the array itself: all of them would take the memory of the weights once more.
             return Constant.named(constant.value, self._mapped(digest, constant.value.type), digest)
         if not is_written_out(constant):
@@ -130,6 +133,6 @@ class ConstantFiles:
 
         if constant.digest not in self._stored:
             path, data = self._folder / f"{constant.digest}.npy", constant.data
-            if not is_of_numpy(data.dtype):  # it would write some types that it cannot read
+            if not is_of_numpy(data.dtype):  # Files of .npy cannot hold the types of ml_dtypes.
                 data = data.view(f"V{data.itemsize}")
             write_atomically(path, lambda file: np.save(file, data, allow_pickle=False))

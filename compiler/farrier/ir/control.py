@@ -6,22 +6,22 @@
     then, otherwise (captured…)                               → results…
     body (iteration, carried…, slices…, captured…)            → again?, carried…, parts…
 
-Regions are closed: what they use of the graph around them is handed to them by position, as to a
+Regions are closed: values of the surrounding graph are passed to them by position, as to a
 function, so a pass runs on a region as it does on a graph. Names in a region are its own.
 
-A Loop runs while `iteration`, i64 from 0 on, is below `trips` (None: no bound) and the condition
-holds: `condition` before the first iteration (None: it does), afterwards what the body returned
-first, where the attribute `conditional` says that it returns one. Values that are `carried` go from
-iteration to iteration, their types unchanged; of each `scanned` value iteration i gets the slice i
-of axis 0, and the parts that the iterations return become the slices of `stacks`. ONNX's Scan is a
-Loop over what it scans. The attributes `carried` and `scanned` say how many inputs are which;
-`extent`, where a condition decides how long stacks are, is the symbol of that.
+A Loop runs while `iteration`, an i64 that counts from 0, is below `trips` (None: no bound) and the
+condition holds: `condition` before the first iteration (None: true), afterwards the first result of
+the body, if the attribute `conditional` is set. `carried` values pass from iteration to iteration
+with unchanged types. Iteration i reads slice i of axis 0 of each `scanned` value, and the parts
+that the iterations return become the slices of `stacks`. ONNX's Scan is a Loop over scanned values.
+The attributes `carried` and `scanned` are the numbers of such inputs; `extent` names the symbol of
+the length of the stacks if a condition decides it.
 
-Shapes may differ from branch to branch, and from iteration to iteration. Where those of an If's
-branches do, its result has a symbol (`joined`); where what a Loop carries changes its shape, it has
-a symbol in the body, and another as a result (`grown`).
+Shapes may differ between branches and between iterations. If the branches of an If return different
+extents, the result's extent is a symbol (`joined`). If a Loop changes the shape of a carried value,
+its extent is one symbol in the body and another in the result (`grown`).
 
-A branch that cannot be compiled is one node: a run that gets there ends.
+A branch that cannot be compiled becomes one node, which ends a run that reaches it.
 
     results… = Fail(reason='why it cannot be compiled')
 """
@@ -35,14 +35,14 @@ from farrier.ir.dim import Dim, Extent, Symbol
 from farrier.ir.graph import Graph, Node, Value, attributes
 
 FAIL = "Fail"
-# From such a node on the elements of a tensor are extents, those of the constant behind it.
+# From such a node on, the elements of its tensor equal the extents in the constant input.
 BIND = "Bind"
-REQUIRE = "Require"  # a check that the elements of a tensor are what the constant says
+REQUIRE = "Require"  # A check that the elements of a tensor equal those of the constant.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class If:
-    """The parts of a node `If`, by what they are."""
+    """The parts of a node `If`, by their roles."""
 
     condition: Value
     captured: tuple[Value, ...]
@@ -58,29 +58,30 @@ class If:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loop:
-    """The parts of a node `Loop`, by what they are; the names on the right are the body's."""
+    """The parts of a node `Loop`, by their roles; `body` has the parts from `iteration` to
+    `parts`."""
 
     trips: Value | None
     condition: Value | None
     carried: tuple[Value, ...]  # initial values
     scanned: tuple[Value, ...]
     captured: tuple[Value, ...]
-    results: tuple[Value, ...]  # of what is carried
+    results: tuple[Value, ...]  # The carried values after the last iteration.
     stacks: tuple[Value, ...]
     body: Graph
     iteration: Value
-    current: tuple[Value, ...]  # what is carried, at the start of an iteration
+    current: tuple[Value, ...]  # The carried values at the start of an iteration.
     slices: tuple[Value, ...]
-    seen: tuple[Value, ...]  # what is captured
+    seen: tuple[Value, ...]  # The captured values, as the body names them.
     again: Value | None
-    next: tuple[Value, ...]  # what is carried, at the end
+    next: tuple[Value, ...]  # The carried values at the end of an iteration.
     parts: tuple[Value, ...]
-    extent: str = ""  # the symbol of how often it ran, where no size says that
+    extent: str = ""  # Names the symbol of the trip count if no size determines it.
 
     @classmethod
     def of(cls, node: Node) -> Loop:
         trips, condition, *others = node.inputs
-        given = _present(others)
+        present = _present(others)
         (body,) = node.regions
         carried, scanned = int(node.attr("carried", 0)), int(node.attr("scanned", 0))
         iteration, *inside = body.inputs
@@ -89,9 +90,9 @@ class Loop:
         return cls(
             trips,
             condition,
-            given[:carried],
-            given[carried:both],
-            given[both:],
+            present[:carried],
+            present[carried:both],
+            present[both:],
             node.outputs[:carried],
             node.outputs[carried:],
             body,
@@ -110,7 +111,8 @@ _FORMS: dict[str, type[If] | type[Loop]] = {"If": If, "Loop": Loop}
 
 
 def is_control(node: Node) -> bool:
-    """Check whether the node runs its regions; a kernel (`Fused`) is what its region computes."""
+    """Check whether the node runs its regions. A kernel (`Fused`) does not: its region defines
+    it."""
     return node.op in _FORMS
 
 
@@ -122,7 +124,7 @@ def control_of(node: Node) -> If | Loop | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Joined:
-    """An extent of an If's results, and what it is in either branch."""
+    """An extent of an If's results that differs between the branches, and its value in each."""
 
     symbol: Dim
     then: Extent
@@ -131,8 +133,8 @@ class Joined:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grown:
-    """An extent of what a Loop carries: in an iteration, before the first, after each, and when all
-    are over."""
+    """An extent of a carried value that changes: the symbol in an iteration, and its values before
+    the first iteration, after each, and after the last."""
 
     symbol: Dim
     initial: Extent
@@ -141,35 +143,35 @@ class Grown:
 
 
 def joined(node: If) -> tuple[Joined, ...]:
-    """The extents of results in which the branches differ, each once. Raises ValueError where one
-    is no symbol of its own."""
-    found: dict[Dim, Joined] = {}
+    """Return the extents of an If's results in which its branches differ, each once. Raises
+    ValueError if such an extent is not a symbol of its own."""
+    extents: dict[Dim, Joined] = {}
     sides = (branch.outputs for branch in node.branches)
     for result, *values in zip(node.results, *sides, strict=True):
         shapes = (result.type.shape, *(value.type.shape for value in values))
         for extent, then, otherwise in zip(*shapes, strict=True):
             if not extent == then == otherwise:
-                one = Joined(_as_symbol(extent), then, otherwise)
-                if found.setdefault(one.symbol, one) != one:
+                record = Joined(_as_symbol(extent), then, otherwise)
+                if extents.setdefault(record.symbol, record) != record:
                     raise ValueError(f"{extent} stands for extents that differ")
-    return tuple(found.values())
+    return tuple(extents.values())
 
 
 def grown(node: Loop) -> tuple[Grown, ...]:
-    """The extents of what is carried that change, each once. Raises ValueError where one is no
-    symbol of its own."""
-    found: dict[Dim, Grown] = {}
+    """Return the extents of carried values that change between iterations, each once. Raises
+    ValueError if such an extent is not a symbol of its own."""
+    extents: dict[Dim, Grown] = {}
     for values in zip(node.current, node.carried, node.next, node.results, strict=True):
         for extent, initial, after, result in zip(*(v.type.shape for v in values), strict=True):
             if not extent == initial == after == result:
-                one = Grown(_as_symbol(extent), initial, after, _as_symbol(result))
-                if found.setdefault(one.symbol, one) != one:
+                record = Grown(_as_symbol(extent), initial, after, _as_symbol(result))
+                if extents.setdefault(record.symbol, record) != record:
                     raise ValueError(f"{extent} stands for extents that differ")
-    return tuple(found.values())
+    return tuple(extents.values())
 
 
 def symbol_of(extent: Extent) -> Symbol | None:
-    """The symbol that an extent is; None for another."""
+    """Return the symbol if the extent is nothing but a symbol, else None."""
     match extent:
         case Dim(terms=(((Symbol() as symbol,), 1),)):
             return symbol
@@ -183,13 +185,13 @@ def _as_symbol(extent: Extent) -> Dim:
 
 
 def make_if(node: If, origin: str) -> Node:
-    """The node of these parts, names and regions included."""
+    """Return the node with these parts, names and regions included."""
     inputs = (node.condition, *node.captured)
     return Node("If", inputs, node.results, (), node.branches, origin)
 
 
 def make_loop(node: Loop, origin: str) -> Node:
-    """The node of these parts: the body's inputs and outputs are as the parts say."""
+    """Return the node with these parts; the body gets its inputs and outputs from them."""
     again = () if node.again is None else (node.again,)
     body = dataclasses.replace(
         node.body,
@@ -213,18 +215,18 @@ def make_loop(node: Loop, origin: str) -> Node:
 
 
 def make_failure(results: tuple[Value, ...], reason: str, origin: str) -> Node:
-    """The node that ends a run, in the place of what would give these results."""
+    """Return a node that ends the run, in place of the nodes that would compute these results."""
     return Node(FAIL, (), results, attributes(reason=reason), (), origin)
 
 
 def failures(graph: Graph) -> tuple[Node, ...]:
-    """The nodes of a graph, at any depth, that end a run."""
+    """Return the nodes of a graph, at any depth, that end a run."""
     return tuple(node for whole in graphs_in(graph) for node in whole.nodes if node.op == FAIL)
 
 
 def map_regions(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """`graph` with `change` applied to the regions of its control flow; itself where that changes
-    nothing."""
+    """Return `graph` with `change` applied to the regions of its control flow; the same object if
+    no region changes."""
     nodes = []
     for node in graph.nodes:
         if is_control(node):
@@ -238,7 +240,7 @@ def map_regions(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
 
 
 def graphs_in(graph: Graph) -> Iterator[Graph]:
-    """`graph` and the regions of its control flow, at any depth."""
+    """Yield `graph` and the regions of its control flow, at any depth."""
     yield graph
     for node in graph.nodes:
         if is_control(node):

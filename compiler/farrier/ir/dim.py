@@ -3,21 +3,21 @@
     extent = int | dim
     dim    = sum of coefficient * product of atoms          never a plain number
     atom   = Symbol(name, low, high, typical)
-           | Combined(op, extent, extent)                   what is no polynomial
+           | Combined(op, extent, extent)                   not a polynomial
     op     = floordiv | mod | min | max
 
 A `Dim` takes the operators of Python's integers, so shape rules, strides and loop bounds are
 written once for numbers and dims alike. Forms are canonical: equal sums are equal objects, and a
-result that is a number is an `int`. Comparison for order is decided by the ranges of the symbols;
-where those leave it open it raises `Undecided`, and nothing is guessed. `==` is that of the forms:
-a dim is never equal to a number.
+result that is a number is an `int`. The ranges of the symbols decide comparisons of order; if they
+leave one open, it raises `Undecided`: nothing is guessed. `==` compares forms: a dim never equals a
+number.
 
     (2*h + 6) // 2   ->  h + 3              -(-h // 2)  ->  (h + 1) // 2
     n*h*w*64 // (h*w)  ->  64*n             (h // 2)*2 + h % 2  ->  h
     3*h*w % (6*w)  ->  3*w*(h % 2)          h - min(h, 2)  ->  max(h, 2) - 2
 
-Minima and maxima are written without what their operands have in common, by the least number of
-terms, as max(a, b) == a + b - min(a, b), so that neighbours cut out of one axis have one length.
+The common part of the operands is taken out of minima and maxima, and max(a, b) == a + b - min(a,
+b) is used to get the fewest terms, so that neighbouring slices of an axis have one length.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any, TypeAlias, cast
 
 from farrier.ir.interned import Interned
 
-# Results that each function keeps: a kernel's few extents meet again and again.
+# Results that each function caches: a kernel has few extents, which recur.
 _REMEMBERED = 1 << 14
 
 
@@ -43,10 +43,11 @@ class Relation(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """Whether an extent is greater than 0, or is 0; `text` is how it was asked. `wants_number`
-    where what asks can do nothing with a dim, so that the typical size is only a choice. `expected`
-    is the answer that most models mean, whatever the typical sizes are. With `is_required` the
-    other answer makes the model impossible, so whoever gives that answer loses no size."""
+    """A question about an extent: is it greater than 0 (or 0)? `text` is the comparison that
+    asked it. `wants_number` is set if the caller cannot use a dim, so that the typical size is
+    an arbitrary choice. `expected` is the answer for most models, whatever the typical sizes
+    are. With `is_required` the other answer makes the model invalid, so assuming it excludes no
+    valid size."""
 
     extent: Dim
     relation: Relation
@@ -56,13 +57,13 @@ class Question:
     is_required: bool = False
 
     def answer(self, extent: Extent) -> bool:
-        """The answer where the extent is replaced by another; raises Undecided."""
+        """Return the answer for another extent in place of the dim; raises Undecided."""
         return extent > 0 if self.relation is Relation.POSITIVE else not bool(extent)
 
 
 class Undecided(ValueError):
-    """What depends on the value of a symbol: a comparison, or a size that must be a number.
-    `question` is what a symbol's value would have to answer."""
+    """A result that depends on the value of a symbol: a comparison, or a size that must be a
+    number. `question` is the open comparison."""
 
     def __init__(self, question: Question) -> None:
         depends = _described(question.extent)
@@ -79,9 +80,9 @@ class DimOp(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Symbol(metaclass=Interned):
-    """A size between `low` and `high`, both included; tuned for where it is `typical`.
+    """A size in `low`..`high`, both inclusive; kernels are tuned for the size `typical`.
 
-    `high` is a dim where the data decides (how many elements are not zero), within a bound.
+    `high` is a dim if the data decides the size (a count of nonzero elements) within a bound.
     """
 
     name: str
@@ -111,15 +112,15 @@ class Combined(metaclass=Interned):
 
 
 Atom: TypeAlias = Symbol | Combined
-Monomial: TypeAlias = tuple[Atom, ...]  # sorted, an atom as often as its power; () is one
+Monomial: TypeAlias = tuple[Atom, ...]  # Sorted; an atom of power p stands p times; () is 1.
 _Terms: TypeAlias = dict[Monomial, int]
-_Rank: TypeAlias = tuple[Any, ...]  # compares with that of any other atom, product or extent
+_Rank: TypeAlias = tuple[Any, ...]  # A sort key of atoms, products and extents.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dim(metaclass=Interned):
-    """`sum(coefficient * product(monomial))`: at least one monomial is not (), none is twice, no
-    coefficient is zero; sorted. Made by arithmetic on `dim(…)`, not by hand."""
+    """`sum(coefficient * product(monomial))`, sorted: at least one monomial is not (), none stands
+    twice, no coefficient is zero. Build one by arithmetic on `dim(…)`, not by hand."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
@@ -190,7 +191,7 @@ class Dim(metaclass=Interned):
 
     @functools.cached_property
     def bounds(self) -> tuple[int, int]:
-        """Least and greatest value, both included; each may lie beyond what is reached."""
+        """The least and greatest value, both inclusive; the true range may be narrower."""
         return _bounds(self, _MOST_OPERANDS - 1)
 
 
@@ -198,9 +199,9 @@ Extent: TypeAlias = int | Dim
 
 
 def dim(name: str, low: int, high: Extent, typical: int | None = None) -> Extent:
-    """A symbol as an extent; the number itself where only one is in range.
+    """Return a symbol as an extent, or the number if only one is in range.
 
-    Raises ValueError for an empty range. `typical` is brought into the range; by default it is
+    Raises ValueError for an empty range. `typical` is clamped to the range; the default is
     `high`.
     """
     most = bounds(high)[1]
@@ -213,12 +214,12 @@ def dim(name: str, low: int, high: Extent, typical: int | None = None) -> Extent
 
 
 def bounds(extent: Extent) -> tuple[int, int]:
-    """Least and greatest value of an extent, both included."""
+    """Return the least and greatest value of an extent, both inclusive."""
     return extent.bounds if isinstance(extent, Dim) else (extent, extent)
 
 
 def number(extent: Extent) -> int:
-    """The extent where it is a number; raises Undecided for a dim."""
+    """Return an extent that is a number; raises Undecided for a dim."""
     if isinstance(extent, Dim):
         usual = typical(extent)
         text = f"{extent}, which must be a number, is {usual}"
@@ -229,18 +230,19 @@ def number(extent: Extent) -> int:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def typical(extent: Extent) -> int:
-    """The extent where every symbol has its typical value."""
+    """Return the value of an extent at the typical values of all symbols."""
     return _evaluate(extent, lambda symbol: symbol.typical)
 
 
 def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
-    """The extent for given values of its symbols, by name; raises KeyError for one that lacks."""
+    """Return the extent at these values of its symbols, by name; raises KeyError for a missing
+    one."""
     return _evaluate(extent, lambda symbol: values[symbol.name])
 
 
 def symbols(extents: Iterable[Extent]) -> Iterator[Symbol]:
-    """Every symbol of some extents, in the order of appearance; those of other symbols' bounds are
-    not among them. May repeat."""
+    """Yield every symbol of some extents, in the order of appearance, without those in the bounds
+    of other symbols. May repeat."""
     for extent in extents:
         if isinstance(extent, Dim):
             yield from _symbols_of(extent)
@@ -248,15 +250,15 @@ def symbols(extents: Iterable[Extent]) -> Iterator[Symbol]:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _symbols_of(extent: Dim) -> tuple[Symbol, ...]:
-    found: dict[Symbol, None] = {}
+    ordered: dict[Symbol, None] = {}
     for atom in atoms((extent,)):
         inside = (atom,) if isinstance(atom, Symbol) else symbols((atom.left, atom.right))
-        found |= dict.fromkeys(inside)
-    return tuple(found)
+        ordered |= dict.fromkeys(inside)
+    return tuple(ordered)
 
 
 def with_bounds(extents: Iterable[Extent]) -> Iterator[Symbol]:
-    """Every symbol of some extents, each behind those of its bound. May repeat."""
+    """Yield every symbol of some extents, each after those of its bound. May repeat."""
     for extent in extents:
         if isinstance(extent, Dim):
             yield from _with_bounds_of(extent)
@@ -264,14 +266,14 @@ def with_bounds(extents: Iterable[Extent]) -> Iterator[Symbol]:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _with_bounds_of(extent: Dim) -> tuple[Symbol, ...]:
-    found: dict[Symbol, None] = {}
+    ordered: dict[Symbol, None] = {}
     for symbol in _symbols_of(extent):
-        found |= dict.fromkeys((*with_bounds((symbol.high,)), symbol))
-    return tuple(found)
+        ordered |= dict.fromkeys((*with_bounds((symbol.high,)), symbol))
+    return tuple(ordered)
 
 
 def atoms(extents: Iterable[Extent]) -> Iterator[Atom]:
-    """The outermost atoms of some extents, in the order of appearance. May repeat."""
+    """Yield the outermost atoms of some extents, in the order of appearance. May repeat."""
     for extent in extents:
         if isinstance(extent, Dim):
             for monomial, _ in extent.terms:
@@ -283,31 +285,31 @@ def as_extent(atom: Atom) -> Dim:
 
 
 def as_dim(extent: Extent) -> Dim:
-    """An extent that is known to depend on a symbol."""
+    """Return the extent as a Dim; the caller knows that it is not a number."""
     assert isinstance(extent, Dim)
     return extent
 
 
 def substitute(extent: Extent, values: Mapping[Atom, Extent]) -> Extent:
-    """The extent with some atoms replaced, also those within others."""
+    """Return the extent with some atoms replaced, also those within others."""
     return _replaced(extent, values.get)
 
 
 def upper(extent: Extent, is_known: Callable[[Symbol], bool]) -> Extent:
-    """An extent that is never less, over the symbols that are known: those that the data decides
-    are replaced by their bounds."""
+    """Return an upper bound of an extent over the known symbols only: a symbol that the data
+    decides is replaced by its bound."""
     return _relaxed(extent, 1, is_known)
 
 
 def is_less(left: Extent, right: Extent) -> bool:
-    """Whether `left < right` whatever the symbols are."""
+    """Check whether `left < right` for all values of the symbols."""
     if isinstance(left, int) and isinstance(right, int):
         return left < right
     return _compared(right, left) is True
 
 
 def ceildiv(left: Extent, right: Extent) -> Extent:
-    """`left / right`, rounded up."""
+    """Return `left / right`, rounded up."""
     return -(-left // right)
 
 
@@ -320,8 +322,8 @@ def minimum(left: Extent, right: Extent) -> Extent:
 
 
 def reduced(left: Extent, right: Extent) -> tuple[Extent, Extent]:
-    """A fraction of two extents without the factors that both have and that are never negative:
-    3*h*w / (6*w) is h / 2, also where w is 0."""
+    """Reduce a fraction of two extents by their common factors that are never negative: 3*h*w /
+    (6*w) is h / 2, also where w is 0."""
     if left == 0 or right == 0:
         return left, right
     shared = _shared((left, right))
@@ -329,7 +331,7 @@ def reduced(left: Extent, right: Extent) -> tuple[Extent, Extent]:
 
 
 def common_factor(extents: Iterable[Extent]) -> int:
-    """The largest number known to divide all of some extents, whatever the symbols are; 1 of
+    """Return the largest number that divides all extents for all values of the symbols; 1 for
     none."""
     factors = (
         factor
@@ -340,7 +342,7 @@ def common_factor(extents: Iterable[Extent]) -> int:
 
 
 def product(extents: Iterable[Extent]) -> Extent:
-    """The product of some extents; 1 of none."""
+    """Return the product of some extents; 1 for none."""
     result: Extent = 1
     for extent in extents:
         result = result * extent
@@ -358,7 +360,7 @@ def _terms(extent: Extent) -> _Terms:
 
 
 def _make(terms: _Terms) -> Extent:
-    """The extent of a sum, its remainders and quotients joined; consumes `terms`."""
+    """Return the extent of a sum, remainders joined with their quotients; consumes `terms`."""
     kinds = 0
     for monomial in terms:
         kinds |= _kinds(monomial)
@@ -374,8 +376,8 @@ def _make(terms: _Terms) -> Extent:
 
 
 def _joined(terms: _Terms) -> Extent | None:
-    """The extent of a sum whose first remainder that has its quotient beside it is joined with it;
-    None where there is no such pair."""
+    """Join the first remainder of a sum with its quotient and return the extent; None if the sum
+    has no such pair."""
     for monomial in [each for each in terms if _kinds(each) & _HAS_REMAINDER]:
         for place, atom in enumerate(monomial):
             match atom:
@@ -395,15 +397,16 @@ _HAS_REMAINDER, _HAS_EXTREME = 1, 2  # bits of `_kinds`
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _kinds(monomial: Monomial) -> int:
-    """The kinds of atoms in a product that sums are searched for."""
+    """Return the kinds of atoms in a product that sums are searched for, as bits."""
     operators = {atom.op for atom in monomial if isinstance(atom, Combined)}
     has_extreme = DimOp.MIN in operators or DimOp.MAX in operators
     return _HAS_REMAINDER * (DimOp.MOD in operators) + _HAS_EXTREME * has_extreme
 
 
 def _turned(terms: _Terms) -> _Terms:
-    """The sum with `a + b - min(a, b)` for `max(a, b)`, or the reverse, wherever that takes fewer
-    terms or, of as many, makes a positive factor. Of one pair a sum has the maximum alone."""
+    """Rewrite a sum with `a + b - min(a, b)` for `max(a, b)`, or the reverse, wherever that takes
+    fewer terms or, for an equal number, makes a factor positive. If a sum has both extremes of a
+    pair, only the maximum remains."""
     for monomial in [each for each in terms if _kinds(each) & _HAS_EXTREME]:
         split = _only_extreme(monomial)
         factor = terms.get(monomial)
@@ -435,7 +438,8 @@ def _is_extreme(atom: Atom) -> bool:
 
 
 def _only_extreme(monomial: Monomial) -> tuple[Combined, Monomial] | None:
-    """The only minimum or maximum of a product, and the other atoms; None of none or several."""
+    """Return the only minimum or maximum of a product and the other atoms; None if it has none or
+    several."""
     extremes = [atom for atom in monomial if isinstance(atom, Combined) and atom.op in _OPPOSITE]
     if len(extremes) != 1:
         return None
@@ -457,8 +461,8 @@ def _order(monomial: Monomial) -> _Rank:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _rank(atom: Atom) -> _Rank:
-    """Orders atoms: symbols by name, then what is made of atoms, by depth and then part by part.
-    Parts are shared, and as few are compared as tell two atoms apart."""
+    """Return a sort key: symbols go first, by name; other atoms by depth, then part by part. Keys
+    share their parts, so a comparison stops at the first difference."""
     if isinstance(atom, Symbol):
         return 0, atom.name
     return _atom_depth(atom), atom.op.value, _extent_rank(atom.left), _extent_rank(atom.right)
@@ -476,7 +480,7 @@ def _atom(atom: Atom) -> Dim:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _sum(left: Extent, right: Extent, factor: int) -> Extent:
-    """`left + factor * right`."""
+    """Return `left + factor * right`."""
     terms = _terms(left)
     _add(terms, _terms(right), factor)
     return _make(terms)
@@ -485,9 +489,9 @@ def _sum(left: Extent, right: Extent, factor: int) -> Extent:
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _product(left: Extent, right: Extent) -> Extent:
     terms: _Terms = {}
-    for one, j in _terms(left).items():
-        for other, k in _terms(right).items():
-            monomial = tuple(sorted((*one, *other), key=_rank))
+    for first, j in _terms(left).items():
+        for second, k in _terms(right).items():
+            monomial = tuple(sorted((*first, *second), key=_rank))
             total = terms.pop(monomial, 0) + j * k
             if total:
                 terms[monomial] = total
@@ -496,9 +500,9 @@ def _product(left: Extent, right: Extent) -> Extent:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
-    """Quotient, rounded down, and remainder. Raises ZeroDivisionError; Undecided for a divisor that
-    may be zero or less, unless it divides as a factor of the sum: what that leaves is the quotient
-    at every other size, and is taken for it there."""
+    """Return quotient, rounded down, and remainder. Raises ZeroDivisionError, and Undecided for a
+    divisor that may be zero or less. An exact division by a factor of the sum is an exception: its
+    quotient holds at all sizes at which the divisor is not 0, and is used at the others, too."""
     if isinstance(left, int) and isinstance(right, int):
         return divmod(left, right)
     if right == 0:
@@ -512,11 +516,11 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     if _least(right) < 1:
         raise Undecided(Question(as_dim(right), Relation.POSITIVE, f"{right} is positive"))
     plain = _without_remainders(rest)
-    if plain != rest:  # x - x % d is a multiple of d
+    if plain != rest:  # x - x % d is a multiple of d.
         more, left_over = _exact(plain, right)
         if left_over == 0:
             return whole + more, 0
-    for step in (0, 1):  # what divides may leave less than nothing
+    for step in (0, 1):  # The exact division may leave a negative remainder.
         if _is_within(rest + step * right, right):
             return whole - step, rest + step * right
     if _is_within(rest + right, right):
@@ -530,7 +534,7 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
 
 
 def _exact(left: Extent, right: Extent) -> tuple[Extent, Extent]:
-    """(q, r) with `left == q * right + r`, what divides without remainder in q."""
+    """Return (q, r) with `left == q * right + r`, where q takes all terms that divide exactly."""
     divisor = _terms(right)
     lead, size = max(divisor.items(), key=lambda term: _order(term[0]))
     whole: _Terms = {}
@@ -551,7 +555,7 @@ def _exact(left: Extent, right: Extent) -> tuple[Extent, Extent]:
 
 
 def _without_remainders(extent: Extent) -> Extent:
-    """The extent with `x - x // d * d` for each atom `x % d`."""
+    """Return the extent with `x - x // d * d` for each atom `x % d`."""
     return _rebuild(extent, _by_quotient)
 
 
@@ -563,8 +567,8 @@ def _by_quotient(atom: Atom) -> Extent:
 
 
 def _congruent(extent: Extent, divisor: Extent) -> Extent:
-    """An extent of the same remainder: x for each term `x % d` where the divisor divides d. Terms
-    that are products stay, which would be multiplied out."""
+    """Return an extent with the same remainder: x for each term `x % d` if `divisor` divides d.
+    Terms that are products stay, because they would be multiplied out."""
     total = extent
     for monomial, factor in _terms(extent).items():
         match monomial:
@@ -574,7 +578,7 @@ def _congruent(extent: Extent, divisor: Extent) -> Extent:
 
 
 def _quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    """The atoms of `monomial` less those of `divisor`; None where it has not all of them."""
+    """Return the atoms of `monomial` less those of `divisor`; None if it lacks one of them."""
     left = list(monomial)
     for atom in divisor:
         if atom not in left:
@@ -584,12 +588,12 @@ def _quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
 
 
 def _is_within(rest: Extent, divisor: Extent) -> bool:
-    """Whether `0 <= rest < divisor` for certain."""
+    """Check whether `0 <= rest < divisor` for all values of the symbols."""
     return _least(rest) >= 0 and _least(_sum(divisor, rest, -1)) > 0
 
 
 def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
-    """Quotient and remainder of what has no part that divides: atoms of a normal form."""
+    """Return quotient and remainder of a sum without parts that divide, as atoms in normal form."""
     if isinstance(rest, Dim) and isinstance(divisor, int):
         if _is_turned(rest, divisor):  # -x // d == -((x + d - 1) // d)
             quotient = -((divisor - 1 - rest) // divisor)
@@ -608,7 +612,7 @@ def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
             return quotient, left * common + number % common
     if isinstance(divisor, Dim) and rest != 0 and (shared := _shared((rest, divisor))) != 1:
         part, left_of_divisor = (_exact(extent, shared)[0] for extent in (rest, divisor))
-        if _least(left_of_divisor) > 0:  # g*x // (g*d) == x // d, as g is positive
+        if _least(left_of_divisor) > 0:  # As g is positive, g*x // (g*d) == x // d.
             times, remainder = _divmod(part, left_of_divisor)
             return times, remainder * shared
     quotient = _atom(Combined(DimOp.FLOORDIV, rest, divisor))
@@ -616,21 +620,22 @@ def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def _is_turned(rest: Dim, divisor: int) -> bool:
-    """Whether a quotient is written as that of the negated sum. It is so of a sum or its negation,
-    and not of both: where extremes leave both positive or neither, of the later one."""
+    """Check whether a quotient is written as that of the negated sum. Of a sum and its negation
+    exactly one is: that with a negative first factor or, if extremes leave this open, the later in
+    order."""
     is_negative = rest.terms[0][1] < 0
     if not any(_kinds(monomial) & _HAS_EXTREME for monomial, _ in rest.terms):
         return is_negative
     negated = as_dim(divisor - 1 - rest)
     if is_negative is not (negated.terms[0][1] < 0):
         return is_negative
-    mine, other = ([term for term in one.terms if term[0]] for one in (rest, negated))
+    mine, other = ([term for term in extent.terms if term[0]] for extent in (rest, negated))
     return _extent_rank(_make(dict(other))) < _extent_rank(_make(dict(mine)))
 
 
 def _shared(extents: Iterable[Extent]) -> Extent:
-    """The largest product of a number and atoms, none of which is negative, that divides every term
-    of some extents that are not 0."""
+    """Return the largest product of a number and nonnegative atoms that divides every term of the
+    extents that are not 0."""
     terms = [term for extent in extents for term in _terms(extent).items()]
     shared: list[Atom] = []
     for atom in dict.fromkeys(terms[0][0]):
@@ -639,7 +644,7 @@ def _shared(extents: Iterable[Extent]) -> Extent:
     return _make({tuple(shared): math.gcd(*(factor for _, factor in terms))})
 
 
-_MOST_OPERANDS = 6  # of nested minima or maxima that are compared pair by pair
+_MOST_OPERANDS = 6  # More nested minima or maxima than these are not compared pair by pair.
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
@@ -655,11 +660,12 @@ def _extreme(op: DimOp, left: Extent, right: Extent) -> Extent:
 
 
 def _extreme_of(op: DimOp, operands: Sequence[Extent]) -> Extent:
-    """The extreme of some extents: what they have in common, added and as a factor, is outside."""
+    """Return the minimum or maximum of some extents, with their common terms and their common
+    factor taken out."""
     needed = list(dict.fromkeys(operands))
-    for one in list(needed) if len(needed) > 2 else ():
-        if any(other != one and _is_settled(op, other, one) for other in needed):
-            needed.remove(one)
+    for candidate in list(needed) if len(needed) > 2 else ():
+        if any(other != candidate and _is_settled(op, other, candidate) for other in needed):
+            needed.remove(candidate)
     if len(needed) == 1:
         return needed[0]
     sums = [_terms(extent) for extent in needed]
@@ -671,15 +677,16 @@ def _extreme_of(op: DimOp, operands: Sequence[Extent]) -> Extent:
     for terms in sums:
         _add(terms, common, -1)
     parts = list(map(_make, sums))
-    inner = [one for part in parts for one in _operands(op, part)]
-    if len(parts) < len(inner) <= _MOST_OPERANDS:  # they are extremes without what is common
+    inner = [operand for part in parts for operand in _operands(op, part)]
+    # The parts are extremes once the common terms are taken out.
+    if len(parts) < len(inner) <= _MOST_OPERANDS:
         return _sum(_make(common), _extreme_of(op, inner), 1)
     if len(parts) == 2:
-        for one, other in ((0, 1), (1, 0)):
-            capped = _capped(parts[one], parts[other])
+        for index, other in ((0, 1), (1, 0)):
+            capped = _capped(parts[index], parts[other])
             if op is DimOp.MAX:  # max(a, b) - a == b - min(a, b)
-                _add(common, _terms(_sum(parts[one], capped, -1)), 1)
-            parts[one] = capped
+                _add(common, _terms(_sum(parts[index], capped, -1)), 1)
+            parts[index] = capped
     factor = _shared(part for part in parts if part != 0)
     parts = sorted((_exact(part, factor)[0] for part in parts), key=_extent_rank)
     extreme = parts.pop()
@@ -689,8 +696,8 @@ def _extreme_of(op: DimOp, operands: Sequence[Extent]) -> Extent:
 
 
 def _capped(extent: Extent, limit: Extent) -> Extent:
-    """An extent whose minimum with `limit` is the same, and whose factors are at most that number:
-    min(4, 4*n) for min(4, 1000*n), so that what is doubled and cut again and again has one form."""
+    """Return an extent with the same minimum with `limit` and no factor above it: min(4, 4*n) for
+    min(4, 1000*n). Sizes that are doubled and cut again and again keep one form so."""
     if not (isinstance(limit, int) and isinstance(extent, Dim)):
         return extent
     if all(factor <= limit for _, factor in extent.terms):
@@ -701,30 +708,31 @@ def _capped(extent: Extent, limit: Extent) -> Extent:
 
 
 def _is_settled(op: DimOp, chosen: Extent, other: Extent) -> bool:
-    """Whether the extreme of two extents is certainly the first."""
+    """Check whether the extreme of two extents is the first for all values of the symbols."""
     more, less = (chosen, other) if op is DimOp.MAX else (other, chosen)
     return _least(_sum(more, less, -1)) >= 0
 
 
 def _operands(op: DimOp, extent: Extent) -> list[Extent]:
-    """The extents whose extreme an extent is, as `2*max(a, b) + c` is that of 2*a + c and
-    2*b + c."""
+    """Return the extents whose extreme this extent is: 2*max(a, b) + c is that of 2*a + c and 2*b +
+    c."""
     case = _by_case(extent) if isinstance(extent, Dim) else None
     if case is None or case[0] is not op:
         return [extent]
-    return [one for end in case[1:] for one in _operands(op, end)]
+    return [operand for end in case[1:] for operand in _operands(op, end)]
 
 
 # Bounds and order --------------------------------------------------------------------------------
 
 
-_MOST_FACTORS = 6  # of a product whose factors' distances from their bounds are multiplied out
+# A product with more factors is not multiplied out in distances from its atoms' bounds.
+_MOST_FACTORS = 6
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _bounds(extent: Extent, depth: int) -> tuple[int, int]:
-    """The least and greatest value of an extent, by both operands of extremes down to a depth: of
-    several that are nested, there would be as many sums as the product of their depths."""
+    """Return the least and greatest value of an extent. Extremes nested to `depth` are split into
+    cases; deeper ones are not, because the number of cases is the product of all depths."""
     if isinstance(extent, int):
         return extent, extent
     terms = extent.terms
@@ -738,15 +746,15 @@ def _bounds(extent: Extent, depth: int) -> tuple[int, int]:
             least, most = _bounds_from(terms, end)
             low, high = max(low, least), min(high, most)
     if len(terms) > 1 and depth and (case := _by_case(extent)) is not None:
-        choose, (one, other) = _CHOICE[case[0]], (_bounds(end, depth - 1) for end in case[1:])
-        low, high = max(low, choose(one[0], other[0])), min(high, choose(one[1], other[1]))
+        choose, (first, second) = _CHOICE[case[0]], (_bounds(end, depth - 1) for end in case[1:])
+        low, high = max(low, choose(first[0], second[0])), min(high, choose(first[1], second[1]))
     return low, high
 
 
 def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, int]:
-    """Bounds of a sum of products, each atom being its least (`end` 0) or greatest value and a
-    distance from there: what products have in common cancels out, as in (x - 2)*(y - 2)."""
-    sums: _Terms = {}  # of products of distances
+    """Bound a sum of products with each atom as its least (`end` 0) or greatest value plus a
+    distance from there. Common parts of the products then cancel out, as in (x - 2)*(y - 2)."""
+    sums: _Terms = {}  # By product of distances.
     for monomial, factor in terms:
         for distances, k in _multiplied_out(monomial, end):
             sums[distances] = sums.get(distances, 0) + factor * k
@@ -762,7 +770,7 @@ def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _multiplied_out(monomial: Monomial, end: int) -> tuple[tuple[Monomial, int], ...]:
-    """A product of atoms as a sum of products of their distances from their bounds."""
+    """Return a product of atoms as a sum of products of their distances from their bounds."""
     products: _Terms = {(): 1}
     for atom in monomial:
         start = _atom_bounds(atom)[end]
@@ -776,7 +784,7 @@ def _multiplied_out(monomial: Monomial, end: int) -> tuple[tuple[Monomial, int],
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _span(distances: Monomial, end: int) -> int:
-    """What is furthest from 0 of a product of distances from bounds; 1 of none."""
+    """Return the value furthest from 0 of a product of distances from bounds; 1 for none."""
     span = 1
     for atom in distances:
         least, most = _atom_bounds(atom)
@@ -788,7 +796,7 @@ def _span(distances: Monomial, end: int) -> int:
 def _product_bounds(monomial: Monomial) -> tuple[int, int]:
     low = high = 1
     for atom in monomial:
-        corners = [one * end for one in (low, high) for end in _atom_bounds(atom)]
+        corners = [factor * end for factor in (low, high) for end in _atom_bounds(atom)]
         low, high = min(corners), max(corners)
     return low, high
 
@@ -811,17 +819,17 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 
 
 def _is_positive(left: Extent, right: Extent) -> bool:
-    """Whether `left > right`; raises Undecided."""
-    known = _compared(left, right)
-    if known is None:
+    """Check whether `left > right`; raises Undecided."""
+    answer = _compared(left, right)
+    if answer is None:
         difference = as_dim(_sum(left, right, -1))
         raise Undecided(Question(difference, Relation.POSITIVE, f"{left} > {right}"))
-    return known
+    return answer
 
 
 def _compared(left: Extent, right: Extent) -> bool | None:
-    """Whether `left > right`; None where that depends on the symbols. Most often what is compared
-    with a number lies to one side of it."""
+    """Return whether `left > right`, or None if that depends on the symbols. The bounds decide most
+    comparisons with a number, so they are tried first."""
     if isinstance(right, int):
         low, high = bounds(left)
         if low > right:
@@ -839,7 +847,7 @@ def _compared(left: Extent, right: Extent) -> bool | None:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _exceeds(left: Extent, right: Extent) -> bool | None:
-    """Whether `left > right`; None where that depends on the symbols."""
+    """Return whether `left > right`, or None if that depends on the symbols."""
     difference = _sum(left, right, -1)
     low, high = bounds(difference)
     if low > 0:
@@ -852,14 +860,15 @@ def _exceeds(left: Extent, right: Extent) -> bool | None:
 
 
 _CHOICE = {DimOp.MIN: min, DimOp.MAX: max}
-_MOST_CASES = 3  # minima and maxima of a sum of which either operand is looked at: 2**3 sums
+# A sum with three minima or maxima is split into 2**3 sums, one for each choice of operands.
+_MOST_CASES = 3
 
 
 def _by_case(extent: Dim) -> tuple[DimOp, Extent, Extent] | None:
-    """A sum with a minimum or maximum in it as the extreme of two sums, one for each operand; None
-    where there is none, too many, or only in products whose sign is open. A minimum of two sums is
-    as large as both of them, and a maximum at least as large as either, which may be too little: a
-    minimum is taken first, as in max(4, n) - max(3, n)."""
+    """Write a sum that contains a minimum or maximum as the extreme of two sums, one for each
+    operand. None if it contains none, too many, or only such in products of unknown sign. A minimum
+    of two sums has the least of their bounds as a bound; a bound of a maximum may be too low, so a
+    minimum is split first, as in max(4, n) - max(3, n)."""
     candidates: list[tuple[DimOp, Combined, Monomial]] = []
     count = 0
     for monomial, factor in extent.terms:
@@ -873,16 +882,16 @@ def _by_case(extent: Dim) -> tuple[DimOp, Extent, Extent] | None:
         return None
     op, extreme, others = min(candidates, key=lambda candidate: candidate[0] is DimOp.MAX)
     monomial = tuple(sorted((*others, extreme), key=_rank))
-    one, other = (
+    first, second = (
         _exchanged(extent, monomial, _product(_make({others: 1}), end))
         for end in (extreme.left, extreme.right)
     )
-    return op, one, other
+    return op, first, second
 
 
 def _least(extent: Extent, cases: int = _MOST_CASES) -> int:
-    """A lower bound, which heeds how quotients, remainders, extremes and bounded symbols hang
-    together with the rest. Takes sums and no divisions, so that divisions can ask for it."""
+    """Return a lower bound that accounts for how quotients, remainders, extremes and bounded
+    symbols depend on the other terms. It adds but never divides, so that division can call it."""
     low = bounds(extent)[0]
     if low > 0 or not isinstance(extent, Dim):
         return low
@@ -891,13 +900,13 @@ def _least(extent: Extent, cases: int = _MOST_CASES) -> int:
         return max(low, _least_product(extent, shared))
     sums = _product_of_sums(extent)
     if sums is not None:
-        least = [_least(one) for one in sums]
+        least = [_least(factor) for factor in sums]
         return max(low, math.prod(least)) if min(least) >= 0 else low
     case = _by_case(extent) if cases else None
     if case is not None:
-        one, other = (_least(end, cases - 1) for end in case[1:])
-        return max(low, _CHOICE[case[0]](one, other))
-    whole = 1  # what the extent is multiplied with by now
+        first, second = (_least(end, cases - 1) for end in case[1:])
+        return max(low, _CHOICE[case[0]](first, second))
+    whole = 1  # The factor that the extent was multiplied with so far.
     for _ in range(_MOST_RELAXATIONS):
         if low > 0 or not isinstance(extent, Dim):
             break
@@ -910,7 +919,7 @@ def _least(extent: Extent, cases: int = _MOST_CASES) -> int:
 
 
 def _shared_atoms(extent: Dim) -> Monomial:
-    """The atoms that all terms of a sum have, as often as all have them."""
+    """Return the atoms common to all terms of a sum, each to the power that all terms have."""
     (first, _), *others = extent.terms
     return tuple(
         atom
@@ -956,8 +965,8 @@ def _single_quotient(dividend: _Terms, divisor: _Terms) -> Extent | None:
 
 
 def _least_product(extent: Dim, shared: Monomial) -> int:
-    """A lower bound of a sum whose terms share some atoms: that of their product and the rest, as
-    in n*m - n*min(1, m)."""
+    """Return a lower bound of a sum whose terms share some atoms: that of the product of these and
+    the rest, as in n*m - n*min(1, m)."""
     rest = _make({_quotient(monomial, shared) or (): factor for monomial, factor in extent.terms})
     (low, high), least = _product_bounds(shared), _least(rest)
     return min(low * least, high * least) if low >= 0 else bounds(extent)[0]
@@ -967,9 +976,9 @@ _MOST_RELAXATIONS = 4
 
 
 def _linearized(extent: Dim) -> tuple[int, Extent]:
-    """(s, e) with `s * extent >= e` and one atom less that depends on others, or a quotient in the
-    place of a remainder; s is 0 where there is none. Atoms made of others go first: what they are
-    made of may cancel out."""
+    """Return (s, e) with `s * extent >= e` and one compound atom less in e, or a quotient in place
+    of a remainder; s is 0 without such an atom. Atoms that contain others go first, since their
+    parts may cancel out."""
     alone = [term for term in extent.terms if len(term[0]) == 1]
     for monomial, factor in sorted(alone, key=_depth_of, reverse=True):
         match monomial[0]:
@@ -990,7 +999,7 @@ def _linearized(extent: Dim) -> tuple[int, Extent]:
 
 
 def _exchanged(extent: Dim, monomial: Monomial, instead: Extent, scale: int = 1) -> Extent:
-    """`scale * extent` with `instead` in the place of `scale` times a product that it has."""
+    """Return `scale * extent` with `instead` in place of `scale` times one of its products."""
     terms = {m: scale * k for m, k in extent.terms}
     factor = terms.pop(monomial) // scale
     for m, k in _terms(instead).items():
@@ -1006,19 +1015,20 @@ def _depth_of(term: tuple[Monomial, int]) -> int:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _depth(atoms: Monomial) -> int:
-    """How many atoms stand within one another at most."""
+    """Return the greatest depth to which atoms are nested."""
     return max((_atom_depth(atom) for atom in atoms), default=0)
 
 
 @functools.lru_cache(maxsize=4096)
 def _atom_depth(atom: Atom) -> int:
     inside = (atom.high,) if isinstance(atom, Symbol) else (atom.left, atom.right)
-    found = (_depth(monomial) for e in inside if isinstance(e, Dim) for monomial, _ in e.terms)
-    return 1 + max(found, default=0)
+    depths = (_depth(monomial) for e in inside if isinstance(e, Dim) for monomial, _ in e.terms)
+    return 1 + max(depths, default=0)
 
 
 def _relaxed(extent: Extent, sign: int, is_known: Callable[[Symbol], bool]) -> Extent:
-    """A bound of the extent, above for sign 1 and below for -1, over known symbols."""
+    """Return a bound of the extent over known symbols: an upper one for sign 1, a lower one for
+    -1."""
 
     def relaxed(extent: Extent, sign: int) -> Extent:
         if isinstance(extent, int):
@@ -1026,27 +1036,27 @@ def _relaxed(extent: Extent, sign: int, is_known: Callable[[Symbol], bool]) -> E
         total: Extent = 0
         for monomial, factor in extent.terms:
             part: Extent = factor
-            for one in monomial:  # sizes are not negative, so products are monotonic
-                part = part * atom(one, sign if factor > 0 else -sign)
+            for part_atom in monomial:  # Sizes are not negative, so products are monotonic.
+                part = part * atom(part_atom, sign if factor > 0 else -sign)
             total = total + part
         return total
 
-    @functools.cache  # what stands in several places is relaxed once
-    def atom(one: Atom, sign: int) -> Extent:
-        if isinstance(one, Symbol):
-            if is_known(one):
-                return _atom(one)
-            return relaxed(one.high, 1) if sign > 0 else one.low
-        if all(map(is_known, symbols((one.left, one.right)))):
-            return _atom(one)
-        left = relaxed(one.left, sign)
-        match one.op:
+    @functools.cache  # An atom that stands in several places is relaxed once.
+    def atom(factor: Atom, sign: int) -> Extent:
+        if isinstance(factor, Symbol):
+            if is_known(factor):
+                return _atom(factor)
+            return relaxed(factor.high, 1) if sign > 0 else factor.low
+        if all(map(is_known, symbols((factor.left, factor.right)))):
+            return _atom(factor)
+        left = relaxed(factor.left, sign)
+        match factor.op:
             case DimOp.MOD:
-                return relaxed(one.right, 1) - 1 if sign > 0 else 0
+                return relaxed(factor.right, 1) - 1 if sign > 0 else 0
             case DimOp.FLOORDIV:
-                return left // relaxed(one.right, -sign)
+                return left // relaxed(factor.right, -sign)
             case _:
-                return _extreme(one.op, left, relaxed(one.right, sign))
+                return _extreme(factor.op, left, relaxed(factor.right, sign))
 
     return relaxed(extent, sign)
 
@@ -1055,7 +1065,7 @@ def _relaxed(extent: Extent, sign: int, is_known: Callable[[Symbol], bool]) -> E
 
 
 def _evaluate(extent: Extent, value: Callable[[Symbol], int]) -> int:
-    known: dict[Atom, int] = {}
+    values: dict[Atom, int] = {}
 
     def total(extent: Extent) -> int:
         if isinstance(extent, int):
@@ -1063,39 +1073,39 @@ def _evaluate(extent: Extent, value: Callable[[Symbol], int]) -> int:
         return sum(factor * math.prod(map(of, monomial)) for monomial, factor in extent.terms)
 
     def of(atom: Atom) -> int:
-        found = known.get(atom)
-        if found is None:
+        result = values.get(atom)
+        if result is None:
             if isinstance(atom, Symbol):
-                found = value(atom)
+                result = value(atom)
             else:
-                found = cast(int, _apply(atom.op, total(atom.left), total(atom.right)))
-            known[atom] = found
-        return found
+                result = cast(int, _apply(atom.op, total(atom.left), total(atom.right)))
+            values[atom] = result
+        return result
 
     return total(extent)
 
 
 def _replaced(extent: Extent, replacement: Callable[[Atom], Extent | None]) -> Extent:
-    """The extent with what `replacement` has for an atom in its place; one for which it has None is
-    made anew of its parts, once, wherever it stands."""
+    """Return the extent with `replacement(atom)` in place of each atom. An atom for which that is
+    None is rebuilt from its parts, once for all places."""
     if isinstance(extent, int):
         return extent
     match extent.terms:
         case (((Symbol() as symbol,), 1),):
-            found = replacement(symbol)
-            return extent if found is None else found
-    known: dict[Atom, Extent] = {}
+            whole = replacement(symbol)
+            return extent if whole is None else whole
+    results: dict[Atom, Extent] = {}
 
     def visit(atom: Atom) -> Extent:
-        found = known.get(atom)
-        if found is None:
-            found = known[atom] = changed(atom)
-        return found
+        result = results.get(atom)
+        if result is None:
+            result = results[atom] = changed(atom)
+        return result
 
     def changed(atom: Atom) -> Extent:
-        found = replacement(atom)
-        if found is not None:
-            return found
+        direct = replacement(atom)
+        if direct is not None:
+            return direct
         if isinstance(atom, Symbol):
             return _atom(atom)
         return _apply(atom.op, _rebuild(atom.left, visit), _rebuild(atom.right, visit))
@@ -1135,6 +1145,6 @@ def _grouped(extent: Extent) -> str:
 
 
 def _described(extent: Extent) -> str:
-    """`h in 1..512, w in 1..512`."""
-    found = {symbol.name: symbol for symbol in symbols((extent,))}
-    return ", ".join(f"{name} in {s.low}..{s.high}" for name, s in sorted(found.items()))
+    """Describe the ranges of the symbols: `h in 1..512, w in 1..512`."""
+    named = {symbol.name: symbol for symbol in symbols((extent,))}
+    return ", ".join(f"{name} in {s.low}..{s.high}" for name, s in sorted(named.items()))

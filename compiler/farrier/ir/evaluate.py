@@ -28,21 +28,21 @@ _SLAB = 1 << 22
 
 
 def evaluate(program: TensorProgram, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The program's outputs by buffer name; `inputs` are logical arrays by buffer name. A program
-    with dims is run once numbers stand in their place.
+    """Return the program's outputs by buffer name; `inputs` are logical arrays by buffer name. Dims
+    must have been replaced by numbers.
 
     Raises CompilerError for an input of another shape or dtype, for operands of two dtypes, and for
     an unguarded load out of bounds.
     """
     arrays: dict[str, Array] = {}
     for buffer in program.inputs:
-        given = inputs[buffer.name]
-        if given.shape != buffer.shape or given.dtype != buffer.dtype.numpy:
+        array = inputs[buffer.name]
+        if array.shape != buffer.shape or array.dtype != buffer.dtype.numpy:
             raise CompilerError(
                 f"{program.name}: input {buffer.name} is {buffer.dtype}{list(buffer.shape)}, "
-                f"given {given.dtype}{list(given.shape)}"
+                f"given {array.dtype}{list(array.shape)}"
             )
-        arrays[buffer.name] = given
+        arrays[buffer.name] = array
     with np.errstate(all="ignore"):
         for stage in program.stages:
             arrays[stage.buffer.name] = _run_stage(stage, arrays)
@@ -77,7 +77,7 @@ def _run_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
 
 
 def _open_axes(axes: tuple[Axis, ...], rank: int) -> dict[str, Any]:
-    """Every index of every axis, each along its own dimension of `rank`."""
+    """Return every index of every axis, each along its own dimension of `rank`."""
     variables: dict[str, Any] = {}
     for position, axis in enumerate(axes):
         shape = [1] * rank
@@ -93,7 +93,7 @@ def _extents(axes: Sequence[Axis]) -> tuple[int, ...]:
 def _slabs(
     axes: tuple[Axis, ...], points: int
 ) -> Iterator[tuple[dict[str, int], tuple[Axis, ...]]]:
-    """Cut a reduction up: outer axes are fixed one by one until the rest fits in a slab."""
+    """Cut a reduction up: fix outer axes one by one until the rest fits in a slab."""
     cut = 0
     while cut < len(axes) and points * math.prod(_extents(axes[cut:])) > _SLAB:
         cut += 1
@@ -129,8 +129,8 @@ class _StagePoints(Points):
                 inside = inside & (at >= 0) & (at < extent)
                 at = np.clip(at, 0, extent - 1)
             clipped.append(at)
-        found = data[tuple(clipped)]
-        return found if inside is True else np.where(inside, found, data.dtype.type(0))
+        elements = data[tuple(clipped)]
+        return elements if inside is True else np.where(inside, elements, data.dtype.type(0))
 
 
 def _summed(part: Array, axis: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -37,19 +37,19 @@ from farrier.ir.dim import Dim, Extent
 from farrier.ir.interned import Interned
 from farrier.ir.types import DType, Layout, Shape, TensorType
 
-BYTES = 256  # values that a byte can have
+BYTES = 256  # The number of values of a byte.
 
 
 class MemoryScope(enum.StrEnum):
     """The memory that a buffer lies in."""
 
-    PARAM = "param"  # an argument of the kernel
-    CONSTANT = "constant"  # an argument whose content is known at compile time, so it can be packed
-    WORKSPACE = "workspace"  # scratch memory shared by all threads of one call
-    WORKGROUP = "workgroup"  # scratch memory shared by the threads of one block of a launch
+    PARAM = "param"  # An argument of the kernel.
+    CONSTANT = "constant"  # An argument with content known at compile time, so it can be packed.
+    WORKSPACE = "workspace"  # Scratch memory shared by all threads of one call.
+    WORKGROUP = "workgroup"  # Scratch memory shared by the threads of one block of a launch.
     SUBGROUP = "subgroup"  # Fragments lie in the registers of 32 threads.
-    LOCAL = "local"  # scratch memory of one thread, allocated where it stands
-    REGISTER = "register"  # values only: every index must be constant after unrolling
+    LOCAL = "local"  # Scratch memory of one thread, allocated where the statement stands.
+    REGISTER = "register"  # Values only: every index must be constant after unrolling.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class Buffer:
 
     @property
     def element_layout(self) -> Layout:
-        """The layout in memory, with a place of its own for each element."""
+        """The layout in memory, with a byte or more for each element."""
         return (self.layout or Layout.plain(len(self.shape))).by_element
 
     @property
     def is_plain(self) -> bool:
-        """Check whether the elements lie row after row, with nothing around them."""
+        """Check whether the elements lie row after row, without padding or halo."""
         return self.layout is None or self.layout.is_plain
 
 
@@ -99,12 +99,12 @@ class Const:
         # NaN equals itself and 0.0 differs from -0.0: constants are bit patterns here.
         if not isinstance(other, Const) or self.dtype is not other.dtype:
             return False
-        one, two = self.value, other.value
-        if type(one) is not type(two):
+        first, second = self.value, other.value
+        if type(first) is not type(second):
             return False
-        if one == two:
-            return one != 0 or math.copysign(1, one) == math.copysign(1, two)
-        return one != one and two != two
+        if first == second:
+            return first != 0 or math.copysign(1, first) == math.copysign(1, second)
+        return first != first and second != second
 
     def __hash__(self) -> int:
         return hash(self.value) if self.value == self.value else 0
@@ -137,7 +137,8 @@ class UnaryOp(enum.StrEnum):
     ABS = "abs"
     EXP = "exp"
     EXP_NONPOSITIVE = (
-        "exp_nonpositive"  # exp of what is at most 0, and 0 where that is no normal number
+        # The exponential of an operand up to 0; a result below the smallest normal number is 0.
+        "exp_nonpositive"
     )
     EXPM1 = "expm1"
     LOG = "log"
@@ -187,7 +188,7 @@ class BinaryOp(enum.StrEnum):
     BIT_XOR = "bit_xor"
     SHL = "shl"
     SHR = "shr"
-    MUL_HIGH = "mul_high"  # The upper half of a product of 64 bits, of integers of 32.
+    MUL_HIGH = "mul_high"  # The upper 32 bits of the 64-bit product of two 32-bit integers.
 
     @property
     def is_comparison(self) -> bool:
@@ -209,7 +210,7 @@ class ReduceOp(enum.StrEnum):
         return _COMBINE[self]
 
     def identity(self, dtype: DType) -> Const:
-        """The value that the reduction of nothing has."""
+        """Return the value of the reduction over no elements."""
         if self is ReduceOp.SUM or self is ReduceOp.PROD:
             one_or_zero = int(self is ReduceOp.PROD)
             return Const(float(one_or_zero) if dtype.is_float else one_or_zero, dtype)
@@ -245,7 +246,7 @@ class Binary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Select:
-    """`then` where `condition` holds, else `otherwise`; the branch not taken is not evaluated, so a
+    """`then` where `condition` holds, else `otherwise`. Only the chosen branch is evaluated, so a
     Select may guard a Load that would be out of bounds."""
 
     condition: Expr
@@ -255,8 +256,9 @@ class Select:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion as numpy's astype, but float to integer saturates and NaN becomes 0, and a narrow
-    float is rounded once; what exceeds its largest number is infinity, else NaN, else saturates."""
+    """A conversion like numpy's astype, except that float to integer saturates and NaN becomes 0,
+    and that a narrow float is rounded once. A number above the largest of a narrow format becomes
+    infinity, or NaN in a format without infinity, or else the largest number."""
 
     dtype: DType
     operand: Expr
@@ -264,15 +266,15 @@ class Cast:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ByteTable:
-    """The one of 256 `entries`, bytes of `dtype`, whose number the bits of the operand are: a byte,
-    signed or not."""
+    """A table lookup: entry number `operand` of the 256 bytes `entries`, which are of `dtype`. The
+    operand is a byte, whose bits are read as an unsigned number."""
 
     entries: bytes
     dtype: DType
     operand: Expr
 
     def values(self) -> tuple[int, ...]:
-        """The entries as numbers of `dtype`."""
+        """Return the entries as numbers of `dtype`."""
         return tuple(memoryview(self.entries).cast("b" if self.dtype is DType.I8 else "B"))
 
 
@@ -287,7 +289,7 @@ Expr: TypeAlias = Const | Var | Size | Load | Unary | Binary | Select | Cast | B
 
 
 def dtype_of(expr: Expr) -> DType:
-    """The element type of an expression's value; comparisons are bool, indices i64."""
+    """Return the element type of an expression's value; comparisons are bool, indices i64."""
     while True:
         if isinstance(expr, Binary):
             if expr.op in _COMPARISONS:
@@ -307,7 +309,7 @@ def dtype_of(expr: Expr) -> DType:
             expr = expr.body
 
 
-# As tuples: a union is made anew wherever it stands.
+# As tuples, because a union is constructed anew wherever it stands in code.
 _INDICES = (Var, Size)
 _TYPED = (Const, Cast, ByteTable)
 
@@ -316,7 +318,7 @@ Index: TypeAlias = Extent | Expr
 
 
 def index(value: Index) -> Expr:
-    """An index expression: integers become i64 constants, dims sizes."""
+    """Return an index expression: integers become i64 constants, dims sizes."""
     if isinstance(value, int):
         return _number(value)
     return Size(value) if isinstance(value, Dim) else value
@@ -324,12 +326,12 @@ def index(value: Index) -> Expr:
 
 @functools.lru_cache(maxsize=4096, typed=True)
 def _number(value: int) -> Const:
-    """An i64 constant; few numbers are asked for, and each of them often."""
+    """Return an i64 constant, cached because few numbers occur, each of them often."""
     return Const(value, DType.I64)
 
 
 def add(left: Index, right: Index) -> Expr:
-    """`left + right` on indices, constants folded."""
+    """Return `left + right` on indices, constants folded."""
     return _fold(BinaryOp.ADD, index(left), index(right))
 
 
@@ -367,7 +369,7 @@ _FOLD: Mapping[BinaryOp, Callable[[Extent, Extent], Extent]] = {
 
 
 def extent_of(expr: Expr) -> Extent | None:
-    """The extent that an index is, None where it is no number or size."""
+    """Return the extent that an index consists of, or None if it is neither a number nor a size."""
     if isinstance(expr, Const):
         return int(expr.value) if expr.dtype is DType.I64 else None
     return expr.extent if isinstance(expr, Size) else None

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-_PIECE = 1 << 24  # bytes that are hashed before their pages are let go of
-_LARGE = 1 << 16  # bytes of a constant that is not hashed where that can be avoided
+_PIECE = 1 << 24  # The bytes that are hashed before their pages are released.
+_LARGE = 1 << 16  # The bytes from which on a constant is hashed only if that cannot be avoided.
 
 K = TypeVar("K")
 Attribute: TypeAlias = (
@@ -48,10 +48,10 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Derived:
-    """An array that is made of constants where it is packed, and not before: weights made of
-    weights, layer by layer, would take the memory of the model once more.
+    """An array computed from constants when it is packed, and not before: derived weights, layer by
+    layer, would take the memory of the model once more.
 
-    `function` makes it of the operands' data, purely, and cannot fail; `key` says what it does.
+    `function` computes it from the operands' data, is pure and cannot fail; `key` identifies it.
     """
 
     type: TensorType
@@ -61,11 +61,11 @@ class Derived:
 
     @functools.cached_property
     def data(self) -> npt.NDArray[Any]:
-        """The array, kept from the first call on."""
+        """The array, cached from the first call on."""
         return self.made()
 
     def made(self) -> npt.NDArray[Any]:
-        """The array, made anew where it is not kept."""
+        """Return the array, computed anew if it is not cached."""
         if "data" in self.__dict__:
             return self.data
         array = self.function(*(operand.made() for operand in self.operands))
@@ -75,25 +75,25 @@ class Derived:
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-    """A value known at compile time. `content` is its logical array, whatever the layout, or what
-    that is derived from; of dtype object, numbers and dims, where it depends on sizes that are
-    known only when the model runs."""
+    """A value known at compile time. `content` is its logical array, whatever the layout, or the
+    derivation of one. The dtype is object, with numbers and dims as elements, if the content
+    depends on sizes that are known only when the model runs."""
 
     value: Value
     content: npt.NDArray[Any] | Derived
 
     @property
     def data(self) -> npt.NDArray[Any]:
-        """The array; a derived one is kept from now on."""
+        """The array; a derived one is cached from now on."""
         return self.content.data if isinstance(self.content, Derived) else self.content
 
     def made(self) -> npt.NDArray[Any]:
-        """The array; a derived one is not kept."""
+        """Return the array; a derived one is not cached."""
         return self.content.made() if isinstance(self.content, Derived) else self.content
 
     @property
     def sources(self) -> Iterator[npt.NDArray[Any]]:
-        """The arrays that the content is made of: itself, where it is not derived."""
+        """Yield the arrays that the content is computed from: itself if it is not derived."""
         if isinstance(self.content, Derived):
             for operand in self.content.operands:
                 yield from operand.sources
@@ -102,14 +102,14 @@ class Constant:
 
     @property
     def has_dims(self) -> bool:
-        """Whether dims are among the elements, or may be."""
+        """Check whether the elements are, or may be, dims."""
         return not isinstance(self.content, Derived) and self.content.dtype == object
 
     @functools.cached_property
     def identity(self) -> Hashable:
-        """Equal for constants with one content, as long as they live, and found without reading
-        large weights: by where a model's bytes hold them, or by what they are derived from. For
-        others, and for small ones, it is the digest."""
+        """A key that is equal for constants with the same content while they live, and that does
+        not read large weights: it is the place in the model's bytes that holds them, or their
+        derivation. For other constants, and for small ones, it is the digest."""
         import numpy as np
 
         content = self.content
@@ -125,14 +125,14 @@ class Constant:
 
     @classmethod
     def named(cls, value: Value, content: npt.NDArray[Any], digest: str) -> Constant:
-        """A constant whose digest is known, and its content therefore not read."""
+        """Return a constant with a known digest, so that its content need not be read."""
         constant = cls(value, content)
         constant.__dict__["digest"] = digest
         return constant
 
     @functools.cached_property
     def digest(self) -> str:
-        """sha256 of dtype, shape and bytes; where it is derived, of what from and how."""
+        """The sha256 of dtype, shape and bytes; of a derived constant, that of its derivation."""
         if isinstance(self.content, Derived):
             parts = (self.content.key, *(operand.digest for operand in self.content.operands))
             return hashlib.sha256(f"{self.value.type} {' '.join(parts)}".encode()).hexdigest()
@@ -151,13 +151,14 @@ class Constant:
 
 
 def is_of_numpy(dtype: np.dtype[Any]) -> bool:
-    """Whether numpy knows the elements; ml_dtypes' are bytes to it."""
+    """Check whether numpy itself defines the dtype; types of ml_dtypes are opaque bytes to it."""
     return dtype.kind != "V" and dtype.type.__module__ == "numpy"
 
 
 def digest_of(data: npt.NDArray[Any]) -> str:
-    """sha256 of dtype, shape and bytes. Of types that numpy does not know the dtype is the size of
-    an element alone, so that their bytes, in a .npy file, have the same."""
+    """Return the sha256 of dtype, shape and bytes. For a type that numpy does not define, the
+    size of an element stands for the dtype, so that the raw bytes in a .npy file have the same
+    digest."""
     import numpy as np
 
     dtype = data.dtype.str if is_of_numpy(data.dtype) else f"<V{data.itemsize}"
@@ -165,7 +166,7 @@ def digest_of(data: npt.NDArray[Any]) -> str:
     if data.dtype == object:
         content.update(str(data.tolist()).encode())
         return content.hexdigest()
-    # A constant may repeat one element without storing it; such data is copied, others are not.
+    # A constant may repeat one element without storing it; only such data is copied.
     flat = np.ascontiguousarray(data).reshape(-1).view("u1")
     for start in range(0, flat.size, _PIECE):
         piece = flat[start : start + _PIECE]
@@ -175,8 +176,7 @@ def digest_of(data: npt.NDArray[Any]) -> str:
 
 
 class ConstantData(Mapping[K, "npt.NDArray[Any]"]):
-    """The data of constants, by whatever names them; what is derived is made where it is asked
-    for."""
+    """The data of constants, by any kind of key; a derived constant is computed when it is read."""
 
     def __init__(self, constants: Mapping[K, Constant]) -> None:
         self._constants = constants
@@ -204,7 +204,7 @@ class Node:
     origin: str = dataclasses.field(default="", compare=False)
 
     def attr(self, name: str, default: Any = None) -> Any:
-        """The attribute `name`, or `default` where the node has none."""
+        """Return the attribute `name`, or `default` if the node has none."""
         for key, value in self.attrs:
             if key == name:
                 return value
@@ -221,32 +221,34 @@ class Graph:
 
     @property
     def dims(self) -> tuple[Symbol, ...]:
-        """Every symbol of the values' types, each behind those of its bounds."""
-        found: dict[Symbol, None] = {}
+        """Every symbol of the values' types, each after those of its bounds."""
+        ordered: dict[Symbol, None] = {}
         constants = (c.data.reshape(-1).tolist() for c in self.constants if c.has_dims)
         for extents in (*(value.type.shape for value in self.values()), *constants):
-            found |= dict.fromkeys(with_bounds(extents))
+            ordered |= dict.fromkeys(with_bounds(extents))
         for node in self.nodes:
             for region in node.regions:
-                found |= dict.fromkeys(region.dims)
-        return tuple(found)
+                ordered |= dict.fromkeys(region.dims)
+        return tuple(ordered)
 
     @property
     def given_dims(self) -> tuple[Symbol, ...]:
-        """Those of `dims` that a kernel of this region is told: not those that a node finds out."""
-        found = {node.attr("extent") for node in self.nodes} - {None}
-        return tuple(symbol for symbol in self.dims if symbol.name not in found)
+        """The dims that a kernel of this region takes as arguments: all except dims that a node
+        computes."""
+        computed = {node.attr("extent") for node in self.nodes} - {None}
+        return tuple(symbol for symbol in self.dims if symbol.name not in computed)
 
     def constant_data(self) -> ConstantData[str]:
-        """The data of every constant by the name of its value."""
+        """Return the data of every constant by the name of its value."""
         return ConstantData({constant.value.name: constant for constant in self.constants})
 
     def producers(self) -> dict[str, Node]:
-        """The node that defines each value, by the value's name."""
+        """Return the node that defines each value, by the value's name."""
         return {out.name: node for node in self.nodes for out in node.outputs}
 
     def consumers(self) -> dict[str, list[Node]]:
-        """The nodes that read each value, by the value's name; graph outputs are not consumers."""
+        """Return the nodes that read each value, by the value's name; graph outputs are not
+        consumers."""
         readers: dict[str, list[Node]] = {}
         for node in self.nodes:
             for value in {v.name: v for v in node.inputs if v is not None}.values():
@@ -254,7 +256,7 @@ class Graph:
         return readers
 
     def values(self) -> Iterator[Value]:
-        """Every value, each once, in the order of definition."""
+        """Yield every value once, in the order of definition."""
         yield from self.inputs
         yield from (constant.value for constant in self.constants)
         for node in self.nodes:
@@ -262,5 +264,5 @@ class Graph:
 
 
 def attributes(**attrs: Attribute) -> tuple[tuple[str, Attribute], ...]:
-    """Attributes in the canonical order, for `Node.attrs`."""
+    """Return attributes in the canonical order, for `Node.attrs`."""
     return tuple(sorted(attrs.items()))

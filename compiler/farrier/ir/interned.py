@@ -1,7 +1,7 @@
-"""Immutable values of which there is one object each: those that are equal are the same.
+"""Immutable values of which equal ones are the same object.
 
-Sets and dictionaries then compare and hash them by identity, which costs no call of Python; trees
-of such values are compared without a walk.
+Sets and dictionaries compare and hash such values by identity, without a call of Python, and trees
+of them are compared without a walk.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _lock = threading.Lock()
 
 
 class Interned(type):
-    """The metaclass of a class whose objects are what they are made of, and hashable: made once
-    more of equal parts, an object is the one there is. One that nobody has is forgotten."""
+    """The metaclass of classes whose objects are defined by their hashable parts. Constructing one
+    from equal parts returns the existing object; an object without references is freed."""
 
     _known: weakref.WeakValueDictionary[tuple[Any, ...], Any]
 
@@ -24,10 +24,10 @@ class Interned(type):
         cls._known = weakref.WeakValueDictionary()
 
     def __call__(cls, *parts: Any) -> Any:
-        known = cls._known.get(parts)
-        if known is None:
-            with _lock:  # two threads must not make two
-                known = cls._known.get(parts)
-                if known is None:
-                    known = cls._known[parts] = super().__call__(*parts)
-        return known
+        instance = cls._known.get(parts)
+        if instance is None:
+            with _lock:  # Two threads must not construct the same value twice.
+                instance = cls._known.get(parts)
+                if instance is None:
+                    instance = cls._known[parts] = super().__call__(*parts)
+        return instance

@@ -1,4 +1,4 @@
-"""The least arithmetic that any code for a kernel has to do: what a bound on its time rests on.
+"""The least arithmetic that any code for a kernel must do, as a base for bounds on its time.
 
 `farrier.ir.work` counts padding as if it were data, as is usual for GFLOP/s. Code may leave the
 products of padding out, so a bound must not count them.
@@ -36,12 +36,14 @@ from farrier.ir.substitute import Substitution, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
-_MOST_POINTS = 1 << 20  # at which a condition is evaluated, a few milliseconds of numpy
+# A condition with more points is not evaluated; this many take a few milliseconds in numpy.
+_MOST_POINTS = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Products:
-    """Products of two types that one stage adds up, as many as any code computes at least."""
+    """The products of two types that one stage must sum up: a lower bound over all possible
+    code."""
 
     left: DType
     right: DType
@@ -49,8 +51,8 @@ class Products:
 
 
 def least_products(program: TensorProgram) -> list[Products]:
-    """Return what each stage multiplies and adds up, where dims have their typical values, the
-    products of padding left out, which are zero."""
+    """Return the products that each stage sums up at the typical values of dims, except products
+    with padding, which are zero."""
     written = {stage.buffer.name: stage for stage in program.stages}
     candidates = (_products(stage, written) for stage in program.stages)
     return [products for products in candidates if products is not None]
@@ -77,8 +79,8 @@ def _products(stage: Stage, written: Mapping[str, Stage]) -> Products | None:
 
 
 def _unpadded(expr: Expr, conditions: list[Expr]) -> Expr:
-    """Return what stands under casts and under Selects whose other branch is zero; the conditions
-    of these are added."""
+    """Return the expression under casts and under Selects whose other branch is zero; append the
+    conditions of these Selects."""
     while isinstance(expr, Select | Cast):
         if isinstance(expr, Cast):
             expr = expr.operand
@@ -106,8 +108,8 @@ def _conjuncts(condition: Expr) -> Iterator[Expr]:
 
 
 def _inside(factor: Expr, written: Mapping[str, Stage]) -> Iterator[Expr]:
-    """The conditions under which a factor is data: its indices are within its buffer and not in the
-    halo, and an earlier stage that makes the factor does not pad there."""
+    """Yield the conditions under which a factor is data: its indices are within its buffer and not
+    in the halo, and an earlier stage that computes the factor does not pad there."""
     if not isinstance(factor, Load):
         return
     for index, extent in zip(factor.indices, factor.buffer.shape, strict=True):
@@ -123,7 +125,7 @@ def _inside(factor: Expr, written: Mapping[str, Stage]) -> Iterator[Expr]:
 
 
 def _groups(conditions: Sequence[Expr]) -> list[tuple[set[str], list[Expr]]]:
-    """Return the conditions by the variables that they share, directly or through others."""
+    """Return the conditions in groups that share variables, directly or through others."""
     groups: list[tuple[set[str], list[Expr]]] = []
     for condition in dict.fromkeys(conditions):
         names, members = set(variables(condition)), [condition]
@@ -139,8 +141,9 @@ def _groups(conditions: Sequence[Expr]) -> list[tuple[set[str], list[Expr]]]:
 
 
 def _share(conditions: Sequence[Expr], axes: Sequence[Axis], reduced: set[str]) -> float:
-    """Return the share of points at which all of these conditions hold. Where that cannot be
-    evaluated, one point of the reduced axes for each point of the others counts at least."""
+    """Return the share of points at which all of these conditions hold. If that cannot be
+    evaluated, return the lower bound of one point of the reduced axes for each point of the
+    others."""
     extents = [typical(axis.extent) for axis in axes]
     at_least = 1 / max(1, math.prod(typical(a.extent) for a in axes if a.name in reduced))
     if not math.prod(extents) or math.prod(extents) > _MOST_POINTS:

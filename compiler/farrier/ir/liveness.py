@@ -1,7 +1,8 @@
-"""What a graph needs to give its outputs: from these back, values and the symbols of their shapes.
+"""The values and the symbols of shapes that a graph's outputs need, collected from the outputs
+back.
 
-A symbol that the data decides is defined by a node, as a value is: by the operator that counts, by
-a Bind, or by control flow whose results have shapes of their own.
+A symbol that the data decides is defined by a node, as a value is: by an operator that counts, by a
+Bind, or by control flow whose results have shapes of their own.
 """
 
 from __future__ import annotations
@@ -22,30 +23,31 @@ else:
 
 
 def defined(node: Node, data: Data) -> Iterator[str]:
-    """The names of the symbols whose values the node finds out."""
+    """Yield the names of the symbols whose values the node computes."""
     if node.attr("extent"):
         yield str(node.attr("extent"))
-    made: list[Extent] = []
+    extents: list[Extent] = []
     if node.op == BIND and node.inputs[1] is not None:
-        made = sizes_in(data(node.inputs[1].name))
+        extents = sizes_in(data(node.inputs[1].name))
     match control_of(node):
         case If() as branch:
-            made = [one.symbol for one in joined(branch)]
+            extents = [record.symbol for record in joined(branch)]
         case Loop() as loop:
-            made = [one.result for one in grown(loop)]
+            extents = [record.result for record in grown(loop)]
         case None:
             pass
-    yield from (symbol.name for symbol in symbols(made))
+    yield from (symbol.name for symbol in symbols(extents))
 
 
 def sizes_in(data: npt.NDArray[Any] | None) -> list[Extent]:
-    """The elements of a constant that holds dims."""
+    """Return the elements of a constant that holds dims."""
     return [] if data is None or data.dtype != object else data.reshape(-1).tolist()
 
 
 class Liveness:
-    """Values and symbols that are needed; nodes are met from the last to the first. `data` gives
-    the content of a constant that holds dims, by its value's name, and None for any other value."""
+    """The values and symbols that are needed by the nodes seen so far; feed nodes from the last to
+    the first. `data` returns the content of a constant that holds dims, by its value's name, and
+    None for any other value."""
 
     def __init__(self, outputs: Iterable[Value], data: Data) -> None:
         self.values: set[str] = set()
@@ -54,18 +56,19 @@ class Liveness:
         self._read(outputs)
 
     def needs(self, node: Node) -> bool:
-        """Whether anything that the node defines is needed, or the node is a check."""
+        """Check whether a value or symbol that the node defines is needed, or the node is a
+        check."""
         if node.op == REQUIRE or any(value.name in self.values for value in node.outputs):
             return True
         return not self._symbols.isdisjoint(defined(node, self._data))
 
     def is_live(self, value: Value) -> bool:
-        """Whether a result of control flow is needed: itself, or a symbol in its shape."""
+        """Check whether a result of control flow is needed: itself, or a symbol in its shape."""
         names = (symbol.name for symbol in symbols(value.type.shape))
         return value.name in self.values or not self._symbols.isdisjoint(names)
 
     def add(self, node: Node) -> None:
-        """What the node reads is needed."""
+        """Add the values and symbols that the node reads."""
         self._read(value for value in node.inputs if value is not None)
         self._note(extent for value in node.outputs for extent in value.type.shape)
         for region in node.regions:

@@ -15,11 +15,12 @@ from farrier.ir.types import DType
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """`largest`, `infinity` and `nan` are codes without sign; None where the format has none.
+    """The bits of a narrow float format. `largest`, `infinity` and `nan` are codes without the
+    sign; None if the format has none.
 
-    What exceeds the largest number becomes infinity, where there is none NaN, and where there is no
-    NaN either the largest number. `has_negative_zero` is False for the FNUZ types, whose NaN is the
-    code that -0 would have.
+    A number above the largest becomes infinity; NaN in a format without infinity; and the largest
+    number in one without NaN either. `has_negative_zero` is False for the FNUZ types, whose NaN has
+    the code that -0 would have.
     """
 
     exponent_bits: int
@@ -37,7 +38,7 @@ class FloatFormat:
 
     @property
     def overflow(self) -> int:
-        """The code of what exceeds the largest number."""
+        """The code of numbers above the largest."""
         beyond = self.nan if self.infinity is None else self.infinity
         return self.largest if beyond is None else beyond
 
@@ -47,7 +48,7 @@ class FloatFormat:
 
     @property
     def step(self) -> float:
-        """The distance of the numbers below `least_normal`."""
+        """The distance between neighbouring numbers below `least_normal`."""
         return self.least_normal * 2.0**-self.mantissa_bits
 
     @property

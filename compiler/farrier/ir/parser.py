@@ -40,7 +40,8 @@ class ParseError(UsageError):
 def parse_ir(
     text: str, constants: Mapping[str, npt.NDArray[Any]] | None = None
 ) -> Graph | TensorProgram | Function:
-    """The one node that `text` declares, told apart by its `@graph`, `@program` or `@function`.
+    """Return the graph, program or function that `text` declares by `@graph`, `@program` or
+    `@function`.
 
     `constants` holds the arrays that the text names by sha256 (`Constant.digest`). Raises
     ParseError.

@@ -85,9 +85,9 @@ _INDENT = "    "
 def print_ir(
     node: Graph | TensorProgram | Function | Node | Stmt | Expr, named: Named | None = None
 ) -> str:
-    """The text of a node; for a graph, program or function `parse_ir` gives back an equal one.
-    `named` says what large constants are called instead of by their digests, which are found by
-    reading all of them."""
+    """Return the text of a node. `parse_ir` reads the text of a graph, program or function back as
+    an equal one. `named` returns the name of a large constant; the default is its digest, for which
+    all large constants are read."""
     named = named or _digest
     match node:
         case Graph():
@@ -125,14 +125,15 @@ def print_ir(
 
 @functools.lru_cache(maxsize=4096)
 def print_type(type: TensorType) -> str:
-    """`f32[1, 64, 56, 56] @ layout(0, 1 / 16, 2, 3, 1 % 16)`."""
+    """Return a type's text: `f32[1, 64, 56, 56] @ layout(0, 1 / 16, 2, 3, 1 % 16)`."""
     dims = ", ".join(map(str, type.shape)) or "()"
     text = f"{type.dtype.value}[{dims}]"
     return text if type.layout is None else f"{text} @ {print_layout(type.layout)}"
 
 
 def print_layout(layout: Layout) -> str:
-    """`layout(0, 1 / 16, 2, 3, 1 % 16, halo=((0, 0), (0, 0), (1, 1), (1, 1)))`."""
+    """Return a layout's text: `layout(0, 1 / 16, 2, 3, 1 % 16, halo=((0, 0), (0, 0), (1, 1), (1,
+    1)))`."""
     parts = [_physical_dim(dim) for dim in layout.dims]
     if layout.halo:
         parts.append(f"halo={layout.halo!r}")
@@ -148,7 +149,8 @@ def _dims(
     sizes: Iterable[NamedSize] = (),
     choices: Iterable[Symbol] = (),
 ) -> str:
-    """`(n=dim(1, 8, 4), chunk=(n + 1) // 2, parts=choice(1, 8, 1))`; nothing for none."""
+    """Return the declarations of a head: `(n=dim(1, 8, 4), chunk=(n + 1) // 2, parts=choice(1, 8,
+    1))`, or ""."""
     declared = [f"{s.name}=dim({s.low}, {s.high}, {s.typical})" for s in symbols]
     declared += [f"{size.name}={size.extent}" for size in sizes]
     declared += [f"{s.name}=choice({s.low}, {s.high}, {s.typical})" for s in choices]
@@ -189,8 +191,8 @@ def _typed(value: Value) -> str:
 
 
 def is_written_out(constant: Constant) -> bool:
-    """Whether the text of a constant holds its elements: of a few, and of those that are dims. A
-    NaN's payload has no literal."""
+    """Check whether the text of a constant holds its elements: it does for up to `INLINE_ELEMENTS`
+    elements, and for dims. A NaN's payload has no literal, so constants with NaN are named."""
     data = constant.content
     if isinstance(data, Derived):
         return False
@@ -229,10 +231,11 @@ def _node(node: Node, indent: str, named: Named) -> Iterator[str]:
 
 
 def _literal(value: Any) -> str:
-    """A number, string or tuple of them as a Python expression; infinities and NaN by name."""
+    """Return a number, string or tuple of them as a Python expression; infinities and NaN by
+    name."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_literal, value))}{',' * (len(value) == 1)})"
-    # repr writes non-finite floats as `inf`, `-inf` and `nan`, which the parser knows.
+    # For floats that are not finite, repr writes `inf`, `-inf` and `nan`, which the parser reads.
     return repr(value)
 
 
@@ -271,7 +274,7 @@ def _function(function: Function) -> Iterator[str]:
 
 
 def _suite(body: Stmt, indent: str) -> Iterator[str]:
-    """The statements of an indented suite; a block of several is the suite itself."""
+    """Yield the lines of an indented suite; a block of several statements is the suite itself."""
     if isinstance(body, Block) and len(body.statements) != 1:
         for statement in body.statements:
             yield from _statement(statement, indent)
@@ -320,8 +323,8 @@ def _statement(statement: Stmt, indent: str) -> Iterator[str]:
 
 
 def _tile(tile: Tile) -> str:
-    """`x[i, 16*j]`, or `tile(x[i, 16*j], 1)` where it runs along axes; `tile(x[i, 16*j], 1, 0,
-    steps=(2, 1))` where its elements lie apart."""
+    """Return a tile's text: `x[i, 16*j]`; with axes `tile(x[i, 16*j], 1)`; and for elements apart
+    from each other `tile(x[i, 16*j], 1, 0, steps=(2, 1))`."""
     element = _element(tile.buffer, tile.origin)
     steps = [f"steps={tile.steps}"] if tile.steps else []
     parts = [element, *map(str, tile.axes), *steps]
@@ -349,12 +352,12 @@ _INFIX = {
 
 
 def print_expr(expr: Expr) -> str:
-    """The text of one expression."""
+    """Return the text of one expression."""
     return _expr(expr)[0]
 
 
 def _expr(expr: Expr) -> tuple[str, int]:
-    """The text, and how tightly it binds."""
+    """Return the text, and how tightly it binds."""
     match expr:
         case Var(name):
             return name, _ATOM
@@ -405,7 +408,8 @@ def _inside(expr: Expr, level: int) -> str:
 
 
 def _const(const: Const) -> str:
-    """i64, f32 and bool constants are bare literals, all others name their dtype."""
+    """Return a constant's text: i64, f32 and bool constants are bare literals, others name the
+    dtype."""
     value = const.value
     text = repr(value)
     match const.dtype:

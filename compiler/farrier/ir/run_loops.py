@@ -1,10 +1,10 @@
 """Run a loop function in Python, slowly and strictly: the semantics that schedules must keep.
 
-The function becomes Python source over flat lists, packed as the layouts say. Arithmetic on floats
-is that of float64, rounded where narrow floats are stored; integers wrap around when they are.
-Every index is checked against the memory of its dimension; memory that nobody wrote is NaN;
+The function becomes Python source over flat lists, packed as the layouts define. Arithmetic on
+floats is that of float64, rounded when narrow floats are stored; integers wrap around when they are
+stored. Every index is checked against the memory of its dimension; unwritten memory is NaN;
 iterations of parallel loops, blocks and threads run backwards, or shuffled, so that a wrong
-`parallel` shows.
+`parallel` is noticed.
 """
 
 from __future__ import annotations
@@ -62,20 +62,21 @@ def run_loops(
     packed: bool = False,
     seed: int | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Call the function, its dims bound to numbers, on logical arrays; return the arrays of the
-    parameters that are not among `inputs` by name: logical ones, or with `packed` their memory in
-    its physical shape. `initial` is what some of these hold beforehand. An array may have another
-    shape of the same size than its parameter: a schedule may join axes that lie together. `seed`
-    shuffles the iterations of loops that may run in any order, which run backwards without it.
+    """Run a function whose dims are numbers on logical arrays. Return the arrays of the parameters
+    that are not among `inputs` by name: logical ones, or with `packed` their memory in its physical
+    shape. `initial` holds contents of these before the run. An array may have another shape of the
+    same size than its parameter, because a schedule may join adjacent axes. `seed` shuffles the
+    iterations of loops that may run in any order; without it they run backwards. Raises
+    CompilerError if the function reads or writes outside a buffer.
 
     Raises CompilerError where the function reads or writes outside a buffer.
     """
     function = with_usual_choices(function)
     memory: dict[str, list[Any]] = {}
-    given = {**inputs, **(initial or {})}
+    contents = {**inputs, **(initial or {})}
     for buffer in function.params:
-        if buffer.name in given:
-            array = given[buffer.name].reshape(buffer.type.static_shape)
+        if buffer.name in contents:
+            array = contents[buffer.name].reshape(buffer.type.static_shape)
             memory[buffer.name] = buffer.element_layout.pack(array).reshape(-1).tolist()
         else:
             memory[buffer.name] = _fresh(buffer)
@@ -99,7 +100,7 @@ def run_loops(
 
 
 def _order(seed: int | None) -> Callable[[range], Iterable[int]]:
-    """Return the order in which iterations run that may run in any."""
+    """Return the order in which the iterations of an unordered loop run."""
     if seed is None:
         return reversed
     dice = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Graphs with other extents: dims renamed, or numbers put for symbols."""
+"""Replace the extents of a graph: rename dims, or put numbers for symbols."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Demand(enum.StrEnum):
 
 
 def bind(shape: Sequence[Extent], actual: Sequence[int], sizes: dict[str, int]) -> None:
-    """Add to `sizes` the symbols whose values an actual shape determines: those in extents of the
+    """Add to `sizes` the values of symbols that an actual shape determines: those in extents of the
     form `k*symbol + c`."""
     for extent, number in zip(shape, actual, strict=True):
         match extent:
@@ -44,14 +44,14 @@ def bind(shape: Sequence[Extent], actual: Sequence[int], sizes: dict[str, int]) 
 
 
 def with_extents(graph: Graph, change: Callable[[Extent], Extent]) -> Graph:
-    """The graph with every extent of a type, in a constant or an attribute changed."""
+    """Return the graph with `change` applied to every extent in types, constants and attributes."""
 
-    known: dict[str, Value] = {}  # most values are read again
+    changed_values: dict[str, Value] = {}  # Most values are read several times.
 
     def value(old: Value) -> Value:
-        new = known.get(old.name)
+        new = changed_values.get(old.name)
         if new is None:
-            new = known[old.name] = value_with_extents(old, change)
+            new = changed_values[old.name] = value_with_extents(old, change)
         return new
 
     nodes = (
@@ -75,7 +75,7 @@ def with_extents(graph: Graph, change: Callable[[Extent], Extent]) -> Graph:
 
 
 def substituted(graph: Graph, values: Mapping[Atom, Extent]) -> Graph:
-    """The graph with these extents for symbols."""
+    """Return the graph with these extents for symbols."""
     return with_extents(graph, lambda extent: substitute(extent, values))
 
 
@@ -87,7 +87,7 @@ def value_with_extents(value: Value, change: Callable[[Extent], Extent]) -> Valu
 
 
 def constant_with_extents(constant: Constant, change: Callable[[Extent], Extent]) -> Constant:
-    """A constant's sizes changed; of numpy's own dtype where no dim is left among them."""
+    """Return the constant with its sizes changed; its dtype is numpy's own if no dim remains."""
     if not constant.has_dims:
         return constant
     return Constant(

@@ -40,9 +40,10 @@ def _erf_far() -> np.polynomial.Chebyshev:
 
 
 def exp_nonpositive(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """exp(x) of x <= 0, and 0 below the smallest normal number of f32, or of f64 for those.
+    """Compute exp(x) for x <= 0, with 0 for results below the smallest normal number of f32 (of f64
+    for f64).
 
-    Numbers that are not normal take some processors a hundred cycles each.
+    Subnormal numbers take some processors a hundred cycles each.
     """
     result: npt.NDArray[Any] = np.where(
         x < EXP_NONPOSITIVE_END[x.dtype == np.float64], 0, np.exp(x)
@@ -51,7 +52,7 @@ def exp_nonpositive(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The error function, elementwise, in the dtype of `x`; computed in float64."""
+    """Compute the error function, elementwise, in the dtype of `x`, by way of float64."""
     wide = x.astype(np.float64)
     magnitude = np.abs(wide)
     small = wide * np.polynomial.polynomial.polyval(np.minimum(magnitude, 1.0) ** 2, _ERF_NEAR)
@@ -72,7 +73,7 @@ def _in_float64(function: Function) -> Function:
 
 
 def _tail(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the upper tail of the standard normal distribution from |x| on, to full precision."""
+    """Compute the upper tail of the standard normal distribution from |x| on, to full precision."""
     weights = np.frompyfunc(math.erfc, 1, 1)(np.abs(x) * math.sqrt(0.5))
     return np.asarray(weights, np.float64) * 0.5
 
@@ -85,7 +86,7 @@ def sigmoid(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def mul_high(x: Any, y: Any) -> Any:
-    """The upper 32 bits of the products of 64 bits, of i32 or u32."""
+    """Return the upper 32 bits of the 64-bit products of i32 or u32."""
     wide = np.uint64 if x.dtype == np.uint32 else np.int64
     return (x.astype(wide) * y.astype(wide) >> wide(32)).astype(x.dtype)
 
@@ -125,8 +126,8 @@ def real_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArra
 
 
 def whole_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """`base ** exponent` of integers of one dtype, wrapped around; a negative exponent gives what
-    truncation does: 0, but for a base of 1 or -1."""
+    """Compute `base ** exponent` of integers of one dtype, wrapped around. A negative exponent
+    truncates: the result is 0 unless the base is 1 or -1."""
     whole = np.power(base, np.maximum(exponent, 0))
     unit = (base == 1) | (base + 1 == 0)
     inverse = np.where(unit, np.power(base, exponent & 1), 0)
@@ -162,9 +163,9 @@ FUNCTIONS: dict[str, Function] = {
 
 
 def convert(x: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
-    """`x` as `dtype`: like numpy's astype, but float to integer saturates and NaN becomes 0, and
-    what becomes a narrow float is rounded once (ml_dtypes goes through f32); a format without NaN
-    has zero for it."""
+    """Return `x` as `dtype`, like numpy's astype, except that float to integer saturates and NaN
+    becomes 0. A narrow float is rounded once, whereas ml_dtypes rounds by way of f32; a format
+    without NaN has zero for it."""
     source, target = DType.from_numpy(x.dtype), dtype.numpy
     if source.is_float and dtype.is_integer:
         wide = x.astype(np.float64)
@@ -189,11 +190,12 @@ def convert(x: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
 
 
 def _to_odd(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """`x` in f32, rounded to odd: where it is no f32, to the neighbour whose last bit is 1. Rounded
-    again to less than 23 bits that is what `x` rounded once would be (S. Boldo, G. Melquiond,
+    """Round `x` to odd in f32: a number that f32 cannot hold becomes the neighbour with a last bit
+    of 1. Rounding that again to less than 23 bits equals rounding `x` once (S. Boldo, G. Melquiond,
     "When double rounding is odd", 2005)."""
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
-        # The same from 64 bits to the 53 of f64: where bits are lost, one bit tells of the last 12.
+        # The same from 64 bits to the 53 of f64: if any of the last 12 bits is lost, one bit is set
+        # for it.
         tail, sticky = x.dtype.type(0xFFF), x.dtype.type(0x800)
         coarse = (x & ~tail) | np.where(x & tail, sticky, x.dtype.type(0))
         x = np.where(np.abs(x.astype(np.float64)) < 2.0**53, x, coarse)

@@ -1,8 +1,8 @@
-"""Strings as tensors of code points, which is all that the compiler knows of them.
+"""Strings as tensors of code points, the only form in which the compiler handles them.
 
 A tensor of strings of shape S is a u32 tensor of shape S + (width,): each string's code points,
-then zeros. That is how numpy's dtype `U` lies in memory. A string may not contain the character 0,
-which could not be told from what fills it up. The width is at least 1.
+then zeros, which is how numpy's dtype `U` lies in memory. A string may not contain the character 0,
+since it could not be distinguished from the padding. The width is at least 1.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _NUL = "a string contains NUL, with which Farrier fills strings up"
 
 
 def codes_of(strings: npt.ArrayLike) -> Array:
-    """The code points of an array of str, of bytes (UTF-8), or of objects that are either: as wide
-    as numpy's dtype `U` for them, which those of `U` keep. Raises ValueError for anything else, and
+    """Return the code points of an array of str, of bytes (UTF-8), or of objects that are either.
+    The width is that of numpy's dtype `U` for them. Raises ValueError for any other content, and
     for a string that contains NUL."""
     array = np.asarray(strings)
     if array.dtype.kind not in "USOT":
@@ -48,7 +48,7 @@ def codes_of(strings: npt.ArrayLike) -> Array:
 
 
 def _text(value: Any) -> str:
-    """Raises ValueError, of which UnicodeDecodeError is one."""
+    """Return the value as str. Raises ValueError, of which UnicodeDecodeError is a subclass."""
     text = value.decode() if isinstance(value, bytes) else value
     if not isinstance(text, str):
         raise ValueError(f"it contains {value!r}, which is no string")
@@ -56,14 +56,14 @@ def _text(value: Any) -> str:
 
 
 def strings_of(codes: Array) -> Array:
-    """The strings of code points, of dtype `U`; the inverse of `codes_of`."""
+    """Return the strings of code points, of dtype `U`; the inverse of `codes_of`."""
     *shape, width = codes.shape
     return np.ndarray(tuple(shape), f"U{width}", np.ascontiguousarray(codes))
 
 
 def fitted(codes: Array, width: int) -> Array:
-    """Code points with room for strings of `width` characters. Raises ValueError for a longer
-    one."""
+    """Return code points padded to `width` characters a string. Raises ValueError for a longer
+    string."""
     if codes[..., width:].any():
         raise ValueError(f"a string has more than {width} characters")
     codes = codes[..., :width]
@@ -72,7 +72,7 @@ def fitted(codes: Array, width: int) -> Array:
 
 
 def random_strings(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Code points of words of small letters, and blanks between them."""
+    """Return the code points of random words of lower-case letters and blanks."""
     alphabet = np.array([ord(c) for c in "aabbccdefgh   "], np.uint32)
     codes = alphabet[generator.integers(0, len(alphabet), shape)]
     lengths = generator.integers(0, shape[-1] + 1, shape[:-1])

@@ -1,12 +1,12 @@
-"""The tensor grammar: what to compute, and nothing of how.
+"""The tensor grammar: what a kernel computes, without any order of execution.
 
     program = TensorProgram(name, [buffer] inputs, [stage], [buffer] outputs, [symbol] dims)
     stage   = Stage(buffer, [axis], expr)        for every point of axes: buffer[axes] = expr
 
 A stage's axes are its buffer's logical axes, in order. Its expression reads inputs and earlier
-stages at any index; `Reduce` stands only at the root. Every buffer is written by one stage, once a
-point. What is no such expression (a sort, a scatter) is a loop function from the start
-(`farrier.ops.nest`).
+stages at any index; `Reduce` stands only at the root. Every buffer is written by one stage, each
+point once. An operator that is not such an expression (a sort, a scatter) is a loop function from
+the start (`farrier.ops.nest`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Stage:
 
     @property
     def reduced_axes(self) -> tuple[Axis, ...]:
-        """The axes of the reduction; none for a stage that reduces nothing."""
+        """The axes of the reduction; none for a stage without one."""
         return self.body.axes if isinstance(self.body, Reduce) else ()
 
     @property
@@ -36,8 +36,8 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorProgram:
-    """One kernel: inputs and outputs are its arguments in order, outputs last. `dims` are the
-    symbols of its shapes and indices."""
+    """One kernel: its arguments are the inputs in order, then the outputs. `dims` are the symbols
+    of its shapes and indices."""
 
     name: str
     inputs: tuple[Buffer, ...]
@@ -46,7 +46,7 @@ class TensorProgram:
     dims: tuple[Symbol, ...] = ()
 
     def stage(self, name: str) -> Stage:
-        """The stage that writes the buffer `name`; raises KeyError."""
+        """Return the stage that writes the buffer `name`; raises KeyError."""
         for stage in self.stages:
             if stage.buffer.name == name:
                 return stage

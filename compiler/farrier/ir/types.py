@@ -8,9 +8,9 @@
     layout = axis ['/' div] ['%' mod], ... ['halo' (before, after), ...] ['per_byte' count]
              ['swizzle' (chunk, rows, count)]
 
-A layout says where the elements of a logical tensor lie in memory. Everything above code generation
-indexes tensors by their logical axes; the layout turns that into an address at the very end, so a
-change of layout never rewrites an index. Only the layout says how many elements share a byte.
+A layout maps the elements of a logical tensor to memory. Everything above code generation indexes
+tensors by their logical axes; the layout turns these into an address at the very end, so a change
+of layout never rewrites an index. Only the layout decides how many elements share a byte.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Shape: TypeAlias = tuple[Extent, ...]
 class DType(enum.StrEnum):
     """Element type; the value is its name in IR text.
 
-    An element of less than a byte takes a byte in memory, its low bits, the others zero: as numpy
-    holds those of ml_dtypes. In a layout with `per_byte`, integers of less than a byte share one.
+    In memory an element of less than a byte takes a byte, in whose low bits it lies, the others
+    zero, as in arrays of ml_dtypes. In a layout with `per_byte`, such integers share a byte.
     Registers hold an element extended, and a float of less than 32 bits as f32.
     """
 
@@ -66,12 +66,12 @@ class DType(enum.StrEnum):
 
     @property
     def bits(self) -> int:
-        """Bits that tell one element from another; a bool has eight."""
+        """The significant bits of an element; a bool has eight."""
         return _BITS[self]
 
     @property
     def nbytes(self) -> int:
-        """Bytes an element takes in memory."""
+        """The bytes of an element in memory."""
         return -(-_BITS[self] // 8)
 
     @property
@@ -80,7 +80,7 @@ class DType(enum.StrEnum):
 
     @property
     def is_narrow_float(self) -> bool:
-        """Whether registers hold the element as f32, and memory rounds it."""
+        """Check whether registers hold the element as f32, and memory rounds it."""
         return self in _NARROW_FLOATS
 
     @property
@@ -93,19 +93,20 @@ class DType(enum.StrEnum):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the greatest number of an integer type."""
+        """Return the least and the greatest number of an integer type."""
         if self.is_signed:
             return -(1 << self.bits - 1), (1 << self.bits - 1) - 1
         return 0, (1 << self.bits) - 1
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype of this element type; what numpy lacks comes from ml_dtypes."""
+        """The numpy dtype of this element type; types that numpy lacks come from ml_dtypes."""
         return _numpy(self)
 
     @classmethod
     def from_numpy(cls, dtype: Any) -> DType:
-        """Raises ValueError for a dtype that no tensor can have (strings, objects, complex)."""
+        """Return the element type of a numpy dtype. Raises ValueError for a dtype that no tensor
+        can have (strings, objects, complex)."""
         import numpy as np
 
         name = np.dtype(dtype).name
@@ -156,7 +157,7 @@ def _numpy(dtype: DType) -> np.dtype[Any]:
 class PhysicalDim:
     """One dimension of memory: the part `(i // div) % mod` of the logical axis `axis`.
 
-    `mod` 0 stands for no modulus: all that remains of the axis.
+    `mod` 0 means no modulus: the whole rest of the axis.
     """
 
     axis: int
@@ -190,15 +191,16 @@ class Swizzle:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a tensor's elements lie: physical dimensions, outermost first, and a zero halo.
+    """The places of a tensor's elements in memory: physical dimensions, outermost first, and a zero
+    halo.
 
-    `halo[a]` elements lie before and after axis `a`; they hold zero, so that a convolution reads
-    its padding without a branch. Only an axis whose parts are one plain dimension has a halo.
+    `halo[a]` elements before and after axis `a` hold zero, so that a convolution reads its padding
+    without a branch. Only an axis that is one undivided dimension can have a halo.
 
     With `per_byte` elements in a byte, element number `n` in the order of the dimensions is in byte
-    `n // per_byte`, the first of a byte in its lowest bits. A dimension of that extent, placed
-    last, chooses which elements share bytes: vectors along another axis then read neighbouring
-    bytes, and shift all of them by the same number of bits. Only constants lie so.
+    `n // per_byte`, the first of a byte in its lowest bits. If the last dimension has that extent,
+    it selects the elements that share a byte: vectors along another axis then read neighbouring
+    bytes and shift all of them by the same number of bits. Only constants have such layouts.
 
     A `swizzle` permutes the elements of each row of memory. Only workgroup buffers lie so.
 
@@ -216,21 +218,22 @@ class Layout:
     swizzle: Swizzle | None = None
 
     def __post_init__(self) -> None:
-        """Leave out parts of one element, such as the lanes of a machine without vectors."""
+        """Drop parts of extent one, such as the lanes of a machine without vectors."""
         if any(dim.mod == 1 for dim in self.dims):
             parts = tuple(dim for dim in self.dims if dim.mod != 1)
             object.__setattr__(self, "dims", parts)
 
     @classmethod
     def plain(cls, rank: int) -> Layout:
-        """Row-major, dense."""
+        """Return the dense row-major layout."""
         return cls(tuple(PhysicalDim(axis) for axis in range(rank)))
 
     @classmethod
     def blocked(
         cls, rank: int, axis: int, block: int, halo: tuple[tuple[int, int], ...] = ()
     ) -> Layout:
-        """`axis` split by `block`: its outer part stays in place, its inner part goes last."""
+        """Return a layout with `axis` split by `block`: its outer part stays in place, its inner
+        part goes last."""
         outer = (PhysicalDim(a, block if a == axis else 1) for a in range(rank))
         return cls((*outer, PhysicalDim(axis, 1, block)), halo)
 
@@ -242,16 +245,16 @@ class Layout:
 
     @property
     def by_element(self) -> Layout:
-        """The same order of elements, each in a byte or more of its own."""
+        """Return the same order of elements with a byte or more for each."""
         return self if self.per_byte == 1 else dataclasses.replace(self, per_byte=1)
 
     def nbytes(self, shape: Shape, dtype: DType) -> Extent:
-        """Bytes of a tensor in this layout, padding and halo included."""
+        """Return the bytes of a tensor in this layout, padding and halo included."""
         return ceildiv(product(self.physical_shape(shape)) * dtype.nbytes, self.per_byte)
 
     def join(self, ordered: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """An array of integers in the order of the dimensions as the bytes that its elements
-        share; as it is where they share none."""
+        """Join integers in the order of the dimensions into bytes that several elements share;
+        return the array unchanged if none are shared."""
         import numpy as np
 
         if self.per_byte == 1:
@@ -267,7 +270,7 @@ class Layout:
         return joined.reshape(-1)
 
     def halo_of(self, axis: int) -> tuple[int, int]:
-        """Elements of zero before and after `axis`."""
+        """Return the numbers of zero elements before and after `axis`."""
         return self.halo[axis] if self.halo else (0, 0)
 
     @overload
@@ -275,7 +278,8 @@ class Layout:
     @overload
     def physical_shape(self, shape: Shape) -> Shape: ...
     def physical_shape(self, shape: Shape) -> Shape:
-        """Extent of each physical dimension, halo and the padding of partial blocks included."""
+        """Return the extent of each physical dimension, halo and the padding of partial blocks
+        included."""
         extents: list[Extent] = []
         for dim in self.dims:
             whole = shape[dim.axis] + sum(self.halo_of(dim.axis))
@@ -285,8 +289,8 @@ class Layout:
     def pack(
         self, array: npt.NDArray[Any], out: npt.NDArray[Any] | None = None
     ) -> npt.NDArray[Any]:
-        """The logical `array` as it lies in memory: a dense array of `physical_shape`, `out` where
-        that is given.
+        """Return the logical `array` as it lies in memory: a dense array of `physical_shape`,
+        written to `out` if that is set.
 
         Halo and partial blocks are zero. A `mod` must be the `div` of the axis's next outer part,
         which holds for every layout that `transform_layout` accepts.
@@ -300,7 +304,7 @@ class Layout:
         return out
 
     def ordered(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """As `pack`, but a view of `array` where nothing is padded."""
+        """Pack as `pack` does, but return a view of `array` if nothing is padded."""
         import numpy as np
 
         parts = _parts(self, array.ndim)
@@ -316,7 +320,7 @@ class Layout:
         return array.reshape(split).transpose(_order(self, parts))
 
     def unpack(self, packed: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """The inverse of `pack`: the logical array of `shape`."""
+        """Return the logical array of `shape`; the inverse of `pack`."""
         import numpy as np
 
         parts = _parts(self, len(shape))
@@ -334,7 +338,7 @@ class Layout:
 
 
 def _parts(layout: Layout, rank: int) -> list[list[int]]:
-    """For each axis the sizes of its parts, outermost (0: whatever remains) first."""
+    """Return for each axis the sizes of its parts, outermost (0: the rest) first."""
     parts: list[list[int]] = []
     for axis in range(rank):
         dims = sorted((d for d in layout.dims if d.axis == axis), key=lambda d: -d.div)
@@ -343,7 +347,7 @@ def _parts(layout: Layout, rank: int) -> list[list[int]]:
 
 
 def _order(layout: Layout, parts: list[list[int]]) -> list[int]:
-    """The transposition from (axis, part) order to physical order."""
+    """Return the transposition from (axis, part) order to physical order."""
     starts = [sum(len(p) for p in parts[:axis]) for axis in range(len(parts))]
     order = []
     for dim in layout.dims:
@@ -370,17 +374,17 @@ class TensorType:
 
     @property
     def static_shape(self) -> tuple[int, ...]:
-        """The shape as integers; raises ValueError where an extent is symbolic."""
+        """The shape as integers; raises ValueError if an extent is symbolic."""
         return tuple(map(number, self.shape))
 
     @property
     def size(self) -> Extent:
-        """Logical element count."""
+        """The number of logical elements."""
         return product(self.shape)
 
     @property
     def nbytes(self) -> Extent:
-        """Bytes in memory, padding and halo of the layout included."""
+        """The bytes in memory, padding and halo of the layout included."""
         shape = self.shape
         if self.layout is None:
             return product(shape) * self.dtype.nbytes

@@ -1,8 +1,9 @@
-"""The rules of tensor programs and loop functions: what is in scope, ranks, element types, and that
-no extent is negative whatever the dims are.
+"""Check tensor programs and loop functions: scopes, ranks, element types, and that no extent is
+negative for all values of the dims.
 
-One that is negative for some values of the dims only is allowed: a kernel is called with the
-sizes of one model, and how these depend on each other is not part of it."""
+An extent that is negative for some values only is allowed: a kernel is called with the sizes of one
+model, and how these depend on each other is not part of the kernel.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ _WORDS = (DType.I32, DType.U32)
 
 
 def verify_program(program: TensorProgram) -> None:
-    """Raises CompilerError where a stage reads what is not written, at the wrong rank or type."""
+    """Raise CompilerError if a stage reads an unwritten buffer, or with a wrong rank or type."""
     checker = _Checker(program)
     for buffer in program.inputs:
         checker.define(buffer)
@@ -87,16 +88,18 @@ def _check_stage(checker: _Checker, stage: Stage) -> None:
         body, axes = stage.body.body, axes + stage.body.axes
     for axis in axes:
         checker.bind(axis.name)
-    found = checker.dtype(body)
-    if found is not stage.buffer.dtype:
-        raise checker.error(f"stage {name} computes {found}, its buffer holds {stage.buffer.dtype}")
+    computed = checker.dtype(body)
+    if computed is not stage.buffer.dtype:
+        raise checker.error(
+            f"stage {name} computes {computed}, its buffer holds {stage.buffer.dtype}"
+        )
     for axis in axes:
         checker.unbind(axis.name)
     checker.define(stage.buffer)
 
 
 def verify_function(function: Function) -> None:
-    """Raises CompilerError where a loop nest uses what is not in scope, or at the wrong rank."""
+    """Raise CompilerError if a loop nest uses a name out of scope, or a wrong rank or type."""
     checker = _Checker(function)
     for buffer in function.params:
         if buffer.scope not in _ARGUMENTS:
@@ -106,7 +109,7 @@ def verify_function(function: Function) -> None:
 
 
 class _Checker:
-    """What is in scope at the place that is being checked."""
+    """The scope at the place that is being checked."""
 
     def __init__(self, root: TensorProgram | Function) -> None:
         self._root = root
@@ -118,16 +121,16 @@ class _Checker:
         self._symbols = frozenset((*root.dims, *own, *self._choices))
         self._buffers: dict[str, Buffer] = {}
         self._bound: set[str] = set()
-        self._lanes = 0  # vectorized loops around
-        self._used: set[str] = set()  # loop variables of a function are unique in the whole of it
+        self._lanes = 0  # The number of lanes of the vectorized loops around.
+        self._used: set[str] = set()  # A loop variable's name is unique in the whole function.
 
     def error(self, message: str, at: Stmt | Expr | None = None) -> CompilerError:
         where = at if at is not None else self._root
         return CompilerError(f"kernel {self._root.name}: {message}\n{print_ir(where)}")
 
     def argument(self, buffer: Buffer) -> None:
-        """Check what a kernel is called with, whose extents are sizes of the model: `own_dims`
-        leaves none whose dims say that it may be negative."""
+        """Check an argument, whose extents are sizes of the model: `own_dims` leaves none whose
+        dims allow a negative value."""
         for extent in buffer.shape:
             if not is_less(-1, extent):
                 raise self.error(f"the extent {extent} of {buffer.name} may be negative")
@@ -193,9 +196,9 @@ class _Checker:
                 del self._buffers[buffer.name]
             case Store(buffer, indices, value):
                 self.element(buffer, indices, node)
-                found = self.dtype(value)
-                if found is not buffer.dtype:
-                    raise self.error(f"stores {found} into {buffer.name}: {buffer.dtype}", node)
+                computed = self.dtype(value)
+                if computed is not buffer.dtype:
+                    raise self.error(f"stores {computed} into {buffer.name}: {buffer.dtype}", node)
             case If(condition, then, otherwise):
                 self._expect(DType.BOOL, condition, "a condition")
                 self.statement(then)
@@ -217,9 +220,11 @@ class _Checker:
                 assert_never(node)
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...], at: Stmt | Expr) -> None:
-        found = self._buffers.get(buffer.name)
-        if found is not buffer and found != buffer:
-            there = f"{print_type(found.type)} in {found.scope}" if found else "not in scope"
+        declared = self._buffers.get(buffer.name)
+        if declared is not buffer and declared != buffer:
+            there = (
+                f"{print_type(declared.type)} in {declared.scope}" if declared else "not in scope"
+            )
             here = f"{print_type(buffer.type)} in {buffer.scope}"
             raise self.error(f"buffer {buffer.name} is {there}, and used as {here}", at)
         if len(indices) != len(buffer.shape):
@@ -228,7 +233,7 @@ class _Checker:
             self._expect(DType.I64, index, f"an index of {buffer.name}")
 
     def dtype(self, node: Expr) -> DType:
-        """The element type of an expression, once its parts are checked."""
+        """Return the element type of an expression after checking its parts."""
         match node:
             case Const(_, dtype):
                 return dtype
@@ -243,10 +248,10 @@ class _Checker:
                 self.element(buffer, indices, node)
                 return buffer.dtype
             case Unary(op, operand):
-                found = self.dtype(operand)
-                if op is UnaryOp.NOT and found is not DType.BOOL:
-                    raise self.error(f"not of {found}", node)
-                return found
+                computed = self.dtype(operand)
+                if op is UnaryOp.NOT and computed is not DType.BOOL:
+                    raise self.error(f"not of {computed}", node)
+                return computed
             case Binary(op, left, right):
                 shared = self._agree((left, right), node)
                 if op in _LOGICAL and shared is not DType.BOOL:
@@ -263,9 +268,9 @@ class _Checker:
                 self.dtype(operand)
                 return dtype
             case ByteTable(entries, dtype, operand):
-                found = self.dtype(operand)
-                if found not in _BYTES or dtype not in _BYTES or len(entries) != BYTES:
-                    raise self.error(f"a table of {len(entries)} {dtype} at a {found}", node)
+                computed = self.dtype(operand)
+                if computed not in _BYTES or dtype not in _BYTES or len(entries) != BYTES:
+                    raise self.error(f"a table of {len(entries)} {dtype} at a {computed}", node)
                 return dtype
             case Reduce():
                 raise self.error("a Reduce stands only at the root of a stage", node)
@@ -273,9 +278,9 @@ class _Checker:
                 assert_never(node)
 
     def _expect(self, dtype: DType, node: Expr, what: str) -> None:
-        found = self.dtype(node)
-        if found is not dtype:
-            raise self.error(f"{what} is {found}, not {dtype}", node)
+        computed = self.dtype(node)
+        if computed is not dtype:
+            raise self.error(f"{what} is {computed}, not {dtype}", node)
 
     def _agree(self, nodes: Iterable[Expr], parent: Expr) -> DType:
         first, second = (self.dtype(node) for node in nodes)

@@ -1,4 +1,4 @@
-"""How much arithmetic a kernel is: the numerator of every GFLOP/s."""
+"""The arithmetic of a kernel: the numerator of every GFLOP/s."""
 
 from __future__ import annotations
 
@@ -41,37 +41,37 @@ from farrier.ir.substitute import loads
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
-# What indices and conditions on them are made of.
+# The types of indices, and of conditions on them.
 _OF_INDICES = frozenset((DType.I64, DType.BOOL))
 
 
-# The iterations of a while loop, and the part of the tests of a condition on data after which its
-# block runs, where nothing is known of the data.
+# Assumed of data that the compiler does not see: the iterations of a while loop, and the share of
+# tests of a condition on data that run its block.
 USUAL_TRIPS = 4
 _USUALLY_TAKEN = 0.25
 
 
 def arithmetic(kernel: TensorProgram | Function) -> int:
-    """Operations on data where dims have their typical values, at every point of every stage: a
-    multiply-add counts two, a function such as exp one, an index none. Padding is counted as if it
-    were data, as is usual; so are both branches of a loop function's conditions, and some
-    iterations of each while loop."""
+    """Return the operations on data at the typical values of dims, over all points of all stages: a
+    multiply-add counts two, a function such as exp one, an index none. Padding counts as data, as
+    is usual; so do both branches of a loop function's conditions, and `USUAL_TRIPS` iterations of
+    each while loop."""
     if isinstance(kernel, Function):
         return _of_stmt(kernel.body)
     return sum(typical(_of_stage(stage)) for stage in kernel.stages)
 
 
 def multiply_adds(program: TensorProgram) -> int:
-    """Products that sums of products add up, where dims have their typical values: what a machine
-    that does one at once cannot do in fewer steps. Padding is counted as if it were data."""
+    """Return the products that are summed up, at the typical values of dims: the steps of a machine
+    that does one at a time. Padding counts as data."""
     return sum(typical(_products(stage)) for stage in program.stages)
 
 
 def factors(program: TensorProgram) -> tuple[DType, DType, DType] | None:
-    """The dtypes of the two factors and of the sum of the products that `multiply_adds` counts, of
-    the stage with most of them; None where there are none."""
+    """Return the dtypes of the two factors and of the sum, for the stage with most of the products
+    that `multiply_adds` counts; None if there are none."""
     counted = [(typical(_products(stage)), stage) for stage in program.stages]
-    most, stage = max(counted, key=lambda one: one[0], default=(0, None))
+    most, stage = max(counted, key=lambda entry: entry[0], default=(0, None))
     if not most or stage is None:
         return None
     summand = stage.body.body if isinstance(stage.body, Reduce) else stage.body
@@ -82,7 +82,8 @@ def factors(program: TensorProgram) -> tuple[DType, DType, DType] | None:
 
 
 def statements_run(stmt: Stmt, lanes: int) -> float:
-    """Stores and tests that `stmt` comes to, `lanes` iterations of a vectorized loop at once."""
+    """Return the stores and tests that `stmt` runs, with `lanes` iterations of a vectorized loop as
+    one."""
     match stmt:
         case Block() | Alloc():
             return sum(statements_run(part, lanes) for part in below(stmt))
@@ -101,8 +102,8 @@ def statements_run(stmt: Stmt, lanes: int) -> float:
 
 
 def usually_taken(stmt: If) -> float:
-    """Return the part of the tests after which the block of a condition runs: nearly all where it
-    is on loop variables alone, as the guard of a tail is."""
+    """Return the share of tests after which the block of a condition runs: nearly all if it tests
+    loop variables alone, as the guard of a tail does."""
     return _USUALLY_TAKEN if any(loads(stmt.condition)) else 1.0
 
 
@@ -145,19 +146,19 @@ def _products(stage: Stage) -> Extent:
 
 
 def _within(expr: Expr) -> Expr:
-    """What padding leaves, and what was narrower before."""
+    """Return the expression under Selects (which pad) and casts."""
     while isinstance(expr, Select | Cast):
         expr = expr.then if isinstance(expr, Select) else expr.operand
     return expr
 
 
 def _of_value(expr: Expr, seen: set[int]) -> int:
-    """Operations of one value; a part that stands in several places of it is computed once."""
+    """Return the operations of one value; a shared part counts once."""
     if id(expr) in seen:
         return 0
     seen.add(id(expr))
     match expr:
-        case Load():  # Its indices find an address: they are not data.
+        case Load():  # The indices find an address: they are not data.
             return 0
         case Unary(_, operand) | Binary(_, operand, _):
             own = _counts(operand)

@@ -56,8 +56,8 @@ _DTYPES = frozenset(dtype.value for dtype in DType)
 
 
 class ExprReader:
-    """Reads expressions over the buffers in scope; a name alone is a loop variable, or one of the
-    symbols `dims`. Equal expressions become one node, which whatever follows visits once."""
+    """Read expressions over the buffers in scope; a bare name is a loop variable or one of the
+    symbols `dims`. Equal expressions become one node, so that later code visits them once."""
 
     def __init__(self, dims: Dims) -> None:
         self.dims = dims
@@ -67,9 +67,10 @@ class ExprReader:
     def expr(self, node: ast.AST) -> Expr:
         return self._one(self._expr(node))
 
-    def _one(self, made: Expr) -> Expr:
-        """The node that stands for all expressions equal to `made`, whose operands are such."""
-        return self._made.setdefault(_content(made), made)
+    def _one(self, expr: Expr) -> Expr:
+        """Return the node that stands for all expressions equal to `expr`; its operands are such
+        nodes already."""
+        return self._made.setdefault(_content(expr), expr)
 
     def _expr(self, node: ast.AST) -> Expr:
         match node:
@@ -108,7 +109,7 @@ class ExprReader:
         raise Malformed(node, "expected an expression")
 
     def element(self, node: ast.AST) -> tuple[Buffer, tuple[Expr, ...]]:
-        """`buffer[i, j]` as the buffer and its indices."""
+        """Read `buffer[i, j]` as the buffer and its indices."""
         if not isinstance(node, ast.Subscript):
             raise Malformed(node, "expected buffer[…]")
         buffer = look_up(self.buffers, node.value)
@@ -136,7 +137,7 @@ class ExprReader:
         raise Malformed(node, f"{name} of {len(args)} is not an expression")
 
     def _binary(self, node: ast.AST, op: BinaryOp, left: ast.expr, right: ast.expr) -> Expr:
-        """Arithmetic on sizes is one size."""
+        """Build a binary operation; arithmetic on sizes yields one size."""
         operands = self.expr(left), self.expr(right)
         if any(isinstance(x, Size) for x in operands) and None not in map(extent_of, operands):
             return index(read_extent(node, self.dims))
@@ -144,13 +145,13 @@ class ExprReader:
 
 
 def _content(expr: Expr) -> Hashable:
-    """What tells an expression from others, where equal operands are one node."""
+    """Return a key that distinguishes expressions whose equal operands are the same nodes."""
     parts = operands(expr)
     return (type(expr), *attributes(expr), *map(id, parts)) if parts else expr
 
 
 def _entries(text: str, node: ast.AST) -> bytes:
-    """The 256 bytes of a table, from two hexadecimal digits each."""
+    """Read the 256 bytes of a table, two hexadecimal digits each."""
     try:
         entries = bytes.fromhex(text)
     except ValueError:
@@ -169,7 +170,7 @@ def _typed_const(value: int | float) -> Const:
 
 
 def read_axes(target: ast.AST, extents: ast.AST, dims: Dims) -> tuple[Axis, ...]:
-    """`i, j in axes(2, 3)`."""
+    """Read `i, j in axes(2, 3)`."""
     match extents:
         case ast.Call(func=ast.Name(id="axes"), args=args, keywords=[]):
             names = read_names(target)

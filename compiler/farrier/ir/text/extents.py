@@ -1,4 +1,5 @@
-"""Read extents. Apart from the rest, because it is all that loading an artifact asks for."""
+"""Read extents. A module of its own, because loading an artifact needs nothing else of the
+parser."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import TypeAlias
 from farrier.ir.dim import Extent, maximum, minimum
 from farrier.ir.text.syntax import Malformed, look_up, read_integer
 
-Dims: TypeAlias = Mapping[str, Extent]  # the symbols that a text declares, by name
+Dims: TypeAlias = Mapping[str, Extent]  # The symbols that a text declares, by name.
 
 _OPERATORS: Mapping[type, Callable[[Extent, Extent], Extent]] = {
     ast.Add: operator.add,
@@ -23,15 +24,15 @@ _FUNCTIONS: Mapping[str, Callable[[Extent, Extent], Extent]] = {"min": minimum, 
 
 
 def parse_extent(text: str, dims: Dims) -> Extent:
-    """`7` or `(n + 1) // 2` over the symbols `dims`. Raises ValueError for what is no extent."""
+    """Read `7` or `(n + 1) // 2` over the symbols `dims`. Raises ValueError for anything else."""
     try:
         return read_extent(ast.parse(text, mode="eval").body, dims)
     except (SyntaxError, Malformed, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r} is no extent: {error}") from error
+        raise ValueError(f"{text!r} is not an extent: {error}") from error
 
 
 def read_extent(node: ast.AST, dims: Dims) -> Extent:
-    """`7`, `n` or `(n + 1) // 2`."""
+    """Read `7`, `n` or `(n + 1) // 2`."""
     match node:
         case ast.Name():
             return look_up(dims, node)  # type: ignore[no-any-return]

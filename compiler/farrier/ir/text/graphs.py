@@ -30,14 +30,15 @@ class GraphReader:
         self._dims = dims
 
     def graph(self, definition: ast.FunctionDef, outer: Mapping[str, Value]) -> Graph:
-        """`outer` holds the values of the enclosing graph, which a region may read."""
+        """Read a graph; `outer` holds the values of the enclosing graph, which a region may
+        read."""
         inputs = tuple(
             Value(name, read_type(node, self._dims)) for name, node in read_arguments(definition)
         )
         scope = dict(outer) | {value.name: value for value in inputs}
         constants: list[Constant] = []
         nodes: list[Node] = []
-        declared: list[Value] = []  # outputs of the node to come
+        declared: list[Value] = []  # Outputs of the node that the next statement defines.
         regions: list[Graph] = []
         body, results = read_returned(definition)
         for statement in body:
@@ -81,7 +82,7 @@ class GraphReader:
                 hint="a dump leaves such arrays in a folder beside the text; --constants names it",
             )
         data = self._arrays[content]
-        if data.dtype.kind == "V":  # what .npy makes of bf16
+        if data.dtype.kind == "V":  # A .npy file holds bf16 as raw bytes.
             data = data.view(value.type.dtype.numpy)
         if data.shape != value.type.shape or data.dtype != value.type.dtype.numpy:
             raise Malformed(
@@ -90,7 +91,7 @@ class GraphReader:
         return Constant.named(value, data, content)
 
     def _with_dims(self, type: TensorType, content: ast.expr) -> npt.NDArray[Any]:
-        """A constant with dims among its elements; others are numbers, floats too."""
+        """Read a constant with dims among its elements; the others are numbers, floats too."""
         import numpy as np
 
         items = content.elts if isinstance(content, ast.List) else [content]
@@ -103,7 +104,7 @@ class GraphReader:
         return array
 
     def _item(self, item: ast.expr) -> Any:
-        """A literal, or an extent of dims."""
+        """Read a literal, or an extent of dims."""
         if _names(item) & self._dims.keys():
             return read_extent(item, self._dims)
         return read_literal(item)

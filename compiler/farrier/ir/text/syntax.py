@@ -1,4 +1,4 @@
-"""Small readers over Python's syntax tree, and how they say what is wrong where."""
+"""Small readers over Python's syntax tree, which raise `Malformed` with the node at fault."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Malformed(Exception):
-    """What is wrong, the syntax node where, and the way out if there is one."""
+    """An error message, with the syntax node at fault and a hint at the way out if there is one."""
 
     def __init__(self, node: Any, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -17,7 +17,7 @@ class Malformed(Exception):
 
 
 def split(node: ast.expr, operator: type[ast.operator]) -> tuple[ast.expr, ast.expr | None]:
-    """The operands of `left operator right`; `node` and None where it is something else."""
+    """Return the operands of `left operator right`; `node` and None for any other expression."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, operator):
         return node.left, node.right
     return node, None
@@ -30,7 +30,7 @@ def read_name(node: ast.AST) -> str:
 
 
 def read_names(node: ast.AST) -> list[str]:
-    """`a`, `a, b` or `()` as a list of names."""
+    """Return `a`, `a, b` or `()` as a list of names."""
     return (
         [read_name(item) for item in node.elts]
         if isinstance(node, ast.Tuple)
@@ -45,7 +45,7 @@ def read_integer(node: ast.AST) -> int:
 
 
 def read_literal(node: ast.AST) -> Any:
-    """A number (`inf` and `nan` included), string, or tuple or list of them."""
+    """Return a number (`inf` and `nan` included), string, or tuple or list of them."""
     match node:
         case ast.Constant(value=(bool() | int() | float() | str()) as value):
             return value
@@ -61,7 +61,7 @@ def read_literal(node: ast.AST) -> Any:
 
 
 def read_arguments(definition: ast.FunctionDef) -> list[tuple[str, ast.expr]]:
-    """The annotated parameters of a definition."""
+    """Return the annotated parameters of a definition."""
     pairs = []
     for argument in definition.args.args:
         if argument.annotation is None:
@@ -71,7 +71,7 @@ def read_arguments(definition: ast.FunctionDef) -> list[tuple[str, ast.expr]]:
 
 
 def read_returned(definition: ast.FunctionDef) -> tuple[list[ast.stmt], list[ast.Name]]:
-    """The statements before the final `return`, and the names it returns."""
+    """Return the statements before the final `return`, and the names it returns."""
     *body, last = definition.body
     if not isinstance(last, ast.Return):
         raise Malformed(last, f"{definition.name} does not end in return")
