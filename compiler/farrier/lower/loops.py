@@ -1,4 +1,4 @@
-"""Tensor program → naive loop nests, one a stage, in order.
+"""Tensor program → naive loop nests, one for each stage, in order.
 
 before:  @program matmul[m, n] = sum(x[m, k] * w[k, n] for k in axes(3))
 after:   for matmul_init_m, matmul_init_n: matmul[…] = 0.0
@@ -24,8 +24,9 @@ from farrier.lower.padding import Padding, plan_padding
 
 
 def to_loops(program: TensorProgram) -> Function:
-    """The program as loop nests. Loops over the blocked axis of an output run to the end of the
-    last block where all that they read lies in memory; a halo gets a nest that writes its zeros."""
+    """Return the program as loop nests. Loops over the blocked axis of an output run to the end of
+    the last block if everything that they read there lies in memory; a halo gets a nest that writes
+    its zeros."""
     padding = plan_padding(program)
     buffers = _buffers(program, padding)
     statements: list[Stmt] = []
@@ -43,21 +44,22 @@ def to_loops(program: TensorProgram) -> Function:
 
 
 def _buffers(program: TensorProgram, padding: Padding) -> dict[str, Buffer]:
-    """Every buffer by name, with the shape and layout that the padding asks for."""
-    found = {buffer.name: buffer for buffer in program.inputs}
+    """Return every buffer by name, with the shape and layout that the padding demands."""
+    buffers = {buffer.name: buffer for buffer in program.inputs}
     outputs = {buffer.name for buffer in program.outputs}
     for name, layout in padding.layouts.items():
-        found[name] = dataclasses.replace(found[name], layout=layout)
+        buffers[name] = dataclasses.replace(buffers[name], layout=layout)
     for stage in program.stages:
         buffer = stage.buffer
         if buffer.name not in outputs and buffer.layout is None and buffer.name in padding.shapes:
             buffer = dataclasses.replace(buffer, shape=padding.shapes[buffer.name])
-        found[buffer.name] = buffer
-    return found
+        buffers[buffer.name] = buffer
+    return buffers
 
 
 def _nests(stage: Stage, padding: Padding, buffers: dict[str, Buffer]) -> list[Stmt]:
-    """The nest of a stage; for a reduction that of its first values, then that of its updates."""
+    """Return the nests of a stage; of a reduction that of its first values, then that of its
+    updates."""
     name = stage.buffer.name
     shape = padding.shapes.get(name, stage.buffer.shape)
     spatial = [(axis.name, extent) for axis, extent in zip(stage.axes, shape, strict=True)]

@@ -1,4 +1,4 @@
-"""Let loops over a blocked axis run to the end of its last block: no lane needs a guard.
+"""Let loops over a blocked axis run to the end of its last block, so that lanes need no guard.
 
 A buffer in NCHW16c with 40 channels has memory for 48. A stage that writes it may compute all 48
 if everything it reads at those channels lies in memory too: other blocked buffers do; the workspace
@@ -19,19 +19,21 @@ from farrier.ir.substitute import loads, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import Layout, Shape
 
-_MOST_POWER = 8  # of two, of a block that a constant's open axis may have
+_MOST_POWER = 8  # The highest power of two that a block of a constant's open axis may be.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Padding:
     """The decision for a program, by buffer name."""
 
-    shapes: Mapping[str, Shape]  # what a stage's loops cover; absent: the logical shape
-    layouts: Mapping[str, Layout]  # of constants that are read beyond their logical shape
+    # The points that a stage's loops cover; without an entry they cover the logical shape.
+    shapes: Mapping[str, Shape]
+    # The layouts of constants that are read beyond their logical shape.
+    layouts: Mapping[str, Layout]
 
 
 def plan_padding(program: TensorProgram) -> Padding:
-    """Which stages compute whole blocks, and the layouts that constants need for that."""
+    """Choose the stages that compute whole blocks, and the layouts that constants need for that."""
     plan = Padding({}, {})
     stages = {stage.buffer.name: stage for stage in program.stages}
     for stage in reversed(program.stages):
@@ -45,13 +47,13 @@ def plan_padding(program: TensorProgram) -> Padding:
 def _pad(
     stages: Mapping[str, Stage], stage: Stage, axis: int, whole: Extent, plan: Padding
 ) -> Padding | None:
-    """`plan` with `stage` computing `[0, whole)` of `axis`; None where a read leaves memory."""
+    """Return `plan` with `stage` computing `[0, whole)` of `axis`; None if a read leaves memory."""
     buffer = stage.buffer
     shape = plan.shapes.get(buffer.name, buffer.shape)
     if is_less(whole - 1, shape[axis]):
         return plan
     shapes = {**plan.shapes, buffer.name: (*shape[:axis], whole, *shape[axis + 1 :])}
-    found: Padding | None = Padding(shapes, plan.layouts)
+    extended: Padding | None = Padding(shapes, plan.layouts)
     name = stage.axes[axis].name
     ranges: dict[str, Extent] = {
         a.name: extent for a, extent in zip(stage.axes, shape, strict=True)
@@ -62,20 +64,23 @@ def _pad(
     simplifier = Simplifier(ranges)
     for load in loads(stage.body):
         for at, index in enumerate(load.indices):
-            if found is None or name not in variables(index):
+            if extended is None or name not in variables(index):
                 continue
             low, high = simplifier.bounds(index)
             halo = load.buffer.layout.halo_of(at)[0] if load.buffer.layout else 0
             if is_less(-halo - 1, low) and is_less(high, coverage(load.buffer, at)):
                 continue
-            found = _extend(stages, load.buffer, at, whole, found) if index == Var(name) else None
-    return found
+            extended = (
+                _extend(stages, load.buffer, at, whole, extended) if index == Var(name) else None
+            )
+    return extended
 
 
 def _extend(
     stages: Mapping[str, Stage], buffer: Buffer, axis: int, whole: Extent, plan: Padding
 ) -> Padding | None:
-    """`plan` with memory for `[0, whole)` of `axis` of a buffer that a padded stage reads."""
+    """Return `plan` with memory for `[0, whole)` of `axis` of a buffer that a padded stage
+    reads."""
     if buffer.name in stages:
         owned = buffer.scope is not MemoryScope.PARAM and buffer.layout is None
         fits = owned or is_less(whole - 1, coverage(buffer, axis))
@@ -93,8 +98,8 @@ def _extend(
 
 
 def _whole_block(extent: Extent, whole: Extent) -> int | None:
-    """The smallest power of two that rounds `extent` up to `whole`, or else `whole` itself, where
-    that is a number."""
+    """Return the smallest power of two that rounds `extent` up to `whole`, or else `whole` itself
+    if it is a number."""
     for power in range(number(whole).bit_length() if isinstance(whole, int) else _MOST_POWER):
         block = 1 << power
         if ceildiv(extent, block) * block == whole:

@@ -1,4 +1,4 @@
-"""Graph region → tensor program: what one kernel computes.
+"""Graph region → tensor program: the computation of one kernel.
 
 before:  def region(x: f32[2, 3], w: f32[3, 4]): h = MatMul(x, w); y = Relu(h); return y
 after:   matmul[m, n] = sum(x[m, k] * w[k, n] for k in axes(3))
@@ -18,7 +18,7 @@ from farrier.ops.registry import lookup
 
 
 def to_program(region: Graph, name: str, constant_inputs: Collection[str] = ()) -> TensorProgram:
-    """The stages that compute `region`, in order, through each operator's `compute` rule.
+    """Return the stages that compute `region`, in order, through each operator's `compute` rule.
 
     `constant_inputs` names the inputs whose content is known at compile time: a schedule may choose
     their layout. The region's own constants are literals and static operands, and have no buffer.
@@ -40,8 +40,8 @@ def to_program(region: Graph, name: str, constant_inputs: Collection[str] = ()) 
                 f"{node.op} ({node.origin}) reached lowering, and is never computed"
             )
         inputs = [None if v is None else buffers.get(v.name) for v in node.inputs]
-        made = compute(builder, node, inputs)
-        for value, buffer in zip(node.outputs, made, strict=True):
+        outputs = compute(builder, node, inputs)
+        for value, buffer in zip(node.outputs, outputs, strict=True):
             buffers[value.name] = buffer
     return TensorProgram(
         name,

@@ -1,5 +1,5 @@
-"""Graph region → what its kernel computes: a tensor program, or a loop function where its operator
-gives one."""
+"""Graph region → its kernel: a tensor program, or a loop function if its operator has a `nest`
+rule."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from farrier.ops.registry import lookup
 def lower_region(
     region: Graph, name: str, constant_inputs: Collection[str]
 ) -> TensorProgram | Function:
-    """Return the kernel `name` of a region. Raises CompilerError as `to_program` does, and where an
-    operator that gives loops does not stand alone."""
+    """Return the kernel `name` of a region. Raises CompilerError as `to_program` does, and for an
+    operator with a rule for loops that does not stand alone."""
     rules = [lookup(node.op).loops_of(node) for node in region.nodes]
     if not any(rules):
         return to_program(region, name, constant_inputs)

@@ -35,8 +35,8 @@ from farrier.ops.scalar import (
 )
 from farrier.ops.traits import Trait
 
-# Up to so many operands are combined in order. The limit keeps expressions far from Python's limit
-# of recursion (1000), which walks of a chain of some hundred operands exceed.
+# More operands than these are combined as a balanced tree. The limit keeps expressions far from
+# Python's limit of recursion (1000), which walks of a chain of some hundred operands exceed.
 _MOST_IN_A_ROW = 16
 
 
@@ -50,7 +50,8 @@ def _combined(combine: Callable[[Scalar, Scalar], Scalar], operands: Sequence[Sc
 
 
 def _safe_divisor(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar | None, Scalar | None]:
-    """An integer divisor that cannot trap, and when it stands in for 0 and for -1 (None: never)."""
+    """Return an integer divisor that cannot trap, and the conditions under which it replaces 0 and
+    -1 (None: never)."""
     if isinstance(y.expr, Const) and y.expr.value not in (0, -1):
         return y, None, None
     zero = equal(y, 0)
@@ -60,7 +61,7 @@ def _safe_divisor(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar | None, Scalar |
 
 
 def _div(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
-    """Division; on integers towards zero, and by zero gives 0."""
+    """Division; on integers it truncates towards zero, and a quotient by zero is 0."""
     if x.dtype.is_float:
         return x / y
     divisor, zero, minus_one = _safe_divisor(x, y)
@@ -97,7 +98,8 @@ def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
     return result
 
 
-_QUOTIENT_BITS = 28  # of a step: with the divisor's 24 they fit the 53 bits of an f64
+# The quotient's bits in one step: with the divisor's 24 they fit the 53 bits of an f64.
+_QUOTIENT_BITS = 28
 
 
 def _float_remainder(x: Scalar, y: Scalar) -> Scalar:
@@ -109,17 +111,19 @@ def _float_remainder(x: Scalar, y: Scalar) -> Scalar:
     if x.dtype is not DType.F64:
         dividend = _reduced(dividend, divisor * 2.0**_QUOTIENT_BITS)
     rest = cast(_reduced(dividend, divisor), x.dtype)
-    is_negative = either(x < 0, number(1, x.dtype) / x < 0)  # of the two zeros, -0
+    is_negative = either(x < 0, number(1, x.dtype) / x < 0)  # The second test holds for -0.
     return rest * where(is_negative, number(-1, x.dtype), number(1, x.dtype))
 
 
 def _reduced(x: Scalar, divisor: Scalar) -> Scalar:
     """Return a dividend less a whole multiple of a divisor, neither of them negative.
 
-    Each operand stands in it as seldom as can be: expressions are trees."""
-    multiplied = minimum(divisor, sys.float_info.max)  # no infinity, of which 0 times is NaN
+    Expressions are trees, so each operand is used as few times as possible.
+    """
+    multiplied = minimum(divisor, sys.float_info.max)  # The product with infinity could be NaN.
     rest = x - multiplied * truncate(x / divisor)
-    return rest + where(rest < 0, divisor, number(0, divisor.dtype))  # a quotient rounded up
+    # The quotient may have been rounded up.
+    return rest + where(rest < 0, divisor, number(0, divisor.dtype))
 
 
 def _np_mod(attrs: Attrs, x: Array, y: Array) -> Array:
@@ -127,7 +131,7 @@ def _np_mod(attrs: Attrs, x: Array, y: Array) -> Array:
 
 
 def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
-    """Powers; small constant exponents become products and roots."""
+    """Return a power; small constant exponents become products and roots."""
     if isinstance(y.expr, Const):
         match float(y.expr.value):
             case 1.0:
@@ -145,13 +149,14 @@ def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
     if not y.dtype.is_float:
         return cast(power(cast(x, DType.I64), cast(y, DType.I64)), x.dtype)
     real = power(cast(x, DType.F64), cast(y, DType.F64))
-    # What is a whole number but for the error of the power is not cut off.
+    # A result that is an integer but for the error of the power must not be truncated to the next
+    # one.
     nearest = unary(UnaryOp.ROUND, real)
     is_exact = magnitude(real - nearest) < magnitude(nearest) * _POWER_ERROR
     return whole(where(is_exact, nearest, real), x.dtype)
 
 
-_POWER_ERROR = 1e-12  # more than that of a power in f64, relative
+_POWER_ERROR = 1e-12  # Relative; more than the error of a power in f64.
 
 
 def _np_pow(attrs: Attrs, x: Array, y: Array) -> Array:
@@ -169,7 +174,8 @@ def _div_derivative(s: Adjoint) -> Sequence[str]:
 
 
 def _pow_derivative(s: Adjoint) -> Sequence[str]:
-    """Return the gradients by base and exponent: by the exponent 0 if the base has no logarithm."""
+    """Return the gradients by base and exponent; that by the exponent is 0 if the base has no
+    logarithm."""
     x, y = s.operands[0], s("Cast", s.operands[1], to=str(s.dtype))
     slope = s("Mul", y, s("Pow", x, s("Sub", y, 1.0)))
     by_x = s("Mul", s.by, s("Where", s("Equal", y, 0.0), 0.0, slope))

@@ -1,6 +1,6 @@
-"""Collects the stages that the operators of one region declare.
+"""Collect the stages that the operators of one region declare.
 
-Stages are named after what they compute (`conv`, `conv_1`, …), deterministically, for schedules
+Stages are named after their operation (`conv`, `conv_1`, …), deterministically, because schedules
 refer to them by name. All indices are logical; layouts come from the types of the node's values.
 """
 
@@ -40,14 +40,14 @@ class Operand:
         return len(self.shape)
 
     def __call__(self, *indices: e.Index) -> Scalar:
-        """The element at the given logical indices."""
+        """Return the element at the given logical indices."""
         if self.literal is not None:
             return self.literal
         assert self.buffer is not None
         return Scalar(e.Load(self.buffer, tuple(e.index(i) for i in indices)), self.dtype)
 
     def broadcast(self, *indices: Expr) -> Scalar:
-        """The element that meets output index `indices` under numpy's broadcasting."""
+        """Return the element that numpy's broadcasting pairs with the output index `indices`."""
         skipped = len(indices) - self.rank
         return self(
             *(
@@ -57,7 +57,7 @@ class Operand:
         )
 
     def halo(self, axis: int) -> tuple[int, int]:
-        """Zeros that lie in memory before and after `axis`."""
+        """Return the numbers of zeros in memory before and after `axis`."""
         layout = self.buffer.layout if self.buffer is not None else None
         return layout.halo_of(axis) if layout is not None else (0, 0)
 
@@ -83,16 +83,16 @@ class Builder:
         self._taken = set(taken)
 
     def constant(self, value: Value | None) -> Array | None:
-        """The data of an operand, where it is known; None for an omitted or a run-time one."""
+        """Return the data of an operand; None if it is omitted or known only at run time."""
         return self._constants.get(value.name) if value is not None else None
 
     def static(self, node: Node, position: int) -> tuple[int, ...] | None:
-        """A static operand as plain integers; None where it is omitted."""
+        """Return a static operand as integers; None if it is omitted."""
         extents = self.extents(node, position)
         return None if extents is None else tuple(map(dim.number, extents))
 
     def extents(self, node: Node, position: int) -> tuple[Extent, ...] | None:
-        """A static operand as numbers and dims; None where it is omitted."""
+        """Return a static operand as numbers and dims; None if it is omitted."""
         value = node.inputs[position] if position < len(node.inputs) else None
         if value is None:
             return None
@@ -105,14 +105,14 @@ class Builder:
         return to_extents(data)
 
     def operand(self, node: Node, inputs: Buffers, position: int) -> Operand:
-        """An input that may not be omitted."""
-        found = self.optional(node, inputs, position)
-        if found is None:
+        """Return an input; raises CompilerError if the node omits it."""
+        operand = self.optional(node, inputs, position)
+        if operand is None:
             raise CompilerError(f"{node.op} ({node.origin}): input {position} is omitted")
-        return found
+        return operand
 
     def optional(self, node: Node, inputs: Buffers, position: int) -> Operand | None:
-        """An input, or None where it is omitted."""
+        """Return an input, or None if it is omitted."""
         value = node.inputs[position] if position < len(node.inputs) else None
         if value is None:
             return None
@@ -147,8 +147,10 @@ class Builder:
             Axis(name, extent)
             for name, extent in zip(axes or axis_names(len(shape)), shape, strict=True)
         )
-        made = body(*(Var(axis.name) for axis in ranges))
-        self.stages.append(Stage(buffer, ranges, made.expr if isinstance(made, Scalar) else made))
+        body_value = body(*(Var(axis.name) for axis in ranges))
+        self.stages.append(
+            Stage(buffer, ranges, body_value.expr if isinstance(body_value, Scalar) else body_value)
+        )
         return buffer
 
     def local(
@@ -161,7 +163,8 @@ class Builder:
         axes: Sequence[str] = (),
         layout: Layout | None = None,
     ) -> Operand:
-        """A stage that only this node reads, as an operand of its further stages."""
+        """Declare a stage that only this node reads, and return it as an operand of its further
+        stages."""
         buffer = self.stage(hint, shape, dtype, body, axes=axes, layout=layout)
         return Operand(tuple(shape), dtype, buffer)
 
@@ -174,7 +177,8 @@ class Builder:
         axes: Sequence[str] = (),
         index: int = 0,
     ) -> Buffer:
-        """The stage that writes a node's output, with the shape, dtype and layout of its type."""
+        """Declare the stage that writes a node's output, with the shape, dtype and layout of its
+        type."""
         value = node.outputs[index]
         return self.stage(
             hint or node.op.lower(),
@@ -188,7 +192,8 @@ class Builder:
 
     def _unique(self, hint: str) -> str:
         name, count = hint, 0
-        while name in self._taken or keyword.iskeyword(name):  # the IR's text is read as Python's
+        # Names must be identifiers of Python, whose parser reads the text of the IR.
+        while name in self._taken or keyword.iskeyword(name):
             count += 1
             name = f"{hint}_{count}"
         self._taken.add(name)
@@ -196,26 +201,26 @@ class Builder:
 
 
 def reduce(op: ReduceOp, ranges: Mapping[str, Extent], body: Callable[..., Scalar]) -> Reduce:
-    """The reduction of `body(*axes)` over the named ranges."""
+    """Return the reduction of `body(*axes)` over the named ranges."""
     axes = tuple(Axis(name, extent) for name, extent in ranges.items())
     return Reduce(op, axes, body(*(Var(axis.name) for axis in axes)).expr)
 
 
 def total(ranges: Mapping[str, Extent], body: Callable[..., Scalar]) -> Reduce:
-    """The sum of `body(*axes)` over the named ranges."""
+    """Return the sum of `body(*axes)` over the named ranges."""
     return reduce(ReduceOp.SUM, ranges, body)
 
 
 def axis_names(rank: int) -> tuple[str, ...]:
-    """Names for the axes of a tensor of which nothing more is known; images have n, c, y, x."""
+    """Return default names for the axes of a tensor; those of an image are n, c, y, x."""
     return ("n", "c", "y", "x") if rank == 4 else tuple(f"i{axis}" for axis in range(rank))
 
 
 def without_halo(layout: Layout | None) -> Layout | None:
-    """The same blocks with no zeros around, for a value that only its own kernel reads."""
+    """Return the same blocks without a halo, for a value that only its own kernel reads."""
     return None if layout is None else dataclasses.replace(layout, halo=())
 
 
 def attributes_of(node: Node) -> dict[str, Any]:
-    """A node's attributes as the rules take them."""
+    """Return a node's attributes as the rules of operators take them."""
     return dict(node.attrs)

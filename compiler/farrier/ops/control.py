@@ -1,4 +1,4 @@
-"""Control flow: what its nodes mean (`ir/control.py`), in numpy and in types."""
+"""The semantics of control flow (`ir/control.py`), in numpy and in types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[[Graph, Mapping[str, Array]], dict[str, Array]]
 
 
 def check_control(node: Node) -> None:
-    """Raises Mismatch where the node and its regions are typed apart."""
+    """Check the types of a node against those of its regions; raises Mismatch."""
     if node.op == "If":
         if len(node.regions) != 2:
             raise Mismatch(f"has {len(node.regions)} regions, not two")
@@ -84,14 +84,15 @@ def _check_same(what: str, outside: Sequence[Value], inside: Sequence[Value]) ->
 
 
 def _check_alike(what: str, outside: Sequence[Value], inside: Sequence[Value]) -> None:
-    """Of the same dtypes and ranks; extents may differ where a symbol says so."""
+    """Check that values outside and inside have the same dtypes and ranks. Extents may differ, as a
+    symbol may stand for them."""
     kinds = [[(v.type.dtype, v.type.rank) for v in values] for values in (outside, inside)]
     if kinds[0] != kinds[1]:
         raise Mismatch(f"its {what} are typed otherwise inside")
 
 
 def run_control(node: Node, arrays: Arrays, run: Run) -> tuple[Array, ...]:
-    """The outputs of a node, its regions being run by `run`."""
+    """Return the outputs of a node, whose regions `run` computes."""
     if node.op == "If":
         condition, *captured = (array for array in arrays if array is not None)
         branch = node.regions[0 if condition.reshape(-1)[0] else 1]
@@ -103,9 +104,9 @@ def run_control(node: Node, arrays: Arrays, run: Run) -> tuple[Array, ...]:
 
 def _run_loop(loop: Loop, arrays: Arrays, run: Run) -> tuple[Array, ...]:
     trips, condition, *others = arrays
-    given = [array for array in others if array is not None]
+    present = [array for array in others if array is not None]
     both = len(loop.carried) + len(loop.scanned)
-    carried, scanned = given[: len(loop.carried)], given[len(loop.carried) : both]
+    carried, scanned = present[: len(loop.carried)], present[len(loop.carried) : both]
     stacked: list[list[Array]] = [[] for _ in loop.parts]
     goes_on = condition is None or bool(condition.reshape(-1)[0])
     names = [value.name for value in loop.body.inputs]
@@ -114,7 +115,7 @@ def _run_loop(loop: Loop, arrays: Arrays, run: Run) -> tuple[Array, ...]:
             break
         number = np.full(loop.iteration.type.static_shape, iteration, np.int64)
         slices = [array[iteration] for array in scanned]
-        inputs = dict(zip(names, (number, *carried, *slices, *given[both:]), strict=True))
+        inputs = dict(zip(names, (number, *carried, *slices, *present[both:]), strict=True))
         results = run(loop.body, inputs)
         if loop.again is not None:
             goes_on = bool(results[loop.again.name].reshape(-1)[0])
@@ -126,7 +127,7 @@ def _run_loop(loop: Loop, arrays: Arrays, run: Run) -> tuple[Array, ...]:
 
 
 def _no_parts(part: TensorType) -> Array:
-    """A stack of none; extents that no size tells are 0."""
+    """Return an empty stack of parts; extents that no size determines are 0."""
     extents = (extent if isinstance(extent, int) else 0 for extent in part.shape)
     return np.empty((0, *extents), part.dtype.numpy)
 
@@ -157,6 +158,6 @@ def _fail_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 OPERATORS: tuple[Operator, ...] = (
     Operator("If", Kind.CONTROL, _infer, _reference, None, frozenset({0})),
     Operator("Loop", Kind.CONTROL, _infer, _reference, None, frozenset({0, 1})),
-    # Farrier's own: ends the run.
+    # Internal operator: it ends the run.
     Operator(FAIL, Kind.CONTROL, _fail_infer, _fail_reference, None),
 )

@@ -53,8 +53,8 @@ def checked_operands(types: Types) -> tuple[TensorType, TensorType]:
 
 
 def check_known(types: Types) -> None:
-    """Raises NotStatic for weights of a model whose shape is not known. A kernel may leave the
-    channels open that it is called with."""
+    """Check that the shape of a model's weights is known; raises NotStatic. The channels of a
+    kernel's weights may be open."""
     w = required(types, 1)
     _check_known(w, w.shape)
 
@@ -105,13 +105,15 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     extents = window.outputs(x.shape[2:])
     source = padded(x, window, extents, 0)
     batch, outputs, per_group = len(x), len(w), w.shape[1]
-    if per_group == 1 and outputs == group:  # depthwise: one product a tap beats many tiny matmuls
+    # Depthwise: one product for each tap is faster than many tiny matmuls.
+    if per_group == 1 and outputs == group:
         y = np.zeros((batch, outputs, *extents), x.dtype)
         for taps, view in tap_views(source, window, extents):
             y += view * np.moveaxis(w[:, 0], 0, -1)[taps].reshape(-1, *(1,) * window.rank)
     else:
         columns = patches(source, window, extents)
-        terms = per_group * math.prod(w.shape[2:])  # of a sum; -1 is open where an extent is 0
+        # The terms of each sum; -1 would be ambiguous for an empty tensor.
+        terms = per_group * math.prod(w.shape[2:])
         columns = columns.reshape(batch, group, terms, math.prod(extents))  # copies: im2col
         y = np.matmul(w.reshape(1, group, outputs // group, terms), columns)
         y = y.reshape(batch, outputs, *extents)
@@ -141,7 +143,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 
 def with_bias(builder: Builder, node: Node, inputs: Buffers, hint: str, body: Body) -> Buffer:
-    """The reduction `body`, then a stage that adds the bias where there is one."""
+    """Declare the stage of the reduction `body` and, if the node has a bias, a stage that adds
+    it."""
     out, bias = node.outputs[0].type, builder.optional(node, inputs, 2)
     axes = ("n", "oc", *tap_names(out.rank - 2, "o"))
     if bias is None:

@@ -18,7 +18,7 @@ _LEAST_POWER, _GREATEST_POWER = 2.0**-127, 2.0**127
 
 
 def saturates(dtype: DType) -> bool:
-    """Whether the attribute `saturate` says anything about conversions to `dtype`."""
+    """Check whether the attribute `saturate` applies to conversions to `dtype`."""
     return dtype.is_float and dtype.bits == 8
 
 
@@ -138,7 +138,8 @@ def _target(types: Types, attrs: Attrs) -> DType:
 
 
 def _rules(attrs: Attrs) -> tuple[DType, bool, str]:
-    """Target, saturate, rounding; a Cast that a pass put in has neither of the latter."""
+    """Return target, saturate and rounding; a Cast that a pass inserted has neither of the
+    latter."""
     return (
         DType(str(attrs["to"])),
         bool(attrs.get("saturate", 0)),

@@ -7,13 +7,13 @@ from typing import TypeVar
 from farrier.ops.operator import Array
 from farrier.ops.scalar import Scalar
 
-USUAL = -0.75  # the parameter that PyTorch and ONNX take
+USUAL = -0.75  # The parameter that PyTorch and ONNX take.
 
 Term = TypeVar("Term", Scalar, Array)
 
 
 def cubic_weights(t: Term, a: float) -> list[Term]:
-    """The weights of the elements at −1, 0, 1 and 2 for the place `t` in [0, 1)."""
+    """Return the weights of the elements at −1, 0, 1 and 2 for the place `t` in [0, 1)."""
     return [_far(t + 1, a), _near(t, a), _near(1 - t, a), _far(2 - t, a)]
 
 

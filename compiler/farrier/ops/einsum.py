@@ -68,9 +68,9 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     operands, output = parse_equation(str(attrs["equation"]))
-    given = [present(arrays, i) for i in range(len(arrays))]
+    operand_arrays = [present(arrays, i) for i in range(len(arrays))]
     equation = f"{','.join(operands)}->{output}"
-    return (np.asarray(np.einsum(equation, *given, optimize=True)),)
+    return (np.asarray(np.einsum(equation, *operand_arrays, optimize=True)),)
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:

@@ -27,21 +27,22 @@ import numpy as np
 from farrier.ops.operator import Array
 from farrier.ops.scalar import Scalar
 
-Term = TypeVar("Term", Scalar, Array)  # the transforms are of values or of expressions
+Term = TypeVar("Term", Scalar, Array)  # The transforms apply to arrays and to expressions.
 
 TAPS = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Points:
-    """0, p and -p for each p² of `squares`, those of `single`, at most one, and infinity."""
+    """The points 0, p and -p for each p² of `squares`, at most one point in `single`, and
+    infinity."""
 
     squares: tuple[float, ...]
     single: tuple[float, ...] = ()
 
     def input_sums(self, d: Sequence[Term]) -> list[Term]:
-        """B^T d: the polynomials that vanish at all points but one, for each of them. As many as
-        inputs: at 0, p, -p, …, infinity, and the single point."""
+        """Compute B^T d: one sum for each point, of the polynomial that vanishes at all others, in
+        the order 0, p, -p, …, infinity, single point."""
         whole = _polynomial(self.squares)
         last: list[Term] = [_combine(whole, d[1::2]) for _ in self.single]
         for point in self.single:
@@ -55,7 +56,7 @@ class _Points:
         return sums + last
 
     def output_sums(self, m: Sequence[Term], tile: int) -> list[Term]:
-        """A^T m: products at the points to `tile` outputs."""
+        """Compute A^T m: from the products at the points to `tile` outputs."""
         pairs = len(self.squares)
         at_pairs = list(zip(m[1 : 2 * pairs : 2], m[2 : 2 * pairs + 1 : 2], strict=True))
         even, odd = [a + b for a, b in at_pairs], [a - b for a, b in at_pairs]
@@ -72,8 +73,8 @@ class _Points:
         return sums
 
     def weight_matrix(self, taps: int) -> Array:
-        """G, [points, taps] in f64: the values of a filter's polynomial at the points, each over
-        the product of its point's distances from the others."""
+        """Compute G, [points, taps] in f64: the values of a filter's polynomial at the points, each
+        divided by the product of its point's distances from the others."""
         paired = [sign * math.sqrt(square) for square in self.squares for sign in (1, -1)]
         points = [0.0, *paired, *self.single]
         rows = []
@@ -84,7 +85,7 @@ class _Points:
         return np.array(rows)
 
 
-# By stride and tile. These points, and not integers, keep tiles as exact as above.
+# By stride and tile. With integers as points, tiles would be less exact than stated above.
 _POINTS: Mapping[tuple[int, int], _Points] = {
     (1, 2): _Points((1.0,)),
     (1, 3): _Points((0.5,), (math.sqrt(2.0),)),
@@ -94,7 +95,7 @@ _POINTS: Mapping[tuple[int, int], _Points] = {
     (2, 3): _Points((1.0,)),
     (2, 4): _Points((0.5,), (math.sqrt(2.0),)),
 }
-# By the tile, what the error of one layer in f32 stays below, as max |error| over max |result|.
+# An upper bound of the error of one layer in f32 by tile, as max |error| over max |result|.
 ERRORS = {2: 1e-6, 3: 3e-6, 4: 3e-6, 6: 1.5e-5}
 
 
@@ -107,18 +108,18 @@ class Filtering:
 
     @property
     def points(self) -> int:
-        """Inputs of a tile, and products that they take."""
+        """The inputs of a tile, and the products that they take."""
         return (self.tile - 1) * self.stride + TAPS
 
     def input_sums(self, d: Sequence[Term]) -> list[Term]:
-        """The inputs of a tile to one factor of each product."""
+        """Transform the inputs of a tile to one factor of each product."""
         points = _POINTS[self.stride, self.tile]
         if self.stride == 1:
             return points.input_sums(d)
         return points.input_sums(d[0::2]) + list(d[1::2])
 
     def output_sums(self, m: Sequence[Term]) -> list[Term]:
-        """The products of a tile to its outputs."""
+        """Transform the products of a tile to its outputs."""
         points = _POINTS[self.stride, self.tile]
         if self.stride == 1:
             return points.output_sums(m, self.tile)
@@ -126,7 +127,8 @@ class Filtering:
         return [a + b for a, b in zip(even, m[-self.tile :], strict=True)]
 
     def weight_matrix(self) -> Array:
-        """[points, taps] in f64: a window to the other factor of each product."""
+        """Return the matrix [points, taps] in f64 that transforms a window to the other factor of
+        each product."""
         points = _POINTS[self.stride, self.tile]
         if self.stride == 1:
             return points.weight_matrix(TAPS)
@@ -140,7 +142,7 @@ FILTERINGS = tuple(Filtering(stride, tile) for stride, tile in _POINTS)
 
 
 def _polynomial(roots: Sequence[float]) -> list[float]:
-    """The coefficients, lowest power first, of the product of all x - root."""
+    """Return the coefficients, lowest power first, of the product of all x - root."""
     product = [1.0]
     for root in roots:
         product = [a - root * b for a, b in zip([0.0, *product], [*product, 0.0], strict=True)]
@@ -148,8 +150,8 @@ def _polynomial(roots: Sequence[float]) -> list[float]:
 
 
 def _combine(coefficients: Sequence[float], values: Sequence[Term]) -> Term:
-    """The sum of coefficient times value over as many values as there are coefficients, highest
-    first: without a multiplication where the coefficient is 1 or -1."""
+    """Return the sum of coefficient times value, over the values that have a coefficient, largest
+    coefficients first; a coefficient of 1 or -1 takes no multiplication."""
     pairs = list(zip(coefficients, values, strict=False))
     result: Term | None = None
     for coefficient, value in sorted(pairs, key=lambda pair: pair[0] != 1.0):
@@ -164,7 +166,7 @@ def _combine(coefficients: Sequence[float], values: Sequence[Term]) -> Term:
 
 
 def _pair(even: Term, odd: Term, point: float) -> list[Term]:
-    """The polynomial of these halves at a point and at its negative."""
+    """Return the values, at a point and at its negative, of the polynomial with these halves."""
     if point == 1.0:
         return [even + odd, even - odd]
     return [even + odd * point, even + odd * -point]

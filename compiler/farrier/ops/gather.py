@@ -90,7 +90,8 @@ def _elements_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Bu
 
 
 def _nd(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType, int, int]:
-    """Input, indices, batch axes, and how many axes one row of indices names."""
+    """Return the input, the indices, the number of batch axes, and the number of axes that one row
+    of indices addresses."""
     x, indices = required(types, 0), checked_indices(types)
     batch = int_attr(attrs, "batch_dims", 0)
     depth = number(indices.shape[-1]) if indices.rank else 0
@@ -132,7 +133,7 @@ def _nd_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, 
 
 
 def _one_hot(types: Types, constants: Constants, attrs: Attrs) -> tuple[Extent, int]:
-    """The number of classes and the axis that they take in the output."""
+    """Return the number of classes, and the axis that they take in the output."""
     depth = static_extents(types, constants, 1, "depth") or (0,)
     return depth[0], axis_attr(attrs, required(types, 0).rank + 1, -1)
 
@@ -169,7 +170,7 @@ def _one_hot_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
 
 
 def _sequence_axes(attrs: Attrs, rank: int) -> tuple[int, int]:
-    """The axes of sequences and of their steps."""
+    """Return the axes of sequences and of their steps."""
     batch, time = (int_attr(attrs, name, d) for name, d in (("batch_axis", 1), ("time_axis", 0)))
     if {batch, time} != {0, 1} or rank < 2:
         raise Mismatch(f"sequences along axis {batch} and steps along {time} of rank {rank}")
@@ -194,13 +195,13 @@ def _reverse_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _reverse_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """The steps of each sequence from the last to the first; what is behind its end stays."""
+    """Reverse the steps of each sequence; steps beyond its length stay in place."""
     x, lengths = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     batch, time = _sequence_axes(attributes_of(node), x.rank)
 
     def body(*at: Expr) -> Scalar:
-        given = cast(lengths(at[batch]), DType.I64)
-        length = minimum(maximum(given, 0), x.shape[time])
+        declared = cast(lengths(at[batch]), DType.I64)
+        length = minimum(maximum(declared, 0), x.shape[time])
         step = scalar(at[time])
         source = where(step < length, length - 1 - step, step).expr
         return x(*(source if axis == time else index for axis, index in enumerate(at)))

@@ -1,4 +1,4 @@
-"""A heap in a loop nest: what keeps the best of many elements, or gives them out in order."""
+"""A heap in a loop nest: it keeps the best of many elements, or returns them in order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Heap:
         return either(self.improves(value, other), both(self.ties(value, other), place < there))
 
     def sift(self, value: Scalar, place: Scalar, start: Scalar, size: Scalar) -> None:
-        """Put an element at `start` of a heap of `size`, or where it belongs below."""
+        """Insert an element at `start` of a heap of `size` elements, moving it down to its
+        place."""
         nest, values, places = self._nest, self.values, self.places
         value, place = nest.let(value), nest.let(place)
         hole = nest.variable(start, "hole")

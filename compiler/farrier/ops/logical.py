@@ -20,9 +20,9 @@ Relation: TypeAlias = Callable[[Any, Any], Any]
 
 
 def _bools(types: Types, attrs: Attrs) -> DType:
-    for position, given in enumerate(types):
-        if given is None or given.dtype is not DType.BOOL:
-            raise Mismatch(f"input {position} is {given and given.dtype}, and must be bool")
+    for position, type in enumerate(types):
+        if type is None or type.dtype is not DType.BOOL:
+            raise Mismatch(f"input {position} is {type and type.dtype}, and must be bool")
     return DType.BOOL
 
 

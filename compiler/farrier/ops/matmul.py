@@ -35,7 +35,7 @@ from farrier.ops.pointwise import broadcast_shapes
 from farrier.ops.scalar import Scalar, cast
 from farrier.ops.traits import Product
 
-_WIDENED = 1 << 23  # elements of a factor that are widened at once
+_WIDENED = 1 << 23  # The elements of a factor that are widened at once.
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -60,8 +60,8 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _product(a: Array, b: Array) -> Array:
-    """`a @ b`, summed in the wider dtype of the two; large weights are widened a block of
-    columns at a time."""
+    """Compute `a @ b` in the wider dtype of the two; large weights are widened a block of columns
+    at a time."""
     columns = max(1, _WIDENED // max(1, b.shape[0]))
     if b.ndim != 2 or a.dtype != np.float64 or b.dtype != np.float32 or b.shape[1] <= columns:
         return np.asarray(np.matmul(a, b))
@@ -91,7 +91,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 
 def _batch(shape: Shape, lead: tuple[Expr, ...]) -> tuple[int | Expr, ...]:
-    """Batch indices of a factor with batch axes `shape`, aligned at the end of the output's."""
+    """Return the batch indices of a factor with batch axes `shape`, aligned at the end of the
+    output's."""
     aligned = lead[len(lead) - len(shape) :]
     return tuple(0 if extent == 1 else i for extent, i in zip(shape, aligned, strict=True))
 
@@ -125,7 +126,7 @@ def _gemm_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     )
     alpha, beta = (float_attr(attrs, name, 1.0) for name in ("alpha", "beta"))
     if product.dtype.kind in "iu":
-        if (alpha, beta) != (1, 1):  # they are fractions
+        if (alpha, beta) != (1, 1):  # The factors are fractions.
             real = product * alpha + (0.0 if c is None else c * beta)
             return (np_whole(real, DType.from_numpy(product.dtype)),)
         return (product if c is None else product + c,)
@@ -163,7 +164,7 @@ def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
     )
 
     def epilogue(m: Expr, n: Expr) -> Scalar:
-        if dtype.is_integer and (alpha, beta) != (1, 1):  # they are fractions
+        if dtype.is_integer and (alpha, beta) != (1, 1):  # The factors are fractions.
             real = cast(raw(m, n), DType.F64) * alpha
             real = real if c is None else real + cast(c.broadcast(m, n), DType.F64) * beta
             return whole(real, dtype)
@@ -177,14 +178,14 @@ def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
 
 
 def _turned(s: Adjoint, name: str) -> str:
-    """Return a matrix, or each of many, transposed."""
+    """Return a matrix, or each matrix of a batch, transposed."""
     rank = len(s.shape(name))
     return s("Transpose", name, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def _derivative(s: Adjoint) -> Sequence[str]:
-    """Return the gradients by the factors. A vector is a matrix of one row, or behind another of
-    one column."""
+    """Return the gradients by the factors. A vector counts as a matrix of one row on the left, and
+    of one column on the right."""
     (a, b), (left, right) = s.operands, s.shapes
     by_shape = s.shape(s.by)
     if len(right) == 1:

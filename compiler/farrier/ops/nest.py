@@ -1,4 +1,4 @@
-"""Write a kernel as a loop nest, for an operator that is no tensor expression.
+"""Write a kernel as a loop nest, for an operator that is not a tensor expression.
 
 The `nest` rule of such an operator is Python that reads as the kernel does: loops, conditions and
 allocations are `with` blocks, elements are read and stored by indexing, formulas are Scalars.
@@ -11,10 +11,8 @@ allocations are `with` blocks, elements are read and stored by indexing, formula
                 total.value += x[row, i]
             y[row, i] = total.value
 
-A Scalar is a formula, evaluated where it is stored or tested: `nest.let` keeps a value that a later
-store would change. Both sides of `both` and `either` are evaluated; `guarded` tests in order.
-A nest knows no target and no threads: it is plain loops, and the rule that schedules it finds those
-that threads may share and those that may be vectors. Nobody checks what it marks as independent.
+A nest depends neither on the target nor on threads: it is plain loops, and the rule that schedules
+it decides which become threads or vectors. A loop marked as independent is not checked.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ Index: TypeAlias = int | Scalar
 Indices: TypeAlias = Index | tuple[Index, ...]
 Shape: TypeAlias = Sequence[Extent]
 
-MOST_CHOSEN = 1024  # As many as the most threads that a kernel may have.
+MOST_CHOSEN = 1024  # The highest number of threads of a kernel.
 
 
 class Tensor:
@@ -65,7 +63,7 @@ class Tensor:
 
     @property
     def size(self) -> Extent:
-        """Elements in all."""
+        """The number of elements."""
         return product(self.shape)
 
     def __getitem__(self, at: Indices) -> Scalar:
@@ -82,13 +80,13 @@ class Tensor:
         self._nest.append(Prefetch(self._buffer, self._indices(at), level=1))
 
     def _indices(self, at: Indices) -> tuple[Expr, ...]:
-        given = tuple(map(_index, at if isinstance(at, tuple) else (at,)))
-        if len(given) != self.rank:
-            raise CompilerError(f"{len(given)} indices for {self._buffer.name}{list(self.shape)}")
+        exprs = tuple(map(_index, at if isinstance(at, tuple) else (at,)))
+        if len(exprs) != self.rank:
+            raise CompilerError(f"{len(exprs)} indices for {self._buffer.name}{list(self.shape)}")
         if self.shape == self._buffer.shape:
-            return given
+            return exprs
         flat: Expr = e.index(0)
-        for index, extent in zip(given, self.shape, strict=True):
+        for index, extent in zip(exprs, self.shape, strict=True):
             flat = e.add(e.mul(flat, extent), index)
         return _unravel(flat, self._buffer.shape)
 
@@ -112,8 +110,8 @@ class LoopBuilder:
     """The loop function of one node under construction.
 
     `buffers` are the node's inputs and outputs by value name, in the order of the function's
-    parameters; `constants` its literal and static operands. The nest is the same for every target:
-    what depends on the machine is a `choice`, which the rule that schedules the nest sets.
+    parameters; `constants` are its literal and static operands. The nest is the same for every
+    target: a number that depends on the machine is a `choice`, which the scheduling rule sets.
     """
 
     def __init__(
@@ -124,23 +122,23 @@ class LoopBuilder:
     ) -> None:
         self._node = node
         self._params = dict(buffers)
-        self._seen: set[str] = set()  # parameters whose shape is settled
+        self._seen: set[str] = set()  # Parameters whose shape is fixed.
         self._constants = constants
         self._taken = {buffer.name for buffer in buffers.values()}
         self._suites: list[list[Stmt | Buffer]] = [[]]
         self._choices: list[Symbol] = []
 
     def function(self, name: str, dims: tuple[Symbol, ...]) -> Function:
-        """What was written, as a kernel of that name; `dims` are the symbols in it."""
+        """Return the statements so far as a kernel of that name; `dims` are the symbols in it."""
         params = tuple(self._params.values())
         return Function(name, params, self._close(), dims, choices=tuple(self._choices))
 
     def choice(self, name: str, most: Extent) -> Extent:
-        """A number from 1 to `most` on which the results do not depend, and which is set for the
-        machine: the extent of an independent loop if each of its iterations repeats some work, or
-        of registers that an iteration keeps."""
+        """Return a number from 1 to `most` that the scheduling rule sets for the machine, without
+        effect on the results: the extent of an independent loop whose iterations repeat some work,
+        or of the registers that an iteration keeps."""
         name, highest = self._unique(name), max(min(bounds(most)[1], MOST_CHOSEN), 1)
-        # Two in the interpreter of nests: the least at which a wrong nest differs.
+        # The interpreter of nests takes two, the least at which a wrong nest differs.
         chosen = dim.dim(name, 1, highest, 2)
         if not isinstance(chosen, int):
             self._choices += dim.symbols((chosen,))
@@ -149,14 +147,14 @@ class LoopBuilder:
     # Operands -------------------------------------------------------------------------------------
 
     def input(self, position: int, shape: Shape | None = None) -> Tensor:
-        """The node's input at `position`; CompilerError where it is omitted."""
-        found = self.optional(position, shape)
-        if found is None:
+        """Return the node's input at `position`; raises CompilerError if it is omitted."""
+        tensor = self.optional(position, shape)
+        if tensor is None:
             raise CompilerError(f"{self._node.op}: input {position} is omitted")
-        return found
+        return tensor
 
     def optional(self, position: int, shape: Shape | None = None) -> Tensor | None:
-        """The node's input at `position`, None where it is omitted."""
+        """Return the node's input at `position`, None if it is omitted."""
         value = self._node.inputs[position] if position < len(self._node.inputs) else None
         if value is None:
             return None
@@ -170,32 +168,32 @@ class LoopBuilder:
         return Tensor(self, Buffer(value.name, value.type.dtype, ()), shape, literal)
 
     def known(self, position: int) -> int | float | None:
-        """The value of an operand that is a literal; None where it is omitted or a buffer."""
+        """Return the value of a literal operand; None if it is omitted or a buffer."""
         value = self._node.inputs[position] if position < len(self._node.inputs) else None
         data = self._constants.get(value.name) if value is not None else None
         return None if data is None else data.reshape(-1)[0].item()
 
     def shape(self, position: int) -> tuple[Extent, ...]:
-        """The shape of the node's input at `position`."""
+        """Return the shape of the node's input at `position`."""
         value = self._node.inputs[position]
         assert value is not None
         return value.type.shape
 
     def output(self, position: int = 0, shape: Shape | None = None) -> Tensor:
-        """The node's output at `position`."""
+        """Return the node's output at `position`."""
         return self._param(self._node.outputs[position].name, shape)
 
     def static(self, position: int) -> tuple[int, ...]:
-        """A static operand as integers; () where it is omitted."""
+        """Return a static operand as integers; () if it is omitted."""
         return tuple(map(dim.number, self.extents(position)))
 
     def extents(self, position: int) -> tuple[Extent, ...]:
-        """A static operand as numbers and dims; () where it is omitted."""
+        """Return a static operand as numbers and dims; () if it is omitted."""
         value = self._node.inputs[position] if position < len(self._node.inputs) else None
         return () if value is None else to_extents(self._constants[value.name])
 
     def _param(self, name: str, shape: Shape | None) -> Tensor:
-        """A parameter: it gets the shape in which it is asked for first."""
+        """Return a parameter; its shape is the one of the first request."""
         buffer = self._params[name]
         wanted = buffer.shape if shape is None else tuple(shape)
         if name not in self._seen:
@@ -207,25 +205,26 @@ class LoopBuilder:
     # Memory ---------------------------------------------------------------------------------------
 
     def local(self, name: str, shape: Shape, dtype: DType) -> Tensor:
-        """Memory of this thread, to the end of the block; undefined at first."""
+        """Allocate memory of this thread until the end of the block, undefined at first."""
         return self._allocate(name, shape, dtype, MemoryScope.LOCAL)
 
     def shared(self, name: str, shape: Shape, dtype: DType) -> Tensor:
-        """Memory that all threads see, to the end of the block; undefined at first."""
+        """Allocate memory that all threads share until the end of the block, undefined at first."""
         return self._allocate(name, shape, dtype, MemoryScope.WORKSPACE)
 
     def registers(self, name: str, shape: Shape, dtype: DType) -> Tensor:
-        """Values, to the end of the block: every index is constant once loops are unrolled."""
+        """Allocate registers until the end of the block: every index is constant after
+        unrolling."""
         return self._allocate(name, shape, dtype, MemoryScope.REGISTER)
 
     def variable(self, initial: Scalar, name: str = "v") -> Variable:
-        """A scalar in a register, to the end of the block."""
-        made = Variable(self.registers(name, (), initial.dtype))
-        made.value = initial
-        return made
+        """Allocate a scalar in a register until the end of the block."""
+        variable = Variable(self.registers(name, (), initial.dtype))
+        variable.value = initial
+        return variable
 
     def let(self, value: Scalar, name: str = "v") -> Scalar:
-        """The value that a formula has here."""
+        """Store the present value of a formula, and return it."""
         return self.variable(value, name).value
 
     def _allocate(self, name: str, shape: Shape, dtype: DType, scope: MemoryScope) -> Tensor:
@@ -235,7 +234,7 @@ class LoopBuilder:
 
     @staticmethod
     def unravel(flat: Scalar, shape: Shape) -> tuple[Scalar, ...]:
-        """The indices of the element `flat` of a row-major tensor of `shape`."""
+        """Return the indices of the element `flat` of a row-major tensor of `shape`."""
         return tuple(map(scalar, _unravel(flat.expr, shape)))
 
     # Statements -----------------------------------------------------------------------------------
@@ -246,26 +245,27 @@ class LoopBuilder:
 
     @contextlib.contextmanager
     def for_(self, extent: Extent, name: str = "i") -> Iterator[Scalar]:
-        """The block once for each of 0, 1, …, `extent` - 1, in order."""
+        """Run the block for each of 0, 1, …, `extent` - 1, in order."""
         with self._loop(extent, LoopKind.SERIAL, name) as var:
             yield var
 
     @contextlib.contextmanager
     def unrolled(self, extent: Extent, name: str = "u") -> Iterator[Scalar]:
-        """As `for_`, with a copy of the block for each iteration."""
+        """Run the block as `for_` does, with a copy of it for each iteration."""
         with self._loop(extent, LoopKind.UNROLLED, name) as var:
             yield var
 
     @contextlib.contextmanager
     def independent(self, extent: Extent, name: str = "i") -> Iterator[Scalar]:
-        """As `for_`, in any order: for iterations of which only the operator's meaning says that
-        they write distinct places. Others are proven independent where that helps."""
+        """Run the block as `for_` does, in any order. It is for loops whose iterations write
+        distinct places by the operator's definition only; other loops are proven independent when
+        needed."""
         with self._loop(extent, LoopKind.INDEPENDENT, name) as var:
             yield var
 
     @contextlib.contextmanager
     def points(self, shape: Shape, name: str = "i") -> Iterator[tuple[Scalar, ...]]:
-        """Nested loops over all points of `shape`, row-major."""
+        """Run the block at all points of `shape`, row-major, in nested loops."""
         with contextlib.ExitStack() as stack:
             yield tuple(stack.enter_context(self.for_(extent, name)) for extent in shape)
 
@@ -278,14 +278,14 @@ class LoopBuilder:
 
     @contextlib.contextmanager
     def if_(self, condition: Scalar) -> Iterator[None]:
-        """The block where the condition holds."""
+        """Run the block if the condition holds."""
         self._suites.append([])
         yield
         self.append(If(condition.expr, self._close()))
 
     @contextlib.contextmanager
     def else_(self) -> Iterator[None]:
-        """The block where the condition of the `if_` just before does not hold."""
+        """Run the block if the condition of the `if_` just before does not hold."""
         last = self._suites[-1].pop()
         if not isinstance(last, If) or last.otherwise is not None:
             raise CompilerError("else_ must follow if_")
@@ -295,17 +295,18 @@ class LoopBuilder:
 
     @contextlib.contextmanager
     def while_(self, condition: Scalar) -> Iterator[None]:
-        """The block as long as the condition holds, tested before each time."""
+        """Run the block while the condition holds, which is tested before each iteration."""
         self._suites.append([])
         yield
         self.append(While(condition.expr, self._close()))
 
     def _close(self) -> Stmt:
-        """The statements of the block that ends here, each allocation around what follows it."""
-        made: list[Stmt] = []
+        """Return the statements of the block that ends here, each allocation around those after
+        it."""
+        stmts: list[Stmt] = []
         for item in reversed(self._suites.pop()):
-            made = [Alloc(item, _block(made))] if isinstance(item, Buffer) else [item, *made]
-        return _block(made)
+            stmts = [Alloc(item, _block(stmts))] if isinstance(item, Buffer) else [item, *stmts]
+        return _block(stmts)
 
     def _unique(self, hint: str) -> str:
         name, count = hint, 0
@@ -325,7 +326,7 @@ def _index(at: Index) -> Expr:
 
 
 def _unravel(flat: Expr, shape: Shape) -> tuple[Expr, ...]:
-    """The indices of the element `flat` of a row-major tensor."""
+    """Return the indices of the element `flat` of a row-major tensor."""
     indices: list[Expr] = []
     for axis, extent in enumerate(shape):
         inner = maximum(product(shape[axis + 1 :]), 1)

@@ -48,7 +48,8 @@ from farrier.ops.traits import Trait
 def _per_channel(
     count: int, axis: int = 1
 ) -> Callable[[Types, Constants, Attrs], tuple[TensorType, ...]]:
-    """Types `count` parameters after x, each one element a channel."""
+    """Infer the type of an operator with `count` parameters after x, each with an element for each
+    channel."""
 
     def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
         x = required(types, 0)
@@ -57,10 +58,10 @@ def _per_channel(
         if attrs.get("training_mode", 0):
             raise NotSupported("training mode: only inference is compiled")
         for position in range(1, count + 1):
-            given = required(types, position)
-            if given.rank != 1 or fail_to_agree(given.shape[0], x.shape[axis]):
+            parameter = required(types, position)
+            if parameter.rank != 1 or fail_to_agree(parameter.shape[0], x.shape[axis]):
                 raise Mismatch(
-                    f"input {position} has shape {given.shape} for {x.shape[axis]} channels"
+                    f"input {position} has shape {parameter.shape} for {x.shape[axis]} channels"
                 )
         return (TensorType(x.dtype, x.shape),)
 
@@ -247,12 +248,12 @@ def _layer_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
     x = required(types, 0)
     axes = _trailing(attrs, x.rank)
     required(types, 1)
-    for position, given in enumerate(types[1:], 1):
-        if given is not None:
+    for position, parameter in enumerate(types[1:], 1):
+        if parameter is not None:
             whole = x.shape
-            if broadcast_shapes(given.shape, whole) != whole:
+            if broadcast_shapes(parameter.shape, whole) != whole:
                 raise Mismatch(
-                    f"input {position} of shape {given.shape} does not broadcast to {x.shape}, "
+                    f"input {position} of shape {parameter.shape} does not broadcast to {x.shape}, "
                     f"normalized over axes {axes}"
                 )
     return (TensorType(x.dtype, x.shape),)
@@ -284,7 +285,7 @@ def _rms_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def power_sum(builder: Builder, x: Operand, axes: tuple[int, ...], p: int = 2) -> Operand:
-    """A stage with Σ|x|^p over `axes`, kept with extent 1."""
+    """Declare a stage with Σ|x|^p over `axes`, kept with extent 1."""
     ranges = reduction_axes(x.shape, axes)
 
     def body(*at: Expr) -> Reduce:
@@ -342,7 +343,8 @@ def _mean_variance_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (_standardize(x, _mean_variance_axes(attrs, x.ndim), _MVN_EPSILON),)
 
 
-_MVN_EPSILON = 1e-9  # ONNX adds it to the deviation; beside a variance it is the same to rounding
+# ONNX adds it to the deviation; added to the variance, its effect is within rounding.
+_MVN_EPSILON = 1e-9
 
 
 BATCH_NORMALIZATION = Operator(

@@ -1,4 +1,4 @@
-"""Farrier's own operators, which no model has: passes put them in."""
+"""Operators of Farrier's own, which passes insert; no model contains them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from farrier.ops.traits import Trait
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """The logical type; the layout is the pass's choice and stands in the output's type."""
+    """Return the logical type; the pass chooses the layout, which the output's type holds."""
     x = required(types, 0)
     return (TensorType(x.dtype, x.shape),)
 
@@ -52,15 +52,15 @@ def _np_entry(attrs: Attrs, x: Array) -> Array:
 
 
 def _byte(types: Types, attrs: Attrs) -> DType:
-    found, to = required(types, 0).dtype, DType(str(attrs["to"]))
-    if not {found, to} <= {DType.U8, DType.I8}:
-        raise Mismatch(f"a table of {to} at a {found}; both must be bytes")
+    source, to = required(types, 0).dtype, DType(str(attrs["to"]))
+    if not {source, to} <= {DType.U8, DType.I8}:
+        raise Mismatch(f"a table of {to} at a {source}; both must be bytes")
     if len(str(attrs["entries"])) != 2 * BYTES:
         raise Mismatch(f"a table has {BYTES} entries of two hexadecimal digits")
     return to
 
 
-# The same tensor in another layout: a copy, where nothing can be fused with it.
+# A copy of a tensor to another layout, for places where it cannot be fused.
 RELAYOUT = Operator(
     "Relayout",
     Kind.ELEMENTWISE,
@@ -72,6 +72,6 @@ RELAYOUT = Operator(
 )
 OPERATORS: tuple[Operator, ...] = (
     RELAYOUT,
-    # Any function of one byte: `entries` are its 256 results, in hexadecimal digits.
+    # Any function of one byte: `entries` are its 256 results in hexadecimal digits.
     pointwise("ByteTable", _entry, _np_entry, result=_byte),
 )

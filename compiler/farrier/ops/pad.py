@@ -37,16 +37,16 @@ from farrier.ops.traits import Trait
 
 
 def _pads(
-    rank: int, given: Shape | None, axes: tuple[int, ...] | None
+    rank: int, listed: Shape | None, axes: tuple[int, ...] | None
 ) -> tuple[tuple[Extent, Extent], ...]:
-    """Elements to add (negative: to cut) before and after each axis."""
-    given = given or ()
+    """Return the elements to add (negative: to cut) before and after each axis."""
+    listed = listed or ()
     chosen = tuple(range(rank)) if axes is None else tuple(normal_axis(a, rank) for a in axes)
-    if len(given) != 2 * len(chosen):
-        raise Mismatch(f"pads {given} for axes {chosen}")
+    if len(listed) != 2 * len(chosen):
+        raise Mismatch(f"pads {listed} for axes {chosen}")
     result: list[tuple[Extent, Extent]] = [(0, 0)] * rank
     for position, axis in enumerate(chosen):
-        result[axis] = (given[position], given[position + len(chosen)])
+        result[axis] = (listed[position], listed[position + len(chosen)])
     return tuple(result)
 
 
@@ -59,8 +59,8 @@ def _pad_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tensor
     mode = attrs.get("mode", "constant")
     if mode not in _PAD_MODES:
         raise Mismatch(f"mode {mode!r} is none of {', '.join(_PAD_MODES)}")
-    given = static_extents(types, constants, 1, "pads")
-    pads = _pads(x.rank, given, static_ints(types, constants, 3, "axes"))
+    listed = static_extents(types, constants, 1, "pads")
+    pads = _pads(x.rank, listed, static_ints(types, constants, 3, "axes"))
     shape = x.shape
     for extent, (before, after) in zip(shape, pads, strict=True):
         if mode == "reflect" and any(p != 0 and p >= maximum(extent, 1) for p in (before, after)):
@@ -109,7 +109,7 @@ def _pad_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
 def _inside(
     source: list[Expr], pads: tuple[tuple[Extent, Extent], ...], shape: Shape
 ) -> Scalar | None:
-    """Whether an index lies in the tensor; None where it always does."""
+    """Return the condition under which an index lies in the tensor; None if it always does."""
     guard: Scalar | None = None
     for i, (before, after), extent in zip(source, pads, shape, strict=True):
         checks = []
@@ -123,7 +123,7 @@ def _inside(
 
 
 def _folded(i: Expr, before: Extent, after: Extent, extent: Extent, mode: str) -> Expr:
-    """The position that stands in for `i`, up to `before` below 0 or `after` above the axis."""
+    """Return the position that replaces `i`, up to `before` below 0 or `after` above the axis."""
     if is_less(before, 1) and is_less(after, 1):
         return i
     last = e.index(extent - 1)
@@ -132,7 +132,7 @@ def _folded(i: Expr, before: Extent, after: Extent, extent: Extent, mode: str) -
             return e.mod(i, extent)
         case "edge":
             return e.Binary(e.BinaryOp.MIN, e.Binary(e.BinaryOp.MAX, i, e.index(0)), last)
-        case _:  # reflect, the edge itself not repeated
+        case _:  # The mode "reflect" does not repeat the edge.
             up = e.Binary(e.BinaryOp.MAX, i, e.sub(0, i))
             return e.Binary(e.BinaryOp.MIN, up, e.sub(2 * (extent - 1), up))
 

@@ -35,7 +35,7 @@ Result: TypeAlias = Callable[[Types, Attrs], DType]
 
 
 def first_dtype(types: Types, attrs: Attrs) -> DType:
-    """All inputs have one dtype, and so has the output."""
+    """Return the one dtype that all inputs have, which is that of the output."""
     dtype = required(types, 0).dtype
     for position, other in enumerate(types):
         if other is not None and other.dtype is not dtype:
@@ -44,16 +44,16 @@ def first_dtype(types: Types, attrs: Attrs) -> DType:
 
 
 def boolean(types: Types, attrs: Attrs) -> DType:
-    """Inputs of one dtype; the output is bool."""
+    """Check that all inputs have one dtype; the output is bool."""
     first_dtype(types, attrs)
     return DType.BOOL
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """Numpy's broadcasting; raises Mismatch naming the two shapes that clash.
+    """Apply numpy's broadcasting to shapes; raises Mismatch naming the two that clash.
 
-    A dim is never 1 here, also where its range has it: beside another extent than 1 the two must be
-    equal, which raises Undecided where it depends.
+    A dim never counts as 1, even if 1 is in its range: it must equal an extent other than 1, and
+    raises Undecided if that depends on its value.
     """
     result: Shape = ()
     for shape in shapes:
@@ -73,7 +73,7 @@ def pointwise(
     result: Result = first_dtype,
     **facts: Unpack[Facts],
 ) -> Operator:
-    """The operator whose element is `formula(attrs, *inputs)`, in numpy `reference`."""
+    """Return the operator whose element is `formula(attrs, *inputs)`, and `reference` in numpy."""
 
     def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
         if not types:
@@ -115,7 +115,7 @@ def function(
     result: Result = first_dtype,
     **facts: Unpack[Facts],
 ) -> Operator:
-    """Return the operator of a function of one operand, whose derivative is by its `slope`."""
+    """Return the operator of a function of one operand, differentiated by its `slope`."""
     if slope is not None:
         facts["derivative"] = by_slope(slope)
     return pointwise(

@@ -1,7 +1,7 @@
 """Random numbers from a counter: RandomUniformLike, RandomNormalLike.
 
 An element is a function of its place and of the seed alone, so a compiled model is one too: every
-run gives the same numbers, on any number of threads.
+run returns the same numbers, on any number of threads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from farrier.ops.operator import (
 )
 from farrier.ops.scalar import Scalar, bits, cast, log, scalar, sqrt, unary
 
-_STRIDE = 0x9E3779B9  # the golden ratio: neighbours start far apart
+_STRIDE = 0x9E3779B9  # The golden ratio times 2^32: it starts neighbouring elements far apart.
 # Two rounds of shifts and products, whose constants C. Wellons found by search for the least bias
 # (nullprogram.com/blog/2018/07/31).
 _ROUND = ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1))
@@ -41,7 +41,7 @@ _WORD = (1 << 32) - 1
 
 
 def _hash(counter: Scalar, key: int) -> Scalar:
-    """32 bits that look independent of those of any other counter or key."""
+    """Return 32 bits that look independent of those of any other counter or key."""
     x = counter * _STRIDE + key
     for _ in range(2):
         for shift, factor in _ROUND:
@@ -58,14 +58,14 @@ def _np_hash(counter: Array, key: int) -> Array:
 
 
 def _keys(attrs: Attrs, count: int) -> list[int]:
-    """A key for each of several independent numbers an element."""
+    """Return a key for each of the `count` independent numbers of an element."""
     seed = int_attr(attrs, "seed", 0)
     first = _np_hash(np.array([seed & _WORD], np.uint32), 0)
     return [int(_np_hash(first, i + 1)[0]) for i in range(count)]
 
 
 def _unit(word: Scalar, more: Scalar, dtype: DType) -> Scalar:
-    """A number in [0, 1) of as many random bits as the mantissa holds: 24, or of a double 53."""
+    """Return a number in [0, 1) with random bits for the whole mantissa: 24, or 53 of a double."""
     if dtype is not DType.F64:
         return cast(bits(BinaryOp.SHR, word, 8), dtype) * 2.0**-24
     high, low = cast(bits(BinaryOp.SHR, word, 5), dtype), cast(bits(BinaryOp.SHR, more, 6), dtype)
@@ -87,13 +87,14 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _wide(attrs: Attrs) -> tuple[DType, DType]:
-    """The dtype of the result, and the one that it is computed in."""
+    """Return the dtype of the result and the dtype of the computation."""
     dtype = DType(str(attrs["dtype"]))
     return dtype, DType.F64 if dtype is DType.F64 else DType.F32
 
 
 def _operator(name: str) -> Operator:
-    """`name` is that of the operator; a normal distribution is a uniform one turned round."""
+    """Return the operator `name`; a normal distribution takes two uniform numbers (Box and
+    Muller, 1958)."""
     is_normal = name == "RandomNormalLike"
 
     def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:

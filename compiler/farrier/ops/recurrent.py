@@ -1,4 +1,5 @@
-"""Recurrence: what is left of LSTM, GRU and RNN once the inputs of all steps are projected at once.
+"""Recurrence: the steps of LSTM, GRU and RNN after the projection of the inputs of all steps at
+once.
 
 For each direction d, step t and sequence b, with h = 0 and c = 0 where no initial state is given:
 
@@ -9,7 +10,7 @@ For each direction d, step t and sequence b, with h = 0 and c = 0 where no initi
            linear_before_reset: g(projected[2] + r*(R[2] · h + recurrent_bias))
     rnn    h' = f(s[0])
 
-A reversed direction takes the steps of a sequence from its last; beyond its length Y is 0.
+A reversed direction takes the steps of a sequence in reverse; beyond a sequence's length Y is 0.
 """
 
 from __future__ import annotations
@@ -60,20 +61,21 @@ from farrier.ops.scalar import (
     where,
 )
 
-LANES = 16  # units whose weights lie together
+LANES = 16  # The number of units whose weights are adjacent in memory.
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-_SUMS = 8  # sums of blocks that hide the latency of a multiply-add
-_ROWS = 32  # sequences at once, at most: what the registers of all targets have room for
-_STEPS = 4  # of a sum that stand in code one after another
+_SUMS = 8  # The number of vector sums that hides the latency of a multiply-add.
+# The most sequences in a tile, which the registers of all targets can hold.
+_ROWS = 32
+_STEPS = 4  # Steps of a sum are unrolled by this number.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Activation:
-    """A function of one operand, alpha and beta, and what these are where a model is silent."""
+    """A function of one operand, alpha and beta, with the defaults of these two."""
 
     formula: Callable[[Scalar, float, float], Scalar]
     numpy: Callable[[Array, float, float], Array]
-    alpha: float | None = None  # None: takes none
+    alpha: float | None = None  # None: the function does not use it.
     beta: float | None = None
 
 
@@ -130,12 +132,12 @@ class _Cell:
         return len(self.is_reversed)
 
     def activation(self, direction: int, which: int) -> tuple[Activation, float, float]:
-        """The function f, g or h (0, 1, 2) of a direction, its alpha and its beta."""
+        """Return the function f, g or h (0, 1, 2) of a direction, its alpha and its beta."""
         at = direction * (len(self._names) // self.directions) + which
         return ACTIVATIONS[self._names[at]], self._alphas[at], self._betas[at]
 
     def steps_and_batch(self, shape: Sequence[Extent]) -> tuple[Extent, Extent]:
-        """Steps and sequences of a tensor that begins with these two axes."""
+        """Return the steps and sequences of a tensor that begins with these two axes."""
         return (shape[1], shape[0]) if self.is_batch_first else (shape[0], shape[1])
 
 
@@ -154,9 +156,9 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
         all_states = (steps, cell.directions, batch, cell.hidden)
         last = (cell.directions, batch, cell.hidden)
     for position, shape in ((2, (batch,)), (3, last), (4, last)):
-        given = types[position] if position < len(types) else None
-        if given is not None and clash(given.shape, shape):
-            raise Mismatch(f"input {position} is {given.shape}, and must be {shape}")
+        type = types[position] if position < len(types) else None
+        if type is not None and clash(type.shape, shape):
+            raise Mismatch(f"input {position} is {type.shape}, and must be {shape}")
     states = (TensorType(x.dtype, last),) * (2 if cell.kind == "lstm" else 1)
     return (TensorType(x.dtype, all_states), *states)
 
@@ -168,8 +170,8 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     shape = (cell.directions, batch, cell.hidden)
     projected = projected.reshape(steps, batch, cell.directions, cell.gates, cell.hidden)
     weights = np.moveaxis(present(arrays, 1), 1, 3).reshape(*shape[:1], cell.hidden, cell.gates, -1)
-    given = optional(arrays, 2)
-    lengths = np.full(batch, steps) if given is None else np.clip(given, 0, steps)
+    declared = optional(arrays, 2)
+    lengths = np.full(batch, steps) if declared is None else np.clip(declared, 0, steps)
     ends = [_state(optional(arrays, position), cell, shape, x.dtype) for position in (3, 4)]
     every = np.zeros((steps, *shape), x.dtype)
     for d in range(cell.directions):
@@ -186,12 +188,12 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _state(
-    given: Array | None, cell: _Cell, shape: tuple[int, ...], dtype: np.dtype[np.generic]
+    initial: Array | None, cell: _Cell, shape: tuple[int, ...], dtype: np.dtype[np.generic]
 ) -> Array:
-    """A state before the first step, [directions, batch, hidden]."""
-    if given is None:
+    """Return a state before the first step, [directions, batch, hidden]."""
+    if initial is None:
         return np.zeros(shape, dtype)
-    return np.array(np.swapaxes(given, 0, 1) if cell.is_batch_first else given)
+    return np.array(np.swapaxes(initial, 0, 1) if cell.is_batch_first else initial)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ class _ReferenceStep:
     weights: Array  # [hidden, gates, hidden]
 
     def run(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        """The next state of one sequence; `x` is [gates, hidden]."""
+        """Return the next state of one sequence; `x` is [gates, hidden]."""
         s = x + np.einsum("kgu,k->gu", self.weights, h)
         if self.cell.kind == "rnn":
             return self._apply(0, s[0]), c
@@ -230,13 +232,14 @@ class _ReferenceStep:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: step by step, and in each over tiles of directions, sequences and blocks of
-    units, whose sums stay in registers; states lie twice, for the step before and for this one."""
+    """Write the loops: over steps, and in each over tiles of directions, sequences and blocks of
+    units, whose sums stay in registers. Each state has two copies, one of the step before and one
+    of this step."""
     _RecurrentKernel(nest, _Cell(attributes_of(node))).write()
 
 
 class _RecurrentKernel:
-    """What is common to all steps."""
+    """The tensors and numbers that all steps share."""
 
     def __init__(self, nest: LoopBuilder, cell: _Cell) -> None:
         self.nest, self.cell = nest, cell
@@ -253,8 +256,8 @@ class _RecurrentKernel:
         self.h = nest.shared("h", states, self.dtype)
         self.c = nest.shared("c", states, self.dtype) if cell.kind == "lstm" else None
         self.blocks = number_of(self.weights.shape[1])
-        # Sums of several sequences share what they read of the weights; those of one sequence are
-        # of several blocks.
+        # A tile of several sequences shares the weights that it reads; a tile of one sequence has
+        # several blocks of units.
         self.tile_rows: Extent = 1  # Of an open number of sequences most of a tile may be missing.
         if isinstance(self.batch, int):
             self.tile_rows = nest.choice("rows", min(self.batch, _ROWS))
@@ -288,8 +291,8 @@ class _RecurrentKernel:
 
     @contextlib.contextmanager
     def _tiles(self, step: Scalar) -> Iterator[_Tile]:
-        """Each part of the tiles is gone through forwards and backwards by turns: what was read
-        last of the weights is what a cache holds. Tiles store distinct units of sequences."""
+        """Loop over all tiles, forwards and backwards by turns, because a cache still holds the
+        weights that were read last. Tiles store distinct units of sequences."""
         nest, rows = self.nest, ceildiv(self.batch, self.tile_rows)
         shape = (self.cell.directions, ceildiv(self.blocks, self.tile_blocks), rows)
         count = product(shape)
@@ -304,17 +307,18 @@ class _RecurrentKernel:
                 yield _Tile(self, step, direction, row, blocks)
 
     def place(self, at: tuple[Scalar, Scalar], unit: Scalar) -> tuple[Scalar, ...]:
-        """Where the model has the element of a state at (direction, sequence)."""
+        """Return the index of the element of a state at (direction, sequence) in the model's
+        tensors."""
         return (at[1], at[0], unit) if self.cell.is_batch_first else (*at, unit)
 
-    def _begin(self, given: Tensor | None, state: Tensor) -> None:
+    def _begin(self, initial: Tensor | None, state: Tensor) -> None:
         nest, cell = self.nest, self.cell
         with (
             nest.points((cell.directions, self.batch)) as (direction, row),
             nest.for_(cell.hidden, "unit") as unit,
         ):
             at = (direction, row)
-            start = number(0, self.dtype) if given is None else given[self.place(at, unit)]
+            start = number(0, self.dtype) if initial is None else initial[self.place(at, unit)]
             state[0, direction, row, unit] = start
 
     def _end(self, state: Tensor, output: Tensor) -> None:
@@ -327,7 +331,8 @@ class _RecurrentKernel:
             output[self.place((direction, row), unit)] = state[last, direction, row, unit]
 
     def activate(self, which: int, direction: Scalar, x: Scalar, clips: bool = True) -> Scalar:
-        """The function f, g or h (0, 1, 2) of the direction, of the clipped operand."""
+        """Return the function f, g or h (0, 1, 2) of the direction at the operand, clipped if
+        `clips`."""
         if self.cell.clip and clips:
             x = minimum(maximum(x, -self.cell.clip), self.cell.clip)
         chosen = [self.cell.activation(d, which) for d in range(self.cell.directions)]
@@ -336,7 +341,7 @@ class _RecurrentKernel:
 
 
 class _Tile:
-    """Some sequences and blocks of units, of one direction, at one step."""
+    """The sums of some sequences and blocks of units, of one direction, at one step."""
 
     def __init__(
         self,
@@ -350,8 +355,8 @@ class _Tile:
         self.now, self.then = remainder(step, 2), remainder(step + 1, 2)
         nest, count = kernel.nest, (kernel.tile_rows,)
         self._first_row, self._first_block = rows * kernel.tile_rows, blocks * kernel.tile_blocks
-        # By sequence of the tile: its number, the last one's beyond that; its place in time; and
-        # whether it is that long.
+        # By sequence of the tile: its number (the last sequence's for a row beyond); its position
+        # in time; whether it has this step.
         self._row = nest.registers("row", count, DType.I64)
         self._time = nest.registers("time", count, DType.I64)
         self._is_within = None
@@ -361,7 +366,8 @@ class _Tile:
             self._row[i] = minimum(self._first_row + i, kernel.batch - 1)
             self._set_time(step, i)
         self._sums: dict[int, Tensor] = {}  # By gate: [rows, vectors, LANES].
-        # What is projected comes last, and may come from another core.
+        # The projected inputs are added last, and may come from another core, so they are
+        # prefetched.
         with self._each() as (i, v):
             for gate in range(kernel.cell.gates):
                 unit = (self._first_block + v) * LANES
@@ -369,18 +375,18 @@ class _Tile:
 
     @contextlib.contextmanager
     def _each(self) -> Iterator[tuple[Scalar, Scalar]]:
-        """Each sequence and block of the tile."""
+        """Loop over the sequences and blocks of the tile."""
         nest, kernel = self.kernel.nest, self.kernel
         with nest.unrolled(kernel.tile_rows, "i") as i, nest.unrolled(kernel.tile_blocks, "v") as v:
             yield i, v
 
     def _set_time(self, step: Scalar, i: Scalar) -> None:
-        """Keep the step of a sequence that comes now; beyond its length it is the tile's."""
+        """Set the position in time of a sequence; beyond its length it is the step's own."""
         kernel, nest = self.kernel, self.kernel.nest
         length = number(kernel.steps, DType.I64)
         if kernel.lengths is not None and self._is_within is not None:
-            given = cast(kernel.lengths[self._row[i]], DType.I64)
-            length = nest.let(minimum(maximum(given, 0), kernel.steps), "length")
+            declared = cast(kernel.lengths[self._row[i]], DType.I64)
+            length = nest.let(minimum(maximum(declared, 0), kernel.steps), "length")
             self._is_within[i] = step < length
         backward = length - 1 - step
         if self._is_within is not None:
@@ -392,7 +398,7 @@ class _Tile:
             self._time[i] = where(self.direction < 1, step, backward) if any(reverses) else step
 
     def add(self, state: Tensor, prefix: tuple[Scalar, ...], gates: Sequence[int]) -> None:
-        """Make the sums of some gates: the weights times `state`."""
+        """Compute the sums of some gates: the weights times `state`."""
         kernel, nest = self.kernel, self.kernel.nest
         shape = (kernel.tile_rows, kernel.tile_blocks, LANES)
         for gate in gates:
@@ -416,7 +422,7 @@ class _Tile:
     def _multiply(
         self, sums: Tensor, gate: int, k: Scalar, state: Tensor, prefix: tuple[Scalar, ...]
     ) -> None:
-        """Add one step of the sums of a gate."""
+        """Add one term to the sums of a gate."""
         kernel, nest = self.kernel, self.kernel.nest
         with (
             nest.unrolled(kernel.tile_blocks, "v") as v,
@@ -430,8 +436,8 @@ class _Tile:
 
     @contextlib.contextmanager
     def _units(self) -> Iterator[tuple[Scalar, Scalar, Scalar, list[Scalar], Tensor]]:
-        """Each unit of the tile that exists: its sequence in the tile, its lane, its number, its
-        sums by gate, and registers for a value of each lane."""
+        """Loop over the units of the tile that exist: the sequence in the tile, the lane, the
+        unit's number, its sums by gate, and registers for a value of each lane."""
         kernel, nest = self.kernel, self.kernel.nest
         with self._each() as (i, v), contextlib.ExitStack() as stack:
             if kernel.tile_rows != 1:
@@ -439,7 +445,7 @@ class _Tile:
             block = self._first_block + v
             if kernel.tile_blocks != 1:
                 stack.enter_context(nest.if_(block < kernel.blocks))
-            made = nest.registers("made", (LANES,), kernel.dtype)
+            values = nest.registers("made", (LANES,), kernel.dtype)
             lane = stack.enter_context(nest.for_(LANES, "lane"))
             unit = block * LANES + lane
             if kernel.cell.hidden % LANES:
@@ -448,11 +454,11 @@ class _Tile:
                 self._operand(i, gate, unit, tensor[i, v, lane])
                 for gate, tensor in self._sums.items()
             ]
-            yield i, lane, unit, sums, made
+            yield i, lane, unit, sums, values
 
     def _operand(self, i: Scalar, gate: int, unit: Scalar, total: Scalar) -> Scalar:
-        """A gate's sum with what is projected; the last one of a GRU that resets after its product
-        has a bias of its own instead."""
+        """Return a gate's sum plus the projected input. The last gate of a GRU that resets after
+        the product adds a bias of its own instead."""
         kernel = self.kernel
         if kernel.cell.kind == "gru" and kernel.cell.linear_before_reset and gate == 2:
             bias = kernel.recurrent_bias
@@ -473,16 +479,16 @@ class _Tile:
     def finish(self, kept: Tensor) -> None:
         """Store the states after this step."""
         kernel = self.kernel
-        with self._units() as (i, lane, unit, sums, made):
+        with self._units() as (i, lane, unit, sums, values):
             at = (self.direction, self._row[i], unit)
             is_within = None if self._is_within is None else self._is_within[i]
             if kernel.c is not None:
-                made[lane] = self._cell_state(at, sums)
-                self._store(kernel.c, at, made[lane], is_within)
-            state = self._state(i, at, sums, made[lane], kept)
-            made[lane] = state
-            self._store(kernel.h, at, made[lane], is_within)
-            time, seen = self._time[i], made[lane]
+                values[lane] = self._cell_state(at, sums)
+                self._store(kernel.c, at, values[lane], is_within)
+            state = self._state(i, at, sums, values[lane], kept)
+            values[lane] = state
+            self._store(kernel.h, at, values[lane], is_within)
+            time, seen = self._time[i], values[lane]
             place = kernel.place((self.direction, at[1]), unit)
             shown = seen if is_within is None else where(is_within, seen, 0)
             if kernel.cell.is_batch_first:
@@ -493,7 +499,7 @@ class _Tile:
     def _store(
         self, state: Tensor, at: tuple[Scalar, ...], new: Scalar, is_within: Scalar | None
     ) -> None:
-        """The state after this step: the one before where the sequence is over."""
+        """Store the state after this step; a sequence that is over keeps the state before."""
         old = state[(self.now, *at)]
         state[(self.then, *at)] = new if is_within is None else where(is_within, new, old)
 
@@ -507,18 +513,23 @@ class _Tile:
         return forget * c + i * kernel.activate(1, self.direction, sums[3])
 
     def _peeped(self, x: Scalar, which: int, at: tuple[Scalar, ...], c: Scalar) -> Scalar:
-        """A gate's operand with what it sees of the cell's state."""
+        """Add to a gate's operand its peephole term, a share of the cell's state."""
         peepholes = self.kernel.peepholes
         return x if peepholes is None else x + peepholes[at[0], which, at[2]] * c
 
     def _state(
-        self, i: Scalar, at: tuple[Scalar, ...], sums: list[Scalar], made: Scalar, kept: Tensor
+        self,
+        i: Scalar,
+        at: tuple[Scalar, ...],
+        sums: list[Scalar],
+        cell_state: Scalar,
+        kept: Tensor,
     ) -> Scalar:
-        """The hidden state; `made` is the state of an LSTM's cell."""
+        """Return the hidden state; `cell_state` is the state of an LSTM's cell."""
         kernel, direction = self.kernel, self.direction
         if kernel.cell.kind == "lstm":
-            shown = kernel.activate(2, direction, made, clips=False)
-            return kernel.activate(0, direction, self._peeped(sums[1], 1, at, made)) * shown
+            shown = kernel.activate(2, direction, cell_state, clips=False)
+            return kernel.activate(0, direction, self._peeped(sums[1], 1, at, cell_state)) * shown
         if kernel.cell.kind == "rnn":
             return kernel.activate(0, direction, sums[0])
         if kernel.cell.linear_before_reset:

@@ -55,25 +55,25 @@ from farrier.ops.traits import Trait
 class _Rule:
     """A reduction `after(combine over before(x), count)`; `before` and `after` are elementwise.
 
-    Where the result `is_real`, integers are reduced in float64, and the result is truncated.
+    If `is_real`, integers are reduced in float64, and the result is truncated.
     """
 
     combine: ReduceOp
-    numpy: Callable[[Array, tuple[int, ...]], Array]  # keeps the reduced axes
+    numpy: Callable[[Array, tuple[int, ...]], Array]  # It keeps the reduced axes.
     before: Callable[[Scalar], Scalar] = lambda x: x
     after: Callable[[Scalar, Extent], Scalar] | None = None
     is_real: bool = False
 
 
-def _axes(given: tuple[int, ...] | None, rank: int, attrs: Attrs) -> tuple[int, ...]:
-    """The axes to reduce, sorted; all of them where none are given."""
-    if not given:
+def _axes(listed: tuple[int, ...] | None, rank: int, attrs: Attrs) -> tuple[int, ...]:
+    """Return the axes to reduce, sorted; all of them if none are listed."""
+    if not listed:
         return () if attrs.get("noop_with_empty_axes", 0) else tuple(range(rank))
-    if not rank and set(given) <= {0, -1}:
-        return ()  # exporters write it for scalars too
-    axes = sorted(normal_axis(axis, rank) for axis in given)
+    if not rank and set(listed) <= {0, -1}:
+        return ()  # Exporters write the axis for scalars too.
+    axes = sorted(normal_axis(axis, rank) for axis in listed)
     if len(set(axes)) != len(axes):
-        raise Mismatch(f"axes {given} of a tensor of rank {rank} repeat one")
+        raise Mismatch(f"axes {listed} of a tensor of rank {rank} repeat one")
     return tuple(axes)
 
 
@@ -97,7 +97,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 def input_index(
     axes: tuple[int, ...], rank: int, at: tuple[Expr, ...], reduced: tuple[Expr, ...], keep: bool
 ) -> tuple[Expr, ...]:
-    """The input index of output index `at` and reduction index `reduced`."""
+    """Return the input index of output index `at` and reduction index `reduced`."""
     inner, outer = iter(reduced), iter(at)
     index = []
     for axis in range(rank):
@@ -120,8 +120,8 @@ def _operator(
     **facts: Unpack[Facts],
 ) -> Operator:
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-        x, given = present(arrays, 0), optional(arrays, 1)
-        axes = _axes(None if given is None else tuple(given.reshape(-1).tolist()), x.ndim, attrs)
+        x, listed = present(arrays, 0), optional(arrays, 1)
+        axes = _axes(None if listed is None else tuple(listed.reshape(-1).tolist()), x.ndim, attrs)
         is_truncated = rule.is_real and x.dtype.kind in "iu"
         with np.errstate(all="ignore"):
             result = rule.numpy(x.astype(np.float64) if is_truncated else x, axes)
@@ -151,7 +151,7 @@ def _operator(
 def _stages(
     builder: Builder, node: Node, x: Operand, axes: tuple[int, ...], keep: bool, rule: _Rule
 ) -> Buffer:
-    """The reduction, and a stage for what follows it."""
+    """Declare the stage of the reduction, and a stage for the function `after` it."""
     ranges = reduction_axes(x.shape, axes)
     count = product(ranges.values())
     dtype = _inner_dtype(x.dtype, rule.is_real)
@@ -226,7 +226,7 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
 
 
 def _global(name: str, rule: _Rule, traits: Trait = Trait.NONE) -> Operator:
-    """A pool over all of the spatial axes, which stay with extent 1."""
+    """Return a pool over all of the spatial axes, which stay with extent 1."""
 
     def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
         x = required(types, 0)
@@ -287,7 +287,8 @@ _MEAN = _Rule(ReduceOp.SUM, _mean, after=lambda x, count: x / maximum(count, 1),
 
 
 def _extreme(combine: ReduceOp, function: Callable[..., Array]) -> _Rule:
-    """The largest or smallest element; of none, the one that every other beats."""
+    """Return the rule for the largest or smallest element; of no elements it is the identity of the
+    reduction."""
 
     def of(x: Array, axes: tuple[int, ...]) -> Array:
         nothing = combine.identity(DType.from_numpy(x.dtype)).value
@@ -300,7 +301,7 @@ _MAXIMUM = _extreme(ReduceOp.MAX, np.max)
 
 
 def _spread(s: Adjoint, name: str) -> str:
-    """Return a value of the shape of a reduction's result in the shape of its operand."""
+    """Broadcast a value of the shape of a reduction's result to the shape of its operand."""
     shape = s.shapes[0]
     axes = _axes(s.static(1), len(shape), attributes_of(s.node))
     kept = reduced_shape(shape, axes, keep=True)

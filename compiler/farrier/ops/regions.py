@@ -1,4 +1,4 @@
-"""Pooling the parts of images that boxes say: RoiAlign, MaxRoiPool."""
+"""Pool the parts of images that boxes select: RoiAlign, MaxRoiPool."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from farrier.ops.scalar import (
     where,
 )
 
-_MOST_SAMPLES = 1 << 12  # of a bin along an axis, whatever the box
+_MOST_SAMPLES = 1 << 12  # An upper limit on the samples of a bin along an axis, whatever the box.
 
 
 def _boxes(types: Types, columns: int) -> TensorType:
@@ -81,14 +81,14 @@ def _align_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
 
 
 def _align_nest(nest: LoopBuilder, node: Node) -> None:
-    """A bin is the mean, or the largest, of samples between elements. As ONNX has it, "largest"
-    is that of the four neighbours' weighted values."""
+    """Write the loops: a bin is the mean, or the largest, of samples between elements. As in ONNX,
+    "largest" is that of the four neighbours' weighted values."""
     attrs = attributes_of(node)
     x, boxes, images, y = nest.input(0), nest.input(1), nest.input(2), nest.output()
     kind = x.dtype if x.dtype is DType.F64 else DType.F32
     count, channels, height, width = y.shape
     is_half = str(attrs.get("coordinate_transformation_mode", "half_pixel")) == "half_pixel"
-    largest, given = str(attrs.get("mode", "avg")) == "max", int_attr(attrs, "sampling_ratio", 0)
+    largest, ratio = str(attrs.get("mode", "avg")) == "max", int_attr(attrs, "sampling_ratio", 0)
     scale, offset = float_attr(attrs, "spatial_scale", 1.0), 0.5 if is_half else 0.0
     with nest.points((count, channels)) as (box, channel):
         image = nest.let(position(images[box], x.shape[0]), "image")
@@ -99,7 +99,7 @@ def _align_nest(nest: LoopBuilder, node: Node) -> None:
             starts.append(nest.let(low, "start"))
             bins.append(nest.let(extent / bins_of, "bin"))
             adaptive = cast(minimum(ceil(bins[-1]), _MOST_SAMPLES), DType.I64)
-            samples.append(number(given, DType.I64) if given > 0 else nest.let(adaptive, "samples"))
+            samples.append(number(ratio, DType.I64) if ratio > 0 else nest.let(adaptive, "samples"))
         taken = nest.let(maximum(samples[0] * samples[1], 1), "taken")
         with nest.points((height, width)) as at:
             total = nest.variable(number(-math.inf if largest else 0, kind), "total")
@@ -152,7 +152,7 @@ def _align_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, boxes, images = (present(arrays, i) for i in range(3))
     kind: Any = np.float64 if x.dtype == np.float64 else np.float32
     is_half = str(attrs.get("coordinate_transformation_mode", "half_pixel")) == "half_pixel"
-    largest, given = str(attrs.get("mode", "avg")) == "max", int_attr(attrs, "sampling_ratio", 0)
+    largest, ratio = str(attrs.get("mode", "avg")) == "max", int_attr(attrs, "sampling_ratio", 0)
     scale, offset = float_attr(attrs, "spatial_scale", 1.0), 0.5 if is_half else 0.0
     size = (int_attr(attrs, "output_height", 1), int_attr(attrs, "output_width", 1))
     y = np.zeros((len(boxes), x.shape[1], *size), x.dtype)
@@ -163,7 +163,7 @@ def _align_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
             low, high = (corners[axis + i] * kind(scale) - kind(offset) for i in (0, 2))
             length = high - low if is_half else max(high - low, kind(1))
             step = kind(length) / kind(count)
-            samples = given if given > 0 else int(min(math.ceil(step), _MOST_SAMPLES))
+            samples = ratio if ratio > 0 else int(min(math.ceil(step), _MOST_SAMPLES))
             inner = (np.arange(samples, dtype=kind) + kind(0.5)) * step / kind(max(samples, 1))
             place = low + np.arange(count, dtype=kind)[:, None] * step + inner
             inside = (place >= -1) & (place <= extent)
@@ -196,7 +196,8 @@ def _pool_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tenso
 
 
 def _pool_nest(nest: LoopBuilder, node: Node) -> None:
-    """The largest element of each bin of a box whose corners are rounded to elements; 0 of none."""
+    """Write the loops: the largest element of each bin of a box whose corners are rounded to
+    elements; 0 for an empty bin."""
     attrs = attributes_of(node)
     x, boxes, y = nest.input(0), nest.input(1), nest.output()
     count, channels, *size = y.shape
@@ -236,7 +237,7 @@ def _pool_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _rounded(value: Scalar) -> Scalar:
-    """Half away from zero, as C's round."""
+    """Round half away from zero, as C's round does."""
     return where(value < 0, ceil(value - 0.5), floor(value + 0.5))
 
 

@@ -95,9 +95,9 @@ def _lines(
     """
     rank = len(shape)
     axes = [normal_axis(a, rank) for a in as_ints(attrs.get("axes") or range(rank))]
-    given = sizes if sizes is not None else scales
-    if given is None or any(f is not None and len(f) != len(axes) for f in (scales, sizes)):
-        raise Mismatch(f"scales or sizes {given} for axes {axes}")
+    listed = sizes if sizes is not None else scales
+    if listed is None or any(f is not None and len(f) != len(axes) for f in (scales, sizes)):
+        raise Mismatch(f"scales or sizes {listed} for axes {axes}")
     if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise NotSupported(f"keep_aspect_ratio_policy {attrs['keep_aspect_ratio_policy']!r}")
     mode = str(attrs.get("coordinate_transformation_mode", "half_pixel"))
@@ -109,7 +109,7 @@ def _lines(
             outputs = sizes[position]
         else:
             outputs = extent * wanted.numerator // wanted.denominator
-        if outputs == 0:  # no element is at any place
+        if outputs == 0:  # An output without elements reads nothing.
             lines[axis] = _Line(extent, outputs, 1, 0, 1)
             continue
         if extent == 0 or is_less(outputs, 0):
@@ -132,7 +132,7 @@ def _lines(
 
 
 def _ratio(scale: float) -> Fraction:
-    """A scale as the simple fraction that its f32 stands for, where there is one."""
+    """Return a scale as the simple fraction that its f32 stands for, if there is one."""
     simple = Fraction(scale).limit_denominator(_MAX_DENOMINATOR)
     return simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
 
@@ -141,7 +141,7 @@ _MAX_DENOMINATOR = 4096
 
 
 def _scale(extent: Extent, outputs: Extent) -> Fraction | None:
-    """`outputs / extent`; None where it depends on a symbol."""
+    """Return `outputs / extent`; None if it depends on a symbol."""
     if isinstance(extent, int) and isinstance(outputs, int):
         return Fraction(outputs, extent)
     for scale, multiple, single in ((1, outputs, extent), (-1, extent, outputs)):
@@ -154,11 +154,11 @@ def _scale(extent: Extent, outputs: Extent) -> Fraction | None:
 
 
 def _sized(mode: str, extent: Extent, outputs: Extent) -> tuple[Extent, Extent, Extent]:
-    """p, q and d where the scale is `outputs / extent`, which depends on a symbol."""
+    """Return p, q and d for a scale `outputs / extent` that depends on a symbol."""
     match mode:
         case "half_pixel" | "half_pixel_symmetric":
             return 2 * extent, extent - outputs, 2 * outputs
-        case "pytorch_half_pixel":  # all at 0 where there is but one
+        case "pytorch_half_pixel":  # A single output reads the first element.
             several = dim.minimum(outputs - 1, 1)
             return 2 * extent * several, (extent - outputs) * several, 2 * outputs
         case "tf_half_pixel_for_nn":
@@ -174,19 +174,20 @@ def _sized(mode: str, extent: Extent, outputs: Extent) -> tuple[Extent, Extent, 
 def _coordinates(
     mode: str, scale: Fraction, extent: Extent, outputs: Extent
 ) -> tuple[Extent, Extent, Extent]:
-    """p, q and d of ONNX's coordinate transformations."""
+    """Return p, q and d of ONNX's coordinate transformations."""
     step = 1 / scale
     half_pixel = (step - 1) / 2  # (o + ½)·step − ½
     match mode:
         case "half_pixel":
             start = half_pixel
-        case "pytorch_half_pixel":  # a single output is the first element
+        case "pytorch_half_pixel":  # A single output is the first element.
             p, q, d = _coordinates("half_pixel", scale, extent, outputs)
             return p, q * dim.minimum(outputs - 1, 1), d
         case "half_pixel_symmetric":
-            # As half_pixel, and centred where outputs is not extent·scale.
-            whole = extent * scale.numerator  # the outputs that `scale` stands for, times its
-            spare = whole - outputs * scale.denominator  # denominator
+            # Like half_pixel, but centred if outputs is not extent·scale.
+            # The outputs that `scale` would produce, times its denominator.
+            whole = extent * scale.numerator
+            spare = whole - outputs * scale.denominator
             if spare != 0:
                 above, below = scale.numerator, scale.denominator
                 return 2 * below, below - above + spare, 2 * above
@@ -210,7 +211,7 @@ _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 def _nearest(line: _Line, rounding: str) -> tuple[Extent, Extent, Extent]:
-    """p, q, d such that (p·o + q) // d is the nearest input position."""
+    """Return p, q, d such that (p·o + q) // d is the nearest input position."""
     p, q, d = line.p, line.q, line.d
     match rounding:
         case "floor":
@@ -240,16 +241,16 @@ def _modes(attrs: Attrs) -> tuple[str, str]:
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     _modes(attrs)
-    given: list[Array | None] = []
+    factors: list[Array | None] = []
     for position, name in ((2, "scales"), (3, "sizes")):
         factor = types[position] if position < len(types) else None
         omitted = factor is None or factor.size == 0
         if not omitted and position not in constants:
             raise NotStatic(f"its {name} (input {position}) depend on data known only at run time")
-        given.append(None if omitted else constants[position])
-    if given[0] is not None and given[0].dtype == object:
+        factors.append(None if omitted else constants[position])
+    if factors[0] is not None and factors[0].dtype == object:
         raise NotStatic("its scales (input 2) depend on sizes known only at run time")
-    lines = _lines(x.shape, *_factors(given[0], given[1]), attrs)
+    lines = _lines(x.shape, *_factors(factors[0], factors[1]), attrs)
     return (TensorType(x.dtype, tuple(line.outputs for line in lines)),)
 
 
@@ -350,7 +351,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
         return cast(cast(value, DType.F32), x.dtype) if x.dtype.is_integer else value
 
     def blend(choices: list[list[tuple[Expr, Scalar | None]]], at: tuple[Expr, ...]) -> Scalar:
-        """What the axes from the first of `choices` on make of the elements at `at`."""
+        """Blend the elements at `at` along the axes from the first of `choices` on."""
         if not choices:
             return cast(x(*at), inner)
         result: Scalar | None = None
@@ -365,7 +366,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 
 def _clamped(o: Expr, p: Extent, q: Extent, d: Extent, line: _Line) -> Expr:
-    """(p·o + q) // d within the axis; a bound that always holds is left out."""
+    """Return (p·o + q) // d clamped to the axis; a bound that always holds is left out."""
     position = e.floordiv(e.add(e.mul(o, p), q), d)
     if not is_less(-1, q):
         position = e.Binary(e.BinaryOp.MAX, position, e.index(0))
@@ -375,7 +376,7 @@ def _clamped(o: Expr, p: Extent, q: Extent, d: Extent, line: _Line) -> Expr:
 
 
 def _neighbours(o: Expr, line: _Line, dtype: DType) -> list[tuple[Expr, Scalar | None]]:
-    """The two positions that output `o` lies between, with their weights."""
+    """Return the two positions that output `o` lies between, with their weights."""
     at = e.add(e.mul(o, line.p), line.q)
     if not is_less(-1, line.q):
         at = e.Binary(e.BinaryOp.MAX, at, e.index(0))
@@ -424,8 +425,8 @@ def _place(o: Expr, line: _Line) -> Scalar:
 def _four_neighbours(
     o: Expr, line: _Line, dtype: DType, attrs: Attrs
 ) -> list[tuple[Expr, Scalar | None]]:
-    """The four positions around output `o`, with their weights: one outside of the axis is its
-    first or last, or counts for nothing (`exclude_outside`)."""
+    """Return the four positions around output `o`, with their weights. A position outside of the
+    axis is moved to its first or last, or has weight 0 (`exclude_outside`)."""
     at = e.add(e.mul(o, line.p), line.q)
     low = e.floordiv(at, line.d)
     part = cast(scalar(e.mod(at, line.d)), dtype)
@@ -446,12 +447,12 @@ def _four_neighbours(
 
 
 def _coefficient(attrs: Attrs) -> float:
-    """The parameter of Keys' cubic convolution."""
+    """Return the parameter of Keys' cubic convolution."""
     return float_attr(attrs, "cubic_coeff_a", USUAL)
 
 
 def _is_cropped(node: Node) -> bool:
-    """Check whether a value of its own stands for positions beyond the tensor."""
+    """Check whether positions beyond the tensor read a separate value."""
     return bool(node.attr("coordinate_transformation_mode") == "tf_crop_and_resize")
 
 

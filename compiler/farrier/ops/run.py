@@ -1,6 +1,6 @@
-"""Run graphs in numpy, operator by operator: what a model means, and code is verified against.
+"""Run graphs in numpy, operator by operator: the reference that code is verified against.
 
-Layouts are ignored (arrays are logical), so a graph runs alike before and after any pass.
+Layouts are ignored (arrays are logical), so the result is the same before and after any pass.
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ def run_node(
     wide: bool = False,
     sizes: Mapping[str, int] | None = None,
 ) -> tuple[Array, ...]:
-    """The outputs of one node; a node with regions (`Fused`, `If`, `Loop`) runs them. `wide` is as
-    for `run_graph`, in the regions of control flow, and `sizes` as well."""
+    """Return the outputs of one node; a node with regions (`Fused`, `If`, `Loop`) runs them. `wide`
+    and `sizes` apply to these regions as in `run_graph`."""
     if is_control(node):
         return run_control(node, arrays, functools.partial(run_graph, wide=wide, sizes=sizes))
     if node.regions:
         (region,) = node.regions
-        given = [array for array in arrays if array is not None]
+        present = [array for array in arrays if array is not None]
         names = (value.name for value in region.inputs)
-        return tuple(run_graph(region, dict(zip(names, given, strict=True)), sizes=sizes).values())
+        return tuple(
+            run_graph(region, dict(zip(names, present, strict=True)), sizes=sizes).values()
+        )
     kinds = [value.type for value in node.outputs]
     return tuple(lookup(node.op).evaluate(arrays, dict(node.attrs), kinds))
 
@@ -63,9 +65,9 @@ def run_graph(
     value that a node of the outermost graph computes, and returns the array to use in its place.
     Raises OutOfTimeError past a limit of time (`ops/time_limit.py`).
     """
-    check_time()  # a loop's body may have no nodes
-    # Constants are taken where they are read, and not kept: in double, all of them together may be
-    # twice what the model has.
+    check_time()  # The body of a loop may have no nodes.
+    # Constants are widened when they are read, and not kept: in double, all of them together may
+    # take twice the memory of the model.
     constants = {constant.value.name: constant for constant in graph.constants}
     arrays = {name: _widen(array) if wide else array for name, array in inputs.items()}
     readers: dict[str, int] = {}
@@ -74,9 +76,9 @@ def run_graph(
             if value is not None:
                 readers[value.name] = readers.get(value.name, 0) + 1
     kept = {value.name for value in graph.outputs}
-    known = dict(sizes or {})
+    symbol_values = dict(sizes or {})
     for value in graph.inputs:
-        bind(value.type.shape, arrays[value.name].shape, known)
+        bind(value.type.shape, arrays[value.name].shape, symbol_values)
 
     def known_array(value: Value) -> Array:
         if value.name in arrays:
@@ -90,21 +92,23 @@ def run_graph(
         array = known_array(value)
         if array.dtype != object:
             return array
-        return array_with_extents(array, value.type.dtype, lambda size: evaluate(size, known))
+        return array_with_extents(
+            array, value.type.dtype, lambda size: evaluate(size, symbol_values)
+        )
 
     for node in graph.nodes:
         check_time()
         if node.op in ("Bind", "Require"):
-            found, extents = (known_array(value) for value in node.inputs if value is not None)
-            _settle(node, found, extents, known)
-        given = [None if value is None else read(value, node) for value in node.inputs]
-        results = run_node(node, given, wide=wide, sizes=known)
+            elements, extents = (known_array(value) for value in node.inputs if value is not None)
+            _settle(node, elements, extents, symbol_values)
+        operands = [None if value is None else read(value, node) for value in node.inputs]
+        results = run_node(node, operands, wide=wide, sizes=symbol_values)
         for value, result in zip(node.outputs, results, strict=False):
             result = _widen(result) if wide else result
             arrays[value.name] = result if seen is None else seen(node, value, result)
-            bind(value.type.shape, result.shape, known)
-        del given, results  # before the next node's are made
-        for value in node.inputs:  # free what nobody reads any more
+            bind(value.type.shape, result.shape, symbol_values)
+        del operands, results  # Release them before the next node's are computed.
+        for value in node.inputs:  # Free arrays that have no further reader.
             if value is not None:
                 readers[value.name] -= 1
                 if not readers[value.name] and value.name not in kept:
@@ -115,8 +119,8 @@ def run_graph(
 
 
 def _is_taken_narrow(value: Value, node: Node, constants: Mapping[str, Constant]) -> bool:
-    """Whether a node takes a constant of f32 as it is where others are in double, for the same
-    result: all of it in double would be twice a layer's weights."""
+    """Check whether a node computes the same from a constant in f32 as in double. It is then not
+    widened: in double all of it would take twice the memory of a layer's weights."""
     if value.name not in constants or value.type.dtype is not DType.F32:
         return False
     if node.op == "Gather":
@@ -128,17 +132,17 @@ def _is_taken_narrow(value: Value, node: Node, constants: Mapping[str, Constant]
     )
 
 
-def _settle(node: Node, found: Array, extents: Array, known: dict[str, int]) -> None:
-    """Note what the elements of a value are that are sizes. Raises ValueError for what is none,
-    and where one must be another."""
-    sizes = found.reshape(-1).tolist()
+def _settle(node: Node, elements: Array, extents: Array, values: dict[str, int]) -> None:
+    """Add the values of sizes that elements of a tensor determine to `values`. Raises ValueError
+    for a negative size, and for a size that contradicts a known value."""
+    sizes = elements.reshape(-1).tolist()
     if node.op == "Bind":
         if min(sizes, default=0) < 0:
             raise ValueError(f"a size of {min(sizes)} ({node.origin})")
-        bind(to_extents(extents), sizes, known)
+        bind(to_extents(extents), sizes, values)
     demands = Demand(str(node.attr("demands", Demand.EXACT)))
     for size, extent in zip(sizes, to_extents(extents), strict=True):
-        wanted = evaluate(extent, known)
+        wanted = evaluate(extent, values)
         if not demands.is_met(size, wanted):
             demand = f"{demands} {wanted}" if demands is not Demand.EXACT else str(wanted)
             raise ValueError(f"a size of {size}, which must be {demand} ({node.origin})")

@@ -29,10 +29,10 @@ from farrier.ops.operator import (
 from farrier.ops.scalar import Scalar, binary, scalar
 from farrier.ops.threads import offsets_by_threads
 
-_STRIP = 256  # bytes of a step that are taken at once: vectors that stay in registers
-_FEW = 8  # columns that do not fill vectors
-_CHAINS = 8  # lines at a time, at most
-_RUN = 16  # steps in each
+_STRIP = 256  # The bytes of a step that are combined at once: vectors that stay in registers.
+_FEW = 8  # So few columns do not fill vectors.
+_CHAINS = 8  # The most lines that are combined at a time.
+_RUN = 16  # Steps of each of these lines at a time.
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -43,8 +43,8 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _running(name: str, combine: ReduceOp, numpy: np.ufunc) -> Operator:
-    """`y[…, i, …]` combines `x` up to i, or from i on under `reverse`, without i under
-    `exclusive`."""
+    """Return the operator whose `y[…, i, …]` combines `x` up to i, or from i on under `reverse`,
+    without i itself under `exclusive`."""
 
     def reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)
@@ -106,8 +106,8 @@ def _lines(node: Node, data: Data) -> Extent:
 
 @dataclasses.dataclass(frozen=True)
 class _Scan:
-    """Combines the steps of `x`, (lines, steps, columns), into `y`, each line and column for
-    itself."""
+    """Combine the steps of `x`, (lines, steps, columns), into `y`, separately for each line and
+    column."""
 
     nest: LoopBuilder
     x: Tensor
@@ -121,57 +121,57 @@ class _Scan:
         return scalar(self.combine.identity(self.x.dtype))
 
     def place(self, line: Scalar, step: Scalar, column: Scalar) -> tuple[Scalar, ...]:
-        """The element that a step takes."""
+        """Return the index of the element of a step."""
         return (line, -step + (self.x.shape[1] - 1) if self.is_reverse else step, column)
 
-    def step(self, made: Tensor, at: Index, line: Scalar, step: Scalar, column: Scalar) -> None:
-        """Write one element; `made[at]` is what those before it make."""
+    def step(self, running: Tensor, at: Index, line: Scalar, step: Scalar, column: Scalar) -> None:
+        """Write one element; `running[at]` is the result over the steps so far."""
         here = self.place(line, step, column)
         if self.is_exclusive:
-            self.y[here] = made[at]
-        made[at] = binary(self.combine.binary, made[at], self.x[here])
+            self.y[here] = running[at]
+        running[at] = binary(self.combine.binary, running[at], self.x[here])
         if not self.is_exclusive:
-            self.y[here] = made[at]
+            self.y[here] = running[at]
 
 
 def _by_strips(scan: _Scan) -> None:
-    """Write the loops: strips of columns, which are neighbours, take the steps together."""
+    """Write the loops: strips of neighbouring columns take the steps together."""
     nest, (lines, steps, columns) = scan.nest, scan.x.shape
     width = _STRIP // scan.x.dtype.nbytes
     if isinstance(columns, int):
         width = min(columns, width)
     with nest.points((lines, ceildiv(columns, width))) as (line, strip):
-        made = nest.local("made", (width,), scan.x.dtype)
+        running = nest.local("made", (width,), scan.x.dtype)
         with nest.for_(width, "lane") as lane:
-            made[lane] = scan.identity
+            running[lane] = scan.identity
         with nest.for_(steps) as step, nest.for_(width, "lane") as lane:
             column = strip * width + lane
             with nest.if_(column < columns):
-                scan.step(made, lane, line, step, column)
+                scan.step(running, lane, line, step, column)
 
 
 def _by_chains(scan: _Scan) -> None:
-    """Write the loops: several lines at a time, as each element waits for the one before it, and in
-    each a cache line at a time, as lines may lie at one place of the cache."""
+    """Write the loops: several lines at a time, because each element waits for the one before it;
+    in each, a cache line at a time, because lines may compete for one place in the cache."""
     nest, (lines, steps, columns) = scan.nest, scan.x.shape
     chains = lines * columns
-    width: Extent = _CHAINS  # Lines that do not fill a block are taken by themselves.
+    width: Extent = _CHAINS  # A rest of lines that does not fill a block is combined line by line.
     if isinstance(chains, int):
         width = nest.choice("chains", min(chains, _CHAINS))
 
     def run(first: Scalar, count: Extent) -> None:
-        made = nest.registers("made", (count,), scan.x.dtype)
-        with nest.unrolled(count) as one:
-            made[one] = scan.identity
+        running = nest.registers("made", (count,), scan.x.dtype)
+        with nest.unrolled(count) as chain:
+            running[chain] = scan.identity
         whole = steps // _RUN
         for runs, length, start in ((whole, _RUN, 0), (steps - whole * _RUN, 1, whole * _RUN)):
             with (
                 nest.for_(runs) as part,
-                nest.unrolled(count) as one,
+                nest.unrolled(count) as chain,
                 nest.unrolled(length) as step,
             ):
-                line, column = nest.unravel(first + one, (lines, columns))
-                scan.step(made, one, line, part * length + step + start, column)
+                line, column = nest.unravel(first + chain, (lines, columns))
+                scan.step(running, chain, line, part * length + step + start, column)
 
     with nest.for_(ceildiv(chains, width), "block") as block:
         first = block * width

@@ -48,7 +48,7 @@ from farrier.ops.scalar import (
     where,
 )
 
-_MODES = {"bilinear": "linear", "bicubic": "cubic"}  # before opset 20
+_MODES = {"bilinear": "linear", "bicubic": "cubic"}  # The names of the modes before opset 20.
 _TAPS = {"nearest": 1, "linear": 2, "cubic": 4}  # The elements that each mode reads along an axis.
 # The points of a line whose taps are computed at a time. The 16 taps of a cubic image take 13 bytes
 # each (offset, weight, inside): 13 KiB for 64 points, which the first-level cache holds for all
@@ -62,7 +62,7 @@ _FARTHEST = 2.0**62
 
 
 def _modes(attrs: Attrs) -> tuple[str, str, bool]:
-    """Mode, padding mode, and whether −1 and 1 are the centres of the outermost elements."""
+    """Return mode, padding mode, and whether −1 and 1 are the centres of the outermost elements."""
     mode = str(attrs.get("mode", "linear"))
     mode, padding = _MODES.get(mode, mode), str(attrs.get("padding_mode", "zeros"))
     if mode not in ("nearest", "linear", "cubic") or padding not in _PADDINGS:
@@ -81,7 +81,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
-    """`place` mirrored at both ends until it lies between them."""
+    """Mirror `place` at both ends until it lies between them."""
     below = place < low
     beyond = where(below, low - place, place - high)
     span = high - low
@@ -93,8 +93,8 @@ def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops, line by line of the output. The taps of a chunk of a line are
-    the same for all channels, so they are computed first, and then each channel gathers at them."""
+    """Write the loops, line by line of the output. The taps of a chunk of a line are the same for
+    all channels, so they are computed first, and then each channel gathers its elements."""
     mode, padding, aligned = _modes(attributes_of(node))
     batch, channels, *spatial = nest.shape(0)
     x = nest.input(0, (batch, channels, product(spatial)))
@@ -155,21 +155,23 @@ def _length(extent: Extent, dtype: DType) -> Scalar:
 
 
 def _bounds(extent: Extent, aligned: bool, dtype: DType) -> tuple[Scalar, Scalar]:
-    """The outermost places that are inside: centres of elements, or their outer edges."""
+    """Return the lowest and highest place inside: the centres of the outermost elements, or their
+    outer edges."""
     length = _length(extent, dtype)
     return (number(0, dtype), length - 1) if aligned else (number(-0.5, dtype), length - 0.5)
 
 
-def _place(given: Scalar, extent: Extent, mode: str, padding: str, aligned: bool) -> Scalar:
-    """The place in elements of a coordinate in [−1, 1], moved inside as the padding wants."""
-    length = _length(extent, given.dtype)
-    place = (given + 1) / 2 * (length - 1) if aligned else ((given + 1) * length - 1) / 2
-    low, high = _bounds(extent, aligned, given.dtype)
+def _place(coordinate: Scalar, extent: Extent, mode: str, padding: str, aligned: bool) -> Scalar:
+    """Return the place, in elements, of a coordinate in [−1, 1], moved inside by the mode of
+    padding."""
+    length = _length(extent, coordinate.dtype)
+    place = (coordinate + 1) / 2 * (length - 1) if aligned else ((coordinate + 1) * length - 1) / 2
+    low, high = _bounds(extent, aligned, coordinate.dtype)
     place = where(magnitude(place) < _FARTHEST, place, low)
     if mode == "nearest":
         place = unary(UnaryOp.ROUND, place)
     if mode == "cubic":
-        return place  # its elements are moved inside one by one
+        return place  # Its elements are moved inside one by one.
     if padding == "border":
         clamped = minimum(maximum(place, 0), length - 1)
         return where(either(place < low, place > high), clamped, place)
@@ -179,8 +181,8 @@ def _place(given: Scalar, extent: Extent, mode: str, padding: str, aligned: bool
 def _taps(
     nest: LoopBuilder, place: Scalar, extent: Extent, mode: str, padding: str, aligned: bool
 ) -> list[tuple[Scalar, Scalar | None, Scalar | None]]:
-    """The elements that a place is read from: position, weight, and whether it counts (None:
-    it does)."""
+    """Return the elements that a place reads along an axis: position, weight, and condition under
+    which it counts (None: always)."""
     first = floor(place)
     weights: Sequence[Scalar | None]
     match mode:
@@ -202,7 +204,7 @@ def _taps(
         elif padding == "reflection":
             position = _reflected(position, low, high)
         index = cast(minimum(maximum(position, 0), length - 1), DType.I64)
-        bounded = minimum(maximum(index, 0), extent - 1)  # whatever a NaN became
+        bounded = minimum(maximum(index, 0), extent - 1)  # A NaN may have become any index.
         taps.append((nest.let(bounded, "index"), weight, mask))
     return taps
 
@@ -224,28 +226,29 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     spatial = x.shape[2:]
     axes = []
     for axis, extent in enumerate(spatial):
-        given = grid[..., len(spatial) - 1 - axis].astype(kind)
+        coordinate = grid[..., len(spatial) - 1 - axis].astype(kind)
         with np.errstate(all="ignore"):
-            axes.append(_np_taps(given, extent, mode, padding, aligned))
+            axes.append(_np_taps(coordinate, extent, mode, padding, aligned))
     total = np.zeros((*x.shape[:2], *grid.shape[1:-1]), kind)
     batch = np.arange(x.shape[0]).reshape(-1, *(1,) * (grid.ndim - 2))
     for taps in itertools.product(*axes):
-        moved = np.moveaxis(x, 1, -1)  # channels last: they are taken whole
+        moved = np.moveaxis(x, 1, -1)  # Channels go last, so that they are gathered together.
         element = np.moveaxis(moved[(batch, *(index for index, _ in taps))], -1, 1)
         total += element * functools.reduce(np.multiply, (w for _, w in taps))[:, None]
     return (total.astype(x.dtype),)
 
 
 def _np_taps(
-    given: Array, extent: int, mode: str, padding: str, aligned: bool
+    coordinate: Array, extent: int, mode: str, padding: str, aligned: bool
 ) -> list[tuple[Array, Array]]:
-    """The positions that one axis is read at, and their weights, 0 for what does not count."""
-    place = (given + 1) / 2 * (extent - 1) if aligned else ((given + 1) * extent - 1) / 2
+    """Return the positions that one axis is read at, and their weights: 0 for elements that do not
+    count."""
+    place = (coordinate + 1) / 2 * (extent - 1) if aligned else ((coordinate + 1) * extent - 1) / 2
     low, high = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
     place = np.where(np.abs(place) < _FARTHEST, place, place.dtype.type(low))
     place = np.rint(place) if mode == "nearest" else place
     if mode == "cubic":
-        pass  # its elements are moved inside one by one
+        pass  # Its elements are moved inside one by one.
     elif padding == "border":
         outside = (place < low) | (place > high)
         place = np.where(outside, np.clip(place, 0, extent - 1), place)

@@ -1,7 +1,7 @@
 """Scalar formulas in ordinary notation: `1 / (1 + exp(-x))` builds the expression tree.
 
-A number beside a Scalar takes the Scalar's dtype. Only operators' `compute` rules use this; the IR
-itself stays plain data.
+A number combined with a Scalar takes the Scalar's dtype. Only operators' `compute` rules use this;
+the IR itself stays plain data.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ Operand: TypeAlias = Scalar | Number
 
 
 def scalar(expr: Expr) -> Scalar:
-    """An expression as an operand of formulas."""
+    """Wrap an expression as an operand of formulas."""
     return Scalar(expr, e.dtype_of(expr))
 
 
 def number(value: Number, dtype: DType) -> Scalar:
-    """A literal, or a size, of the given dtype."""
+    """Return a literal, or a size, of this dtype."""
     if isinstance(value, Dim):
         return cast(scalar(e.index(value)), dtype)
     if dtype is DType.BOOL:
@@ -99,7 +99,7 @@ def exp(x: Scalar) -> Scalar:
 
 
 def exp_nonpositive(x: Scalar) -> Scalar:
-    """exp(x) of x <= 0, and 0 where that is no normal number."""
+    """Compute exp(x) for x <= 0, with 0 for results below the smallest normal number."""
     return unary(UnaryOp.EXP_NONPOSITIVE, x)
 
 
@@ -146,7 +146,7 @@ def ceil(x: Scalar) -> Scalar:
 
 
 def invert(x: Scalar) -> Scalar:
-    """Logical not."""
+    """Return the logical not."""
     return unary(UnaryOp.NOT, x)
 
 
@@ -159,7 +159,7 @@ def maximum(x: Scalar, y: Operand) -> Scalar:
 
 
 def entry(entries: bytes, dtype: DType, x: Scalar) -> Scalar:
-    """The entry, of `dtype`, of a table of 256 bytes at a byte."""
+    """Look up `x` in a table of 256 bytes of `dtype`."""
     return Scalar(ByteTable(entries, dtype, x.expr), dtype)
 
 
@@ -168,7 +168,7 @@ def power(x: Scalar, y: Operand) -> Scalar:
 
 
 def remainder(x: Scalar, y: Operand) -> Scalar:
-    """Integer remainder with the divisor's sign."""
+    """Return the integer remainder with the divisor's sign."""
     return binary(BinaryOp.MOD, x, y)
 
 
@@ -189,12 +189,12 @@ def either(x: Scalar, y: Scalar) -> Scalar:
 
 
 def guarded(condition: Scalar, test: Scalar) -> Scalar:
-    """`test` where the condition holds, and false, without evaluating it, where it does not."""
+    """Return `test` if the condition holds, else false without evaluating it."""
     return where(condition, test, False)
 
 
 def bits(op: BinaryOp, x: Scalar, y: Operand) -> Scalar:
-    """`x` and `y`, integers, bit by bit; or `x` shifted by `y`."""
+    """Combine the integers `x` and `y` bit by bit, or shift `x` by `y`."""
     return binary(op, x, y)
 
 
@@ -208,5 +208,5 @@ def cast(x: Scalar, dtype: DType) -> Scalar:
 
 
 def truncate(x: Scalar) -> Scalar:
-    """Rounds a float towards zero."""
+    """Round a float towards zero."""
     return where(x < 0, ceil(x), floor(x))

@@ -1,8 +1,8 @@
-"""Scattered stores: ScatterElements, ScatterND, TensorScatter. Of several updates of one
-element the last wins, or all are joined in order.
+"""Scattered stores: ScatterElements, ScatterND, TensorScatter. Of several updates of one element
+the last wins, or all are joined in order.
 
-A scatter `in_place` (`IN_PLACE`) writes its updates alone: its result lies where its first operand
-does, which nobody else reads. Overwrite is a TensorScatter of that kind.
+A scatter that is `in_place` (`IN_PLACE`) writes only its updates: its result shares the memory of
+its first operand, which nothing else reads. Overwrite is a TensorScatter of that kind.
 """
 
 from __future__ import annotations
@@ -64,12 +64,13 @@ _JOINS = {
     "min": (BinaryOp.MIN, np.minimum),
     "max": (BinaryOp.MAX, np.maximum),
 }
-_BLOCK = 1024  # updates that are looked through before those of the range are joined
-_AHEAD = 8  # updates that are fetched before their turn
+_BLOCK = 1024  # The updates of a block are listed before those in the range are joined.
+_AHEAD = 8  # Updates are prefetched this number of updates ahead.
 _LINE = 64  # bytes
-_STRIP = 32  # independent lines that go through the indices together
-_WORTH_SHARING = 16 << 10  # elements before a second thread pays, which reads all indices too,
-_WIDE = 32  # and in a row
+_STRIP = 32  # The number of independent lines that share one pass over the indices.
+# The fewest updated elements for which a second thread pays, since each thread reads all indices.
+_WORTH_SHARING = 16 << 10
+_WIDE = 32  # The shortest row for the same.
 
 
 def _reduction(attrs: Attrs) -> str:
@@ -123,7 +124,7 @@ def _elements_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _elements_nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: lines along the axis are independent, those behind it in strips."""
+    """Write the loops: lines along the axis are independent, and strips of them share a pass."""
     attrs, shape = attributes_of(node), nest.input(1).shape
     out_shape = node.outputs[0].type.shape
     axis, reduction = axis_attr(attrs, len(shape)), _reduction(attrs)
@@ -228,7 +229,7 @@ def _join_sorted(
 
 
 def _nd(types: Types) -> tuple[TensorType, TensorType, int]:
-    """Input, indices, and how many axes one row of indices names."""
+    """Return the input, the indices, and the number of axes that one row of indices addresses."""
     x, indices, updates = required(types, 0), checked_indices(types), required(types, 2)
     depth = number_of(indices.shape[-1]) if indices.rank else 0
     wanted = (*indices.shape[:-1], *x.shape[depth:])
@@ -255,8 +256,9 @@ def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _nd_nest(nest: LoopBuilder, node: Node) -> None:
-    """Rows of `width` elements are joined with those that indices name; a sum of rows by segment is
-    one of these. Rows are divided into ranges; for each, all updates are gone through in order."""
+    """Write the loops: rows of `width` updates are joined with the rows that indices select. A sum
+    of rows by segment is such a scatter. Rows are divided into ranges; each range goes through all
+    updates in order."""
     shape, reduction = node.outputs[0].type.shape, _reduction(attributes_of(node))
     named = nest.input(1).shape
     depth, count = number_of(named[-1]), product(named[:-1])
@@ -344,19 +346,19 @@ def _join_listed(
     join: Callable[[Scalar, Scalar], None],
 ) -> None:
     """Join the updates whose row, `target`, is within `bounds`. They are listed first, block by
-    block: a branch for each update would be a guess."""
+    block, since a branch for each update would be unpredictable."""
     (first, end), (count, width) = bounds, updates.shape
     listed, places = (nest.local(name, (_BLOCK,), DType.I64) for name in ("listed", "places"))
     with nest.for_(ceildiv(count, _BLOCK)) as block:
-        found = nest.variable(number(0, DType.I64), "found")
+        row_count = nest.variable(number(0, DType.I64), "found")
         with nest.for_(_BLOCK) as i, nest.if_(block * _BLOCK + i < count):
             update = block * _BLOCK + i
             row = target(update)
-            listed[found.value], places[found.value] = update, row
-            found.value += cast(both(first <= row, row < end), DType.I64)
+            listed[row_count.value], places[row_count.value] = update, row
+            row_count.value += cast(both(first <= row, row < end), DType.I64)
         at = nest.variable(number(0, DType.I64), "at")
-        with nest.while_(at.value < found.value):
-            ahead = nest.let(listed[minimum(at.value + _AHEAD, found.value - 1)])
+        with nest.while_(at.value < row_count.value):
+            ahead = nest.let(listed[minimum(at.value + _AHEAD, row_count.value - 1)])
             line = _LINE // updates.dtype.nbytes
             with nest.for_(ceildiv(width, line)) as i:
                 updates.prefetch(ahead, i * line)
@@ -401,8 +403,8 @@ def _cache_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _cache_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """Each element is the update's where its step, counted from the first that is written, is one
-    of the update's, and the cache's elsewhere."""
+    """Compute each element: the update's if its step, counted from the first written one, is one of
+    the update's, else the cache's."""
     cache, update = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     starts = builder.optional(node, inputs, 2)
     axis = axis_attr(attributes_of(node), cache.rank, -2)
@@ -440,8 +442,8 @@ def _overwrite_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _updating(node: Node) -> Node | None:
-    """Return a scatter that writes its updates alone. A sum of old and new elements cannot, because
-    a call may begin a second time."""
+    """Return a scatter that writes only its updates; None if it cannot. A sum of old and new
+    elements cannot, because a call may start over."""
     if node.attr("reduction", "none") != "none":
         return None
     attrs = {**dict(node.attrs), IN_PLACE: 1}

@@ -1,5 +1,5 @@
-"""Elements that the data chooses: NonZero, Compress, Unique. The extents of their results are data,
-too (`data_dim.py`)."""
+"""Operators whose result depends on the data in extent, too (`data_dim.py`): NonZero, Compress,
+Unique."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from farrier.ops.operator import (
 from farrier.ops.scalar import Scalar, both, cast, either, equal, maximum, number, unequal, where
 from farrier.ops.threads import listed_by_threads, place, sorted_by_threads
 
-_CHUNK = 1024  # elements of a thread
+_CHUNK = 1024  # The elements that a thread handles at a time.
 
 
 def _list(
@@ -45,17 +45,19 @@ def _list(
     holds: Callable[[Scalar], Scalar],
     store: Callable[[Scalar, Scalar, Scalar], None],
 ) -> Scalar:
-    """How many i in [0, size) hold; `store(i, place, count)` is written for each of them, in order.
+    """Write the loops that list the i in [0, size) for which `holds(i)`; return their count.
+    `store(i, place, count)` is written for each of them, in order.
 
-    Chunks are counted, each by itself, and then listed, each from a place of its own.
+    A first pass counts the hits of each chunk; a second one lists each chunk from its own
+    offset.
     """
     chunks = ceildiv(size, _CHUNK)
     counts = nest.shared("counts", (chunks,), DType.I64)
     with nest.for_(chunks, "chunk") as chunk:
-        found = nest.variable(number(0, DType.I64), "found")
+        hits = nest.variable(number(0, DType.I64), "found")
         with nest.for_(_CHUNK) as i, nest.if_(chunk * _CHUNK + i < size):
-            found.value += cast(holds(chunk * _CHUNK + i), DType.I64)
-        counts[chunk] = found.value
+            hits.value += cast(holds(chunk * _CHUNK + i), DType.I64)
+        counts[chunk] = hits.value
     total = nest.variable(number(0, DType.I64), "total")
     with nest.for_(chunks) as chunk:
         found_here = nest.let(counts[chunk])
@@ -74,15 +76,15 @@ def _list(
 
 def _non_zero_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
-    known = int(np.count_nonzero(constants[0])) if 0 in constants else None
-    extent = data_extent(attrs, product(x.shape), known)
+    hits = int(np.count_nonzero(constants[0])) if 0 in constants else None
+    extent = data_extent(attrs, product(x.shape), hits)
     return (TensorType(DType.I64, (x.rank, extent)), COUNT)
 
 
 def _non_zero_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x = present(arrays, 0)
-    found = np.argwhere(np.atleast_1d(x))[:, : x.ndim].T
-    return (np.array(found, np.int64, order="C"), np.asarray(found.shape[1], np.int64))
+    indices = np.argwhere(np.atleast_1d(x))[:, : x.ndim].T
+    return (np.array(indices, np.int64, order="C"), np.asarray(indices.shape[1], np.int64))
 
 
 def _non_zero_nest(nest: LoopBuilder, node: Node) -> None:
@@ -98,7 +100,8 @@ def _non_zero_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _compressed(attrs: Attrs, shape: tuple[Extent, ...]) -> tuple[Extent, Extent, Extent]:
-    """Elements before the axis, along it and behind it; all along it where none is given."""
+    """Return the numbers of elements before the axis, along it and after it; without an axis the
+    tensor counts as flat."""
     if "axis" not in attrs:
         return 1, product(shape), 1
     axis = axis_attr(attrs, len(shape))
@@ -110,10 +113,10 @@ def _compress_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[T
     _, along, _ = _compressed(attrs, x.shape)
     if condition.rank != 1 or condition.dtype is not DType.BOOL:
         raise Mismatch(f"the condition is {condition.shape} of {condition.dtype}")
-    known = None
+    hits = None
     if 1 in constants and isinstance(along, int):
-        known = int(np.count_nonzero(constants[1][:along]))
-    extent = data_extent(attrs, minimum(along, condition.shape[0]), known)
+        hits = int(np.count_nonzero(constants[1][:along]))
+    extent = data_extent(attrs, minimum(along, condition.shape[0]), hits)
     if "axis" not in attrs:
         return (TensorType(x.dtype, (extent,)), COUNT)
     axis = axis_attr(attrs, x.rank)
@@ -146,11 +149,11 @@ def _compress_nest(nest: LoopBuilder, node: Node) -> None:
 def _unique_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     _, along, _ = _compressed(attrs, x.shape)
-    known = None
+    distinct = None
     if 0 in constants:
         axis = axis_attr(attrs, x.rank) if "axis" in attrs else None
-        known = _distinct(constants[0], axis)[1].size
-    extent = data_extent(attrs, along, known)
+        distinct = _distinct(constants[0], axis)[1].size
+    extent = data_extent(attrs, along, distinct)
     shape: tuple[Extent, ...] = (extent,)
     if "axis" in attrs:
         axis = axis_attr(attrs, x.rank)
@@ -160,7 +163,8 @@ def _unique_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
 
 
 def _distinct(x: Array, axis: int | None) -> tuple[Any, ...]:
-    """numpy's unique: the items, where each is first, which one each is, how often; sorted."""
+    """Apply numpy's unique: sorted items, the first place of each, the number of each element's
+    item, counts."""
     return np.unique(x, True, True, True, axis=axis)
 
 
@@ -178,7 +182,8 @@ def _unique_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _unique_nest(nest: LoopBuilder, node: Node) -> None:
-    """Items sorted by merging, so that equal ones are neighbours and the first of them leads."""
+    """Write the loops: a merge sort makes equal items neighbours, the first of which represents
+    them."""
     attrs = attributes_of(node)
     outer, along, inner = _compressed(attrs, nest.shape(0))
     x = nest.input(0, (outer, along, inner))
@@ -195,17 +200,17 @@ def _unique_nest(nest: LoopBuilder, node: Node) -> None:
         leader[item] = item
         with nest.if_(equal(is_new.value, False)):
             leader[item] = leader[order[i - 1]]
-    found = nest.variable(number(0, DType.I64), "found")
+    distinct = nest.variable(number(0, DType.I64), "found")
     with nest.for_(along) as i:
         item = i if not int_attr(attrs, "sorted", 1) else nest.let(order[i])
         with nest.if_(equal(leader[item], item)):
-            first[found.value], counts[found.value] = item, 0
-            inverse[item] = found.value
-            found.value += 1
+            first[distinct.value], counts[distinct.value] = item, 0
+            inverse[item] = distinct.value
+            distinct.value += 1
         with nest.else_():
             inverse[item] = inverse[leader[item]]
         counts[inverse[item]] = counts[inverse[item]] + 1
-    count = nest.let(found.value, "count")
+    count = nest.let(distinct.value, "count")
     nest.output(4)[()] = count
     _take(nest, out, x, first, count, (outer, along, inner))
 
@@ -287,7 +292,7 @@ def _take(
     count: Scalar,
     shape: tuple[Extent, Extent, Extent],
 ) -> None:
-    """Write the first `count` of the `chosen` items of a tensor; `shape` is [outer, items at most,
+    """Write the first `count` of the `chosen` items of a tensor; `shape` is [outer, most items,
     inner]."""
     outer, most, inner = shape
     with (
@@ -312,24 +317,24 @@ class _Items:
             return a < b
         return either(a < b, both(unequal(b, b), equal(a, a)))
 
-    def is_before(self, one: Scalar, other: Scalar) -> Scalar:
-        """Whether an item comes before another."""
-        nest, one, other = self._nest, self._nest.let(one), self._nest.let(other)
+    def is_before(self, first: Scalar, second: Scalar) -> Scalar:
+        """Return whether the first item sorts before the second."""
+        nest, first, second = self._nest, self._nest.let(first), self._nest.let(second)
         width = number(self._outer * self._inner, DType.I64)
-        found = nest.variable(number(False, DType.BOOL), "is_before")
+        result = nest.variable(number(False, DType.BOOL), "is_before")
         at = nest.variable(number(0, DType.I64), "at")
         with nest.while_(at.value < width):
             line, place = nest.unravel(at.value, (self._outer, self._inner))
-            a, b = nest.let(self._x[line, one, place]), nest.let(self._x[line, other, place])
+            a, b = nest.let(self._x[line, first, place]), nest.let(self._x[line, second, place])
             at.value += 1
             with nest.if_(self._less(a, b)):
-                found.value = True
+                result.value = True
             with nest.if_(either(self._less(a, b), self._less(b, a))):
                 at.value = width
-        return found.value
+        return result.value
 
     def sorted(self) -> Tensor:
-        """The items' numbers in order, equal ones as they were."""
+        """Return the items' numbers in sorted order; equal items keep their order."""
         nest, count = self._nest, number(self._count, DType.I64)
         order = nest.shared("order", (self._count,), DType.I64)
         merged = nest.shared("merged", (self._count,), DType.I64)
@@ -349,7 +354,7 @@ class _Items:
     def _merge(
         self, order: Tensor, merged: Tensor, low: Scalar, run: Scalar, count: Scalar
     ) -> None:
-        """Two sorted runs, at `low` and behind it, as one."""
+        """Merge two sorted runs, one at `low` and one after it."""
         nest = self._nest
         middle = nest.let(where(low + run < count, low + run, count))
         high = nest.let(where(middle + run < count, middle + run, count))

@@ -100,15 +100,16 @@ def _concat_derivative(s: Adjoint) -> Sequence[str]:
     return shares
 
 
-def _split_sizes(extent: Extent, given: Shape | None, attrs: Attrs) -> Shape:
-    """Extents of the parts: as given, or `num_outputs` alike, the last one shorter if need be."""
-    if given is None:
+def _split_sizes(extent: Extent, listed: Shape | None, attrs: Attrs) -> Shape:
+    """Return the extents of the parts: those listed, or `num_outputs` equal ones, the last of which
+    may be shorter."""
+    if listed is None:
         count = int_attr(attrs, "num_outputs")
         each = ceildiv(extent, count)
-        given = (*(each,) * (count - 1), extent - each * (count - 1))
-    if differ(sum(given, start=0), extent) or any(size < 0 for size in given):
-        raise Mismatch(f"parts of {given} do not fill an axis of {extent}")
-    return given
+        listed = (*(each,) * (count - 1), extent - each * (count - 1))
+    if differ(sum(listed, start=0), extent) or any(size < 0 for size in listed):
+        raise Mismatch(f"parts of {listed} do not fill an axis of {extent}")
+    return listed
 
 
 def _split_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
@@ -119,9 +120,9 @@ def _split_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
 
 
 def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x, given = present(arrays, 0), optional(arrays, 1)
+    x, listed = present(arrays, 0), optional(arrays, 1)
     axis = axis_attr(attrs, x.ndim)
-    chosen = None if given is None else tuple(int(n) for n in given)
+    chosen = None if listed is None else tuple(int(n) for n in listed)
     sizes = tuple(map(number, _split_sizes(x.shape[axis], chosen, attrs)))
     return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
 
@@ -146,7 +147,8 @@ def _split_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Taken:
-    """What Slice takes along one axis: positions start, start + step, …, `count` of them."""
+    """The positions that Slice reads along one axis: `start`, `start + step`, …, `count` of
+    them."""
 
     start: Extent
     step: int
@@ -160,8 +162,8 @@ def slices(
     axes: tuple[int, ...] | None,
     steps: tuple[int, ...] | None,
 ) -> list[Taken]:
-    """What Slice takes along each axis. Raises Undecided for a start or end that may be negative
-    and may not."""
+    """Return the positions that Slice reads along each axis. Raises Undecided for a start or end
+    whose sign is open."""
     axes = axes if axes is not None else tuple(range(len(starts)))
     steps = steps if steps is not None else (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps):
@@ -181,7 +183,7 @@ def _taken(extent: Extent, start: Extent, end: Extent, step: int) -> Taken:
     Negative bounds count from the end. A start before the axis is moved to its first element for
     both directions, whereas a Python slice with a negative step would be empty.
     """
-    low = 0 if step > 0 else -1  # an end of -1 is "through the first element"
+    low = 0 if step > 0 else -1  # An end of -1 means "through the first element".
     high = extent + low
     first, last = (
         minimum(maximum(bound + extent if bound < 0 else bound, least), high)
@@ -199,7 +201,7 @@ def _slice_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
     axes = static_ints(types, constants, 3, "axes")
     steps = static_ints(types, constants, 4, "steps")
     taken = slices(x.shape, starts, ends, axes, steps)
-    return (TensorType(x.dtype, tuple(one.count for one in taken)),)
+    return (TensorType(x.dtype, tuple(positions.count for positions in taken)),)
 
 
 def to_ints(array: Array | None) -> tuple[int, ...] | None:
@@ -213,10 +215,10 @@ def _slice_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x.shape, starts, ends, to_ints(optional(arrays, 3)), to_ints(optional(arrays, 4))
     )
     window = []
-    for one in taken:
-        start, count = number(one.start), number(one.count)
-        stop = start + one.step * count
-        whole = slice(start, stop if stop >= 0 else None, one.step)
+    for positions in taken:
+        start, count = number(positions.start), number(positions.count)
+        stop = start + positions.step * count
+        whole = slice(start, stop if stop >= 0 else None, positions.step)
         window.append(whole if count else slice(0, 0))
     return (x[tuple(window)],)
 
@@ -307,9 +309,9 @@ def _slice_copies(node: Node, data: Data) -> bool:
     return steps is not None and bool(steps.size) and bool((steps == 1).all())
 
 
-# Farrier's own: a Concat whose parts are computed where they are to lie.
+# Internal operator: a Concat whose parts are computed in their place of the result.
 ADJOIN = Operator("Adjoin", Kind.VIEW, _concat_infer, _concat_reference, _concat_compute)
-# Farrier's own: the elements at one index of the first axis, where they lie.
+# Internal operator: the elements at one index of the first axis, without a copy.
 PART = Operator("Part", Kind.INJECTIVE, _part_infer, _part_reference, _part_compute)
 SLICE = Operator(
     "Slice",

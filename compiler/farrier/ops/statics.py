@@ -1,6 +1,6 @@
-"""Operators that a model computes shapes with, and with shapes.
+"""Operators on shapes, and operators that models compute shapes with.
 
-The importer folds them; what depends on sizes that are known only when the model runs has a kernel.
+The importer folds them. If the result depends on sizes known only at run time, it has a kernel.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _size(types: Types, attrs: Attrs) -> Array:
 
 
 def _range(types: Types, constants: Constants) -> tuple[Any, Any, Extent]:
-    """Start and step, numbers or dims, and the count of elements."""
+    """Return start and step, numbers or dims, and the count of elements."""
     values = []
     for position in range(3):
         required(types, position)
@@ -94,7 +94,8 @@ def _range(types: Types, constants: Constants) -> tuple[Any, Any, Extent]:
 
 
 def _whole(value: float | Dim) -> Extent:
-    """A bound beside one that is a dim: sizes make whole numbers, whatever their type."""
+    """Return the other bound of a range as an integer if one bound is a dim, since sizes are
+    integers of any type."""
     if isinstance(value, float) and not value.is_integer():
         raise NotStatic(f"its length depends on {value} and on a size")
     return value if isinstance(value, Dim) else int(value)
@@ -111,8 +112,8 @@ def _range_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _range_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    given = [builder.constant(value) for value in node.inputs]
-    constants = {position: data for position, data in enumerate(given) if data is not None}
+    operands = [builder.constant(value) for value in node.inputs]
+    constants = {position: data for position, data in enumerate(operands) if data is not None}
     start, step, _ = _range([value.type if value else None for value in node.inputs], constants)
     dtype = node.outputs[0].type.dtype
 
@@ -161,7 +162,7 @@ def _filled_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
 
 
 def _filled_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    """A read-only view of one element: a constant of any size takes no memory."""
+    """Return a read-only view of one element, so that a constant of any size takes no memory."""
     shape = tuple(int(n) for n in present(arrays, 0))
     dtype = DType(str(attrs.get("dtype", "f32"))).numpy
     return (np.broadcast_to(np.asarray(attrs.get("value", 0), dtype), shape),)
@@ -192,7 +193,7 @@ OPERATORS: tuple[Operator, ...] = (
         _range_compute,
         frozenset({0, 1, 2}),
     ),
-    # Farrier's own: a constant that depends on sizes known only when the model runs.
+    # Internal operator: a constant that depends on sizes known only when the model runs.
     Operator(
         "Extents",
         Kind.INJECTIVE,
@@ -201,7 +202,7 @@ OPERATORS: tuple[Operator, ...] = (
         _extents_compute,
         frozenset({0}),
     ),
-    # Farrier's own: from here on the elements of a tensor are dims, those of the constant.
+    # Internal operator: after this node, the elements of the tensor equal the dims in the constant.
     Operator(
         BIND,
         Kind.CONTROL,
@@ -210,7 +211,7 @@ OPERATORS: tuple[Operator, ...] = (
         None,
         frozenset({1}),
     ),
-    # Farrier's own: the elements of a tensor must be what the constant says.
+    # Internal operator: checks that the elements of the tensor equal those of the constant.
     Operator(
         REQUIRE,
         Kind.CONTROL,

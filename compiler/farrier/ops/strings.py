@@ -1,7 +1,7 @@
-"""Strings as code points (`farrier/ir/strings.py`): how they are joined, split, brought into
-another case, looked up and matched.
+"""Strings as code points (`farrier/ir/strings.py`): concatenate, split, change case, look up,
+match.
 
-Operands are u32, their last axis the width; what a string has less of is zeros.
+Operands are u32; their last axis is the width, and a shorter string ends in zeros.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ from farrier.ops.scalar import (
     where,
 )
 
-# A table of cases has an element for each code point, in pages. Added to the code point, modulo
-# ELEMENTS, it is what that becomes: a code point, or from LONGER on the number of several. Two bits
-# say of letters whether they have a case, and of marks that they count for nothing beside one.
+# A table of cases has an element for each code point, in pages. Code point plus element, modulo
+# ELEMENTS, is the converted code point; a sum from LONGER on is LONGER plus the number of an entry
+# of several code points. Two bits of an element mark letters that have a case, and marks that are
+# ignored next to one.
 PAGE = 256
 LONGER, ELEMENTS = 1 << 21, 1 << 22
 CASED, IGNORABLE = 1 << 30, 1 << 31
@@ -59,7 +60,7 @@ _SIGMA, _FINAL_SIGMA = ord("Σ"), ord("ς")
 
 
 def _codes(types: Types, position: int) -> TensorType:
-    """The type of an operand that is code points."""
+    """Return the type of an operand of code points."""
     codes = required(types, position)
     if codes.dtype is not DType.U32 or not codes.rank:
         raise Mismatch(f"code points are u32 with an axis, not {codes.dtype}{list(codes.shape)}")
@@ -67,7 +68,7 @@ def _codes(types: Types, position: int) -> TensorType:
 
 
 def _rows(nest: LoopBuilder, position: int) -> Tensor:
-    """An operand as [strings, width]."""
+    """Return an operand as [strings, width]."""
     *shape, width = nest.shape(position)
     return nest.input(position, (product(shape), width))
 
@@ -89,12 +90,12 @@ def _inside(at: Scalar, width: Extent) -> Scalar:
 
 
 def _has_character(x: Tensor, row: Scalar, at: Scalar) -> Scalar:
-    """Whether there is a character at `at`, which is not negative."""
+    """Return whether the row has a character at position `at`, which is not negative."""
     return guarded(_inside(at, x.shape[-1]), unequal(x[row, at], 0))
 
 
 def _fill(nest: LoopBuilder, out: Tensor, start: Scalar, width: Extent) -> None:
-    """An empty string, of `width` elements from `start` on in flat memory."""
+    """Write an empty string: zeros in `width` elements from `start` on in flat memory."""
     with nest.for_(width, "lane") as lane:
         out[start + lane] = 0
 
@@ -115,7 +116,7 @@ def _concat_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _row_of(at: tuple[Scalar, ...], shape: Shape) -> Scalar:
-    """The row, of an operand that is broadcast from `shape`, at an index of the result."""
+    """Return the row, of an operand that is broadcast from `shape`, at an index of the result."""
     row = number(0, DType.I64)
     for index, extent in zip(at[len(at) - len(shape) :], shape, strict=True):
         row = row * extent + (0 if extent == 1 else index)
@@ -146,7 +147,7 @@ def _concat_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _blanks() -> list[tuple[int, int]]:
-    """The first and the last of each range of code points that str.split() splits at."""
+    """Return the first and last code point of each range at which str.split() splits."""
     ranges: list[tuple[int, int]] = []
     for code in (c for c in range(0x3001) if chr(c).isspace()):
         first = ranges.pop()[0] if ranges and ranges[-1][1] == code - 1 else code
@@ -158,15 +159,15 @@ _BLANKS = _blanks()
 
 
 def _split(x: Array, attrs: Attrs) -> list[list[str]]:
-    """The pieces of every string."""
+    """Return the pieces of every string."""
     delimiter = "".join(map(chr, as_ints(attrs["delimiter"]))) or None
     most = int_attr(attrs, "maxsplit")
     return [text.split(delimiter, most) for text in strings_of(x).reshape(-1).tolist()]
 
 
 def _count_pieces_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """How many pieces each string has. `delimiter` is code points; where there are none, strings
-    are split at blanks, any number of them."""
+    """Infer the type of the number of pieces of each string. `delimiter` is code points; if it is
+    empty, strings are split at runs of blanks."""
     return (TensorType(DType.I64, _codes(types, 0).shape[:-1]),)
 
 
@@ -180,14 +181,15 @@ def _count_pieces_nest(nest: LoopBuilder, node: Node) -> None:
     x, attrs = _rows(nest, 0), attributes_of(node)
     counts = nest.output(0, (x.shape[0],))
     with nest.for_(x.shape[0], "row") as row:
-        found = _count(nest, name="found")
+        pieces = _count(nest, name="found")
         with _pieces(nest, attrs, x, row):
-            found.value += 1
-        counts[row] = found.value
+            pieces.value += 1
+        counts[row] = pieces.value
 
 
 def _split_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """The first pieces of each string, as many as asked for; where there are fewer, empty ones."""
+    """Infer the type of the first pieces of each string, up to the requested number; missing ones
+    are empty."""
     *shape, width = _codes(types, 0).shape
     (most,) = static_extents(types, constants, 1, "number of pieces") or (0,)
     return (TensorType(DType.U32, (*shape, most, width)),)
@@ -197,8 +199,8 @@ def _split_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, most = present(arrays, 0), int(present(arrays, 1).item())
     shape, width, pieces = x.shape[:-1], x.shape[-1], _split(x, attrs)
     padded = np.zeros((len(pieces), most), f"U{width}")
-    for row, found in enumerate(pieces):
-        padded[row, : len(found)] = found[:most]
+    for row, strings in enumerate(pieces):
+        padded[row, : len(strings)] = strings[:most]
     return (fitted(codes_of(padded), width).reshape(*shape, most, width),)
 
 
@@ -223,7 +225,7 @@ def _split_nest(nest: LoopBuilder, node: Node) -> None:
 def _pieces(
     nest: LoopBuilder, attrs: Attrs, x: Tensor, row: Scalar
 ) -> Iterator[tuple[Scalar, Scalar]]:
-    """The block for each piece of a string: from a position up to another."""
+    """Run the block for each piece of a string, with its start and end."""
     delimiter, most = as_ints(attrs["delimiter"]), int_attr(attrs, "maxsplit")
     start, end, splits = (_count(nest, name=name) for name in ("start", "end", "splits"))
 
@@ -237,7 +239,8 @@ def _pieces(
         return functools.reduce(either, tests)
 
     def is_delimiter(at: Scalar) -> Scalar:
-        """Character by character, the last of which a string may lack."""
+        """Return whether the delimiter stands at `at`, compared character by character, since the
+        string may end first."""
         last = at + (len(delimiter) - 1)
         matches: Scalar = equal(x[row, last], delimiter[-1])
         for position in reversed(range(len(delimiter) - 1)):
@@ -245,8 +248,8 @@ def _pieces(
         return guarded(_inside(last, x.shape[-1]), matches)
 
     def ends_piece(at: Scalar) -> Scalar:
-        found = is_delimiter(at) if delimiter else is_blank(at)
-        return found if most < 0 else guarded(splits.value < most, found)
+        is_end = is_delimiter(at) if delimiter else is_blank(at)
+        return is_end if most < 0 else guarded(splits.value < most, is_end)
 
     if not delimiter:
         skip_blanks()
@@ -270,9 +273,9 @@ def _pieces(
 
 
 def _case_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """(x, pages, elements, longer) → x in the case `to`, lower or upper. A code point's element is
-    elements[pages[code // PAGE], code % PAGE], 0 beyond the pages; longer[number] are several code
-    points that one becomes."""
+    """Infer the type of (x, pages, elements, longer) → x in the case `to`, lower or upper. A code
+    point's element is elements[pages[code // PAGE], code % PAGE], 0 beyond the pages;
+    longer[number] are the several code points that one becomes."""
     x, pages, elements, longer = (_codes(types, position) for position in range(4))
     if attrs.get("to") not in ("lower", "upper"):
         raise Mismatch(f"the case {attrs.get('to')!r}")
@@ -295,17 +298,18 @@ def _case_nest(nest: LoopBuilder, node: Node) -> None:
 
     def element(code: Scalar) -> Scalar:
         page = code / PAGE
-        known = elements[cast(pages[page], DType.I64), remainder(code, PAGE)]
-        return where(page < pages.shape[0], known, 0)
+        entry = elements[cast(pages[page], DType.I64), remainder(code, PAGE)]
+        return where(page < pages.shape[0], entry, 0)
 
     def character(row: Scalar, at: Scalar) -> Scalar:
         return nest.let(cast(x[row, at], DType.I64), "code")
 
     def is_near(row: Scalar, at: Scalar, step: int) -> Scalar:
-        """Whether the next character that counts, before or behind `at`, has a case."""
+        """Return whether the next character that is not ignored, before or after `at`, has a
+        case."""
         near = _count(nest, at + step, "near")
         looks = _holds(nest, True, "looks")
-        found = _holds(nest, False, "found")
+        is_cased = _holds(nest, False, "found")
         with nest.while_(looks.value):
             looks.value = False
             there = guarded(near.value >= 0, _has_character(x, row, near.value))
@@ -315,8 +319,8 @@ def _case_nest(nest: LoopBuilder, node: Node) -> None:
                     near.value += step
                     looks.value = True
                 with nest.else_():
-                    found.value = said >= CASED
-        return found.value
+                    is_cased.value = said >= CASED
+        return is_cased.value
 
     with nest.for_(strings, "row") as row:
         with nest.for_(width * parts, "lane") as lane:
@@ -347,8 +351,8 @@ def _case_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _find_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """(x, keys) → the row of `keys` that each row of x is, or how many there are. Keys are sorted,
-    each once; rows of different lengths are the same where the rest is zeros."""
+    """Infer the type of (x, keys) → the row of `keys` that equals each row of x, or the number of
+    keys. Keys are sorted and distinct; rows of different lengths are equal if the rest is zeros."""
     x, keys = required(types, 0), required(types, 1)
     if x.dtype is not keys.dtype or not x.dtype.is_integer or not x.rank or keys.rank != 2:
         raise Mismatch(f"keys {keys.dtype}{list(keys.shape)} for {x.dtype}{list(x.shape)}")
@@ -360,8 +364,8 @@ def _find_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     width = max(x.shape[-1], keys.shape[-1])
     places = {row.tobytes(): place for place, row in enumerate(_filled(keys, width))}
     rows = _filled(x, width).reshape(-1, width)
-    found = [places.get(row.tobytes(), len(keys)) for row in rows]
-    return (np.array(found, np.int64).reshape(x.shape[:-1]),)
+    indices = [places.get(row.tobytes(), len(keys)) for row in rows]
+    return (np.array(indices, np.int64).reshape(x.shape[:-1]),)
 
 
 def _filled(rows: Array, width: int) -> Array:
@@ -369,7 +373,7 @@ def _filled(rows: Array, width: int) -> Array:
 
 
 def _find_nest(nest: LoopBuilder, node: Node) -> None:
-    """By halving."""
+    """Write the loops: a binary search for each string among the sorted keys."""
     x, keys = _rows(nest, 0), nest.input(1)
     strings, width = x.shape
     count = keys.shape[0]
@@ -380,7 +384,7 @@ def _find_nest(nest: LoopBuilder, node: Node) -> None:
         return where(_inside(at, t.shape[1]), t[row, at], 0)
 
     def compared(key: Scalar, row: Scalar) -> tuple[Scalar, Scalar]:
-        """Whether the key is less, and whether it is the row."""
+        """Return whether the key is less than the row, and whether it equals the row."""
         at = _count(nest)
         left, right = (nest.variable(number(0, x.dtype), name) for name in ("key", "own"))
         goes = _holds(nest, True, "goes")
@@ -410,9 +414,10 @@ def _find_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _match_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """(x, starts, next, accepts) → whether the automaton ends each string in a state that accepts.
-    `starts` are the sorted code points where ranges start, from 0 on; next[state, range] is the
-    state after a character of the range, -1 where nothing can match any more; the first is 0."""
+    """Infer the type of (x, starts, next, accepts) → whether the automaton ends each string in an
+    accepting state. `starts` are the sorted code points at which ranges start, beginning with 0;
+    next[state, range] is the state after a character of the range, -1 if nothing can match any
+    more; the first state is 0."""
     x, starts = _codes(types, 0), _codes(types, 1)
     following, accepts = required(types, 2), required(types, 3)
     if following.shape != (*accepts.shape, *starts.shape) or accepts.rank != 1:

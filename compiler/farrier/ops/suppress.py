@@ -34,7 +34,8 @@ from farrier.ops.scalar import minimum as least
 
 
 def _most(constants: Constants, types: Types) -> Extent:
-    """How many boxes of one class may stay, as far as it is known."""
+    """Return the highest number of boxes of one class that may stay, as far as constants determine
+    it."""
     boxes = required(types, 0).shape[1]
     if len(types) < 3 or types[2] is None:
         return 0
@@ -50,14 +51,14 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
     if clash(scores.shape[::2], boxes.shape[:2]):
         raise Mismatch(f"scores {scores.shape} do not fit boxes {boxes.shape}")
     bound = product((*scores.shape[:2], _most(constants, types)))
-    known = 0 if isinstance(bound, int) and bound == 0 else None
+    count = 0 if isinstance(bound, int) and bound == 0 else None
     if all(p in constants for p, kind in enumerate(types) if kind is not None):
-        known = len(_reference([constants.get(p) for p in range(len(types))], attrs)[0])
-    return (TensorType(DType.I64, (data_extent(attrs, bound, known), 3)), COUNT)
+        count = len(_reference([constants.get(p) for p in range(len(types))], attrs)[0])
+    return (TensorType(DType.I64, (data_extent(attrs, bound, count), 3)), COUNT)
 
 
 def _corners(boxes: Array, is_centered: bool) -> Array:
-    """Boxes as [low, high] of both axes: [..., 4] → [..., 2, 2]."""
+    """Return boxes as [low, high] of both axes: [..., 4] → [..., 2, 2]."""
     if is_centered:
         center, half = boxes[..., :2], boxes[..., 2:] / 2
         return np.stack([center - half, center + half], -2)
@@ -85,10 +86,10 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     return (np.array(chosen, np.int64).reshape(-1, 3), np.asarray(len(chosen), np.int64))
 
 
-def _share(one: Array, other: Array) -> float:
-    """Intersection over union of two boxes; 0 where one of them is empty."""
-    sides = np.minimum(one[1], other[1]) - np.maximum(one[0], other[0])
-    areas = np.prod(one[1] - one[0]), np.prod(other[1] - other[0])
+def _share(first: Array, second: Array) -> float:
+    """Return intersection over union of two boxes; 0 if one of them is empty."""
+    sides = np.minimum(first[1], second[1]) - np.maximum(first[0], second[0])
+    areas = np.prod(first[1] - first[0]), np.prod(second[1] - second[0])
     if min(*sides, *areas) <= 0:
         return 0.0
     common = np.prod(sides)
@@ -96,8 +97,9 @@ def _share(one: Array, other: Array) -> float:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Each class of each image by itself: boxes come from a heap, best first, and stay
-    where none that stayed before overlaps; what stays is then put together."""
+    """Write the loops, for each class of each image by itself: boxes come from a heap, best first,
+    and stay if they overlap no box that stayed before; the boxes of all classes are then put
+    together."""
     batches, classes, count = nest.shape(1)
     scores, share = nest.input(1), _scalar(nest, 3, 0)
     limit = nest.let(cast(_scalar(nest, 2, 0), DType.I64), "limit")
@@ -108,7 +110,7 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
         nest.output(1)[()] = 0
         return
     chosen = nest.shared("chosen", (lines, most), DType.I64)
-    found = nest.shared("found", (lines,), DType.I64)
+    counts = nest.shared("found", (lines,), DType.I64)
     with nest.for_(lines, "line") as line:
         batch, kind = nest.unravel(line, (batches, classes))
         heap = _candidates(nest, scores, batch, kind)
@@ -125,11 +127,11 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
             with nest.if_(boxes.stays(box, stayed.value, share)):
                 chosen[line, stayed.value] = box
                 stayed.value = stayed.value + 1
-        found[line] = stayed.value
+        counts[line] = stayed.value
     total = nest.variable(number(0, DType.I64), "total")
     with nest.for_(batches, "batch") as batch, nest.for_(classes, "kind") as kind:
         line = nest.let(batch * classes + kind)
-        with nest.for_(most) as i, nest.if_(i < found[line]):
+        with nest.for_(most) as i, nest.if_(i < counts[line]):
             for position, value in enumerate((batch, kind, chosen[line, i])):
                 out[total.value * 3 + position] = value
             total.value = total.value + 1
@@ -137,19 +139,19 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _scalar(nest: LoopBuilder, position: int, default: int) -> Scalar:
-    """An operand of one element."""
-    given = nest.optional(position, (1,))
-    return number(default, DType.F32) if given is None else given[0]
+    """Return an operand of one element, or its default."""
+    operand = nest.optional(position, (1,))
+    return number(default, DType.F32) if operand is None else operand[0]
 
 
 def _known(nest: LoopBuilder, count: Extent) -> Extent:
     """Return the most boxes of a class that may be kept: input 2 if it is constant, else all."""
-    known = nest.known(2)
-    return count if known is None else max(int(known), 0)
+    limit = nest.known(2)
+    return count if limit is None else max(int(limit), 0)
 
 
 class _Candidates(Heap):
-    """The boxes of one class by score, the best at the root; of equals the first."""
+    """The boxes of one class by score, the best at the root; of equal ones the first."""
 
     length: Scalar
 
@@ -161,7 +163,7 @@ def _candidates(nest: LoopBuilder, scores: Tensor, batch: Scalar, kind: Scalar) 
     size = nest.variable(number(0, DType.I64), "size")
     with nest.for_(count) as box:
         score = nest.let(scores[batch, kind, box])
-        # A box whose score is NaN ranks last, and is dropped where there is a threshold.
+        # A box whose score is NaN ranks last, and is dropped if there is a threshold.
         rank = where(equal(score, score), score, -math.inf)
         place = number(count - 1, DType.I64) - box
         heap.values[size.value], heap.places[size.value] = rank, place
@@ -181,10 +183,11 @@ class _Boxes:
     def __init__(self, nest: LoopBuilder, node: Node, batch: Scalar, most: Extent) -> None:
         self._nest, self._batch, self._boxes = nest, batch, nest.input(0)
         self._is_centered = bool(int_attr(attributes_of(node), "center_point_box", 0))
-        self._sides = nest.local("sides", (4, most), self._boxes.dtype)  # low and high of each axis
+        # The lowest and highest coordinate of each axis.
+        self._sides = nest.local("sides", (4, most), self._boxes.dtype)
 
     def stays(self, box: Scalar, stayed: Scalar, share: Scalar) -> Scalar:
-        """Whether the box overlaps none that stayed; if so, it is one of them."""
+        """Return whether the box overlaps no box that stayed; if so, add it to these."""
         nest = self._nest
         low, high = ([nest.let(side) for side in sides] for sides in self._corners(box))
         area = nest.let((high[0] - low[0]) * (high[1] - low[1]), "area")
@@ -211,7 +214,7 @@ class _Boxes:
         return stays.value
 
     def _corners(self, box: Scalar) -> tuple[list[Scalar], list[Scalar]]:
-        """The lower and upper ends of a box along both axes."""
+        """Return the lower and upper ends of a box along both axes."""
         parts = [self._boxes[self._batch, box, i] for i in range(4)]
         if self._is_centered:
             lows = [parts[a] - parts[2 + a] / 2 for a in range(2)]

@@ -48,7 +48,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
     x, k = present(arrays, 0), int(present(arrays, 1).reshape(-1)[0])
     axis = axis_attr(attrs, x.ndim, -1)
-    if int_attr(attrs, "largest", 1):  # of equals the first comes first
+    if int_attr(attrs, "largest", 1):  # Of equal elements the first comes first.
         order = (
             x.shape[axis]
             - 1
@@ -61,8 +61,9 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """A heap of the best k so far for each row, the worst of them at its root; then each root goes
-    to the end of the output. Blocks in which nothing beats the root are passed over in vectors."""
+    """Write the loops: a heap of the best k so far for each row, with the worst of them at its
+    root; then each root goes to the end of the output. Blocks without an element that beats the
+    root are skipped with vector comparisons."""
     x_type = node.inputs[0].type if node.inputs[0] is not None else None
     assert x_type is not None
     shape, attrs = x_type.shape, attributes_of(node)

@@ -1,4 +1,4 @@
-"""Where the maxima of a MaxPool lie, and the way back: MaxPoolIndices, MaxUnpool.
+"""The places of the maxima of a MaxPool, and the inverse of the pool: MaxPoolIndices, MaxUnpool.
 
 A maximum's index counts the elements of the whole input [n, c, spatial...], row-major; with
 `storage_order` 1 the spatial axes of a plane are counted first axis fastest.
@@ -51,7 +51,7 @@ from farrier.ops.window import (
 
 
 def _geometry(shape: tuple[Extent, ...], attrs: Attrs) -> tuple[Window, tuple[Extent, ...]]:
-    """The window, and the spatial extents of the output."""
+    """Return the window, and the spatial extents of the output."""
     if len(shape) < 3:
         raise Mismatch(f"input {shape} has no spatial axis")
     window = window_of(attrs, shape[2:], None)
@@ -59,7 +59,7 @@ def _geometry(shape: tuple[Extent, ...], attrs: Attrs) -> tuple[Window, tuple[Ex
 
 
 def _strides(spatial: tuple[Extent, ...], attrs: Attrs) -> list[Extent]:
-    """What one step along each spatial axis adds to an index."""
+    """Return the amount that one step along each spatial axis adds to an index."""
     rank = len(spatial)
     if int_attr(attrs, "storage_order", 0):
         return [product(spatial[:axis]) for axis in range(rank)]
@@ -100,8 +100,8 @@ def _indices_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _indices_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """The maximum of each window, then the first of its taps that holds it. NaN counts as less than
-    all numbers, as in ONNX Runtime."""
+    """Declare the stages: the maximum of each window, then the first of its taps that holds it. NaN
+    counts as less than all numbers, as in ONNX Runtime."""
     x, attrs = builder.operand(node, inputs, 0), attributes_of(node)
     window, extents = _geometry(x.shape, attrs)
     spatial, kernel = (
@@ -109,7 +109,7 @@ def _indices_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
         dict(zip(tap_names(window.rank, "k"), window.kernel, strict=True)),
     )
     is_narrow = x.dtype.is_integer and x.dtype.bits < DType.I32.bits
-    dtype = DType.I32 if is_narrow else x.dtype  # Schedules count on lanes of 32 bits or more.
+    dtype = DType.I32 if is_narrow else x.dtype  # Schedules require lanes of 32 bits or more.
     lowest = ReduceOp.MAX.identity(x.dtype).value
     axes, shape = ("n", "c", *tap_names(window.rank, "o")), node.outputs[0].type.shape
 
@@ -159,10 +159,10 @@ def _indices_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
 
 
 def _inside(position: list[Scalar], extents: tuple[Extent, ...]) -> Scalar:
-    found = number(True, DType.BOOL)
+    inside = number(True, DType.BOOL)
     for at, extent in zip(position, extents, strict=True):
-        found = both(found, both(at >= 0, at < extent))
-    return found
+        inside = both(inside, both(at >= 0, at < extent))
+    return inside
 
 
 def _dot(position: list[Scalar], strides: list[Extent]) -> Scalar:
@@ -173,7 +173,7 @@ def _dot(position: list[Scalar], strides: list[Extent]) -> Scalar:
 
 
 def _unpooled(types: Types, attrs: Attrs) -> tuple[Extent, ...]:
-    """The shape of the pool's input, as the window has it."""
+    """Return the shape of the pool's input, as the window determines it."""
     x, rank = required(types, 0), required(types, 0).rank - 2
     kernel = as_ints(attrs["kernel_shape"])
     strides = as_ints(attrs.get("strides", (1,) * rank))
@@ -199,9 +199,9 @@ def _unpool_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
 
 
 def _unpool_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    x, indices, given = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
+    x, indices, wanted_shape = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
     shape = tuple(map(number_of, _unpooled([TensorType(DType.F32, x.shape)], attrs)))
-    wanted = shape if given is None else tuple(int(v) for v in given)
+    wanted = shape if wanted_shape is None else tuple(int(v) for v in wanted_shape)
     size, planes = math.prod(shape[2:]), math.prod(shape[:2])
     plane = np.repeat(np.arange(planes), math.prod(x.shape[2:]))
     at = indices.reshape(-1) - plane * size
@@ -215,7 +215,8 @@ def _unpool_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _unpool_nest(nest: LoopBuilder, node: Node) -> None:
-    """Zeros, and each plane's elements where its indices say; an index of another plane is none."""
+    """Write the loops: zeros, and each plane's elements at their indices; an index in another plane
+    is ignored."""
     attrs, out_shape = attributes_of(node), node.outputs[0].type.shape
     types = [value.type if value is not None else None for value in node.inputs]
     shape, spatial, planes = _unpooled(types, attrs), out_shape[2:], product(out_shape[:2])

@@ -1,4 +1,4 @@
-"""Check what each grammar promises; a violation is a defect of the compiler.
+"""Check the invariants of each grammar; a violation is a defect of the compiler.
 
 An error names the thing, the two facts that clash, and shows the IR around it.
 """
@@ -25,8 +25,8 @@ _ATTRIBUTES = (int, float, str, bool, Dim)
 
 
 def verify(node: Graph | TensorProgram | Function, before: Graph | None = None) -> None:
-    """Raises CompilerError where `node` breaks a rule of its grammar. What stands in the graph
-    `before` as well, which was verified, is taken to be right by itself."""
+    """Raise CompilerError if `node` breaks a rule of its grammar. Nodes and constants of the graph
+    `before`, which was verified, are not checked by themselves again."""
     match node:
         case Graph():
             _verify_graph(node, frozenset() if before is None else frozenset(_parts(before)))
@@ -39,7 +39,7 @@ def verify(node: Graph | TensorProgram | Function, before: Graph | None = None) 
 
 
 def _parts(graph: Graph) -> Iterator[int]:
-    """The identities of a graph's nodes and constants, those in regions included."""
+    """Yield the identities of a graph's nodes and constants, those in regions included."""
     yield from map(id, graph.constants)
     for node in graph.nodes:
         yield id(node)
@@ -48,21 +48,21 @@ def _parts(graph: Graph) -> Iterator[int]:
 
 
 def _verify_graph(graph: Graph, right: frozenset[int]) -> None:
-    """`right` are the identities of nodes and constants that are verified."""
+    """Check a graph; `right` are the identities of verified nodes and constants."""
     if not _is_name(graph.name):
         raise _misnamed(graph.name, "graph")
-    known: dict[str, Value] = {}
+    defined: dict[str, Value] = {}
 
     def define(values: Iterable[Value], by: str | Node) -> None:
         for value in values:
             if not _is_name(value.name):
                 raise _misnamed(value.name, _described(by))
-            if value.name in known:
+            if value.name in defined:
                 raise CompilerError(
                     f"graph {graph.name}: {value.name} is defined again by {_described(by)}"
                 )
             _check_layout(value)
-            known[value.name] = value
+            defined[value.name] = value
 
     define(graph.inputs, f"the inputs of {graph.name}")
     for constant in graph.constants:
@@ -70,12 +70,12 @@ def _verify_graph(graph: Graph, right: frozenset[int]) -> None:
         _check_constant(constant)
     constants = {constant.value.name: constant for constant in graph.constants}
     for node in graph.nodes:
-        _check_node(node, known, constants, right)
+        _check_node(node, defined, constants, right)
         define(node.outputs, node)
     for value in graph.outputs:
-        if known.get(value.name) != value:
+        if defined.get(value.name) != value:
             raise CompilerError(
-                f"graph {graph.name}: returns {_show(value)}, but {_found(known, value)}"
+                f"graph {graph.name}: returns {_show(value)}, but {_found(defined, value)}"
             )
 
 
@@ -108,7 +108,8 @@ def _check_layout(value: Value) -> None:
 
 
 def _check_blocks(value: Value, layout: Layout, axis: int) -> None:
-    """The parts of an axis nest: each divides the next, and a halo surrounds whole parts only."""
+    """Check that the parts of an axis nest: each divides the next, and a halo surrounds whole parts
+    only."""
     parts = sorted((dim for dim in layout.dims if dim.axis == axis), key=lambda dim: dim.div)
     reach = 1
     for position, part in enumerate(parts):
@@ -124,8 +125,10 @@ def _check_constant(constant: Constant) -> None:
     type, data = constant.value.type, constant.content
     if isinstance(data, Derived):
         if (data.type.dtype, data.type.shape) != (type.dtype, type.shape):
-            made = print_type(data.type)
-            raise CompilerError(f"constant {_show(constant.value)}: its data is derived as {made}")
+            derived = print_type(data.type)
+            raise CompilerError(
+                f"constant {_show(constant.value)}: its data is derived as {derived}"
+            )
     elif data.shape != type.shape or data.dtype not in (type.dtype.numpy, object):
         raise CompilerError(
             f"constant {_show(constant.value)}: its data is {data.dtype}{list(data.shape)}"
@@ -134,16 +137,16 @@ def _check_constant(constant: Constant) -> None:
 
 def _check_node(
     node: Node,
-    known: Mapping[str, Value],
+    defined: Mapping[str, Value],
     constants: Mapping[str, Constant],
     right: frozenset[int],
 ) -> None:
     read = [value for value in node.inputs if value is not None]
     for value in read:
-        if known.get(value.name) != value:
-            raise _error(node, f"reads {_show(value)}, but {_found(known, value)}")
-    given = [constants[value.name] for value in read if value.name in constants]
-    if id(node) in right and all(id(constant) in right for constant in given):
+        if defined.get(value.name) != value:
+            raise _error(node, f"reads {_show(value)}, but {_found(defined, value)}")
+    operands = [constants[value.name] for value in read if value.name in constants]
+    if id(node) in right and all(id(constant) in right for constant in operands):
         return
     _check_attributes(node)
     if node.op == "Fused":
@@ -155,24 +158,24 @@ def _check_node(
     inferred = _infer(node, constants)
     declared = [(value.type.dtype, value.type.shape) for value in node.outputs]
     if declared != [(type.dtype, type.shape) for type in inferred]:
-        found = ", ".join(map(print_type, inferred))
-        raise _error(node, f"its operands give it the outputs ({found})")
+        listed = ", ".join(map(print_type, inferred))
+        raise _error(node, f"its operands give it the outputs ({listed})")
 
 
 def _infer(node: Node, constants: Mapping[str, Constant]) -> tuple[TensorType, ...]:
     from farrier.ops import Mismatch, NotStatic, NotSupported, lookup
 
-    given = {
+    operands = {
         position: constants[value.name]
         for position, value in enumerate(node.inputs)
         if value is not None and value.name in constants
     }
     types = [value.type if value is not None else None for value in node.inputs]
     try:
-        return lookup(node.op).infer(types, ConstantData(given), dict(node.attrs))
+        return lookup(node.op).infer(types, ConstantData(operands), dict(node.attrs))
     except KeyError:
         raise _error(node, "no operator has this name") from None
-    except NotStatic:  # before constants are folded; the types are the importer's word
+    except NotStatic:  # Constants are not folded yet; the importer stated the types.
         return tuple(value.type for value in node.outputs)
     except (Mismatch, NotSupported) as error:
         raise _error(node, str(error)) from error
@@ -191,13 +194,13 @@ def _check_control(node: Node, right: frozenset[int]) -> None:
 
 
 def _check_fused(node: Node, right: frozenset[int]) -> None:
-    """A kernel is closed: its region reads its own inputs alone, typed as the node's."""
+    """Check that a kernel is closed: its region reads its own inputs alone, typed as the node's."""
     if len(node.regions) != 1:
         raise _error(node, f"has {len(node.regions)} regions, not one")
     region = node.regions[0]
-    given = [value.type if value is not None else None for value in node.inputs]
+    operand_types = [value.type if value is not None else None for value in node.inputs]
     for what, outside, inside in (
-        ("inputs", given, region.inputs),
+        ("inputs", operand_types, region.inputs),
         ("outputs", [value.type for value in node.outputs], region.outputs),
     ):
         if outside != [value.type for value in inside]:
@@ -220,9 +223,9 @@ def _show(value: Value) -> str:
     return f"{value.name}: {print_type(value.type)}"
 
 
-def _found(known: Mapping[str, Value], value: Value) -> str:
-    found = known.get(value.name)
-    return f"{_show(found)} is what is defined" if found else "nothing before defines it"
+def _found(defined: Mapping[str, Value], value: Value) -> str:
+    other = defined.get(value.name)
+    return f"{_show(other)} is what is defined" if other else "nothing before defines it"
 
 
 def _error(node: Node, message: str) -> CompilerError:

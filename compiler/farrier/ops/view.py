@@ -40,7 +40,7 @@ from farrier.ops.traits import Moves, Trait
 
 
 def reshaped(shape: Shape, wanted: Shape, keep_zero: bool) -> Shape:
-    """The shape that Reshape gives: 0 copies the input's extent, −1 takes what remains."""
+    """Return the shape of a Reshape: 0 copies the input's extent, −1 takes the rest."""
     if wanted.count(-1) > 1:
         raise Mismatch(f"the shape {wanted} leaves more than one extent open")
     filled = list(wanted)
@@ -49,9 +49,9 @@ def reshaped(shape: Shape, wanted: Shape, keep_zero: bool) -> Shape:
             if axis >= len(shape):
                 raise Mismatch(f"the shape {wanted} copies axis {axis} of an input {shape}")
             filled[axis] = shape[axis]
-    size, known = product(shape), product(extent for extent in filled if extent != -1)
+    size, filled_size = product(shape), product(extent for extent in filled if extent != -1)
     if -1 in filled:
-        above, below = reduced(size, known)
+        above, below = reduced(size, filled_size)
         if below == 0 or above % below:
             raise Mismatch(f"{size} elements of {shape} do not fill the shape {wanted}")
         filled[filled.index(-1)] = above // below
@@ -79,18 +79,18 @@ def _flatten_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
 
 
 def _is_kept(extent: Extent) -> bool:
-    """Check whether Squeeze without axes keeps an axis. Exporters write it to drop axes that are
-    always 1, so an open axis is expected to differ from 1, though a batch is typically 1."""
+    """Check whether Squeeze without axes keeps an axis. Exporters use that form to drop axes that
+    are always 1, so an open axis is expected to differ from 1, though a batch is typically 1."""
     return differ_as_a_rule(extent, 1)
 
 
 def _squeeze_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
-    given = static_ints(types, constants, 1, "axes")
+    listed = static_ints(types, constants, 1, "axes")
     shape = x.shape
-    if given is None:
+    if listed is None:
         return (TensorType(x.dtype, tuple(filter(_is_kept, shape))),)
-    axes = {normal_axis(axis, x.rank) for axis in given}
+    axes = {normal_axis(axis, x.rank) for axis in listed}
     for axis in axes:
         if differ(shape[axis], 1):
             raise Mismatch(f"axis {axis} of {shape} is squeezed and is not 1 long")
@@ -100,11 +100,11 @@ def _squeeze_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
 def _unsqueeze_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     x = required(types, 0)
     required(types, 1)
-    given = static_ints(types, constants, 1, "axes") or ()
-    rank = x.rank + len(given)
-    axes = {normal_axis(axis, rank) for axis in given}
-    if len(axes) != len(given):
-        raise Mismatch(f"axes {given} repeat one")
+    listed = static_ints(types, constants, 1, "axes") or ()
+    rank = x.rank + len(listed)
+    axes = {normal_axis(axis, rank) for axis in listed}
+    if len(axes) != len(listed):
+        raise Mismatch(f"axes {listed} repeat one")
     extents = iter(x.shape)
     return (TensorType(x.dtype, tuple(1 if a in axes else next(extents) for a in range(rank))),)
 
@@ -127,7 +127,7 @@ def _view(
     traits: Trait = Trait.NONE,
     copies: Callable[[Node, Data], bool] | None = None,
 ) -> Operator:
-    """An operator whose output has the input's elements in the input's row-major order."""
+    """Return an operator whose output has the input's elements in the input's row-major order."""
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)
@@ -182,17 +182,18 @@ def view_index(at: tuple[Expr, ...], shape: Shape, source: Shape) -> tuple[Expr,
 
 
 def _cut(shape: Shape, source: Shape) -> tuple[int, int]:
-    """How many axes the first run of either has: the fewest with one product, else all."""
+    """Return the number of axes of the first run of each shape: the fewest with one product, else
+    all."""
     products = {product(source[:count]): count for count in range(len(source), 0, -1)}
     for count in range(1, len(shape) + 1):
-        found = products.get(product(shape[:count]))
-        if found is not None:
-            return count, found
+        source_axes = products.get(product(shape[:count]))
+        if source_axes is not None:
+            return count, source_axes
     return len(shape), len(source)
 
 
 def _run(at: tuple[Expr, ...], shape: Shape, source: Shape) -> list[Expr]:
-    """`view_index` where both shapes have one product and nothing to cut."""
+    """Compute `view_index` for two shapes of one product that cannot be cut further."""
     if len(shape) == len(source) == 1:
         return [at[0]]
     flat = e.index(0)
@@ -215,8 +216,8 @@ _ONE = frozenset({1})
 
 
 RESHAPE = _view("Reshape", _reshape_infer, _ONE, Trait.TOTAL, always)
-# Farrier's own: a Reshape whose shape is as large as the input's only when the model runs; a
-# Require sees to that.
+# Internal operator: a Reshape whose shape has the input's size only at run time, which a Require
+# checks.
 VIEW = _view("View", _sized_infer, _ONE, Trait.TOTAL)
 OPERATORS: tuple[Operator, ...] = (
     RESHAPE,

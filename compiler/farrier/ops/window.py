@@ -1,4 +1,4 @@
-"""Sliding windows: what Conv, ConvTranspose and the pools share.
+"""Sliding windows: the common part of Conv, ConvTranspose and the pools.
 
 Along one spatial axis, output position o reads input positions o·stride + k·dilation − before for
 taps k in [0, kernel); positions outside the input are padding.
@@ -25,8 +25,8 @@ from farrier.ops.scalar import Scalar, scalar, where
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """The window of one node; the tuples have one entry a spatial axis. `covers` is that of
-    auto_pad's SAME modes: the outputs are ceil(input / stride) long."""
+    """The window of one node; the tuples have one entry for each spatial axis. `covers` is set in
+    auto_pad's SAME modes, in which the outputs are ceil(input / stride) long."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -40,7 +40,7 @@ class Window:
         return len(self.kernel)
 
     def reach(self, axis: int) -> int:
-        """Input positions from the first to the last tap, both included."""
+        """Return the number of input positions from the first to the last tap, both included."""
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
     @overload
@@ -48,7 +48,8 @@ class Window:
     @overload
     def outputs(self, spatial: Shape, ceil: bool = False) -> Shape: ...
     def outputs(self, spatial: Shape, ceil: bool = False) -> Shape:
-        """Output extents over an input of extents `spatial`; Mismatch where there are none."""
+        """Return the output extents over an input of extents `spatial`; raises Mismatch if they are
+        negative."""
         extents: list[Extent] = []
         for axis, extent in enumerate(spatial):
             stride = self.strides[axis]
@@ -63,14 +64,14 @@ class Window:
                     f"{self.before[axis]} and {self.after[axis]} (spatial axis {axis})"
                 )
             count = (ceildiv(room, stride) if ceil else room // stride) + 1
-            if ceil:  # a window that starts in the padding after the input is dropped
+            if ceil:  # A window that starts in the padding after the input is dropped.
                 count = minimum(count, ceildiv(extent + self.before[axis], stride))
             extents.append(count)
         return tuple(extents)
 
     def explicit(self, attrs: Attrs) -> Attrs:
-        """A node's attributes with this window written out; auto_pad stays where its pads depend on
-        sizes that are known only at run time."""
+        """Return a node's attributes with this window written out; auto_pad stays if its pads
+        depend on sizes that are known only at run time."""
         pads = tuple(pad for pad in self.before + self.after if isinstance(pad, int))
         whole = {
             **attrs,
@@ -85,30 +86,30 @@ class Window:
 
 
 def window_of(attrs: Attrs, spatial: Shape, weights: Shape | None) -> Window:
-    """The window that the attributes describe; `weights` are the extents of the weights' kernel, if
-    there are any."""
+    """Return the window that the attributes describe; `weights` are the extents of the weights'
+    kernel, if there are any."""
     rank = len(spatial)
     kernel = None if weights is None else tuple(map(number, weights))
-    given = as_ints(attrs["kernel_shape"]) if "kernel_shape" in attrs else kernel
-    if given is None:
+    declared = as_ints(attrs["kernel_shape"]) if "kernel_shape" in attrs else kernel
+    if declared is None:
         raise Mismatch("it has no kernel_shape")
-    if kernel is not None and given != kernel:
-        raise Mismatch(f"kernel_shape {given} differs from the weights' {kernel}")
+    if kernel is not None and declared != kernel:
+        raise Mismatch(f"kernel_shape {declared} differs from the weights' {kernel}")
     strides = as_ints(attrs.get("strides") or (1,) * rank)
     dilations = as_ints(attrs.get("dilations") or (1,) * rank)
     pads = as_ints(attrs.get("pads") or (0,) * 2 * rank)
     for name, values, expected in (
-        ("kernel_shape", given, rank),
+        ("kernel_shape", declared, rank),
         ("strides", strides, rank),
         ("dilations", dilations, rank),
         ("pads", pads, 2 * rank),
     ):
         if len(values) != expected:
             raise Mismatch(f"{name} {values} for {rank} spatial axes")
-    if min(given + strides + dilations, default=1) < 1 or min(pads, default=0) < 0:
+    if min(declared + strides + dilations, default=1) < 1 or min(pads, default=0) < 0:
         raise Mismatch(
-            f"kernel {given}, strides {strides}, dilations {dilations} must be positive and pads "
-            f"{pads} not negative"
+            f"kernel {declared}, strides {strides}, dilations {dilations} must be positive and "
+            f"pads {pads} not negative"
         )
     before: Shape = pads[:rank]
     after: Shape = pads[rank:]
@@ -116,10 +117,10 @@ def window_of(attrs: Attrs, spatial: Shape, weights: Shape | None) -> Window:
     if mode == "VALID":
         before = after = (0,) * rank
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
-        before, after = _same(mode, spatial, given, strides, dilations)
+        before, after = _same(mode, spatial, declared, strides, dilations)
     elif mode != "NOTSET":
         raise Mismatch(f"auto_pad {mode!r} is none of NOTSET, SAME_UPPER, SAME_LOWER, VALID")
-    return Window(given, strides, dilations, before, after, mode.startswith("SAME"))
+    return Window(declared, strides, dilations, before, after, mode.startswith("SAME"))
 
 
 def window_by_attributes(node: Node) -> Window:
@@ -136,7 +137,7 @@ def _same(
     strides: tuple[int, ...],
     dilations: tuple[int, ...],
 ) -> tuple[Shape, Shape]:
-    """Pads that make the output ceil(input / stride) long."""
+    """Return the pads that make the output ceil(input / stride) long."""
     before: list[Extent] = []
     after: list[Extent] = []
     for extent, k, s, d in zip(spatial, kernel, strides, dilations, strict=True):
@@ -148,7 +149,7 @@ def _same(
 
 
 def tap_names(rank: int, prefix: str) -> tuple[str, ...]:
-    """Axis names of the last `rank` spatial axes: prefix + x, y, z."""
+    """Return the axis names of the last `rank` spatial axes: prefix + x, y, z."""
     if rank > 3:
         return tuple(f"{prefix}{axis}" for axis in range(rank))
     suffixes = {"o": ("z", "y", "x"), "k": ("d", "h", "w")}[prefix]
@@ -164,7 +165,8 @@ def read(
     extents: Shape,
     fill: float | int,
 ) -> Scalar:
-    """The input element that tap `taps` of the window at output `at` reads; padding reads `fill`.
+    """Return the input element that tap `taps` of the window at output `at` reads; padding reads
+    `fill`.
 
     `extents` are the output's. A check that can never fail, or that the input's zero halo makes
     unnecessary, is left out.
@@ -180,7 +182,8 @@ def read(
 
 
 def positions(window: Window, at: tuple[Expr, ...], taps: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The input positions that tap `taps` of the window at output `at` reads, padding included."""
+    """Return the input positions that tap `taps` of the window at output `at` reads, padding
+    included."""
     lines = zip(at, taps, window.strides, window.dilations, window.before, strict=True)
     return tuple(e.sub(e.add(e.mul(o, s), e.mul(k, d)), before) for o, k, s, d, before in lines)
 
@@ -192,8 +195,8 @@ def bounds_checks(
     extents: Shape,
     halos: Sequence[tuple[Extent, Extent]],
 ) -> list[Expr]:
-    """The conditions under which positions lie within an input with halos. A condition that can
-    never fail is left out."""
+    """Return the conditions under which positions lie within an input with halos. A condition that
+    can never fail is left out."""
     checks: list[Expr] = []
     for axis, (at, extent, halo) in enumerate(zip(position, spatial, halos, strict=True)):
         last = (extents[axis] - 1) * window.strides[axis] + window.reach(axis) - 1
@@ -205,7 +208,8 @@ def bounds_checks(
 
 
 def valid_taps(window: Window, axis: int, at: Expr, low: Extent, high: Extent) -> Expr:
-    """How many taps of the window at output `at` read a position in [low, high)."""
+    """Return the number of taps of the window at output `at` that read a position in [low,
+    high)."""
     stride, dilation = window.strides[axis], window.dilations[axis]
     start = e.sub(e.mul(at, stride), window.before[axis])
     first = e.floordiv(e.add(e.sub(low, start), dilation - 1), dilation)
@@ -217,7 +221,7 @@ def valid_taps(window: Window, axis: int, at: Expr, low: Extent, high: Extent) -
 
 
 def all_of(checks: list[Expr]) -> Expr:
-    """The condition that all of one or more conditions hold."""
+    """Return the conjunction of one or more conditions."""
     result = checks[0]
     for check in checks[1:]:
         result = e.both(result, check)
@@ -225,7 +229,7 @@ def all_of(checks: list[Expr]) -> Expr:
 
 
 def padded(x: Array, window: Window, extents: tuple[int, ...], fill: float | int) -> Array:
-    """`x` with its padding in memory, long enough for every tap of every output."""
+    """Return `x` with its padding in memory, long enough for every tap of every output."""
     lead = x.ndim - window.rank
     widths = [(0, 0)] * lead
     for axis in range(window.rank):
@@ -238,7 +242,7 @@ def padded(x: Array, window: Window, extents: tuple[int, ...], fill: float | int
 def tap_views(
     x: Array, window: Window, extents: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """For each tap, its index and the elements of a padded input that it reads."""
+    """Yield for each tap its index and the elements of a padded input that it reads."""
     for taps in itertools.product(*(range(k) for k in window.kernel)):
         slices = tuple(
             slice(t * d, t * d + (n - 1) * s + 1, s)
@@ -248,7 +252,7 @@ def tap_views(
 
 
 def patches(x: Array, window: Window, extents: tuple[int, ...]) -> Array:
-    """A view of a padded input: [lead..., kernel..., output...]."""
+    """Return a view of a padded input: [lead..., kernel..., output...]."""
     lead = x.ndim - window.rank
     steps = x.strides[lead:]
     return np.lib.stride_tricks.as_strided(

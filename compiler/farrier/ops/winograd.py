@@ -4,9 +4,9 @@ A tile of `tile` x `tile` outputs takes the square of `points` products a pair o
 the direct sum takes 9 tile^2: Y = A^T [(G w G^T) * (B^T d B)] A. `Filtering` has the matrices.
 
 The transforms are in the dtype of the sum; their results are stored, and multiplied, in that of the
-transformed weights. In bf16 the direct sum is off by 2.2e-3 (root mean square, of that of the
-result), tile 2 by 3.7e-3, tile 4 by 9.5e-3: larger tiles than 2 keep f32 weights for an image in
-bf16, which then is all that is rounded, and are off by 1.6e-3.
+transformed weights. In bf16 the direct sum has an error of 2.2e-3 (root mean square, relative to
+that of the result), tile 2 one of 3.7e-3, tile 4 one of 9.5e-3. Larger tiles than 2 therefore keep
+f32 weights for an image in bf16: then only the image is rounded, for an error of 1.6e-3.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from farrier.ops.window import Window, padded, read, window_by_attributes, windo
 
 
 def filtering_of(attrs: Attrs) -> Filtering:
-    """Tiles of `tile` outputs, of windows `strides` apart. Raises Mismatch for one that there is
-    not."""
+    """Return the filtering with tiles of `tile` outputs and windows `strides` apart. Raises
+    Mismatch for a combination that does not exist."""
     strides, tile = as_ints(attrs.get("strides") or (1, 1)), int_attr(attrs, "tile")
     for filtering in FILTERINGS:
         if (filtering.stride,) * 2 == strides and filtering.tile == tile:
@@ -57,13 +57,13 @@ def filtering_of(attrs: Attrs) -> Filtering:
 
 
 def source_bytes(weights: TensorType) -> int:
-    """The bytes of the windows that weights [p, p, outputs, inputs] are transformed from."""
+    """Return the bytes of the windows that weights [p, p, outputs, inputs] are transformed from."""
     _, _, outputs, inputs = weights.static_shape
     return TAPS**2 * outputs * inputs * weights.dtype.nbytes
 
 
 def _choose(at: Expr, options: Sequence[Scalar]) -> Scalar:
-    """`options[at]`: nothing but the option itself once `at` is a constant."""
+    """Return `options[at]`: the option itself once `at` is a constant."""
     chosen = options[-1]
     for position, option in reversed(list(enumerate(options[:-1]))):
         is_here = scalar(Binary(BinaryOp.EQ, at, e.index(position)))
@@ -74,11 +74,12 @@ def _choose(at: Expr, options: Sequence[Scalar]) -> Scalar:
 # WinogradWeights --------------------------------------------------------------------------------
 
 
-_WINDOWS = 4096  # that are transformed at once: sums in f64 of all of them would leave the caches
+# The windows that are transformed at once; the f64 sums of all of them would exceed the caches.
+_WINDOWS = 4096
 
 
 def transformed(w: Array, filtering: Filtering) -> Array:
-    """G w G^T of each window: [oc, ic, 3, 3] to [points, points, oc, ic], summed in f64."""
+    """Compute G w G^T of each window: [oc, ic, 3, 3] to [points, points, oc, ic], summed in f64."""
     outputs, inputs, *_ = w.shape
     matrix, points = filtering.weight_matrix(), filtering.points
     both = np.kron(matrix, matrix)  # [(i, j), (row, column)]
@@ -87,8 +88,8 @@ def transformed(w: Array, filtering: Filtering) -> Array:
     channels = max(1, _WINDOWS // inputs)
     for start in range(0, outputs, channels):
         some = slice(start, start + channels)
-        # A product for each channel: BLAS shares larger ones among threads of its own, which wait
-        # for one another where other weights are made on all cores.
+        # A product for each channel: BLAS splits larger ones over its own threads, which wait for
+        # one another if other weights are computed on all cores.
         u[:, some] = (both @ windows[some].swapaxes(1, 2).astype(np.float64)).swapaxes(0, 1)
     return u.reshape(points, points, outputs, inputs)
 
@@ -125,7 +126,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    """The same sums in f64, the factors in bf16 where the weights are."""
+    """Compute the same sums in f64, with the factors in bf16 if the weights are."""
     x, u, bias = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
     filtering, window = filtering_of(attrs), _window(attrs, x.shape[2:])
     tile, extents = filtering.tile, window.outputs(x.shape[2:])
@@ -145,7 +146,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _tiles(x: Array, filtering: Filtering, counts: Sequence[int]) -> Array:
-    """The overlapping tiles of a padded image, in f64: [i, j, n, ic, ty, tx]."""
+    """Return the overlapping tiles of a padded image, in f64: [i, j, n, ic, ty, tx]."""
     points, (*_, down, right) = filtering.points, x.strides
     step = filtering.tile * filtering.stride
     shape = (points, points, *x.shape[:2], *counts)
@@ -154,8 +155,8 @@ def _tiles(x: Array, filtering: Filtering, counts: Sequence[int]) -> Array:
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """Five stages, each a sum along one axis: the rows of the input tiles, their columns, the
-    products, the rows of the outputs, their columns. The tiles of an image are one axis."""
+    """Declare five stages, each a sum along one axis: the rows of the input tiles, their columns,
+    the products, the rows of the outputs, their columns. The tiles of an image are one axis."""
     x, u = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     bias = builder.optional(node, inputs, 2)
     attrs, out = attributes_of(node), node.outputs[0].type
@@ -212,8 +213,8 @@ def _input_stages(
     sums: DType,
     factors: DType,
 ) -> Operand:
-    """B^T d B of every tile: [n, ic, t, i, j], computed in `sums` and stored in `factors`; tiles
-    reach past the image where it is no multiple of them, and read zeros there."""
+    """Declare B^T d B of every tile: [n, ic, t, i, j], computed in `sums` and stored in `factors`.
+    Tiles that reach past the image read zeros there."""
     tile, points = filtering.tile, filtering.points
     covered = tuple(count * tile for count in counts)
     layout = _tiled(x.buffer.layout if x.buffer is not None else None)
@@ -237,7 +238,7 @@ def _input_stages(
 
 
 def _tiled(layout: Layout | None) -> Layout | None:
-    """The layout of tiles [n, c, t, i, j] of an image: with its blocks of channels."""
+    """Return the layout of tiles [n, c, t, i, j] of an image, with its blocks of channels."""
     block = block_of(without_halo(layout), 1)
     return Layout.blocked(5, 1, block) if block > 1 else None
 

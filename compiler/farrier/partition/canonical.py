@@ -1,4 +1,4 @@
-"""One form for all regions that compute the same: names, order and origins are taken away."""
+"""Reduce all regions with the same computation to one form without names, order and origins."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from farrier.ir.graph import Constant, Graph, Node, Value
 
 
 def canonical_region(region: Graph) -> tuple[Graph, tuple[int, ...]]:
-    """The canonical form, and for each of its inputs the position of that input in `region`.
+    """Return the canonical form, and for each of its inputs the position of that input in `region`.
 
     Nodes stand in the order in which a walk from the outputs, operands first, leaves them; values
-    are numbered as the walk meets them. Shapes, dtypes, layouts, attributes and literals stay;
-    inputs that nothing reads go.
+    are numbered in the order in which the walk reaches them. Shapes, dtypes, layouts, attributes
+    and literals stay; unused inputs are dropped.
 
     before:
         @graph
@@ -41,15 +41,15 @@ class _Walk:
         self._literals = {constant.value.name: constant for constant in region.constants}
         self._values: dict[str, Value] = {}
         self._count = 0
-        self.inputs: dict[str, Value] = {}  # by the name in the region
+        self.inputs: dict[str, Value] = {}  # By the name in the region.
         self.constants: list[Constant] = []
         self.nodes: list[Node] = []
 
     def visit(self, value: Value) -> Value:
-        """The canonical value of `value`, once all that it needs is emitted."""
-        known = self._values.get(value.name)
-        if known is not None:
-            return known
+        """Return the canonical value of `value` after emitting everything that it needs."""
+        canonical = self._values.get(value.name)
+        if canonical is not None:
+            return canonical
         producer = self._producers.get(value.name)
         if producer is not None:
             self._emit(producer)

@@ -1,12 +1,12 @@
-"""The dims of one kernel, under names of its own.
+"""Give a kernel dims of its own.
 
-Kernels whose shapes differ only in which symbols they come from are one task. What the inputs'
-shapes are made of becomes d0, d1, …; the operators say what follows for the other shapes. A name
-stands for a size: no dim is negative, and no extent of a kernel can be.
+Kernels whose shapes differ only in the symbols of their sizes are one task. The symbols in the
+inputs' shapes become d0, d1, …; the operators infer the other shapes from these. A name stands for
+a size: no dim is negative, and no extent of a kernel can be.
 
-A kernel is not called where it would write nothing, so what all of its outputs are multiples of is
-1 at least: divisions by it are safe, and no two of its elements lie at one place. Symbols of the
-model whose small values this rules out have a narrower range in the kernel.
+A kernel is not called if it would write nothing, so the common factors of all of its outputs are at
+least 1: divisions by them are safe, and no two of its elements share a place. Symbols of the model
+have a narrower range in the kernel if that excludes some of their small values.
 
 before:  def kernel(x: f32[s0, 64, (s1 + 1) // 2]) … v: f32[s0, 64, (s1 + 3) // 4]
 after:   def kernel(x: f32[d0, 64, d1]) … v: f32[d0, 64, (d1 + 1) // 2], d0 = s0, d1 = (s1 + 1) // 2
@@ -41,9 +41,9 @@ from farrier.ops import Mismatch, NotStatic, lookup
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnDims:
-    """A region with dims of its own, and what each of `Graph.given_dims` stands for, in their
-    order; an extent that the kernel itself finds out keeps its name. Where one of `needed` is 0,
-    the kernel must not be called."""
+    """A region with dims of its own, and the meaning of each of `Graph.given_dims`, in their order;
+    an extent that the kernel itself computes keeps its name. If one of `needed` is 0, the kernel
+    must not be called."""
 
     region: Graph
     dims: tuple[Extent, ...] = ()
@@ -51,7 +51,7 @@ class OwnDims:
 
 
 def own_dims(region: Graph) -> OwnDims:
-    """The region with dims of its own."""
+    """Return the region with dims of its own."""
     if not region.given_dims:
         return OwnDims(region)
     needed = [factor for factor in _factors(region) if bounds(factor)[0] < 1]
@@ -67,28 +67,30 @@ def own_dims(region: Graph) -> OwnDims:
 
 
 def _renamed(region: Graph) -> tuple[Graph, _Names]:
-    """The region over new names, and what these stand for."""
-    given = region.given_dims
-    own = [symbol for symbol in region.dims if symbol not in given]
+    """Return the region over new names, and the meaning of these."""
+    argument_dims = region.given_dims
+    own = [symbol for symbol in region.dims if symbol not in argument_dims]
     factors = _factors(region)
-    # Where shapes do not follow from the inputs', one that follows from others may be an input's.
+    # If the shapes do not follow from those of all inputs, an input's shape may follow from
+    # inferred ones.
     for infer in (_inferred, _inferred_as_met):
         names = _Names(own, factors)
         changed = infer(region, names)
         if changed is not None and all(map(_is_size, _extents(changed))):
             return changed, names
-    # The inputs' shapes do not settle the others: their symbols do. Where these do not tell that an
-    # extent is a size, it has a name itself.
+    # The inputs' shapes do not determine the others, but their symbols do. An extent gets its own
+    # name if the symbols do not show that it is a size.
     names = _Names(own, factors)
-    names.define(given)
+    names.define(argument_dims)
     names.define_sizes(_extents(region))
     return with_extents(region, names.change), names
 
 
 def _factors(region: Graph) -> tuple[Extent, ...]:
-    """Return what all outputs have as a factor of an extent: where it is 0, nothing is written.
+    """Return the factors that extents of all outputs share: if one is 0, nothing is written.
 
-    An axis with a halo has elements of it to be written even where its extent is 0."""
+    The halo of an axis must be written even if the axis has extent 0.
+    """
     first, *others = (
         dict.fromkeys(
             factor
@@ -102,7 +104,7 @@ def _factors(region: Graph) -> tuple[Extent, ...]:
 
 
 def _parts(extent: Extent) -> Iterator[Extent]:
-    """The sizes that an extent is a product of, without its constant factor."""
+    """Yield the sizes whose product an extent is, without its constant factor."""
     match extent:
         case Dim(terms=((monomial, factor),)) if factor > 0:
             yield from map(as_extent, monomial)
@@ -112,10 +114,11 @@ def _parts(extent: Extent) -> Iterator[Extent]:
             yield extent
 
 
-def _narrowed(given: Iterable[Symbol], needed: Sequence[Extent]) -> dict[Atom, Extent]:
-    """Narrower symbols for those of `given` whose least values leave one of `needed` below 1."""
+def _narrowed(dims: Iterable[Symbol], needed: Sequence[Extent]) -> dict[Atom, Extent]:
+    """Return narrower symbols for those of `dims` whose least values leave one of `needed` below
+    1."""
     narrow: dict[Atom, Extent] = {}
-    for symbol in given:
+    for symbol in dims:
         most = bounds(symbol.high)[1]
         low = max((_least_value(symbol, size) for size in needed), default=symbol.low)
         if symbol.low < low <= most:
@@ -123,12 +126,12 @@ def _narrowed(given: Iterable[Symbol], needed: Sequence[Extent]) -> dict[Atom, E
     return narrow
 
 
-@functools.lru_cache(maxsize=4096)  # pairs, of which the kernels of a model share a few
+@functools.lru_cache(maxsize=4096)  # Of pairs; the kernels of a model share a few.
 def _least_value(symbol: Symbol, size: Extent) -> int:
-    """The least value of a symbol for which a size may be 1, by bisection of its range."""
+    """Return the least value of a symbol for which a size may be 1, by bisection of its range."""
 
     def is_empty(most: int) -> bool:
-        """Whether the size is below 1 for all values of the symbol up to `most`."""
+        """Check whether the size is below 1 for all values of the symbol up to `most`."""
         return is_less(substitute(size, {symbol: dim(symbol.name, symbol.low, most)}), 1)
 
     low, high = symbol.low, bounds(symbol.high)[1]
@@ -147,12 +150,12 @@ def _extents(graph: Graph) -> Iterator[Extent]:
 
 
 def _is_size(extent: Extent) -> bool:
-    """Whether an extent is 0 at least for certain."""
+    """Check whether an extent is at least 0 for all values of its symbols."""
     return is_less(-1, extent)
 
 
 class _Names:
-    """New symbols for atoms, and what they stand for; those in `positive` are 1 at least."""
+    """New symbols for atoms, and the meaning of each; those in `positive` are at least 1."""
 
     def __init__(self, kept: Iterable[Symbol], positive: Collection[Extent]) -> None:
         self._positive = positive
@@ -161,31 +164,31 @@ class _Names:
         self._kept = {symbol.name: as_extent(symbol) for symbol in kept}
         self.meaning: dict[str, Extent] = {}
 
-    def define(self, found: Iterable[Atom]) -> None:
-        """Name each atom that has no name and is not made of others that have one."""
-        given = list(dict.fromkeys(found))
-        named = {*given, *self._new}
-        for atom in given:
+    def define(self, unnamed: Iterable[Atom]) -> None:
+        """Name each atom that has no name and is not made of named ones."""
+        candidates = list(dict.fromkeys(unnamed))
+        named = {*candidates, *self._new}
+        for atom in candidates:
             if atom not in self._new and not _is_made_of(atom, named):
                 self._new[atom] = self._name(as_extent(atom))
 
     def define_sizes(self, extents: Iterable[Extent]) -> None:
-        """Name each extent of a shape that is a size only for some values of the symbols, as the
-        rest of a Split is: the driver computes it, and nothing about it remains to be proved. One
-        that the kernel itself determines has no value before the call, and keeps its form."""
+        """Name each extent of a shape that is a size only for some values of the symbols, such as
+        the rest of a Split: the driver computes it, so nothing about it remains to be proved. An
+        extent that the kernel itself computes has no value before the call, and keeps its form."""
         for extent in dict.fromkeys(extents):
             is_free = all(symbol.name not in self._kept for symbol in symbols((extent,)))
             if is_free and not _is_size(self.change(extent)):
                 self._sizes[extent] = self._symbol(extent, 0)
 
     def _name(self, whole: Extent) -> Extent:
-        """An atom over a new symbol, which is its negation where the atom is never positive."""
+        """Return an atom as a new symbol, or as the negation of one if it is never positive."""
         sign = -1 if is_less(whole, 1) else 1
         size = sign * whole
         return sign * self._symbol(size, 0 if _is_size(size) else bounds(size)[0])
 
     def _symbol(self, size: Extent, least: int) -> Extent:
-        """A new symbol for an extent that is `least` at least."""
+        """Return a new symbol for an extent that is at least `least`."""
         name = f"d{len(self.meaning)}"
         low, high = bounds(size)
         least = 1 if size in self._positive else least
@@ -197,23 +200,24 @@ class _Names:
         return substitute(extent, self._new) if size is None else size
 
     def back(self, extent: Extent) -> Extent:
-        """The extent that one over the new symbols stands for. An operator may infer a symbol of
-        its own for a size that the model has settled since; that stays, and equals none of it."""
-        known = self._kept | self.meaning
-        found = (symbol for symbol in symbols((extent,)) if symbol.name in known)
-        return substitute(extent, {symbol: known[symbol.name] for symbol in found})
+        """Return the meaning of an extent over the new symbols. An operator may infer a symbol of
+        its own for a size that the model has fixed since; that symbol stays, and equals nothing
+        else."""
+        meanings = self._kept | self.meaning
+        named = (symbol for symbol in symbols((extent,)) if symbol.name in meanings)
+        return substitute(extent, {symbol: meanings[symbol.name] for symbol in named})
 
 
 def _is_made_of(atom: Atom, named: Collection[Atom]) -> bool:
-    """Whether all that an atom is made of has a name."""
+    """Check whether all parts of an atom have a name."""
     return isinstance(atom, Combined) and all(
         part in named or _is_made_of(part, named) for part in atoms((atom.left, atom.right))
     )
 
 
 def _inferred(region: Graph, names: _Names) -> Graph | None:
-    """The region with new names in its inputs' shapes and constants, and what the operators infer
-    from these; None where that is not what it has."""
+    """Return the region with new names in its inputs' shapes and constants, and with the shapes
+    that operators infer from these; None if these do not mean the region's shapes."""
     names.define(atom for value in region.inputs for atom in atoms(value.type.shape))
     for constant in region.constants:
         if constant.has_dims:
@@ -222,19 +226,23 @@ def _inferred(region: Graph, names: _Names) -> Graph | None:
             names.define(list(left))
     constants = tuple(constant_with_extents(c, names.change) for c in region.constants)
     values = {value.name: value_with_extents(value, names.change) for value in region.inputs}
-    return inferred(region, lambda value, known: values[value.name], constants, names.back)
+    return inferred(region, lambda value, renamed: values[value.name], constants, names.back)
 
 
 def _inferred_as_met(region: Graph, names: _Names) -> Graph | None:
-    """The same with names for what no operator has inferred by the time that an input is read."""
+    """Return the same, but name only extents that no operator has inferred before an input is
+    read."""
     if any(constant.has_dims for constant in region.constants):
         return None
 
-    def changed(value: Value, known: Mapping[Extent, Extent]) -> Value:
-        new = [extent for extent in value.type.shape if extent not in known]
+    def changed(value: Value, inferred_extents: Mapping[Extent, Extent]) -> Value:
+        new = [extent for extent in value.type.shape if extent not in inferred_extents]
         names.define(atoms(new))
         return value_with_extents(
-            value, lambda one: known[one] if one in known else names.change(one)
+            value,
+            lambda extent: (
+                inferred_extents[extent] if extent in inferred_extents else names.change(extent)
+            ),
         )
 
     return inferred(region, changed, region.constants, names.back)
@@ -246,23 +254,25 @@ def inferred(
     constants: Sequence[Constant],
     back: Callable[[Extent], Extent],
 ) -> Graph | None:
-    """The region with inputs `changed`, each when it is first read, and what the operators infer
-    from these; None where that, taken `back`, is not what it has. What extents of inferred shapes
-    have become is known to `changed`."""
+    """Return the region with inputs `changed`, each when it is first read, and with the shapes that
+    operators infer from these; None if these, mapped by `back`, are not the region's. The extents
+    that were inferred so far are passed to `changed`."""
     data = {constant.value.name: constant.data for constant in constants}
     values = {constant.value.name: constant.value for constant in constants}
     own = {value.name for value in region.inputs}
-    known: dict[Extent, Extent] = {}
+    inferred_extents: dict[Extent, Extent] = {}
     nodes: list[Node] = []
     for node in region.nodes:
         for value in node.inputs:
             if value is not None and value.name in own - values.keys():
-                values[value.name] = changed(value, known)
+                values[value.name] = changed(value, inferred_extents)
         inputs = tuple(None if value is None else values[value.name] for value in node.inputs)
-        told = {i: data[v.name] for i, v in enumerate(inputs) if v is not None and v.name in data}
+        operand_data = {
+            i: data[v.name] for i, v in enumerate(inputs) if v is not None and v.name in data
+        }
         types = [None if value is None else value.type for value in inputs]
         try:
-            kinds = lookup(node.op).infer(types, told, dict(node.attrs))
+            kinds = lookup(node.op).infer(types, operand_data, dict(node.attrs))
         except (Mismatch, NotStatic, Undecided):
             return None
         outputs = []
@@ -271,7 +281,7 @@ def inferred(
                 return None
             outputs.append(Value(value.name, dataclasses.replace(value.type, shape=kind.shape)))
             values[value.name] = outputs[-1]
-            known |= zip(value.type.shape, kind.shape, strict=True)
+            inferred_extents |= zip(value.type.shape, kind.shape, strict=True)
         nodes.append(dataclasses.replace(node, inputs=inputs, outputs=tuple(outputs)))
     return Graph(
         region.name,

@@ -51,13 +51,13 @@ from farrier.progress.debug import READ_BACK, check_level
 def extract_tasks(
     graph: Graph, *, share_channels: bool = False
 ) -> tuple[dict[str, Task], DriverProgram]:
-    """The tasks of an optimized graph by key, in the order of their first call, and the program
-    that calls them. A view lies where its operand lies, the parts of an Adjoin lie where it does,
-    and what a region returns lies where the results of its node do. What writes no elements is not
-    called. Kernels that differ in literals alone are one; so are those that differ in channel
-    counts alone, where they `share_channels`.
+    """Return the tasks of an optimized graph by key, in the order of their first call, and the
+    program that calls them. A view shares the memory of its operand, the parts of an Adjoin that of
+    its result, and the results of a region that of its node. A kernel without elements to write is
+    not called. Kernels that differ only in literals become one; with `share_channels`, so do those
+    that differ only in channel counts.
 
-    Raises CompilerError where that leaves a value two places; `fuse` sees to it that none has.
+    Raises CompilerError if a value would have two places; `fuse` prevents that.
     """
     flattening = _Flattening()
     steps = flattening.steps_of(graph, "", 1)
@@ -75,7 +75,7 @@ def extract_tasks(
 
 
 class _Flattening:
-    """Collects tasks, constants and homes over all regions, under unique names."""
+    """Collect tasks, constants and homes over all regions, under unique names."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -83,10 +83,10 @@ class _Flattening:
         self.homes: dict[str, Home] = {}
 
     def steps_of(self, graph: Graph, prefix: str, runs: int) -> tuple[Step, ...]:
-        """The steps of a graph or region, whose names are to begin with `prefix`."""
+        """Return the steps of a graph or region; its names get the prefix `prefix`."""
         for constant in graph.constants:
             value = _named(constant.value, prefix)
-            is_same = value == constant.value  # its digest is known, maybe
+            is_same = value == constant.value  # The digest of the same constant may be known.
             self.constants[value.name] = constant if is_same else Constant(value, constant.content)
         steps: list[Step] = []
         for node in graph.nodes:
@@ -115,23 +115,23 @@ class _Flattening:
         return self._repeat(parts, prefix, runs, node.origin)
 
     def _call(
-        self, node: Node, given: Sequence[Value], outputs: tuple[Value, ...], runs: int
+        self, node: Node, operands: Sequence[Value], outputs: tuple[Value, ...], runs: int
     ) -> Call:
         region, order = canonical_region(node.regions[0])
         own = own_dims(region)
         region = own.region
-        inputs = tuple(given[position] for position in order)
-        known = frozenset(
+        inputs = tuple(operands[position] for position in order)
+        constant_names = frozenset(
             inside.name
             for inside, outside in zip(region.inputs, inputs, strict=True)
             if self._constant(outside) is not None
         )
-        task = Task.of(region, known)
+        task = Task.of(region, constant_names)
         self.tasks.setdefault(task.key, task)
         (count, *_) = (str(inner.attr("extent", "")) for inner in node.regions[0].nodes)
         copies = _is_copy(node.regions[0])
         if (position := _updated(node.regions[0])) is not None:
-            self.homes[outputs[0].name] = Home(given[position].name)
+            self.homes[outputs[0].name] = Home(operands[position].name)
         return Call(
             task.key, inputs, outputs, node.origin, runs, own.dims, own.needed, count, copies
         )
@@ -152,7 +152,7 @@ class _Flattening:
         )
 
     def _constant(self, value: Value) -> Constant | None:
-        """The constant that a value is; None for one that is computed, or another's view."""
+        """Return the constant of a value; None for a computed value, or another one's view."""
         home = outermost(Home(value.name), self.homes)
         constant = self.constants.get(home.name)
         return constant if constant is not None and constant.value.type == value.type else None
@@ -217,12 +217,12 @@ class _Flattening:
     def _alias(
         self, values: Sequence[Value], prefix: str, others: Sequence[Value], outer: str
     ) -> None:
-        """Make values the same as others."""
+        """Let values share the memory of others."""
         for value, other in zip(values, others, strict=True):
             self.homes[f"{prefix}{value.name}"] = Home(f"{outer}{other.name}")
 
     def _root(self, value: Value, region: Graph, prefix: str) -> Value:
-        """The value in whose memory a region's result lies, which shall lie elsewhere now."""
+        """Return the value whose memory holds a region's result, which is now to lie elsewhere."""
         home = outermost(Home(f"{prefix}{value.name}"), self.homes)
         owned = {f"{prefix}{v.name}" for node in region.nodes for v in node.outputs}
         if home.offset != 0 or home.name not in owned:
@@ -232,7 +232,7 @@ class _Flattening:
         return Value(home.name, value.type)
 
     def _number(self, trips: Value | None, prefix: str) -> int | None:
-        """A trip count that is known."""
+        """Return a trip count that is constant, else None."""
         constant = self._constant(_named(trips, prefix)) if trips is not None else None
         return None if constant is None else int(constant.data.reshape(-1)[0])
 
@@ -247,7 +247,8 @@ def _is_copy(region: Graph) -> bool:
 
 
 def _updated(region: Graph) -> int | None:
-    """The operand in whose memory a kernel leaves its result, by position; None for most."""
+    """Return the position of the operand in whose memory a kernel leaves its result; None for most
+    kernels."""
     node = region.nodes[-1]
     source = node.inputs[0] if node.inputs else None
     if source is None or not (lookup(node.op).has(Trait.IN_PLACE) or node.attr(IN_PLACE)):

@@ -1,10 +1,9 @@
-"""Kernels that differ in literals alone, as one that is told them.
+"""Merge kernels that differ only in literals into one with these as inputs.
 
 Learned scales and offsets of one element are literals of the kernels that they are fused into, and
-two layers that are alike otherwise would be two kernels. Where such a literal is added or
-multiplied, the kernel reads it as it would read a weight, and the layers share their code. A
-literal that all of them have stays one, and so does one that decides what code there is: an
-exponent, a bound.
+would make two kernels of two otherwise equal layers. If such a literal is added or multiplied, the
+kernel reads it like a weight, and the layers share their code. A literal that is equal in all of
+them stays, and so does a literal that decides the code: an exponent, a bound.
 
 before:  def a(x): c: f32[1] = constant([0.5]); v: … = Mul(x, c) …    def b(x): … constant([0.7]) …
 after:   def a(x, s: f32[1]): v: … = Mul(x, s) …
@@ -26,8 +25,8 @@ from farrier.partition.task import Task
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ParameterizedTask:
-    """A task that is told its `literals`, as inputs behind its own; `order` is where each of its
-    inputs is among all these."""
+    """A task with its `literals` as further inputs; `order` is the position of each of its inputs
+    among the original inputs followed by the literals."""
 
     task: Task
     order: Sequence[int]
@@ -35,39 +34,44 @@ class ParameterizedTask:
 
     @classmethod
     def of(cls, task: Task, names: Collection[str]) -> ParameterizedTask:
-        """The task with the literals of these names as inputs."""
-        literals = [one for one in task.region.constants if one.value.name in names]
+        """Return the task with the literals of these names as inputs."""
+        literals = [constant for constant in task.region.constants if constant.value.name in names]
         opened = dataclasses.replace(
             task.region,
-            inputs=(*task.region.inputs, *(one.value for one in literals)),
-            constants=tuple(one for one in task.region.constants if one.value.name not in names),
+            inputs=(*task.region.inputs, *(constant.value for constant in literals)),
+            constants=tuple(
+                constant for constant in task.region.constants if constant.value.name not in names
+            ),
         )
         region, order = canonical_region(opened)
-        known = {*task.constant_inputs, *names}
+        constant_names = {*task.constant_inputs, *names}
         pairs = zip(region.inputs, order, strict=True)
-        constant = frozenset(new.name for new, at in pairs if opened.inputs[at].name in known)
+        constant = frozenset(
+            new.name for new, at in pairs if opened.inputs[at].name in constant_names
+        )
         return cls(Task.of(region, constant), order, literals)
 
     def call(self, call: Call, constants: dict[str, Constant]) -> Call:
-        """As `Replacement` says."""
-        given = [*call.inputs]
+        """Implement `Replacement.call`."""
+        operands = [*call.inputs]
         for literal in self.literals:
             name = f"literal_{literal.digest[:16]}"
             constants[name] = Constant(Value(name, literal.value.type), literal.content)
-            given.append(constants[name].value)
-        inputs = tuple(given[at] for at in self.order)
+            operands.append(constants[name].value)
+        inputs = tuple(operands[at] for at in self.order)
         return dataclasses.replace(call, task=self.task.key, inputs=inputs)
 
 
 def share_literals(
     tasks: Mapping[str, Task], program: DriverProgram
 ) -> tuple[dict[str, Task], DriverProgram]:
-    """Tasks by key, in their order, and the program that calls them, alike ones joined."""
+    """Return tasks by key, in their order, and the program that calls them, with equal tasks
+    merged."""
     alike: dict[str, list[Task]] = collections.defaultdict(list)
     for task in tasks.values():
-        found = linear_literals(task.region)
-        if found:
-            alike[ParameterizedTask.of(task, found.keys()).task.key].append(task)
+        literals = linear_literals(task.region)
+        if literals:
+            alike[ParameterizedTask.of(task, literals.keys()).task.key].append(task)
     joined = {
         task.key: ParameterizedTask.of(task, _different(members))
         for members in alike.values()
@@ -78,7 +82,8 @@ def share_literals(
 
 
 def linear_literals(region: Graph) -> dict[str, Constant]:
-    """The numbers that a region adds or multiplies with, and does nothing else with, by name."""
+    """Return the numbers, by name, that a region adds or multiplies with and uses in no other
+    way."""
     readers = region.consumers()
     returned = {value.name for value in region.outputs}
     return {
@@ -92,7 +97,7 @@ def linear_literals(region: Graph) -> dict[str, Constant]:
 
 
 def _different(members: Sequence[Task]) -> list[str]:
-    """The names of the literals that are not the same in all of some tasks, which have their
-    literals in one order."""
+    """Return the names of the literals that differ between tasks whose literals are in one
+    order."""
     rows = zip(*(linear_literals(task.region).values() for task in members), strict=True)
-    return [row[0].value.name for row in rows if len({one.identity for one in row}) > 1]
+    return [row[0].value.name for row in rows if len({constant.identity for constant in row}) > 1]

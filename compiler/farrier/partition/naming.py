@@ -10,13 +10,13 @@ from farrier.ops import Kind, lookup
 from farrier.ops.traits import Product
 from farrier.ops.window import window_of
 
-_MAX_TAIL = 4  # operators named after the main one
+_MAX_TAIL = 4  # The number of operators that are named after the main one.
 
 
 def task_name(region: Graph) -> str:
-    """What a kernel computes, as an identifier: `conv3x3_s1_64x56x56_add_relu`.
+    """Return a name for the computation of a kernel, an identifier: `conv3x3_s1_64x56x56_add_relu`.
 
-    The contraction, else the reduction, else the first node leads, with its geometry.
+    The contraction, else the reduction, else the first node goes first, with its geometry.
     """
     lead = min(region.nodes, key=lambda node: _RANK.index(lookup(node.op).kind))
     others = [node.op.lower() for node in region.nodes if node is not lead]
@@ -56,7 +56,7 @@ def _describe(node: Node) -> str:
 
 
 def _convolution(node: Node) -> str:
-    """Kernel, stride, input channels, then output channels and extents."""
+    """Return kernel, stride, input channels, then output channels and extents."""
     x, w = _shape(node, 0), _shape(node, 1)
     window = window_of(dict(node.attrs), x[2:], w[2:])
     group = node.attr("group", 1)
@@ -68,7 +68,7 @@ def _convolution(node: Node) -> str:
 
 
 def _output(node: Node) -> str:
-    """The output's extents, without a batch of one."""
+    """Return the output's extents, without a batch of one."""
     shape = node.outputs[0].type.shape
     return _joined(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
 
@@ -80,7 +80,7 @@ def _shape(node: Node, position: int) -> Shape:
 
 
 def _joined(numbers: Shape, short: bool = False) -> str:
-    """`3x3`; where all are equal and `short`, only one of them."""
+    """Return `3x3`; of equal numbers, if `short`, only one."""
     if short and len(set(numbers)) == 1:
         return str(numbers[0])
     return "x".join(map(str, numbers)) or "scalar"

@@ -1,9 +1,9 @@
-"""Kernels that differ in channel counts alone, as one whose channels are open dims.
+"""Merge kernels that differ only in channel counts into one whose channels are open dims.
 
-A model's layers have few forms, and many channel counts and image sizes. Where code at hot sizes
-makes the model fast, the general code beside it need not know these numbers: a count becomes a dim,
-and each call says its own. What all counts are multiples of stays known, so that whole vectors stay
-whole; of sizes it is forgotten, and images of 4*d1 and 2*d1 lines are alike.
+A model's layers have few forms, but many channel counts and image sizes. If specialized code makes
+the model fast at certain sizes, the general code need not contain these numbers: a count becomes a
+dim, which each call passes. The common factor of all counts stays in the code, so that vectors stay
+whole; that of sizes is dropped, so that images of 4*d1 and 2*d1 lines share a kernel.
 
 before:  def a(x: f32[d0, 64, 4*d1, 4*d2], w: f32[128, 64, 1, 1]) …
          def b(x: f32[d0, 128, 2*d1, 2*d2], w: f32[256, 128, 1, 1]) …
@@ -40,155 +40,163 @@ from farrier.partition.program import Call, DriverProgram
 from farrier.partition.replacement import with_replacements
 from farrier.partition.task import Task
 
-_UNIT = 8  # what every count is a multiple of that becomes a dim
-_VECTOR = 2  # units, of the widest lanes
-_BLOCKS = (_VECTOR, 1)  # in units, what a count may stay known to be a multiple of
-_PANELS = (2 * _VECTOR, 3 * _VECTOR)  # what one of outputs should, as these are in panels
-_MOST = 1 << 16  # of any dim, while kernels are compared
+_UNIT = 8  # Every count that becomes a dim is a multiple of this.
+_VECTOR = 2  # In units; the widest vectors.
+_BLOCKS = (_VECTOR, 1)  # In units; the factors of a count that may stay constant.
+# In units; the preferred factors of a count of outputs, which lie in panels.
+_PANELS = (2 * _VECTOR, 3 * _VECTOR)
+_MOST = 1 << 16  # The bound of any dim while kernels are compared.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Opened:
-    """A task with its channel counts as dims, which is told all literals that it can be told: a
-    region in which all dims have the same bounds, and their values by name, those of `counts` in
-    units, and of `sizes` over the task's own dims."""
+    """A task with its channel counts and its literals as inputs: a region in which all dims have
+    the same bounds, and the values of these dims by name: `counts` in units, and `sizes` over the
+    task's own dims."""
 
-    key: str  # of the task
-    told: ParameterizedTask
+    key: str  # The key of the task.
+    parameterized: ParameterizedTask
     region: Graph
-    given: Sequence[Symbol]  # the task's own dims
+    own_dims: Sequence[Symbol]  # The task's own dims.
     counts: Mapping[str, int]
     sizes: Mapping[str, Extent]
 
     def units(self, in_panels: bool) -> set[tuple[int, ...]]:
-        """What the counts may stay known to be multiples of; those of outputs of whole panels where
-        they are to be `in_panels`, and the largest that there is otherwise."""
-        made = self._made
+        """Return the combinations of factors of the counts that may stay constant. With
+        `in_panels`, a count of outputs in whole panels has these factors only, and any other count
+        its largest one."""
+        output_counts = self._made
         choices = []
         for name, count in self.counts.items():
-            least = 1 if made.get(name, True) else _VECTOR
+            least = 1 if output_counts.get(name, True) else _VECTOR
             units = [unit for unit in _BLOCKS if count % unit == 0 and unit >= least]
-            panels = [unit for unit in _PANELS if count % unit == 0 and name in made]
+            panels = [unit for unit in _PANELS if count % unit == 0 and name in output_counts]
             choices.append((panels or units[:1]) if in_panels else units)
         return set(itertools.product(*choices))
 
     @property
     def _made(self) -> dict[str, bool]:
-        """The counts that outputs have, by name, and whether these lie in blocks, which are
-        computed whole."""
-        found: dict[str, bool] = {}
+        """The counts of outputs by name, each True if they lie in blocks, which are computed
+        whole."""
+        is_blocked_by_count: dict[str, bool] = {}
         for value in (value for node in self.region.nodes for value in node.outputs):
             for axis, extent in enumerate(value.type.shape):
                 is_blocked = block_of(value.type.layout, axis) > 1
                 for symbol in symbols([extent]):
-                    found[symbol.name] = found.get(symbol.name, True) and is_blocked
-        return found
+                    is_blocked_by_count[symbol.name] = (
+                        is_blocked_by_count.get(symbol.name, True) and is_blocked
+                    )
+        return is_blocked_by_count
 
 
 def with_open_channels(
     tasks: Mapping[str, Task], program: DriverProgram
 ) -> tuple[dict[str, Task], DriverProgram]:
-    """Tasks by key, in their order, and the program that calls them, alike ones joined."""
+    """Return tasks by key, in their order, and the program that calls them, with equal tasks
+    merged."""
     alike: dict[str, list[_Opened]] = collections.defaultdict(list)
     for task in tasks.values():
         opened = _opened(task)
         if opened is not None:
-            known = " ".join(sorted(opened.told.task.constant_inputs))
-            alike[f"{print_ir(opened.region)}{known}"].append(opened)
+            constant_names = " ".join(sorted(opened.parameterized.task.constant_inputs))
+            alike[f"{print_ir(opened.region)}{constant_names}"].append(opened)
     joined: dict[str, _Joined] = {}
     for members in alike.values():
         left = members
         for in_panels in (True, False):
             for group, units in _groups(left, in_panels):
                 joined |= _joined(group, units)
-            left = [one for one in left if one.key not in joined]
+            left = [member for member in left if member.key not in joined]
     return with_replacements(tasks, program, joined)
 
 
 def _groups(
     members: Sequence[_Opened], in_panels: bool
 ) -> Iterator[tuple[list[_Opened], tuple[int, ...]]]:
-    """Those of some that may share what their counts stay known to be multiples of, two at least,
-    with that; large groups and large units first."""
-    left = [(one, one.units(in_panels)) for one in members]
-    while counts := collections.Counter(units for _, found in left for units in found):
+    """Yield groups of at least two tasks that may share their factors, with these factors; large
+    groups and large factors first."""
+    left = [(member, member.units(in_panels)) for member in members]
+    while counts := collections.Counter(units for _, options in left for units in options):
         units, count = max(counts.items(), key=lambda item: (item[1], item[0]))
         if count < 2:
             return
-        yield [one for one, found in left if units in found], units
-        left = [(one, found) for one, found in left if units not in found]
+        yield [member for member, options in left if units in options], units
+        left = [(member, options) for member, options in left if units not in options]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Joined:
-    """The task that is called instead of one that was `opened`, whose counts are `counts` in the
-    units of the joined task."""
+    """The task that replaces the task `opened`, whose counts are `counts` in the units of the
+    joined task."""
 
     task: Task
     opened: _Opened
     counts: Mapping[str, int]
 
     def call(self, call: Call, constants: dict[str, Constant]) -> Call:
-        """As `Replacement` says."""
-        own: dict[Atom, Extent] = dict(zip(self.opened.given, call.dims, strict=True))
+        """Implement `Replacement.call`."""
+        own: dict[Atom, Extent] = dict(zip(self.opened.own_dims, call.dims, strict=True))
         sizes = {name: substitute(size, own) for name, size in self.opened.sizes.items()}
-        told = {**sizes, **self.counts}
-        dims = tuple(told[symbol.name] for symbol in self.task.region.given_dims)
-        call = self.opened.told.call(call, constants)
+        values = {**sizes, **self.counts}
+        dims = tuple(values[symbol.name] for symbol in self.task.region.given_dims)
+        call = self.opened.parameterized.call(call, constants)
         return dataclasses.replace(call, task=self.task.key, dims=dims)
 
 
 def _opened(task: Task) -> _Opened | None:
-    """None where it has no such counts, or its operators do not take them for dims."""
-    given = task.region.given_dims
-    told = ParameterizedTask.of(task, linear_literals(task.region).keys())
-    region, constant = told.task.region, told.task.constant_inputs
+    """Return the task with its channel counts as symbols, or None if it has none or an operator
+    requires constants."""
+    own_dims = task.region.given_dims
+    parameterized = ParameterizedTask.of(task, linear_literals(task.region).keys())
+    region, constant = parameterized.task.region, parameterized.task.constant_inputs
     counts = _counts([value for value in region.inputs if value.name in constant])
-    if not given or not counts:
+    if not own_dims or not counts:
         return None
-    changed: dict[Extent, Extent] = {}  # by what it is in the task
+    changed: dict[Extent, Extent] = {}  # By the extent in the task.
     meant: dict[Atom, Extent] = {}
-    for at, extent in enumerate((*counts, *_multiples(region, given))):
+    for at, extent in enumerate((*counts, *_multiples(region, own_dims))):
         symbol = dim(f"c{at}", 1, _MOST, 1)
         unit = _UNIT if isinstance(extent, int) else 1
         changed[extent] = unit * symbol
         meant |= dict.fromkeys(atoms([symbol]), extent // unit)
 
-    def value(old: Value, known: Mapping[Extent, Extent]) -> Value:
+    def value(old: Value, inferred_extents: Mapping[Extent, Extent]) -> Value:
         shape = tuple(changed.get(extent, extent) for extent in old.type.shape)
         return Value(old.name, dataclasses.replace(old.type, shape=shape))
 
     nodes = tuple(_with_group(node, changed) for node in region.nodes)
     region = dataclasses.replace(region, nodes=nodes)
-    found = inferred(region, value, region.constants, lambda extent: substitute(extent, meant))
-    if found is None:
+    opened_region = inferred(
+        region, value, region.constants, lambda extent: substitute(extent, meant)
+    )
+    if opened_region is None:
         return None
-    names = {symbol: f"d{at}" for at, symbol in enumerate(found.given_dims)}
+    names = {symbol: f"d{at}" for at, symbol in enumerate(opened_region.given_dims)}
     alike: dict[Atom, Extent] = {s: dim(name, 1, _MOST, 1) for s, name in names.items()}
     values = {name: meant.get(symbol, as_extent(symbol)) for symbol, name in names.items()}
     return _Opened(
         task.key,
-        told,
-        substituted(found, alike),
-        given,
+        parameterized,
+        substituted(opened_region, alike),
+        own_dims,
         {name: value for name, value in values.items() if isinstance(value, int)},
         {name: value for name, value in values.items() if not isinstance(value, int)},
     )
 
 
 def _counts(weights: Iterable[Value]) -> list[int]:
-    """The channel counts among the extents of weights that may become dims."""
+    """Return the channel counts among the extents of weights that may become dims."""
     shapes = (value.type.shape for value in weights if value.type.rank > 1)
     extents = dict.fromkeys(itertools.chain(*shapes))
     return [count for count in extents if isinstance(count, int) and count and count % _UNIT == 0]
 
 
-def _multiples(region: Graph, given: Sequence[Symbol]) -> Iterator[Extent]:
-    """For each dim of which the inputs have but one multiple, that."""
+def _multiples(region: Graph, own_dims: Sequence[Symbol]) -> Iterator[Extent]:
+    """Yield, for each dim of which the inputs contain only one multiple, this multiple."""
     extents = dict.fromkeys(extent for v in region.inputs for extent in v.type.shape)
-    for symbol in given:
-        made = [extent for extent in extents if symbol in symbols([extent])]
-        (extent, *others) = made or [0]
+    for symbol in own_dims:
+        multiples = [extent for extent in extents if symbol in symbols([extent])]
+        (extent, *others) = multiples or [0]
         factor = common_factor([extent])
         if not others and factor > 1 and extent == factor * as_extent(symbol):
             yield extent
@@ -201,23 +209,27 @@ def _with_group(node: Node, changed: Mapping[Extent, Extent]) -> Node:
 
 
 def _joined(members: Sequence[_Opened], units: Sequence[int]) -> dict[str, _Joined]:
-    """One task instead of all members, by the keys of these. It is made for the counts of the
-    median."""
+    """Return one task instead of all members, by the members' keys. It is tuned for the counts of
+    the median member."""
     first = members[0]
     unit = dict(zip(first.counts, units, strict=True))
-    told = [{name: count // unit[name] for name, count in one.counts.items()} for one in members]
-    order = sorted(range(len(members)), key=lambda at: tuple(told[at].values()))
+    counts_in_units = [
+        {name: count // unit[name] for name, count in member.counts.items()} for member in members
+    ]
+    order = sorted(range(len(members)), key=lambda at: tuple(counts_in_units[at].values()))
     usual = order[len(members) // 2]
     values: dict[Atom, Extent] = {}
     for symbol in first.region.given_dims:
         name = symbol.name
         if name in unit:
-            counts = [one[name] for one in told]
-            values[symbol] = unit[name] * dim(name, min(counts), max(counts), told[usual][name])
+            counts = [unit_counts[name] for unit_counts in counts_in_units]
+            values[symbol] = unit[name] * dim(
+                name, min(counts), max(counts), counts_in_units[usual][name]
+            )
         else:
-            ends = [bounds(one.sizes[name]) for one in members]
+            ends = [bounds(member.sizes[name]) for member in members]
             low, high = min(low for low, _ in ends), max(high for _, high in ends)
             values[symbol] = dim(name, low, high, typical(members[usual].sizes[name]))
-    task = Task.of(substituted(first.region, values), first.told.task.constant_inputs)
-    pairs = zip(members, told, strict=True)
-    return {one.key: _Joined(task, one, counts) for one, counts in pairs}
+    task = Task.of(substituted(first.region, values), first.parameterized.task.constant_inputs)
+    pairs = zip(members, counts_in_units, strict=True)
+    return {member.key: _Joined(task, member, counts) for member, counts in pairs}

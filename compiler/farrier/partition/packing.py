@@ -1,4 +1,4 @@
-"""Packs blocks of known sizes in little memory: what is not alive together shares bytes."""
+"""Pack blocks of known sizes into little memory: blocks that are not alive at once share bytes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from farrier.ir.dim import Extent, ceildiv, number, typical
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+ALIGNMENT = 64  # In bytes: a cache line, and the widest vector.
 _MOST_ATTEMPTS = 100
-_PAIRS = 5_000_000  # of blocks to be compared, in all attempts
+_PAIRS = 5_000_000  # The most pairs of blocks that are compared in all attempts.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
-    """Bytes that must stay from step `first` to step `last`, both included."""
+    """Bytes that must stay from step `first` to step `last`, both inclusive."""
 
     name: str
     nbytes: Extent
@@ -24,9 +24,9 @@ class Block:
     last: int
 
 
-def meet(one: Block, other: Block) -> bool:
+def meet(first: Block, second: Block) -> bool:
     """Return whether two blocks are alive at the same step."""
-    return one.first <= other.last and other.first <= one.last
+    return first.first <= second.last and second.first <= first.last
 
 
 def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
@@ -34,17 +34,18 @@ def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
     bytes that they take in total.
 
     Greedy by size, each into the smallest gap that holds it (Pisarchyk and Lee, "Efficient Memory
-    Management for Deep Neural Net Inference", 2020, section 5.2). While that takes more than is
-    alive at once, the blocks that end highest go first in the next attempt (Joslin and Clements,
-    "Squeaky Wheel Optimization", 1999). Where that goes round in circles, single blocks change
-    their turn in the best order so far, half of the time one of those that end highest.
+    Management for Deep Neural Net Inference", 2020, section 5.2). While the total exceeds the bytes
+    that are alive at once, the blocks that end highest go first in the next attempt (Joslin and
+    Clements, "Squeaky Wheel Optimization", 1999). In the second half of the attempts single blocks
+    change their position in the best order so far; half of the time it is a block that ends
+    highest.
     """
     order = sorted(blocks, key=lambda b: (-typical(b.nbytes), b.first, b.name))
     least = alive_at_once(blocks)
     offsets, reach = _placed_in(order)
     best_order, best, total = order, offsets, reach
     attempts = _attempts(len(blocks))
-    rng = random.Random(0)  # the same plan each time
+    rng = random.Random(0)  # The seed is fixed, so the plan is the same each time.
     for attempt in range(attempts):
         if total == least:
             break
@@ -63,7 +64,7 @@ def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
 
 
 def _highest(order: Sequence[Block], offsets: Mapping[str, int], reach: int) -> list[Block]:
-    """The blocks that end where memory does."""
+    """Return the blocks that end where memory does."""
     return [b for b in order if offsets[b.name] + number(aligned(b.nbytes)) == reach]
 
 
@@ -73,9 +74,9 @@ def _attempts(blocks: int) -> int:
 
 
 def _placed_in(order: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Offsets by name, each block in turn into the smallest gap, and the bytes they take."""
+    """Put each block in turn into the smallest gap; return offsets by name, and the total bytes."""
     offsets: dict[str, int] = {}
-    placed: list[tuple[int, int, Block]] = []  # offset, end, block; by offset
+    placed: list[tuple[int, int, Block]] = []  # As (offset, end, block), sorted by offset.
     total = 0
     for block in order:
         size = number(aligned(block.nbytes))
@@ -92,7 +93,8 @@ def _placed_in(order: Sequence[Block]) -> tuple[dict[str, int], int]:
 
 
 def _best_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
-    """The start of the smallest gap that holds `size`; `taken` are ranges sorted by start."""
+    """Return the start of the smallest gap that holds `size`; `taken` are ranges sorted by
+    start."""
     best: tuple[int, int] | None = None
     reach = 0
     for start, end in taken:
@@ -104,7 +106,7 @@ def _best_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
 
 
 def alive_at_once(blocks: Sequence[Block]) -> int:
-    """The most bytes that any step needs, at the typical sizes."""
+    """Return the most bytes that any step needs, at the typical sizes."""
     change: dict[int, int] = {}
     for block in blocks:
         size = typical(aligned(block.nbytes))

@@ -1,4 +1,5 @@
-"""Place every value of an optimized graph in memory: what is not alive together shares bytes."""
+"""Place every value of an optimized graph in memory: values that are not alive at once share
+bytes."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ from farrier.partition.queues import queue_of
 from farrier.partition.stacking import packed, stacked
 from farrier_device.program import HOST
 
-GAP_BYTES = 256 << 10  # what is fetched ahead is not further away: measured on Zen 5
-_MOST_SPREAD = 1.1  # of the workspace with nothing between the threads' slices
+GAP_BYTES = 256 << 10  # The reach of the hardware's prefetching, measured on Zen 5.
+_MOST_SPREAD = 1.1  # The most growth of the workspace by gaps between the threads' slices.
 _NONE: Mapping[str, Extent] = {}
 
 
 class Segment(enum.StrEnum):
-    """Which argument of the model's entry a value lies in, or that a pointer of a loop says it."""
+    """The argument of the model's entry that holds a value, or a pointer of a loop."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -45,9 +46,10 @@ class Segment(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value lies: `index` says which input, output or constant of the program, `pointer`
-    which value of a loop the pointer is, `offset` is bytes from there (the offsets of constants are
-    the parameter arena's). Parameters and workspace are those of the space."""
+    """The address of a value: `index` is the number of the input, output or constant of the
+    program, `pointer` the name of the loop's value that is the pointer, `offset` in bytes from
+    there (those of constants are in the parameter arena). Parameters and workspace are those of
+    `space`."""
 
     segment: Segment
     index: int = 0
@@ -58,14 +60,15 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """`places` are by value name, those of `scratch_of`, `slices_of` and `buffers_of` included.
-    `slice_steps` are bytes from a thread's slice to the next one's, by the name of the call's first
-    output. No plan needs less than `lower_bound` bytes at the typical sizes: what is alive at once,
-    slices with nothing between them included.
+    """The addresses of all values: `places` are by value name, those of `scratch_of`, `slices_of`
+    and `buffers_of` included. `slice_steps` are bytes from a thread's slice to the next one's, by
+    the name of the call's first output. `lower_bound` is the least bytes of any plan at the typical
+    sizes: the values and slices, without gaps, that are alive at once.
 
-    Offsets may be over the symbols of `tops` beside the dims. Each of these is the largest of some
-    extents, over the dims and the tops before it. `most_bytes` is over the dims alone, and never
-    less than `workspace_bytes`, which it equals where there are no tops."""
+    Offsets may contain the symbols of `tops` in addition to the dims. Each top is the largest of
+    some extents over the dims and earlier tops. `most_bytes` is over the dims alone and at least
+    `workspace_bytes`; the two are equal without tops.
+    """
 
     places: Mapping[str, Place]
     slice_steps: Mapping[str, Extent]
@@ -75,7 +78,7 @@ class MemoryPlan:
     tops: Mapping[Symbol, tuple[Extent, ...]]
 
     def workspace_at(self, sizes: Mapping[str, int]) -> int:
-        """The bytes of workspace for these sizes of the dims, by name."""
+        """Return the bytes of workspace for these sizes of the dims, by name."""
         values = dict(sizes)
         for top, extents in self.tops.items():
             values[top.name] = max(evaluate(extent, values) for extent in extents)
@@ -84,8 +87,8 @@ class MemoryPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Spread:
-    """How the threads' slices lie: `gap` bytes from each other, and `behind` all values, at one
-    place for all calls, or over values that are not alive."""
+    """A placement of the threads' slices: `gap` bytes apart, and either `behind` all values, at one
+    place for all calls, or in the place of values that are not alive."""
 
     gap: int
     behind: bool
@@ -95,7 +98,7 @@ _TIGHT = _Spread(0, behind=False)
 _SPREADS = (
     _Spread(GAP_BYTES, behind=True),
     *(_Spread(GAP_BYTES >> halvings, behind=False) for halvings in range(4)),
-)  # the quickest first
+)  # In the order of preference, the fastest first.
 
 
 def plan_memory(
@@ -106,20 +109,20 @@ def plan_memory(
     space: str = HOST,
     alignment: int = ALIGNMENT,
 ) -> MemoryPlan:
-    """The plan for a program of kernels, of the values in a space. `scratch` gives the bytes that a
-    call needs for itself while it runs, by the name of its first output, and `slices` those that
-    each of `threads` threads needs for itself. Offsets of whole values are multiples of `alignment`
-    bytes, itself a multiple of 64.
+    """Return the memory plan of a program of kernels for the values in a space. `scratch` has the
+    bytes that a call needs for itself while it runs, by the name of its first output, and `slices`
+    the bytes that each of `threads` threads needs for itself. Offsets of whole values are multiples
+    of `alignment` bytes, itself a multiple of 64.
 
-    Slices are spread where the workspace grows by a tenth at most. Loads that walk a slice in large
-    strides, one a channel, make the processor fetch lines several strides ahead, beyond the end;
-    where another core has just written those, it has to get each of them back: so there are gaps.
-    And lines that one core wrote last reach another slowly: at one place behind all values, each
-    thread keeps its own from call to call.
+    Slices are spread if the workspace grows by a tenth at most, for two reasons. Loads with a large
+    stride, one for each channel, make the processor prefetch lines beyond the end of a slice; if
+    another core has just written those, it must fetch each of them again, which gaps avoid. And a
+    line that another core wrote last is slow to read; with slices at one place behind all values,
+    each thread keeps its own lines from call to call.
 
-    Time is linear over the text of the program: a region's values live where they stand, and what a
-    loop reads, carries or writes lives as long as the loop. Raises CompilerError for an output that
-    has no memory of its own; `fuse` sees to it that each has.
+    The time is linear in the text of the program: a region's values live where they stand, and the
+    values that a loop reads, carries or writes live during the whole loop. Raises CompilerError for
+    an output without memory of its own; `fuse` prevents that.
     """
     pack = functools.partial(_Packing.of, program, scratch, slices, threads, space, alignment)
     chosen = tight = pack(_TIGHT)
@@ -132,7 +135,7 @@ def plan_memory(
 
 @dataclasses.dataclass(frozen=True)
 class _Packing:
-    """The blocks of a program, `offsets` and `total` where sizes are typical."""
+    """The blocks of a program, with `offsets` and `total` at the typical sizes."""
 
     program: DriverProgram
     fixed: Mapping[str, Place]
@@ -140,8 +143,9 @@ class _Packing:
     blocks: Sequence[Block]
     offsets: Mapping[str, int]
     total: int
-    steps: Mapping[str, Extent]  # from a thread's slice to the next one's
-    behind: Extent  # bytes of all slices behind the blocks; 0 where they are among them
+    steps: Mapping[str, Extent]  # From a thread's slice to the next one's.
+    # The bytes of all slices behind the blocks; 0 if the slices are among the blocks.
+    behind: Extent
 
     @classmethod
     def of(
@@ -173,11 +177,11 @@ class _Packing:
 
     @property
     def typical_bytes(self) -> int:
-        """The workspace where sizes are typical."""
+        """The bytes of the workspace at the typical sizes."""
         return self.total + typical(self.behind)
 
     def plan(self, lower_bound: int) -> MemoryPlan:
-        """The plan for any sizes."""
+        """Return the plan for any sizes."""
         stack = stacked(self.blocks, self.offsets, self.total)
         space, places = self.timeline.space, dict(self.fixed)
         for name, offset in stack.offsets.items():
@@ -203,28 +207,30 @@ class _Packing:
         )
 
     def _all_bytes(self) -> Extent:
-        """The bytes of all blocks beside each other."""
+        """The bytes of all blocks without sharing."""
         sizes = (block.nbytes + ALIGNMENT - 1 for block in self.blocks)
         return functools.reduce(operator.add, sizes, 0)
 
 
 def scratch_of(name: str) -> str:
-    """Whose place is that of the scratch memory of the call with that first output."""
-    return f"{name}.scratch"  # no value is called so
+    """Return the name, in a plan, of the scratch memory of the call with that first output."""
+    return f"{name}.scratch"  # No value has such a name.
 
 
 def slices_of(name: str) -> str:
-    """Whose place is that of the first thread's slice, for the call with that first output."""
+    """Return the name, in a plan, of the first thread's slice for the call with that first
+    output."""
     return f"{name}.slices"
 
 
 def buffers_of(current: str) -> tuple[str, str]:
-    """Whose places are those that what a loop carries takes turns in."""
+    """Return the names, in a plan, of the two buffers that a carried value of a loop alternates
+    between."""
     return f"{current}.even", f"{current}.odd"
 
 
 def _fixed_places(program: DriverProgram, space: str) -> dict[str, Place]:
-    """Places of what the caller owns, by the name of the value that holds the memory."""
+    """Return the places of memory that the caller owns, by the name of the value that holds it."""
     places: dict[str, Place] = {}
     if space == HOST:
         places |= {value.name: Place(Segment.INPUT, i) for i, value in enumerate(program.inputs)}
@@ -244,7 +250,7 @@ def _fixed_places(program: DriverProgram, space: str) -> dict[str, Place]:
 
 
 class _Timeline:
-    """Walks a program in the order of its text, and notes what is alive when."""
+    """Walk a program in the order of its text, and record the lifetime of each block."""
 
     def __init__(
         self,
@@ -370,7 +376,7 @@ class _Timeline:
                 self._last[name] = self._step
 
     def _touch(self, value: Value) -> None:
-        """Keep what `value` lies in alive until this step, if that is in the space."""
+        """Keep the block of `value` alive until this step, if it is in the space."""
         if self._program.space(value) != self.space:
             return
         reach = self._program.home(value).offset + value.type.nbytes
@@ -385,10 +391,10 @@ class _Timeline:
             self._sizes[name] = maximum(held, self.most(nbytes))
 
     def most(self, nbytes: Extent) -> Extent:
-        """What data decides takes what it may need at most."""
+        """Return the most bytes that a block needs if the data decides its size."""
         return upper(nbytes, lambda symbol: symbol.name in self._given)
 
     def _roots(self, value: Value) -> tuple[str, ...]:
-        """The blocks in which a value may lie."""
+        """Return the blocks that may hold a value."""
         name = self._program.home(value).name
         return self.pointers.get(name, (name,))

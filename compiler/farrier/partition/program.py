@@ -1,5 +1,5 @@
 """The program of a model's driver: calls of kernels in order, under conditions and in loops, and
-what moves values between the spaces of memory where kernels run.
+copies of values between the memory spaces where kernels run.
 
     program = DriverProgram([value] inputs, [value] outputs, [constant], [step], {home}, {space})
     step    = Call(task, [value] inputs, [value] outputs, origin, runs, [extent] dims,
@@ -18,8 +18,8 @@ what moves values between the spaces of memory where kernels run.
     home    = Home(name, offset)                     the value in whose memory another lies
 
 All regions of a graph are in one program, so the names of their values are made unique: those of a
-region begin with the first result of its node. A value that has no memory of its own has a home:
-the value in whose memory it lies.
+region begin with the first result of its node. A value without memory of its own has a home: the
+value in whose memory it lies.
 
 A value lies in the `host` unless `spaces` names another space, and is read and written only there:
 by the host, or by the queue of the device that the space belongs to. Launches wait in that queue,
@@ -48,14 +48,13 @@ from farrier_device.program import HOST
 class Call:
     """One call of a task: `inputs` and `outputs` are in the order of the task's region; `origin`
     names the ONNX nodes that it computes. One run of the model makes it `runs` times: the product
-    of the trip counts around it, as far as they are known; both branches of a condition count.
-    `dims` are the values of the region's dims, in terms of the model's; where one of `needed` is 0,
-    there is nothing to call it for. Where the data decides an extent, `count` is its symbol, and
-    the last output holds its value. A call `copies` if it leaves the input's
-    bytes in the output, so where both lie at one address, which only the caller of the model can
-    bring about, there is nothing to do either."""
+    of the trip counts around it that are known; both branches of a condition count. `dims` are the
+    values of the region's dims, in terms of the model's; the call is skipped if one of `needed` is
+    0. If the data decides an extent, `count` is its symbol, and the last output holds its value. A
+    call that `copies` leaves the input's bytes in the output; it is skipped if both have one
+    address, which only the caller of the model can cause."""
 
-    task: str  # the task's key
+    task: str  # The key of the task.
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     origin: str
@@ -79,8 +78,8 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Launch:
-    """A call that the queue of a space makes, of a kernel of the device: one launch after the other
-    of its entry points, all with the same arguments."""
+    """A call of a kernel of a device, which the queue of a space makes: one launch for each entry
+    point, in order, all with the same arguments."""
 
     call: Call
     space: str
@@ -97,18 +96,19 @@ class Copy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wait:
-    """The host waits until the queue of a space is empty."""
+    """A wait of the host until the queue of a space is empty."""
 
     space: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bind:
-    """The elements of an i64 value are these extents: one that is a symbol has its value from here
-    on, within its bounds; another must be what it says, and where it `is_check`, all. `origin`
-    names the ONNX node that asks for them; `reason` is why other sizes cannot be, where it is no
-    matter of memory. A check `demands` a relation to the extents, and `needs` says in words what
-    the size must be."""
+    """A step that reads sizes: the elements of an i64 value are these extents. A symbol among the
+    extents has that element as its value from here on, checked against its bounds; any other
+    extent, and with `is_check` every one, is compared with its element. `origin` names the ONNX
+    node that requires the sizes; `reason` explains why other sizes are impossible, unless memory is
+    the reason. A check `demands` a relation to the extents, and `needs` describes the required size
+    in words."""
 
     value: Value
     extents: tuple[Extent, ...]
@@ -121,8 +121,8 @@ class Bind:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fail:
-    """A run that gets here ends: `origin` names the ONNX node that has the branch which cannot be
-    compiled, `reason` says why."""
+    """A step that ends the run: `origin` names the ONNX node with the branch that cannot be
+    compiled, `reason` explains why."""
 
     reason: str
     origin: str
@@ -138,8 +138,8 @@ class Branch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Carried:
-    """What goes from iteration to iteration. `current` and `next` have no memory of their own: they
-    are pointers that change places. After the loop `current` is the result."""
+    """A value that passes from iteration to iteration. `current` and `next` have no memory of their
+    own: they are pointers that are exchanged. After the loop `current` is the result."""
 
     initial: Value
     current: Value
@@ -156,8 +156,8 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeat:
-    """The body once an iteration, as `ir.control.Loop` says. `trips` is an extent where it follows
-    from sizes; None where there is no bound."""
+    """A loop over `body`, defined by `ir.control.Loop`. `trips` is an extent if it follows from
+    sizes; None means no bound."""
 
     trips: Value | Extent | None
     condition: Value | None
@@ -167,7 +167,7 @@ class Repeat:
     read: tuple[Slice, ...]
     written: tuple[Slice, ...]
     body: tuple[Step, ...]
-    count: Symbol | None = None  # how often it ran
+    count: Symbol | None = None  # The number of iterations that ran.
     grown: tuple[Grown, ...] = ()
     origin: str = ""
 
@@ -177,7 +177,7 @@ Step: TypeAlias = Call | Launch | Copy | Wait | Bind | Fail | Branch | Repeat
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Home:
-    """The value in whose memory another lies, and how many bytes behind its start."""
+    """The value in whose memory another lies, and the bytes from its start."""
 
     name: str
     offset: Extent = 0
@@ -189,47 +189,47 @@ class DriverProgram:
     outputs: tuple[Value, ...]
     constants: tuple[Constant, ...]
     steps: tuple[Step, ...]
-    homes: Mapping[str, Home]  # by value name; of values that have memory of their own, none
+    homes: Mapping[str, Home]  # By the name of a value without memory of its own.
     spaces: Mapping[str, str] = dataclasses.field(
         default_factory=dict
-    )  # By the name of a value with memory.
+    )  # By the name of a value with memory; absent for the host.
 
     @property
     def dims(self) -> tuple[Symbol, ...]:
-        """The sizes that a caller gives, in the order in which they do: those of the inputs, then
-        capacities."""
+        """The sizes that a caller passes, in order: those of the inputs, then capacities."""
         shapes = (value.type.shape for value in self.inputs)
-        told = dict.fromkeys(symbols(extent for shape in shapes for extent in shape))
-        return (*told, *self.capacities)
+        input_sizes = dict.fromkeys(symbols(extent for shape in shapes for extent in shape))
+        return (*input_sizes, *self.capacities)
 
     @functools.cached_property
     def capacities(self) -> tuple[Symbol, ...]:
-        """What bounds extents that the data decides and no size does: how much room there is."""
-        told = {s.name for v in self.inputs for s in symbols(v.type.shape)}
-        found = {name for step in steps_in(self.steps) for name in defined_in(step)}
-        defined = told | found
+        """The capacities: bounds of extents that the data decides and no size implies."""
+        input_sizes = {s.name for v in self.inputs for s in symbols(v.type.shape)}
+        computed = {name for step in steps_in(self.steps) for name in defined_in(step)}
+        defined = input_sizes | computed
         return tuple(s for s in self.symbols if s.name not in defined and isinstance(s.high, int))
 
     @functools.cached_property
     def symbols(self) -> tuple[Symbol, ...]:
-        """All that extents are made of, each behind those of its bound."""
+        """Every symbol of the extents, each after those of its bound."""
         return tuple(dict.fromkeys(with_bounds(_extents_of(self.steps))))
 
     @property
     def has_checks(self) -> bool:
-        """Whether it finds out sizes that may not do."""
+        """Check whether it computes sizes that may be invalid."""
         return bool(self.capacities) or any(isinstance(step, Bind) for step in steps_in(self.steps))
 
     def room(self, value: Value) -> Extent:
-        """The bytes that a value may take: what data decides is at most its bound."""
-        given = frozenset(symbol.name for symbol in self.dims)
-        return upper(value.type.nbytes, lambda symbol: symbol.name in given)
+        """Return the bytes that a value may take: an extent that the data decides counts as its
+        bound."""
+        argument_names = frozenset(symbol.name for symbol in self.dims)
+        return upper(value.type.nbytes, lambda symbol: symbol.name in argument_names)
 
     @property
     def counted(self) -> tuple[Symbol, ...]:
-        """The extents of outputs that the data decides, each behind those of its bound."""
-        found = with_bounds(extent for value in self.outputs for extent in value.type.shape)
-        return tuple(symbol for symbol in dict.fromkeys(found) if symbol not in self.dims)
+        """The extents of outputs that the data decides, each after those of its bound."""
+        ordered = with_bounds(extent for value in self.outputs for extent in value.type.shape)
+        return tuple(symbol for symbol in dict.fromkeys(ordered) if symbol not in self.dims)
 
     @property
     def calls(self) -> list[Call]:
@@ -237,22 +237,22 @@ class DriverProgram:
         return list(calls_in(self.steps))
 
     def with_tasks(self, tasks: Iterable[str]) -> DriverProgram:
-        """The same with other tasks, one for each of `calls`."""
+        """Return the program with other tasks, one for each of `calls`."""
         pairs = zip(self.calls, tasks, strict=True)
         return self.with_calls(dataclasses.replace(call, task=task) for call, task in pairs)
 
     def with_calls(self, calls: Iterable[Call]) -> DriverProgram:
-        """The same with other calls, one for each of `calls`."""
+        """Return the program with other calls, one for each of `calls`."""
         return dataclasses.replace(self, steps=_with_calls(self.steps, iter(calls)))
 
     def as_text(self) -> tuple[str, str]:
-        """Return its name among the results of a step, and its text."""
+        """Return the program's name among the results of a step, and its text."""
         from farrier.partition.print_program import print_driver
 
         return "driver", print_driver(self)
 
     def home(self, value: Value) -> Home:
-        """Where a value lies: in its own memory, if in no other's."""
+        """Return the value and offset at which a value lies: itself if it has memory of its own."""
         return outermost(Home(value.name), self.homes)
 
     def space(self, value: Value) -> str:
@@ -263,7 +263,7 @@ class DriverProgram:
 
 
 def steps_in(steps: Iterable[Step]) -> Iterator[Step]:
-    """Every step, each before those in it, in the order of the text."""
+    """Yield every step, each before those in it, in the order of the text."""
     for step in steps:
         yield step
         match step:
@@ -286,22 +286,22 @@ def calls_in(steps: Iterable[Step]) -> Iterator[Call]:
 
 
 def _with_calls(steps: Iterable[Step], calls: Iterator[Call]) -> tuple[Step, ...]:
-    found: list[Step] = []
+    new_steps: list[Step] = []
     for step in steps:
         match step:
             case Call():
-                found.append(next(calls))
+                new_steps.append(next(calls))
             case Launch():
-                found.append(dataclasses.replace(step, call=next(calls)))
+                new_steps.append(dataclasses.replace(step, call=next(calls)))
             case Copy() | Wait() | Bind() | Fail():
-                found.append(step)
+                new_steps.append(step)
             case Branch():
                 then = _with_calls(step.then, calls)
                 otherwise = _with_calls(step.otherwise, calls)
-                found.append(dataclasses.replace(step, then=then, otherwise=otherwise))
+                new_steps.append(dataclasses.replace(step, then=then, otherwise=otherwise))
             case Repeat():
-                found.append(dataclasses.replace(step, body=_with_calls(step.body, calls)))
-    return tuple(found)
+                new_steps.append(dataclasses.replace(step, body=_with_calls(step.body, calls)))
+    return tuple(new_steps)
 
 
 def without(steps: Iterable[Step], is_gone: Callable[[Step], bool]) -> tuple[Step, ...]:
@@ -322,7 +322,8 @@ def without(steps: Iterable[Step], is_gone: Callable[[Step], bool]) -> tuple[Ste
 
 
 def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
-    """The extents of all values that steps read and write, and of all sizes that they take."""
+    """Yield the extents of all values that steps read and write, and of all sizes that they
+    take."""
     for step in steps:
         match step:
             case Call():
@@ -351,26 +352,29 @@ def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
 
 
 def defined_in(step: Step) -> Iterable[str]:
-    """The names of symbols whose values a step finds out, those in it not included."""
+    """Return the names of symbols whose values a step itself computes."""
     match step:
         case Call():
             return (step.count,)
         case Bind():
-            found: Iterable[Extent] = () if step.is_check else step.extents
+            computed: Iterable[Extent] = () if step.is_check else step.extents
         case Launch(call=call):
             return (call.count,)
         case Fail() | Copy() | Wait():
-            found = ()
+            computed = ()
         case Branch():
-            found = (one.symbol for one in step.joined)
+            computed = (extent.symbol for extent in step.joined)
         case Repeat():
             counted = () if step.count is None else (as_extent(step.count),)
-            found = (*counted, *(e for one in step.grown for e in (one.symbol, one.result)))
-    return (symbol.name for symbol in symbols(found))
+            computed = (
+                *counted,
+                *(e for extent in step.grown for e in (extent.symbol, extent.result)),
+            )
+    return (symbol.name for symbol in symbols(computed))
 
 
 def outermost(home: Home, homes: Mapping[str, Home]) -> Home:
-    """The home's home, and so on."""
+    """Follow homes to the value that has memory of its own."""
     while home.name in homes:
         outer = homes[home.name]
         home = Home(outer.name, home.offset + outer.offset)

@@ -1,4 +1,4 @@
-"""Tasks that take the place of others in a program."""
+"""Replace tasks of a program by others."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from farrier.partition.task import Task
 
 
 class Replacement(Protocol):
-    """A task instead of another one."""
+    """A task in place of another one."""
 
     @property
     def task(self) -> Task: ...
 
     def call(self, call: Call, constants: dict[str, Constant]) -> Call:
-        """A call of it, for one of what it takes the place of; `constants` of the program, by name,
-        get those that the call reads on top."""
+        """Return a call of this task in place of a call of the other; add the further constants
+        that it reads to `constants`, by name."""
 
 
 def with_replacements(
     tasks: Mapping[str, Task], program: DriverProgram, instead: Mapping[str, Replacement]
 ) -> tuple[dict[str, Task], DriverProgram]:
-    """The tasks by key, in their order, and the program that calls them, with others `instead` of
-    some, by the keys of these."""
+    """Return the tasks by key, in their order, and the program that calls them, with the
+    replacements `instead` of some, by the keys of these."""
     if not instead:
         return dict(tasks), program
     constants = {constant.value.name: constant for constant in program.constants}
@@ -34,6 +34,6 @@ def with_replacements(
         instead[call.task].call(call, constants) if call.task in instead else call
         for call in program.calls
     ]
-    found = (instead[key].task if key in instead else task for key, task in tasks.items())
+    replaced = (instead[key].task if key in instead else task for key, task in tasks.items())
     program = dataclasses.replace(program, constants=tuple(constants.values()))
-    return {task.key: task for task in found}, program.with_calls(calls)
+    return {task.key: task for task in replaced}, program.with_calls(calls)

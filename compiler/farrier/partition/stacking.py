@@ -1,4 +1,4 @@
-"""Stacks blocks whose sizes are open in the order of a packing at the typical sizes."""
+"""Stack blocks of open sizes in the order of a packing at the typical sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from farrier.ir.dim import Extent, Symbol, bounds, dim, is_less, symbols, typical
 from farrier.partition.packing import Block, aligned, meet, pack_blocks
 
-_MOST_TERMS = 8  # of a height without a name; chosen so that those of small models stay readable
+# A longer height gets a name; chosen so that the heights of small models stay readable.
+_MOST_TERMS = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,20 +24,20 @@ class Stack:
 
 
 def pack(blocks: Sequence[Block]) -> Stack:
-    """A stack that keeps blocks alive at one step apart whatever the sizes: packed where these are
-    typical, and at others in the same order."""
+    """Return a stack that keeps blocks alive at one step apart at all sizes: packed at the typical
+    sizes, and at others in the same order."""
     return stacked(blocks, *packed(blocks))
 
 
 def packed(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Offsets and the bytes taken in all where sizes are typical."""
+    """Return offsets and the total bytes at the typical sizes."""
     return pack_blocks(
         [dataclasses.replace(block, nbytes=typical(aligned(block.nbytes))) for block in blocks]
     )
 
 
 def stacked(blocks: Sequence[Block], offsets: Mapping[str, int], nbytes: int) -> Stack:
-    """The stack for any sizes of a packing at the typical ones."""
+    """Return the stack for any sizes of a packing at the typical ones."""
     if all(isinstance(block.nbytes, int) for block in blocks):
         return Stack(offsets, nbytes, {})
     return _in_order(sorted(blocks, key=lambda b: (offsets[b.name], typical(b.nbytes), b.name)))
@@ -47,12 +48,12 @@ def _in_order(blocks: Sequence[Block]) -> Stack:
     holds at any sizes; if `blocks` are in the order of a packing, they lie as close as in it."""
     offsets: dict[str, Extent] = {}
     ends: dict[str, Extent] = {}
-    covered: set[str] = set()  # ends below another one's
+    covered: set[str] = set()  # Blocks whose end lies below another one's.
     heights = _Heights()
     for position, block in enumerate(blocks):
         below: list[Block] = []
         for other in reversed(blocks[:position]):
-            # What lies under another one that is alive with both ends below that one's end.
+            # A block below another block that is alive with both ends below that one's end.
             if meet(other, block) and not any(meet(other, above) for above in below):
                 below.append(other)
         offsets[block.name] = heights.top([ends[other.name] for other in below])
@@ -63,8 +64,8 @@ def _in_order(blocks: Sequence[Block]) -> Stack:
 
 
 class _Heights:
-    """Computes heights on top of others. A height on which the sizes decide, and a long sum, gets a
-    name: written out, every height would contain those below it, and time and code would grow with
+    """Compute heights on top of others. A height that depends on the sizes, or is a long sum, gets
+    a name: otherwise every height would contain those below it, and time and code would grow with
     the product of their numbers."""
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class _Heights:
         self._names: dict[tuple[Extent, ...], Extent] = {}
 
     def top(self, ends: Iterable[Extent]) -> Extent:
-        """The largest of some extents; 0 of none."""
+        """Return the largest of some extents; 0 for none."""
         highest: list[Extent] = []
         for end in dict.fromkeys(ends):
             if not any(self._reaches(other, end) for other in highest):
@@ -87,7 +88,7 @@ class _Heights:
         return self._names[key]
 
     def _named(self, ends: tuple[Extent, ...]) -> Extent:
-        """A new name for the largest of some extents."""
+        """Return a new name for the largest of some extents."""
         low, high = (max(bound) for bound in zip(*map(bounds, ends), strict=True))
         named = dim(f"top.{len(self.tops)}", low, high, max(map(typical, ends)))
         self.tops |= dict.fromkeys(symbols((named,)), ends)

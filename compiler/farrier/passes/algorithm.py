@@ -1,4 +1,4 @@
-"""The ways to compute a convolution, and how exact each is."""
+"""The algorithms for a convolution, and the accuracy of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHOICE = "choose-algorithms"  # The name of the pass that chooses, in the order 
 
 
 class Algorithm(enum.StrEnum):
-    """Ways to compute a convolution: the direct sum, or Winograd's filtering in tiles."""
+    """An algorithm for a convolution: the direct sum, or Winograd's filtering in tiles."""
 
     DIRECT = "direct"
     WINOGRAD2 = "winograd2"
@@ -22,22 +22,24 @@ class Algorithm(enum.StrEnum):
 
     @property
     def tile(self) -> int:
-        """Outputs of a tile along one axis; 0 for the direct sum."""
+        """The outputs of a tile along one axis; 0 for the direct sum."""
         return _TILES[self]
 
     @property
     def error(self) -> float:
-        """What one layer in f32 stays below, as max |error| over max |result|."""
+        """An upper bound of the error of one layer in f32, as max |error| over max |result|."""
         return ERRORS.get(self.tile, DIRECT_ERROR)
 
     def weights(self, operands: DType) -> DType:
-        """The dtype of the weights, and of what is multiplied, in a layer of such operands: larger
-        tiles would quadruple the error of bf16, and nothing multiplies tiles of f16."""
+        """Return the dtype of the weights, and of the factors, in a layer with such operands:
+        larger tiles would quadruple the error of bf16, and no instruction multiplies tiles of
+        f16."""
         largest = _LARGEST_BF16_TILE if operands is DType.BF16 else 0
         return DType.F32 if self.tile > largest else operands
 
     def error_of(self, operands: DType) -> float:
-        """What one layer stays below, its operands rounded to that dtype, as `error` is given."""
+        """Return an upper bound of the error of one layer whose operands are rounded to that dtype,
+        in the unit of `error`."""
         if operands is DType.F16:
             return _F16_ERRORS.get(self.tile, _ROUNDED_INPUT_ERROR / 8)
         if operands is not DType.BF16:
@@ -50,17 +52,18 @@ class Layer(Protocol):
 
     @property
     def key(self) -> str:
-        """64 hex digits over all that decides how fast each algorithm is, for records."""
+        """The identity of the layer for records: 64 hex digits of everything that affects the speed
+        of the algorithms."""
         ...
 
     @property
     def operands(self) -> DType:
-        """The dtype of what the direct sum multiplies."""
+        """The dtype of the factors of the direct sum."""
         ...
 
     @property
     def origin(self) -> str:
-        """The nodes of the model that it comes from."""
+        """The nodes of the model that the layer comes from."""
         ...
 
     @property
@@ -70,11 +73,11 @@ class Layer(Protocol):
 
     @property
     def fastest(self) -> Algorithm:
-        """The best of the allowed ones by a model of the machine."""
+        """The fastest of the allowed algorithms by a model of the machine."""
         ...
 
     def seconds(self, way: Algorithm) -> float:
-        """Return how long an algorithm should take, all threads together."""
+        """Return the predicted time of an algorithm, all threads together."""
         ...
 
 
@@ -87,6 +90,6 @@ _TILES = {
 }
 DIRECT_ERROR = 2e-6
 _LARGEST_BF16_TILE = 2
-_BF16_ERRORS = {0: 5e-3, 2: 8e-3}  # by the tile
+_BF16_ERRORS = {0: 5e-3, 2: 8e-3}  # By the tile.
 _F16_ERRORS = {0: 4e-3}
-_ROUNDED_INPUT_ERROR = 4e-3  # of a layer in f32 whose input was stored as bf16
+_ROUNDED_INPUT_ERROR = 4e-3  # The error of a layer in f32 whose input was stored as bf16.

@@ -1,4 +1,4 @@
-"""Which nodes are attention: a product, a softmax along its rows, and a product with those."""
+"""Find attention in a graph: a product, a softmax along its rows, and a product with the result."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ FLOATS = frozenset((DType.F32, DType.BF16))
 
 
 def attention_regions(graph: Graph) -> Mapping[int, Node]:
-    """For each node whose result only an attention's context needs, by `id`, the product that
-    computes this context.
+    """Return, for each node whose result only one attention needs, by `id`, the product that
+    computes the attention's context.
 
         s = MatMul(q, k);  t = Mul(s, scale);  u = Add(t, mask);  p = Softmax(u, axis=-1)
         y = MatMul(p, v)                        → {s, t, u, p: y}
 
     All of q, k, v have the same batch axes, v and y their last axis innermost in memory. The
-    weights p may be converted before they are multiplied. What one attention gives is not the
-    scores of another: they do not join to a kernel without end.
+    weights p may be converted before they are multiplied. The context of an attention is not used
+    as the scores of another one, since kernels would grow without limit.
     """
     search = _Search(graph)
-    found: dict[int, Node] = {}
+    contexts_by_member: dict[int, Node] = {}
     contexts: set[int] = set()
     for node in graph.nodes:
         members = search.members(node)
         if members and id(members[0]) not in contexts:
             contexts.add(id(node))
-            found |= {id(member): node for member in members}
-    return found
+            contexts_by_member |= {id(member): node for member in members}
+    return contexts_by_member
 
 
-_LONGEST = 24  # elementwise nodes between the scores and their softmax
+_LONGEST = 24  # The most elementwise nodes between the scores and their softmax.
 
 
 class _Search:
@@ -46,7 +46,8 @@ class _Search:
         self._returned = frozenset(value.name for value in graph.outputs)
 
     def members(self, context: Node) -> list[Node]:
-        """The nodes before `context` that are one attention with it; none where it ends none."""
+        """Return the nodes before `context` that form an attention with it; none if it does not end
+        one."""
         if not MATMUL.matches(context):
             return []
         weights, values = context.inputs
@@ -74,8 +75,8 @@ class _Search:
         return [*chain, softmax, *between] if rows_first else []
 
     def _chain(self, value: Value, reader: Node, most: int) -> list[Node]:
-        """From a product to `value` through elementwise nodes of its shape, `most` of them and each
-        for the next alone; empty where there is none."""
+        """Return the path from a product to `value` through at most `most` elementwise nodes of its
+        shape, each read only by the next; empty if there is none."""
         node = self._only_for(value, reader)
         if node is None or value.type.layout is not None:
             return []
@@ -91,7 +92,7 @@ class _Search:
         return []
 
     def _only_for(self, value: Value, reader: Node) -> Node | None:
-        """The node that computes `value` where `reader` alone reads it, once."""
+        """Return the node that computes `value` if `reader` alone reads it, once; else None."""
         node = self._producers.get(value.name)
         if node is None or len(node.outputs) != 1 or node.regions:
             return None
@@ -100,7 +101,8 @@ class _Search:
 
 
 def _is_matrix(value: Value | None, like: Value) -> bool:
-    """Whether a value holds matrices of f32 or bf16, as many as `like`, along plain axes."""
+    """Check whether a value holds matrices of f32 or bf16, of the batch of `like`, along plain
+    axes."""
     if value is None or value.type.dtype not in FLOATS or value.type.rank != like.type.rank:
         return False
     layout = value.type.layout

@@ -1,4 +1,4 @@
-"""Let the parts of a concatenation be written where they are to lie."""
+"""Let kernels write the parts of a concatenation directly into its result."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from farrier.ops import Trait, lookup
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.views import is_view
 
-_ALIGNMENT = 64  # bytes: what kernels may expect of a tensor's address
+_ALIGNMENT = 64  # In bytes; kernels may rely on this alignment of a tensor's address.
 
 
 def concatenate_in_place(graph: Graph) -> Graph:
-    """Turn a Concat whose parts lie one behind another in memory into Adjoin, which is no code:
-    the kernels that compute the parts write into its memory. A part that has a place already, as an
+    """Turn a Concat whose parts are contiguous in its result into Adjoin, which takes no code: the
+    kernels that compute the parts write into its memory. A part with other memory, such as an
     input, a constant, or part of another tensor, is copied.
 
     before:
@@ -41,11 +41,13 @@ def concatenate_in_place(graph: Graph) -> Graph:
             return y
     """
     rewriter = Rewriter(graph)
-    given = frozenset(symbols(extent for value in graph.inputs for extent in value.type.shape))
+    input_sizes = frozenset(
+        symbols(extent for value in graph.inputs for extent in value.type.shape)
+    )
     returned = {value.name for value in graph.outputs}
     placed: set[str] = set()
     for node in graph.nodes:
-        if not lookup(node.op).has(Trait.JOINS) or not _lie_behind_another(node, given):
+        if not lookup(node.op).has(Trait.JOINS) or not _lie_behind_another(node, input_sizes):
             rewriter.emit(node)
             continue
         parts: list[Value] = []
@@ -63,20 +65,20 @@ def concatenate_in_place(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
-def _lie_behind_another(node: Node, given: Collection[Symbol]) -> bool:
-    """Whether the result's memory is that of its parts in order, each at an aligned address that
-    the sizes `given` tell: one that a kernel finds out may be known too late."""
+def _lie_behind_another(node: Node, input_sizes: Collection[Symbol]) -> bool:
+    """Check whether the result's memory is that of its parts in order, each at an aligned address
+    that only depends on `input_sizes`: a size that a kernel computes may be known too late."""
     y = node.outputs[0]
     axis, layout = node.attr("axis") % y.type.rank, y.type.layout
     if len(node.inputs) < 2 or not _is_outermost(y, axis):
         return False
-    if not all(symbol in given for symbol in symbols(y.type.shape)):
+    if not all(symbol in input_sizes for symbol in symbols(y.type.shape)):
         return False
     inner = (
         1 if layout is None else math.prod(d.mod for d in layout.dims if d.axis == axis and d.mod)
     )
-    start: Extent = 0  # elements along the axis
-    reach: Extent = 0  # bytes
+    start: Extent = 0  # In elements along the axis.
+    reach: Extent = 0  # In bytes.
     for part in node.inputs:
         if part is None or part.type.layout != layout:
             return False
@@ -88,7 +90,7 @@ def _lie_behind_another(node: Node, given: Collection[Symbol]) -> bool:
 
 
 def _is_outermost(y: Value, axis: int) -> bool:
-    """Whether only dimensions of extent one lie outside the outer part of `axis`."""
+    """Check whether only dimensions of extent one lie outside the outer part of `axis`."""
     layout, shape = y.type.layout, y.type.shape
     if layout is None:
         return all(extent == 1 for extent in shape[:axis])

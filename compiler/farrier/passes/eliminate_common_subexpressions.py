@@ -1,4 +1,4 @@
-"""Compute once what is computed twice."""
+"""Merge equal computations and equal constants."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from farrier.ir.liveness import Liveness
 
 
 def eliminate_dead_code(graph: Graph) -> Graph:
-    """Drop nodes and constants that no output depends on; inputs stay, being the signature.
+    """Drop nodes and constants that no output depends on; inputs stay, as part of the signature.
 
     before:
         @graph
@@ -27,7 +27,9 @@ def eliminate_dead_code(graph: Graph) -> Graph:
             y: f32[4] = Relu(x)
             return y
     """
-    sizes = {one.value.name: one.data for one in graph.constants if one.has_dims}
+    sizes = {
+        constant.value.name: constant.data for constant in graph.constants if constant.has_dims
+    }
     used = Liveness(graph.outputs, sizes.get)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
@@ -43,8 +45,8 @@ def eliminate_dead_code(graph: Graph) -> Graph:
 
 
 def _pruned(node: Node, used: Liveness) -> Node:
-    """Control flow without results that nothing uses, and captures that it does not read; any other
-    node as it is."""
+    """Return control flow without unused results, and without captures that it does not read;
+    return any other node unchanged."""
     match control_of(node):
         case If() as branch:
             return _pruned_if(branch, used, node.origin)
@@ -80,7 +82,7 @@ def _pruned_if(node: If, used: Liveness, origin: str) -> Node:
 
 
 def _pruned_loop(node: Loop, used: Liveness, origin: str) -> Node:
-    """What is carried is needed where its result is used, or where what is needed reads it."""
+    """Drop the carried values that neither a used result nor another kept value needs."""
     stacked = list(map(used.is_live, node.stacks))
     parts = tuple(itertools.compress(node.parts, stacked))
     again = () if node.again is None else (node.again,)
@@ -116,6 +118,6 @@ def _pruned_loop(node: Loop, used: Liveness, origin: str) -> Node:
 
 
 def _read(region: Graph) -> set[str]:
-    """Names of the values that a region's nodes read, or that it returns."""
+    """Return the names of the values that a region's nodes read, or that it returns."""
     names = {v.name for node in region.nodes for v in node.inputs if v is not None}
     return names | {value.name for value in region.outputs}

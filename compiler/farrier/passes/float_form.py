@@ -1,4 +1,4 @@
-"""A quantized model as it was before: what its speed is compared with."""
+"""Restore the float model behind a quantized model, to compare the speed of the two."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BYTES = (DType.U8, DType.I8)
 
 
 def float_form(graph: Graph) -> Graph:
-    """The graph without rounding between its operators. Where a DequantizeLinear reads what a
-    QuantizeLinear made there is a Clip, which may be all that is left of an activation. Dequantized
-    constants are left to be folded."""
+    """Return the graph without rounding between its operators. A DequantizeLinear of a
+    QuantizeLinear becomes a Clip, which may be the trace of an activation. Dequantized constants
+    are left to be folded."""
     rewriter = Rewriter(graph)
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
@@ -27,14 +27,14 @@ def float_form(graph: Graph) -> Graph:
 
 
 def has_pairs(graph: Graph) -> bool:
-    """Whether a DequantizeLinear reads what a QuantizeLinear made."""
-    made = {n.outputs[0].name for n in graph.nodes if QUANTIZE.matches(n)}
+    """Check whether a DequantizeLinear reads the result of a QuantizeLinear."""
+    quantized = {n.outputs[0].name for n in graph.nodes if QUANTIZE.matches(n)}
     read = (n.inputs[0] for n in graph.nodes if DEQUANTIZE.matches(n))
-    return any(value is not None and value.name in made for value in read)
+    return any(value is not None and value.name in quantized for value in read)
 
 
 def products_of_bytes(graph: Graph) -> Iterator[Node]:
-    """The contractions whose operands are bytes, or were dequantized from bytes."""
+    """Yield the contractions whose operands are bytes, or were dequantized from bytes."""
     producers = {value.name: node for node in graph.nodes for value in node.outputs}
     for node in graph.nodes:
         if product_of(node) is None:
@@ -54,9 +54,9 @@ def _holds_bytes(value: Value | None, producers: dict[str, Node]) -> bool:
 
 
 def _clip(rewriter: Rewriter, node: Node) -> Node | None:
-    """What a DequantizeLinear does to the floats that were quantized, but for the rounding."""
-    made = rewriter.producer(node.inputs[0]) if DEQUANTIZE.matches(node) else None
-    source = made.inputs[0] if QUANTIZE.matches(made) else None
+    """Return the Clip that has the effect of a quantization on floats, except the rounding."""
+    quantize = rewriter.producer(node.inputs[0]) if DEQUANTIZE.matches(node) else None
+    source = quantize.inputs[0] if QUANTIZE.matches(quantize) else None
     (y,) = node.outputs[:1]
     if source is None or source.type != y.type:
         return None

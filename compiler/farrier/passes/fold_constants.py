@@ -1,4 +1,4 @@
-"""Compute at compile time what depends on constants alone."""
+"""Evaluate nodes that depend on constants alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = npt.NDArray[Any]
 
-# A model of a few bytes can ask for gigabytes (ConstantOfShape, Tile, Expand): what grows beyond
-# this is left to run time, unless it is hardly larger than what it is made of.
+# A model of a few bytes can ask for gigabytes (ConstantOfShape, Tile, Expand): a larger result than
+# this is left to run time, unless it is at most `_MAX_GROWTH` times the size of its operands.
 MAX_BYTES = 16 << 20
 _MAX_GROWTH = 2
 
@@ -50,12 +50,12 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def is_foldable(node: Node, rewriter: Rewriter) -> bool:
-    """Whether this pass computes `node`."""
+    """Check whether this pass computes `node`."""
     if node.regions or node.op == FAIL or not all(v.type.is_static for v in node.outputs):
         return False
-    given = [rewriter.constant_of(value) for value in node.inputs if value is not None]
-    if any(constant is None or constant.has_dims for constant in given):
-        return False  # what depends on sizes alone was folded by the import, where it could be
+    operands = [rewriter.constant_of(value) for value in node.inputs if value is not None]
+    if any(constant is None or constant.has_dims for constant in operands):
+        return False  # The importer folded nodes on sizes alone if it could.
     result = sum(value.type.nbytes for value in node.outputs)
     source = sum(value.type.nbytes for value in node.inputs if value is not None)
     return result <= max(MAX_BYTES, _MAX_GROWTH * source) or lookup(node.op).kind is Kind.OPAQUE
@@ -74,10 +74,10 @@ def fold_node(node: Node, rewriter: Rewriter) -> None:
 
 
 def _derived(node: Node, rewriter: Rewriter) -> Array | Derived:
-    """The result of a node of one constant."""
+    """Return the result of a node with one constant operand."""
     (value,) = node.outputs
-    given = [rewriter.constant_of(operand) for operand in node.inputs]
-    operands = tuple(constant for constant in given if constant is not None)
+    constants = [rewriter.constant_of(operand) for operand in node.inputs]
+    operands = tuple(constant for constant in constants if constant is not None)
 
     def evaluate(*arrays: Array) -> Array:
         (result,) = run_node(node, arrays)

@@ -1,10 +1,10 @@
-"""Gathers operators into kernels.
+"""Group operators into kernels.
 
-A group has one exit: the node whose outputs leave it. Nodes are met from the last to the first;
-each joins the group that all its readers are in, where that repeats no work, else it starts a
-group of its own. So no two groups can wait for each other, and a value that two groups read is
-computed once. A sum of two convolutions goes with the later one, which finds the earlier's result
-in memory.
+A group has one exit: the node whose outputs leave it. Nodes are visited from the last to the first;
+each joins the group that contains all its readers if that repeats no work, else it starts a group
+of its own. So no two groups can wait for each other, and a value that two groups read is computed
+once. A sum of two convolutions goes with the later one, which reads the earlier's result from
+memory.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from farrier.passes.attention import attention_regions
 from farrier.passes.rewriting import join_origins, rename
 from farrier.passes.views import is_view
 
-# For a node, the one whose epilogue it is part of: any but an elementwise node is its own.
+# Maps a node to the node whose epilogue it is part of; only elementwise nodes have another than
+# themselves.
 Home: TypeAlias = Callable[[Node], Node | None]
-# Returns, by the id of each node that a later node's kernel computes, that node.
+# Maps nodes, by id, to the later node whose kernel computes them.
 Joins: TypeAlias = Callable[[Graph, Home], Mapping[int, Node]]
 
-# Beyond this many nodes a kernel gains nothing and its code grows.
+# A larger kernel is not faster, and its code grows.
 _MAX_NODES = 32
 
 
@@ -42,9 +43,9 @@ def _join_none(graph: Graph, home: Home) -> Mapping[int, Node]:
 
 def fuse(graph: Graph, joins: Joins = _join_none) -> Graph:
     """Turn groups of nodes into `Fused` nodes, each with the region that one kernel computes: at
-    most one contraction or reduction, an attention, or what `joins` returns; the elementwise
-    operators around it, literal scalars. Values inside have no halo. Views of
-    row-major tensors stay outside: they are the same memory. So does control flow.
+    most one contraction or reduction, an attention, or a group of `joins`, and the elementwise
+    operators and literal scalars around it. Values inside have no halo. Views of row-major tensors
+    stay outside, since they share their memory; so does control flow.
 
     before:
         @graph
@@ -82,7 +83,7 @@ def fuse(graph: Graph, joins: Joins = _join_none) -> Graph:
 @dataclasses.dataclass(slots=True)
 class _Group:
     """Nodes in execution order, the exit last. `home` is the contraction, reduction or injective
-    node that the group's elementwise nodes belong to, once it is known which."""
+    node that the group's elementwise nodes belong to, once it is determined."""
 
     nodes: list[Node]
     home: Node | None
@@ -98,7 +99,7 @@ class _Grouping:
         self._kinds = {id(node): _kind(node) for node in graph.nodes}
         self._positions = {id(node): at for at, node in enumerate(graph.nodes)}
         self._homes = self._find_homes()
-        # Nodes that join the kernel of one that reads them, all of these or none.
+        # Nodes that join the kernel of a reader, either all of these or none.
         self._taken = {
             **attention_regions(graph),
             **joins(graph, lambda node: self._homes[id(node)]),
@@ -106,24 +107,25 @@ class _Grouping:
         self._group_of: dict[int, _Group] = {}
 
     def groups(self) -> list[_Group]:
-        """All groups, in an order in which they can run: that of their exits."""
-        found: list[_Group] = []
+        """Return all groups in the order of their exits, in which they can run."""
+        groups: list[_Group] = []
         for node in reversed(self._graph.nodes):
             group = self._group_to_join(node)
             if group is None:
                 group = _Group([], *self._start(node))
-                found.append(group)
+                groups.append(group)
             elif group.anchor is None and self._kind(node) is not Kind.ELEMENTWISE:
                 group.anchor = node
             group.nodes.insert(0, node)
             self._group_of[id(node)] = group
-        return found[::-1]
+        return groups[::-1]
 
     def _kind(self, node: Node) -> Kind:
         return self._kinds[id(node)]
 
     def _start(self, node: Node) -> tuple[Node | None, Node | None, bool]:
-        """Home and anchor of a group that `node` is the exit of, and whether it is a kernel."""
+        """Return home and anchor of a group whose exit is `node`, and whether the group is a
+        kernel."""
         kind = self._kind(node)
         if kind is Kind.VIEW or kind is Kind.CONTROL:
             return None, node, False
@@ -132,9 +134,9 @@ class _Grouping:
         return node, node, True
 
     def _find_homes(self) -> dict[int, Node | None]:
-        """For each elementwise node, the latest contraction (else reduction, else injective node)
-        whose result reaches it through elementwise nodes of the same shape alone: the kernel whose
-        epilogue it can be part of."""
+        """Return, for each elementwise node, the latest contraction (else reduction, else injective
+        node) whose result reaches it only through elementwise nodes of the same shape: the kernel
+        whose epilogue it can join."""
         homes: dict[int, Node | None] = {}
         producers = self._graph.producers()
         for node in self._graph.nodes:
@@ -175,12 +177,12 @@ class _Grouping:
         return order.index(self._kind(node)), self._positions[id(node)]
 
     def _can_lead(self, node: Node) -> bool:
-        """Whether elementwise nodes may follow `node` in its kernel."""
+        """Check whether elementwise nodes may follow `node` in its kernel."""
         kinds = (Kind.CONTRACTION, Kind.REDUCTION, Kind.INJECTIVE)
         return self._kind(node) in kinds and len(node.outputs) == 1
 
     def _stays_inside(self, value: Value) -> bool:
-        """Whether elementwise nodes of its shape alone read `value`."""
+        """Check whether only elementwise nodes of its shape read `value`."""
         return value.name not in self._returned and all(
             self._kind(reader) is Kind.ELEMENTWISE
             and reader.outputs[0].type.shape == value.type.shape
@@ -188,7 +190,8 @@ class _Grouping:
         )
 
     def _group_to_join(self, node: Node) -> _Group | None:
-        """The group that all readers of `node` are in, if `node` may be part of it."""
+        """Return the group that contains all readers of `node`, if `node` may join it; else
+        None."""
         if len(node.outputs) != 1 or node.outputs[0].name in self._returned:
             return None
         value = node.outputs[0]
@@ -212,7 +215,7 @@ class _Grouping:
     ) -> bool:
         home = self._homes[id(node)]
         if home is not None and home is not group.home:
-            return False  # it can be the epilogue of another kernel
+            return False  # It can be the epilogue of another kernel.
         for reader in readers:
             if self._kind(reader) is Kind.ELEMENTWISE:
                 if reader.outputs[0].type.shape != value.type.shape:
@@ -231,18 +234,18 @@ def _kind(node: Node) -> Kind:
     if node.op == "Fused":
         return Kind.OPAQUE
     if RELAYOUT.matches(node):
-        return Kind.INJECTIVE  # its output is elementwise, but not in the order of memory
+        return Kind.INJECTIVE  # Its output is elementwise, but not in the order of memory.
     kind = lookup(node.op).kind
     if ADJOIN.matches(node):
         return kind
     if is_view(node):
         return Kind.VIEW
-    # Between two layouts the same row-major order is no view.
+    # Between two layouts, an operator that keeps the row-major order moves elements.
     return Kind.INJECTIVE if kind is Kind.VIEW else kind
 
 
 def _takes_prologue(reader: Node, value: Value) -> bool:
-    """Whether the kernel of `reader` may compute `value`, an operand, where it reads it. Sliding
+    """Check whether the kernel of `reader` may compute its operand `value` at each read. Sliding
     windows and gathers would repeat the work."""
     operator = lookup(reader.op)
     if not operator.has(Trait.READS_ONCE):
@@ -252,7 +255,7 @@ def _takes_prologue(reader: Node, value: Value) -> bool:
 
 
 def _kernel(group: _Group, constants: dict[str, Constant]) -> Node:
-    """The `Fused` node of a group."""
+    """Return the `Fused` node of a group."""
     inside = {value.name for node in group.nodes for value in node.outputs}
     literals: dict[str, Constant] = {}
     inputs: dict[str, Value] = {}
@@ -285,15 +288,15 @@ def _without_halo(type: TensorType) -> TensorType:
 
 
 def _region_name(nodes: list[Node]) -> str:
-    """`conv_add_relu`: the operators, in order; of a long chain the ends."""
+    """Return a name such as `conv_add_relu`: the operators, in order; of a long chain the ends."""
     names = [node.op.lower() for node in nodes]
     name = "_".join(names if len(names) <= 6 else [*names[:3], "to", *names[-2:]])
     return f"{name}_" if keyword.iskeyword(name) else name  # `or`, `and`, `not`
 
 
 def _copy_what_is_returned_twice(graph: Graph) -> Graph:
-    """Every output gets memory of its own: one that is an input, a constant, what a loop carried, a
-    view of what is returned already, or part of another tensor, is copied."""
+    """Copy outputs without memory of their own: an input, a constant, a loop's carried value, a
+    view of another output, or part of another tensor."""
     views: dict[str, str] = {}
     owned = {value.name for value in graph.inputs}
     for node in graph.nodes:
@@ -318,7 +321,7 @@ def _copy_what_is_returned_twice(graph: Graph) -> Graph:
             continue
         other = Value(_unused(f"{value.name}_copy", names), value.type)
         if value.name in views and not again:
-            # The output keeps its name; what was called so before is read under another.
+            # The output keeps its name; the value that had the name gets another one.
             nodes = [rename(node, {value.name: other}) for node in nodes]
             nodes.append(Node("Relayout", (other,), (value,)))
             outputs.append(value)

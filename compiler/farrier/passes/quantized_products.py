@@ -1,4 +1,4 @@
-"""Products of dequantized tensors as products of the integers that these were."""
+"""Rewrite products of dequantized tensors to products of their integers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = npt.NDArray[Any]
 
-_CLOSE = 1e-5  # of a bias's scale to the product's, as a share of it: a rounding of f32
-_EXACT_TAPS = 2**24 // (255 * 128)  # products of bytes whose sum f32 holds, whatever they are
+_CLOSE = 1e-5  # The relative difference of a bias's scale from the product's: a rounding of f32.
+_EXACT_TAPS = 2**24 // (255 * 128)  # The most products of bytes whose sum f32 holds exactly.
 _PRODUCTS = (Product.MATRIX, Product.CONVOLUTION)
 
 
@@ -32,13 +32,14 @@ class _Quantized:
     """A tensor as integers: `real = (integers − zero) · scale`."""
 
     integers: Value
-    scale: Array  # f32, that broadcasts against the tensor
-    zero: Array  # of one element, or as `scale`
+    scale: Array  # In f32, broadcasts against the tensor.
+    zero: Array  # One element, or the shape of `scale`.
 
 
 class QuantizedProducts:
-    """The rewriting of a graph: `group` products are added up at once, images lie in blocks of
-    `block` channels, and `takes_groups` checks the weights and the groups of a convolution."""
+    """The rewriting of a graph: `group` products are added up by one instruction, images lie in
+    blocks of `block` channels, and `takes_groups` checks the weights and the groups of a
+    convolution."""
 
     def __init__(
         self, graph: Graph, group: int, block: int, takes_groups: Callable[[Array, int], bool]
@@ -48,13 +49,13 @@ class QuantizedProducts:
         self._block = block
         self._takes_groups = takes_groups
         self._rewriter = Rewriter(graph)
-        self._of_integers: set[str] = set()  # floats that were computed from integers
+        self._of_integers: set[str] = set()  # Floats that were computed from integers.
 
     def run(self) -> Graph:
         for original in self._graph.nodes:
             node = self._rewriter.resolve_inputs(original)
-            made = self._moved(node) or self._product(node) or self._requantized(node) or (node,)
-            for each in made:
+            nodes = self._moved(node) or self._product(node) or self._requantized(node) or (node,)
+            for each in nodes:
                 self._rewriter.emit(each)
                 self._note(each)
         return self._rewriter.finish()
@@ -69,7 +70,7 @@ class QuantizedProducts:
     # Reading --------------------------------------------------------------------------------------
 
     def _quantized(self, value: Value | None) -> _Quantized | None:
-        """What a value was dequantized from, to f32."""
+        """Return the integers that a value was dequantized from, to f32; None for another value."""
         node = self._rewriter.producer(value)
         if value is None or not DEQUANTIZE.matches(node):
             return None
@@ -83,26 +84,26 @@ class QuantizedProducts:
         return _Quantized(integers, scale, zero)
 
     def _points(self, value: Value | None) -> _Quantized | None:
-        """A tensor that was quantized as bytes, with one scale."""
-        found = self._quantized(value)
-        if found is None or found.integers.type.dtype not in (DType.I8, DType.U8):
+        """Return a tensor that was quantized as bytes, with one scale; else None."""
+        quantized = self._quantized(value)
+        if quantized is None or quantized.integers.type.dtype not in (DType.I8, DType.U8):
             return None
-        return found if found.scale.size == 1 and found.zero.size == 1 else None
+        return quantized if quantized.scale.size == 1 and quantized.zero.size == 1 else None
 
     def _weights(self, value: Value | None, axis: int) -> tuple[Array, Array] | None:
-        """Constant weights less their zero points, as i8, and their scales: one, or one for each
-        element along `axis`."""
-        found = self._quantized(value)
-        data = None if found is None else self._rewriter.data(found.integers)
-        if found is None or data is None or data.dtype not in (np.int8, np.uint8):
+        """Return constant weights less their zero points, as i8, and their scales: one, or one for
+        each element along `axis`. None for other weights."""
+        quantized = self._quantized(value)
+        data = None if quantized is None else self._rewriter.data(quantized.integers)
+        if quantized is None or data is None or data.dtype not in (np.int8, np.uint8):
             return None
-        if any(n != 1 for at, n in enumerate(_over(found.scale, data.ndim)) if at != axis):
+        if any(n != 1 for at, n in enumerate(_over(quantized.scale, data.ndim)) if at != axis):
             return None
-        centred = data.astype(np.int16) - found.zero.astype(np.int16)
+        centred = data.astype(np.int16) - quantized.zero.astype(np.int16)
         low, high = DType.I8.limits
         if centred.size and (centred.min() < low or centred.max() > high):
             return None
-        return centred.astype(np.int8), found.scale.reshape(-1)
+        return centred.astype(np.int8), quantized.scale.reshape(-1)
 
     # Products -------------------------------------------------------------------------------------
 
@@ -129,25 +130,30 @@ class QuantizedProducts:
         operands = form(node, x.integers, data, zero)
         if operands is None:
             return None
-        points, data, attrs, made = operands
+        points, data, attrs, padding_nodes = operands
         total = DType.F32 if is_depthwise else DType.I32
         factor = np.broadcast_to(x.scale.reshape(-1) * scales, (data.shape[0],))
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         added, rest = self._split_bias(bias, factor, data.shape[0])
         added = added - zero * data.sum(axis=tuple(range(1, data.ndim)), dtype=np.int32)
         channels = (1, -1) + (1,) * (data.ndim - 2)
-        given = (points, self._weights_like(node.inputs[1], data))
-        sums = Node("Conv", given, node.outputs, attributes(**attrs, accumulator=total.value))
-        return (*made, *self._scaled(node, sums, factor.reshape(channels), added, rest, channels))
+        operand_values = (points, self._weights_like(node.inputs[1], data))
+        sums = Node(
+            "Conv", operand_values, node.outputs, attributes(**attrs, accumulator=total.value)
+        )
+        return (
+            *padding_nodes,
+            *self._scaled(node, sums, factor.reshape(channels), added, rest, channels),
+        )
 
     def _depthwise(
         self, node: Node, x: Value, weights: Array, zero: int
     ) -> tuple[Value, Array, dict[str, Attribute], tuple[Node, ...]] | None:
-        """A depthwise convolution's tensor, weights and attributes for sums in f32, and the nodes
-        that this takes: padding that is not zero lies in memory."""
+        """Return a depthwise convolution's tensor, weights and attributes for sums in f32, and the
+        nodes that pad the tensor if padding is not zero."""
         if weights.shape[1] != 1 or math.prod(weights.shape[2:]) > _EXACT_TAPS:
             return None
-        attrs, made = dict(node.attrs), list[Node]()
+        attrs, nodes = dict(node.attrs), list[Node]()
         if zero:
             window = window_of(attrs, x.type.shape[2:], weights.shape[2:])
             if not all(isinstance(pad, int) for pad in window.before + window.after):
@@ -157,16 +163,16 @@ class QuantizedProducts:
             attrs["pads"] = (0,) * 2 * window.rank
             if any(before + after):
                 x, pad = self._padded(x, before, after, zero)
-                made.append(pad)
-        return x, weights.astype(np.float32), attrs, tuple(made)
+                nodes.append(pad)
+        return x, weights.astype(np.float32), attrs, tuple(nodes)
 
     def _in_groups(
         self, node: Node, x: Value, weights: Array, zero: int
     ) -> tuple[Value, Array, dict[str, Attribute], tuple[Node, ...]] | None:
-        """A convolution's tensor, weights and attributes as dot products can take them, and the
-        nodes that this takes: groups of neighbours lie along the channels or, of images of few
-        channels, which lie plane by plane, along a row. Where groups are not full, weights of zero
-        fill them; padding that is not zero lies in memory, and so does that of planes."""
+        """Return a convolution's tensor, weights and attributes for dot products, and the nodes
+        that prepare them. A group is of neighbours along the channels or, in images of few
+        channels, which lie plane by plane, along a row. Weights of zero fill partial groups;
+        padding is stored in memory if it is not zero, or if the image lies plane by plane."""
         rank, attrs = weights.ndim, dict(node.attrs)
         window = window_of(attrs, x.type.shape[2:], weights.shape[2:])
         channels, lacking = number(x.type.shape[1]), [0] * rank
@@ -224,14 +230,15 @@ class QuantizedProducts:
     def _split_bias(
         self, bias: Value | None, factor: Array, channels: int
     ) -> tuple[Array, Value | None]:
-        """What of a bias is added to the integers, and what to the product."""
+        """Return the part of a bias that is added to the integers, and the part that is added to
+        the product."""
         nothing = np.zeros(channels, np.int32)
-        found = self._quantized(bias)
-        data = None if found is None else self._rewriter.data(found.integers)
-        if found is None or data is None or data.dtype != np.int32 or data.shape != (channels,):
+        quantized = self._quantized(bias)
+        data = None if quantized is None else self._rewriter.data(quantized.integers)
+        if quantized is None or data is None or data.dtype != np.int32 or data.shape != (channels,):
             return nothing, bias
-        scale = np.broadcast_to(found.scale.reshape(-1), (channels,))
-        if found.zero.any() or not np.allclose(scale, factor, rtol=_CLOSE, atol=0):
+        scale = np.broadcast_to(quantized.scale.reshape(-1), (channels,))
+        if quantized.zero.any() or not np.allclose(scale, factor, rtol=_CLOSE, atol=0):
             return nothing, bias
         return data, None
 
@@ -244,38 +251,39 @@ class QuantizedProducts:
         rest: Value | None,
         channels: tuple[int, ...],
     ) -> tuple[Node, ...]:
-        """A product's sums with what is `added` to them, in f32: times `factor`, plus the `rest` of
-        its bias, which lies along the axis of `channels` that is -1."""
-        (y,), made = node.outputs, []
+        """Return the nodes that compute a product's sums plus the integers `added`, in f32,
+        times `factor`, plus the `rest` of its bias, which lies along the axis of `channels` that
+        is -1."""
+        (y,), nodes = node.outputs, []
         kind = DType(str(total.attr("accumulator")))
         sums = self._like(y, f"{y.name}_sums", kind)
         if added.any():
             bias = self._rewriter.constant(added.astype(kind.numpy), f"{y.name}_bias")
             if product_of(total) is Product.CONVOLUTION:
-                made.append(
+                nodes.append(
                     dataclasses.replace(total, inputs=(*total.inputs, bias), outputs=(sums,))
                 )
             else:
                 alone = self._like(y, f"{y.name}_product", kind)
-                made.append(dataclasses.replace(total, outputs=(alone,)))
-                made.append(Node("Add", (alone, bias), (sums,)))
+                nodes.append(dataclasses.replace(total, outputs=(alone,)))
+                nodes.append(Node("Add", (alone, bias), (sums,)))
         else:
-            made.append(dataclasses.replace(total, outputs=(sums,)))
-        made[0] = dataclasses.replace(made[0], origin=node.origin)
+            nodes.append(dataclasses.replace(total, outputs=(sums,)))
+        nodes[0] = dataclasses.replace(nodes[0], origin=node.origin)
         wide = sums
         if kind is not DType.F32:
             wide = self._like(y, f"{y.name}_sums_f32", DType.F32)
-            made.append(Node("Cast", (sums,), (wide,), attributes(to=DType.F32.value)))
+            nodes.append(Node("Cast", (sums,), (wide,), attributes(to=DType.F32.value)))
         scales = self._rewriter.constant(factor.astype(np.float32), f"{y.name}_factor")
         if rest is None:
-            return (*made, Node("Mul", (wide, scales), (y,)))
+            return (*nodes, Node("Mul", (wide, scales), (y,)))
         scaled = self._like(y, f"{y.name}_scaled", DType.F32)
-        made.append(Node("Mul", (wide, scales), (scaled,)))
+        nodes.append(Node("Mul", (wide, scales), (scaled,)))
         rest, before = self._along(rest, channels)
-        return (*made, *before, Node("Add", (scaled, rest), (y,)))
+        return (*nodes, *before, Node("Add", (scaled, rest), (y,)))
 
     def _along(self, bias: Value, channels: tuple[int, ...]) -> tuple[Value, tuple[Node, ...]]:
-        """A bias in a shape that broadcasts, and the node that gives it that."""
+        """Return a bias in a shape that broadcasts, and the node that reshapes it."""
         extents = tuple(bias.type.shape[0] if n == -1 and bias.type.rank else 1 for n in channels)
         target = self._rewriter.constant(np.array(extents, np.int64), f"{bias.name}_shape")
         shaped = Value(
@@ -286,26 +294,27 @@ class QuantizedProducts:
     def _padded(
         self, x: Value, before: tuple[Any, ...], after: tuple[Any, ...], zero: int
     ) -> tuple[Value, Node]:
-        """A tensor with more elements around it, all `zero`."""
+        """Return a tensor with more elements around it, all `zero`, and the node that pads it."""
         pads = np.array((*before, *after), np.int64)
         sizes = tuple(n + a + b for n, a, b in zip(x.type.shape, before, after, strict=True))
         kind = dataclasses.replace(x.type, shape=sizes)
         wider = Value(self._rewriter.fresh(f"{x.name}_padded"), kind)
-        given = (
+        operands = (
             x,
             self._rewriter.constant(pads, f"{x.name}_pads"),
             self._rewriter.constant(np.array(zero, x.type.dtype.numpy), f"{x.name}_zero"),
         )
-        return wider, Node("Pad", given, (wider,))
+        return wider, Node("Pad", operands, (wider,))
 
     def _weights_like(self, value: Value | None, data: Array) -> Value:
-        """The integers of dequantized weights where they are `data`, else a constant of these."""
-        found = self._quantized(value)
-        assert found is not None
-        given = self._rewriter.data(found.integers)
-        if given is not None and np.array_equal(given, data) and given.dtype == data.dtype:
-            return found.integers
-        return self._rewriter.constant(data, f"{found.integers.name}_i8")
+        """Return the integers of dequantized weights if they equal `data`, else a constant of
+        `data`."""
+        quantized = self._quantized(value)
+        assert quantized is not None
+        integers = self._rewriter.data(quantized.integers)
+        if integers is not None and np.array_equal(integers, data) and integers.dtype == data.dtype:
+            return quantized.integers
+        return self._rewriter.constant(data, f"{quantized.integers.name}_i8")
 
     def _like(self, value: Value, hint: str, dtype: DType) -> Value:
         return Value(self._rewriter.fresh(hint), dataclasses.replace(value.type, dtype=dtype))
@@ -313,7 +322,8 @@ class QuantizedProducts:
     # Between products -----------------------------------------------------------------------------
 
     def _moved(self, node: Node) -> tuple[Node, ...] | None:
-        """A QuantizeLinear of what a mover took from DequantizeLinears, where they are inverse."""
+        """Return a mover applied to integers if its operands were dequantized, and its result is
+        quantized with the same scale; else None."""
         if not QUANTIZE.matches(node):
             return None
         mover = self._rewriter.producer(node.inputs[0])
@@ -322,33 +332,35 @@ class QuantizedProducts:
         operator = lookup(mover.op)
         moves = operator.moved(mover) is not None
         count = len(operator.data_operands(mover)) if moves else 0
-        found = [self._quantized(value) for value in mover.inputs[:count]]
+        sources = [self._quantized(value) for value in mover.inputs[:count]]
         integers = [
-            one.integers for one in found if one is not None and self._is_inverse(node, one)
+            source.integers
+            for source in sources
+            if source is not None and self._is_inverse(node, source)
         ]
         if not count or len(integers) != count:
             return None
         inputs = (*integers, *mover.inputs[count:])
         return (dataclasses.replace(mover, inputs=inputs, outputs=node.outputs),)
 
-    def _is_inverse(self, node: Node, found: _Quantized) -> bool:
-        """Whether a QuantizeLinear gives the very integers back."""
+    def _is_inverse(self, node: Node, source: _Quantized) -> bool:
+        """Check whether a QuantizeLinear restores exactly the integers of `source`."""
         scale = self._rewriter.data(node.inputs[1])
         point = node.inputs[2] if len(node.inputs) > 2 else None
         zero = np.zeros((), np.int32) if point is None else self._rewriter.data(point)
         if (
             scale is None
             or zero is None
-            or node.outputs[0].type.dtype is not found.integers.type.dtype
+            or node.outputs[0].type.dtype is not source.integers.type.dtype
         ):
             return False
-        sizes = {scale.size, zero.size, found.scale.size, found.zero.size}
-        same = sizes == {1} and scale.reshape(-1)[0] == found.scale.reshape(-1)[0]
-        return bool(same and int(zero.reshape(-1)[0]) == int(found.zero.reshape(-1)[0]))
+        sizes = {scale.size, zero.size, source.scale.size, source.zero.size}
+        same = sizes == {1} and scale.reshape(-1)[0] == source.scale.reshape(-1)[0]
+        return bool(same and int(zero.reshape(-1)[0]) == int(source.zero.reshape(-1)[0]))
 
     def _requantized(self, node: Node) -> tuple[Node, ...] | None:
-        """A QuantizeLinear of what was computed from integers, which multiplies instead of
-        dividing."""
+        """Rewrite a QuantizeLinear of a value that was computed from integers to multiply instead
+        of divide."""
         if not QUANTIZE.matches(node) or node.attr("precision") != DType.F32.value:
             return None
         x, scale = node.inputs[0], self._rewriter.data(node.inputs[1])
@@ -367,14 +379,14 @@ class QuantizedProducts:
             return None
         (y,) = node.outputs
         scaled = self._like(x, f"{y.name}_scaled", DType.F32)
-        one = self._rewriter.constant(np.ones((), np.float32), f"{y.name}_one")
+        unit_scale = self._rewriter.constant(np.ones((), np.float32), f"{y.name}_one")
         factors = self._rewriter.constant(factor, f"{y.name}_factor")
         return (
             Node("Mul", (x, factors), (scaled,)),
-            dataclasses.replace(node, inputs=(scaled, one, *node.inputs[2:])),
+            dataclasses.replace(node, inputs=(scaled, unit_scale, *node.inputs[2:])),
         )
 
 
 def _over(array: Array, rank: int) -> tuple[int, ...]:
-    """The shape of an array that broadcasts against one of that rank."""
+    """Return the shape of an array broadcast to that rank."""
     return (1,) * (rank - array.ndim) + array.shape

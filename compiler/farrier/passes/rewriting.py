@@ -1,4 +1,4 @@
-"""What passes share to rebuild a graph node by node."""
+"""Rebuild a graph node by node: the common part of passes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-_LARGE = 1 << 16  # bytes of a constant that is derived where it is packed; smaller ones are at once
+# In bytes; from this size on a derived constant is computed when it is packed, a smaller one at
+# once.
+_LARGE = 1 << 16
 
 
 def derived(
@@ -26,9 +28,10 @@ def derived(
     function: Callable[..., npt.NDArray[Any]],
     key: str,
 ) -> npt.NDArray[Any] | Derived:
-    """The content of a constant that `function`, as `key` says, makes of others."""
-    found = Derived(type, operands, function, key)
-    return found if type.nbytes >= _LARGE else found.made()
+    """Return the content of a constant that `function`, identified by `key`, computes from
+    others."""
+    content = Derived(type, operands, function, key)
+    return content if type.nbytes >= _LARGE else content.made()
 
 
 class Rewriter:
@@ -47,13 +50,13 @@ class Rewriter:
         self._uses = count_uses(graph)
 
     def resolve(self, value: Value) -> Value:
-        """What stands for `value` now."""
+        """Return the value that stands for `value` now."""
         while value.name in self._replaced:
             value = self._replaced[value.name]
         return value
 
     def resolve_inputs(self, node: Node) -> Node:
-        """`node` reading what stands for its inputs now."""
+        """Return `node` with its inputs resolved."""
         inputs = tuple(self.resolve(v) if v is not None else None for v in node.inputs)
         return node if inputs == node.inputs else dataclasses.replace(node, inputs=inputs)
 
@@ -63,35 +66,35 @@ class Rewriter:
             self._producers[value.name] = node
 
     def withdraw(self, node: Node) -> None:
-        """Take back an emitted node that nothing reads any more."""
+        """Remove an emitted node that has no reader any more."""
         for value in node.outputs:
             del self._producers[value.name]
 
     def replace(self, old: Value, new: Value) -> None:
-        """Readers of `old` shall read `new`."""
+        """Let readers of `old` read `new`."""
         self._replaced[old.name] = new
         self._uses[new.name] += self._uses[old.name]
 
     def producer(self, value: Value | None) -> Node | None:
-        """The emitted node that computes `value`."""
+        """Return the emitted node that computes `value`."""
         return self._producers.get(value.name) if value is not None else None
 
     def single_use(self, value: Value) -> bool:
-        """Whether one node reads `value`, and the graph does not return it."""
+        """Check whether one node reads `value`, and the graph does not return it."""
         return self._uses[value.name] == 1
 
     def constant_of(self, value: Value | None) -> Constant | None:
-        """The constant that a value is; None for one known only at run time."""
+        """Return the constant of a value; None for a value known only at run time."""
         return self._constants.get(value.name) if value is not None else None
 
     def data(self, value: Value | None) -> npt.NDArray[Any] | None:
-        """The data of a constant, kept from now on where it is derived; None for a value known only
-        at run time."""
+        """Return the data of a constant, cached from now on if it is derived; None for a value
+        known only at run time."""
         constant = self.constant_of(value)
         return constant.data if constant is not None else None
 
     def exact(self, value: Value | None) -> npt.NDArray[np.float64] | None:
-        """The data of a constant of floats, in float64, as far as it is known."""
+        """Return the data of a constant of floats in float64, before rounding if that is known."""
         if value is not None and value.name in self._exact:
             return self._exact[value.name]
         data = self.data(value)
@@ -103,8 +106,8 @@ class Rewriter:
         hint: str,
         exact: npt.NDArray[np.float64] | None = None,
     ) -> Value:
-        """A new constant, named after `hint`; one with dims among its elements is i64. Constants
-        that are computed of it begin with what `exact` it was rounded from, if that is given."""
+        """Add a constant named after `hint`; with dims among its elements it is i64. `exact` is the
+        content before rounding, from which further constants are computed."""
         if isinstance(content, Derived):
             type = content.type
         else:
@@ -124,7 +127,7 @@ class Rewriter:
         self._constants[value.name] = Constant(value, content)
 
     def fresh(self, hint: str) -> str:
-        """`hint`, or `hint_1`, `hint_2`, … where it is taken."""
+        """Return `hint`, or `hint_1`, `hint_2`, … if it is taken."""
         name, count = hint, 0
         while name in self._names:
             count += 1
@@ -133,20 +136,20 @@ class Rewriter:
         return name
 
     def finish(self) -> Graph:
-        """The rebuilt graph. Constants that nothing reads are left to eliminate-dead-code."""
+        """Return the rebuilt graph. Constants without readers are left to eliminate-dead-code."""
         nodes = list({id(node): node for node in self._producers.values()}.values())
         renamed: dict[str, Value] = {}
         outputs: list[Value] = []
         computed = set(self._producers)
         returned = {value.name for value in self._graph.outputs}
-        made: dict[str, Value] = {}  # an output may be returned twice
+        new_outputs: dict[str, Value] = {}  # An output may be returned twice.
         for old in self._graph.outputs:
             new = self.resolve(old)
-            if new.name == old.name or old.name in made:
-                outputs.append(made.get(old.name, new))
+            if new.name == old.name or old.name in new_outputs:
+                outputs.append(new_outputs.get(old.name, new))
                 continue
             # The value that replaced an output takes its name, unless it has one to keep.
-            kept = made[old.name] = Value(old.name, new.type)
+            kept = new_outputs[old.name] = Value(old.name, new.type)
             if new.name in computed and new.name not in returned and new.name not in renamed:
                 renamed[new.name] = kept
             else:
@@ -154,13 +157,12 @@ class Rewriter:
             outputs.append(kept)
         if renamed:
             nodes = [rename(node, renamed) for node in nodes]
-        constants = tuple(c for name, c in self._constants.items() if name not in made)
+        constants = tuple(c for name, c in self._constants.items() if name not in new_outputs)
         return Graph(self._graph.name, self._graph.inputs, constants, tuple(nodes), tuple(outputs))
 
 
 class Replacement:
-    """The nodes that take the place of `node`. The names of their values begin with that of its
-    output."""
+    """The nodes that replace `node`. The names of their values begin with that of its output."""
 
     def __init__(self, node: Node, rewriter: Rewriter) -> None:
         self._node, self._rewriter = node, rewriter
@@ -190,13 +192,13 @@ class Replacement:
 
 
 def extents_constant(shape: Shape, rewriter: Rewriter) -> Value:
-    """A constant of extents, some of which may be dims."""
+    """Add a constant of extents, some of which may be dims."""
     is_known = all(isinstance(extent, int) for extent in shape)
     return rewriter.constant(np.array(list(shape), np.int64 if is_known else object), "shape")
 
 
 def rename(node: Node, renamed: dict[str, Value]) -> Node:
-    """`node` with the values in `renamed` (by old name) exchanged."""
+    """Return `node` with the values in `renamed` (by old name) exchanged."""
     inputs = tuple(renamed.get(v.name, v) if v is not None else None for v in node.inputs)
     outputs = tuple(renamed.get(v.name, v) for v in node.outputs)
     if inputs == node.inputs and outputs == node.outputs:
@@ -205,20 +207,21 @@ def rename(node: Node, renamed: dict[str, Value]) -> Node:
 
 
 def count_uses(graph: Graph) -> Counter[str]:
-    """How often each value is read, by its name; the graph's return counts as well."""
+    """Return the number of reads of each value by its name; the graph's return counts as one."""
     uses = Counter(v.name for node in graph.nodes for v in node.inputs if v is not None)
     uses.update(value.name for value in graph.outputs)
     return uses
 
 
 def join_origins(nodes: Iterable[Node]) -> str:
-    """The ONNX nodes that a merged node comes from."""
+    """Return the ONNX nodes that a merged node comes from."""
     return ",".join(dict.fromkeys(node.origin for node in nodes if node.origin))
 
 
 def is_value(data: npt.NDArray[Any] | None, number: float) -> bool:
-    """Whether every element of a constant is `number`."""
-    if data is None or not data.size or data.flat[0] != number:  # most weights are read no further
+    """Check whether every element of a constant equals `number`."""
+    # The first element decides for most weights.
+    if data is None or not data.size or data.flat[0] != number:
         return False
     return bool((data == number).all())
 

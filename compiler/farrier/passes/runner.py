@@ -1,5 +1,5 @@
-"""Run passes, on a graph and the regions of its control flow: time, verify and show each, and
-leave a reproducer where one fails."""
+"""Run passes on a graph and the regions of its control flow: time, verify and show each, and write
+a reproducer if one fails."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ Listener: TypeAlias = Callable[[PassRun], None]
 
 
 def optimize(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
-    """The model as kernels: every pass in order. What remains outside `Fused` nodes are views and
-    control flow."""
+    """Return the model as kernels after every pass in order. Only views and control flow remain
+    outside `Fused` nodes."""
     return finish(prepare(graph, settings, listener), settings, listener)
 
 
 def prepare(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
-    """The model up to where algorithms are chosen, which is the same whatever is chosen."""
+    """Return the model after the passes before the choice of algorithms, which do not depend on
+    it."""
     return run_passes(graph, _halves(settings)[0], settings, listener)
 
 
@@ -64,7 +65,8 @@ def finish(graph: Graph, settings: Settings, listener: Listener | None = None) -
 
 
 def _halves(settings: Settings) -> tuple[Sequence[str], Sequence[str]]:
-    """The passes of the target's backend, before and from the one that chooses algorithms."""
+    """Return the passes of the target's backend before the choice of algorithms, and those from it
+    on."""
     order = settings.target.backend.passes
     at = order.index(CHOICE) if CHOICE in order else len(order)
     return order[:at], order[at:]
@@ -78,8 +80,8 @@ def layers(graph: Graph, settings: Settings) -> Sequence[Layer]:
 def run_passes(
     graph: Graph, names: Sequence[str], settings: Settings, listener: Listener | None = None
 ) -> Graph:
-    """`graph` after the named passes. Raises UsageError for a name that is none, and CompilerError
-    where a pass fails or breaks the IR, naming the pass and the reproducer that it left."""
+    """Return `graph` after the named passes. Raises UsageError for an unknown name, and
+    CompilerError if a pass fails or breaks the IR, naming the pass and the reproducer."""
     passes = {**PASSES, **settings.target.backend.own_passes}
     unknown = [name for name in names if name not in passes]
     if unknown:
@@ -104,14 +106,14 @@ def run_passes(
 
 
 def _everywhere(function: Pass, graph: Graph, settings: Settings) -> Graph:
-    """`graph` after a pass, and the regions of its control flow likewise."""
+    """Return `graph` after a pass over it and over the regions of its control flow."""
     return map_regions(
         function(graph, settings), lambda region: _everywhere(function, region, settings)
     )
 
 
 def _check(graph: Graph, before: Graph) -> None:
-    """`before` is what a pass made the graph of. Raises CompilerError."""
+    """Verify the result of a pass on the graph `before`. Raises CompilerError."""
     level = debug.check_level()
     if level >= 1:
         verify(graph, before if level < 2 else None)
@@ -120,7 +122,7 @@ def _check(graph: Graph, before: Graph) -> None:
 
 
 def arrays_of(graph: Graph) -> dict[str, npt.NDArray[Any]]:
-    """The data of every constant, of regions too, by its sha256: what `parse_ir` asks for."""
+    """Return the data of every constant, of regions too, by its sha256, for `parse_ir`."""
     return {node.digest: node.data for node in walk(graph) if isinstance(node, Constant)}
 
 
@@ -152,7 +154,7 @@ def _failure(name: str, graph: Graph, settings: Settings, error: Exception) -> C
 
 
 def write_reproducer(name: str, graph: Graph) -> Path:
-    """Leave `graph` as text, its large constants next to it, and return the text's path."""
+    """Write `graph` as text, with its large constants next to it, and return the text's path."""
     written = ConstantFiles(debug.crash_directory() / FOLDER).store(graph)
     return debug.leave_reproducer(name, print_ir(written))
 

@@ -1,4 +1,4 @@
-"""Compute queries, keys and values apart where a model computes them together."""
+"""Compute queries, keys and values separately if a model computes them by one product."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from farrier.ops.slicing import SLICE, Taken, slices
 from farrier.passes.rewriting import Rewriter, derived, join_origins
 from farrier.passes.rules.shapes import permutation, reshape
 
-_NARROWEST = 8  # columns that are worth a product of their own: half a vector of the widest kind
+# The fewest columns that are worth a product of their own: half a vector of the widest kind.
+_NARROWEST = 8
 
 
 def split_products(graph: Graph) -> Graph:
-    """Turn a product with constant weights of which only parts are read, each by its own readers,
-    into one product for each part: none is cut out of the whole, nor the whole transposed.
+    """Turn a product with constant weights, of which each reader takes its own part, into one
+    product for each part, so that nothing is cut out of the whole or transposed as a whole.
 
     before:
         @graph
@@ -64,12 +65,12 @@ def split_products(graph: Graph) -> Graph:
     """  # noqa: E501
     search = _Search(graph)
     rewriter = Rewriter(graph)
-    found = {id(node): whole for node in graph.nodes if (whole := search.whole(node)) is not None}
-    replaced = {id(node) for whole in found.values() for node in whole.replaced}
+    wholes = {id(node): whole for node in graph.nodes if (whole := search.whole(node)) is not None}
+    replaced = {id(node) for whole in wholes.values() for node in whole.replaced}
     for node in graph.nodes:
-        if id(node) in found:
-            for taken in found[id(node)].parts:
-                for part in _part(found[id(node)], taken, rewriter):
+        if id(node) in wholes:
+            for taken in wholes[id(node)].parts:
+                for part in _part(wholes[id(node)], taken, rewriter):
                     rewriter.emit(part)
         elif id(node) not in replaced:
             rewriter.emit(node)
@@ -78,7 +79,8 @@ def split_products(graph: Graph) -> Graph:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Taken:
-    """What one reader takes: `extent` points of the axis; `columns` of the product from `start`."""
+    """The part that one reader takes: `extent` points of the axis; `columns` of the product from
+    `start`."""
 
     reader: Node
     output: Value
@@ -94,7 +96,7 @@ class _Step:
 
     node: Node
     axis: int
-    cut: bool  # whether the axis counts groups of columns, and no longer columns
+    cut: bool  # Set if the axis counts groups of columns instead of columns.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,16 +112,17 @@ class _Whole:
 
 
 class _Search:
-    """Follows the columns of a product to where they are taken apart."""
+    """Follow the columns of a product to the nodes that take parts of them."""
 
     def __init__(self, graph: Graph) -> None:
         self._data = graph.constant_data()
-        self._kinds = {known.value.name: known.value.type for known in graph.constants}
+        self._kinds = {constant.value.name: constant.value.type for constant in graph.constants}
         self._readers = graph.consumers()
         self._returned = frozenset(value.name for value in graph.outputs)
 
     def whole(self, product: Node) -> _Whole | None:
-        """The product with all that it is replaced for, or None where it stays."""
+        """Return the product with the nodes that are replaced along with it, or None if it
+        stays."""
         if not _has_constant_columns(product, self._kinds):
             return None
         value = product.outputs[0]
@@ -144,7 +147,7 @@ class _Search:
         return None
 
     def _through(self, node: Node, value: Value, axis: int, cut: bool) -> tuple[int, bool] | None:
-        """The axis behind `node`, and whether it is cut; None where the columns get lost."""
+        """Return the axis after `node`, and whether it is cut; None if the columns are mixed."""
         if len(node.outputs) != 1:
             return None
         source, shape = value.type.shape, node.outputs[0].type.shape
@@ -169,7 +172,7 @@ class _Search:
         return None
 
     def _taken(self, node: Node, value: Value, axis: int, unit: int) -> list[_Taken]:
-        """The parts that a node takes along an axis, in groups of `unit` columns."""
+        """Return the parts that a node takes along an axis, in groups of `unit` columns."""
         if node.inputs[0] != value:
             return []
         rank, extent = value.type.rank, number(value.type.shape[axis])
@@ -193,11 +196,11 @@ class _Search:
         return []
 
     def _sliced(self, node: Node, value: Value, axis: int) -> tuple[int, int] | None:
-        """First and number of the points that a Slice takes along `axis`, where it takes all along
-        the others and neighbours along this."""
-        given = [self._data.get(operand.name) if operand else None for operand in node.inputs[1:]]
+        """Return first and number of the points that a Slice takes along `axis`; None unless it
+        takes neighbours along `axis` and everything along other axes."""
+        bounds = [self._data.get(operand.name) if operand else None for operand in node.inputs[1:]]
         starts, ends, axes, steps = (
-            None if data is None else to_extents(data) for data in (*given, None, None)[:4]
+            None if data is None else to_extents(data) for data in (*bounds, None, None)[:4]
         )
         if starts is None or ends is None or axes is None:
             return None
@@ -217,8 +220,8 @@ class _Search:
 
 
 def _has_constant_columns(node: Node, constants: Mapping[str, TensorType]) -> bool:
-    """Whether a node is a product whose columns each come from a column of constants, whose types
-    are given by name."""
+    """Check whether a node is a product each of whose columns comes from a column of constants;
+    `constants` maps names to their types."""
     if product_of(node) is not Product.MATRIX or node.attr("transA", 0):
         return False
     weights = constants.get(node.inputs[1].name) if node.inputs[1] else None
@@ -232,28 +235,28 @@ def _has_constant_columns(node: Node, constants: Mapping[str, TensorType]) -> bo
 
 
 def _are_apart(parts: list[_Taken]) -> bool:
-    """Whether there are several parts, no column in two of them, and none too narrow."""
+    """Check that there are several disjoint parts, none too narrow."""
     ordered = sorted(parts, key=lambda part: part.start)
     apart = all(a.start + a.columns <= b.start for a, b in itertools.pairwise(ordered))
     return apart and len(parts) > 1 and min(part.columns for part in parts) >= _NARROWEST
 
 
 def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
-    """The nodes that compute what one reader takes."""
+    """Return the nodes that compute the part of one reader."""
     product, columns = whole.product, slice(taken.start, taken.start + taken.columns)
     origin = join_origins(whole.replaced)
     name = taken.output.name
 
     def narrowed(constant: Value | None, axis: int) -> Value | None:
-        known = rewriter.constant_of(constant)
-        if constant is None or known is None:
+        operand = rewriter.constant_of(constant)
+        if constant is None or operand is None:
             return constant
-        shape = known.value.type.static_shape
+        shape = operand.value.type.static_shape
         at = axis % len(shape)
         index = (*(slice(None),) * at, columns)
         kind = TensorType(constant.type.dtype, (*shape[:at], taken.columns, *shape[at + 1 :]))
         key = f"columns {columns.start} to {columns.stop} of axis {at}"
-        content = derived(kind, (known,), lambda data: data[index].view(), key)
+        content = derived(kind, (operand,), lambda data: data[index].view(), key)
         return rewriter.constant(content, constant.name)
 
     def result(value: Value, axis: int, extent: int) -> Value:

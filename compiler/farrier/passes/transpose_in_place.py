@@ -1,4 +1,4 @@
-"""Let matrix products read and write transposed tensors where they lie."""
+"""Let matrix products read and write transposed tensors without a copy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from farrier.passes.views import transposed
 
 
 def transpose_in_place(graph: Graph) -> Graph:
-    """Turn a Transpose beside matrix products into a view, which is no code: what only products
-    read keeps the memory of what was transposed; what a product computes is written to where its
-    transposition is row-major, where that leaves its last axis the last.
+    """Turn a Transpose next to matrix products into a view, which takes no code. A transposed
+    tensor that only products read keeps the memory of the original; a product writes a result that
+    is then transposed directly in the transposed layout. Either requires that the last axis stays
+    the last.
 
     before:
         @graph
@@ -54,26 +55,26 @@ class _Choice:
         self._producers = graph.producers()
 
     def layouts(self) -> dict[str, Layout]:
-        """The layout of every value that shall lie other than row-major, by name."""
-        found: dict[str, Layout] = {}
+        """Return the layout of every value that must not be row-major, by name."""
+        layouts: dict[str, Layout] = {}
         for node in self._graph.nodes:
             x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
             if not TRANSPOSE.matches(node) or x is None or x.type.layout or y.type.layout:
                 continue
             perm = permutation(node)
             if self._only_products_read(y):
-                found[y.name] = transposed(x.type, perm)
+                layouts[y.name] = transposed(x.type, perm)
             elif perm[-1] == len(perm) - 1 and self._is_written_by_product(x, node):
                 back = tuple(perm.index(axis) for axis in range(len(perm)))
-                found[x.name] = transposed(y.type, back)
-        return found
+                layouts[x.name] = transposed(y.type, back)
+        return layouts
 
     def _only_products_read(self, value: Value) -> bool:
         readers = self._readers.get(value.name, [])
         return value.name not in self._returned and all(map(MATMUL.matches, readers))
 
     def _is_written_by_product(self, value: Value, reader: Node) -> bool:
-        """Whether the kernel of a product, elementwise operators behind it included, computes
+        """Check whether the kernel of a product, elementwise operators after it included, computes
         `value` for `reader` alone."""
         if value.name in self._returned or self._readers[value.name] != [reader]:
             return False

@@ -15,9 +15,9 @@ _SUMMED_WIDE = (Product.MATRIX, Product.CONVOLUTION)
 
 
 def widen_floats(graph: Graph) -> Graph:
-    """Every operator of f16 or bf16 computes in f32, its result rounded once: conversions around
-    it, which fuse with what they convert; products read their operands as they are. It comes after
-    the last eliminate-common-subexpressions, so that every reader converts for itself.
+    """Compute every operator of f16 or bf16 in f32, its result rounded once. The conversions around
+    an operator fuse with its neighbours; products read their operands unconverted. Run it after the
+    last eliminate-common-subexpressions, so that every reader converts for itself.
 
     before:
         @graph
@@ -82,9 +82,9 @@ def _widen(node: Node, rewriter: Rewriter) -> None:
         node, inputs=inputs, outputs=outputs, attrs=tuple(sorted(attrs.items()))
     )
     rewriter.emit(wide)
-    for narrow, made in zip(node.outputs, outputs, strict=True):
-        if made is not narrow:
-            rewriter.emit(_cast(made, narrow, node.origin))
+    for narrow, wide_output in zip(node.outputs, outputs, strict=True):
+        if wide_output is not narrow:
+            rewriter.emit(_cast(wide_output, narrow, node.origin))
 
 
 def _converted(value: Value, node: Node, rewriter: Rewriter) -> Value:

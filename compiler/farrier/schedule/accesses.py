@@ -1,4 +1,4 @@
-"""What a piece of a loop nest reads and writes."""
+"""The buffer accesses of a piece of a loop nest: reads, writes, reductions."""
 
 from __future__ import annotations
 
@@ -31,33 +31,34 @@ _ASSOCIATIVE = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """One place where a statement touches a buffer."""
+    """One access of a statement to a buffer."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     writes: bool
     stmt: Stmt
-    reduces: BinaryOp | None  # the store is `x = x op e`, and this is its x
+    reduces: BinaryOp | None  # Set if the store is `x = x op e` and this access is its x.
 
     def __str__(self) -> str:
         return f"{'writes' if self.writes else 'reads'} {self.buffer.name}"
 
 
 def accesses(stmt: Stmt) -> list[Access]:
-    """Every access within, in order; prefetches have no effect and are none."""
+    """Return every access within a statement, in order; prefetches have no effect and do not
+    count."""
     return [access for s in walk_stmts(stmt) for access in _of(s)]
 
 
 def reads_of(stmt: Stmt, buffer: str) -> list[Access]:
-    """Every read of the buffer within."""
+    """Return every read of the buffer within a statement."""
     return [access for access, _ in guarded_reads(stmt, buffer)]
 
 
 def guarded_reads(
     stmt: Stmt, buffer: str, conditions: tuple[Expr, ...] = ()
 ) -> Iterator[tuple[Access, tuple[Expr, ...]]]:
-    """Every read of the buffer within, and the conditions under which it happens: `conditions`,
-    under which `stmt` stands, and those within."""
+    """Yield every read of the buffer within a statement and the conditions under which it happens:
+    `conditions`, which guard `stmt`, and those within."""
     for access in _of(stmt):
         if access.buffer.name == buffer and not access.writes:
             yield access, conditions
@@ -71,13 +72,13 @@ def guarded_reads(
 
 
 def writes(stmt: Stmt) -> set[str]:
-    """The names of the buffers that are written within."""
+    """Return the names of the buffers that a statement writes."""
     return {buffer.name for s in walk_stmts(stmt) for buffer in _written(s)}
 
 
 def changed_after(body: Stmt, producers: Sequence[Stmt]) -> list[str]:
-    """The buffers that `producers`, statements of the outermost block of `body`, read, and that a
-    later statement of it writes: what is computed from them must not be computed later."""
+    """Return the buffers that `producers`, statements of the outermost block of `body`, read, and
+    that a later statement of it writes. Values computed from these must not be computed later."""
     statements = outermost_block(body)
     own = {name for producer in producers for name in writes(producer)}
     changed: set[str] = set()
@@ -90,12 +91,12 @@ def changed_after(body: Stmt, producers: Sequence[Stmt]) -> list[str]:
 
 
 def touches(stmt: Stmt, buffer: str) -> bool:
-    """Whether the buffer is read, written or prefetched within."""
+    """Check whether the buffer is read, written or prefetched within a statement."""
     return any(buffer in _names(s) or _hints(s, buffer) for s in walk_stmts(stmt))
 
 
 def prefetches(stmt: Stmt, buffer: str) -> bool:
-    """Return whether the buffer is prefetched within."""
+    """Check whether the buffer is prefetched within a statement."""
     return any(_hints(s, buffer) for s in walk_stmts(stmt))
 
 
@@ -104,7 +105,8 @@ def _hints(stmt: Stmt, name: str) -> bool:
 
 
 def reduction(store: Store) -> tuple[BinaryOp, Expr] | None:
-    """(op, e) where the store is `x = x op e` or `x = e op x`, and `e` does not read x's buffer."""
+    """Return (op, e) if the store is `x = x op e` or `x = e op x` and `e` does not read x's
+    buffer."""
     value = store.value
     if not isinstance(value, Binary) or value.op not in _ASSOCIATIVE:
         return None
@@ -151,7 +153,7 @@ def _of(stmt: Stmt) -> Iterator[Access]:
                 yield Access(load.buffer, load.indices, False, stmt, op if own else None)
             yield Access(stmt.buffer, stmt.indices, True, stmt, op)
         case Effect.CALL:
-            # Where in the tile an access falls is unknown: it may be anywhere in the buffer.
+            # The element of the tile is unknown: it may be anywhere in the buffer.
             yield from _loaded(stmt)
             for buffer in stmt.reads:
                 yield Access(buffer, _anywhere(buffer), False, stmt, None)
@@ -172,19 +174,19 @@ def _anywhere(buffer: Buffer) -> tuple[Expr, ...]:
 
 
 def private_buffers(stmt: Stmt) -> set[str]:
-    """The names of the buffers that exist only within one execution of `stmt`."""
-    found: set[str] = set()
+    """Return the names of the buffers that exist only within one execution of `stmt`."""
+    names: set[str] = set()
     stack: list[Stmt] = [stmt]
     while stack:
         node = stack.pop()
         if isinstance(node, Alloc):
-            found.add(node.buffer.name)
+            names.add(node.buffer.name)
         stack += below(node)
-    return found
+    return names
 
 
 def is_straight_line(stmt: Stmt) -> bool:
-    """Return whether nothing below loops, but over a dot product or a group, or allocates."""
+    """Check that nothing below loops, except over a dot product or a group, or allocates."""
     return all(map(_is_straight, walk_stmts(stmt)))
 
 

@@ -1,4 +1,4 @@
-"""Primitives that change where and how a buffer lies: set_scope, hoist, transform_layout,
+"""Primitives that change the memory and the layout of a buffer: set_scope, hoist, transform_layout,
 merge_axes, pad_axis, swizzle."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from farrier.schedule.nest import NestView, Path, loops
 
 
 def set_scope(function: Function, buffer: str, scope: MemoryScope) -> Function:
-    """Say in which memory an allocated buffer lives.
+    """Set the memory that an allocated buffer lives in.
 
     before:
         @function
@@ -76,7 +76,8 @@ def _check_scope(nest: NestView, name: str, scope: MemoryScope) -> Path:
 
 
 def hoist(function: Function, buffer: str) -> Function:
-    """Allocate a buffer of the workspace around all statements, so that they stand in one block.
+    """Move the allocation of a workspace buffer outside of all statements, so that they form one
+    block.
 
     before:
         @function
@@ -113,7 +114,7 @@ def hoist(function: Function, buffer: str) -> Function:
 
 
 def transform_layout(function: Function, buffer: str, layout: Layout) -> Function:
-    """Lay an allocated buffer, or an argument whose content is constant, out in another way.
+    """Change the layout of an allocated buffer, or of an argument with constant content.
 
     before:
         @function
@@ -165,7 +166,8 @@ def _check_layout(nest: NestView, name: str, layout: Layout) -> Buffer:
 
 
 def _check_memory(nest: NestView, old: Buffer, new: Buffer) -> None:
-    """What lies in memory stays there: loops may run to the end of the old layout's blocks."""
+    """Check that accesses stay within memory: loops may run to the end of the old layout's
+    blocks."""
     for axis in range(len(old.shape)):
         if coverage(new, axis) < coverage(old, axis):
             nest.fail(
@@ -218,7 +220,7 @@ def merge_axes(function: Function, buffer: str, axis: int) -> Function:
 
 
 def pad_axis(function: Function, buffer: str, axis: int, extent: int) -> Function:
-    """Give an allocated buffer room along an axis that nothing uses.
+    """Add unused elements to an axis of an allocated buffer.
 
     before:
         @function
@@ -241,8 +243,8 @@ def pad_axis(function: Function, buffer: str, axis: int, extent: int) -> Functio
                     for l in serial(36):
                         b[k, l] = t[l, k]
 
-    Elements that are a multiple of a large power of two apart compete for a few lines of a cache; a
-    little room between them spreads them over all.
+    Elements whose distance is a multiple of a large power of two compete for a few lines of a
+    cache; a little room between them spreads them over all lines.
     """
     nest = NestView(function, "pad_axis")
     path = _check_pad(nest, buffer, axis, extent)
@@ -327,8 +329,8 @@ def _is_swizzled(buffer: Buffer) -> bool:
 
 
 def _lie_together(layout: Layout, axis: int) -> bool:
-    """Whether two axes are whole neighbouring dimensions of memory."""
-    if any(map(any, layout.halo)) or layout.swizzle is not None:
+"""Primitives that change the memory and the layout of a buffer: set_scope, hoist, transform_layout,
+merge_axes, pad_axis, swizzle."""
         return False
     places = [i for i, d in enumerate(layout.dims) if d.axis in (axis, axis + 1)]
     return [layout.dims[i].axis for i in places] == [axis, axis + 1] and places[1] == places[0] + 1

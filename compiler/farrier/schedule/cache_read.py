@@ -23,7 +23,7 @@ from farrier.schedule.region import Interval, region
 
 
 def cache_read(function: Function, buffer: str, loop: str, name: str) -> Function:
-    """Copy, at the start of each iteration of `loop`, what that iteration reads of `buffer`.
+    """Copy, at the start of each iteration of `loop`, the box of `buffer` that the iteration reads.
 
     before:
         @function
@@ -44,9 +44,9 @@ def cache_read(function: Function, buffer: str, loop: str, name: str) -> Functio
                         for j in serial(4):
                             b[i, j] = b[i, j] + c[k, j * 2]
 
-    The copy is dense, in the order of the logical axes; its loops are `<name>_<axis>`. Where reads
-    are under conditions, so that the box may reach beyond all of them, or out of memory, the copy
-    gets a guard.
+    The copy is dense, in the order of the logical axes; its loops are `<name>_<axis>`. If reads
+    are guarded, so that the box may reach beyond all of them, or out of memory, the copy gets a
+    guard.
     """
     nest = NestView(function, "cache_read")
     path, source, box = _check(nest, buffer, loop, name)
@@ -57,13 +57,13 @@ def _check(
     nest: NestView, buffer: str, loop_name: str, name: str
 ) -> tuple[Path, Buffer, tuple[Interval, ...]]:
     path, loop = nest.path_to_loop(loop_name), nest.loop(loop_name)
-    found = list(guarded_reads(loop.body, buffer))
-    if not found:
+    guarded = list(guarded_reads(loop.body, buffer))
+    if not guarded:
         nest.fail(f"nothing within {loop_name} reads {buffer}")
     if buffer in writes(loop.body):
         nest.fail(f"{loop_name} writes {buffer}, so a copy would grow old")
     nest.require_new_buffer(name)
-    reads, conditions = zip(*found, strict=True)
+    reads, conditions = zip(*guarded, strict=True)
     source = reads[0].buffer
     nest.require_new(*(f"{name}_{axis}" for axis in range(len(source.shape))))
     whole = [_memory(source, axis) for axis in range(len(source.shape))]
@@ -74,7 +74,7 @@ def _check(
 
 
 def _memory(buffer: Buffer, axis: int) -> Interval:
-    """All indices of an axis that lie in memory, halo included."""
+    """Return all indices of an axis that lie in memory, halo included."""
     before = buffer.layout.halo_of(axis)[0] if buffer.layout is not None else 0
     return Interval(e.index(-before), coverage(buffer, axis) + before, True)
 

@@ -21,7 +21,7 @@ from farrier.schedule.nest import (
 
 
 def cache_write(function: Function, buffer: str, name: str) -> Function:
-    """Compute a buffer in another one first, and copies.
+    """Compute the values of a buffer in a new buffer, and copy them.
 
     before:
         @function
@@ -43,7 +43,7 @@ def cache_write(function: Function, buffer: str, name: str) -> Function:
                 for y_i in serial(8):
                     y[y_i] = acc[y_i]
 
-    The nests that compute take the new name, the copy keeps the old one: so a reduction gets an
+    The nests that compute use the new name, the copy keeps the old one. A reduction so gets an
     epilogue, and its sums can live in registers. Apply it before any other primitive.
     """
     nest = NestView(function, "cache_write")
@@ -52,7 +52,8 @@ def cache_write(function: Function, buffer: str, name: str) -> Function:
 
 
 def _check(nest: NestView, name: str, new: str) -> tuple[Path, list[Stmt], Buffer]:
-    """The way to the block that holds the nests that write the buffer, these nests, the buffer."""
+    """Return the path to the block of the nests that write the buffer, these nests, and the
+    buffer."""
     body = nest.function.body
     nest.require_new_buffer(new)
     path = find(
@@ -63,8 +64,8 @@ def _check(nest: NestView, name: str, new: str) -> tuple[Path, list[Stmt], Buffe
     if not nests:
         nest.fail(f"no nest writes {name}")
     for stmt in nests:
-        found = {loop.var for loop in loops(stmt)}
-        if writes(stmt) != {name} or not all(var.startswith(f"{name}_") for var in found):
+        variables = {loop.var for loop in loops(stmt)}
+        if writes(stmt) != {name} or not all(var.startswith(f"{name}_") for var in variables):
             nest.fail(f"{name} is not written by its own nests alone")
     extents = {loop.var: loop.extent for stmt in nests for loop in loops(stmt)}
     shapes = set()
@@ -82,7 +83,8 @@ def _check(nest: NestView, name: str, new: str) -> tuple[Path, list[Stmt], Buffe
 
 
 def _check_values(nest: NestView, statements: Sequence[Stmt], nests: list[Stmt], name: str) -> None:
-    """The nests begin anew, and are as well run where the last of them stands."""
+    """Check that the nests depend on no earlier values, and may run at the place of the last of
+    them."""
     if reads_of(nests[0], name):
         nest.fail(f"{name} is computed from what it held before")
     first, last = (next(i for i, s in enumerate(statements) if s is nests[n]) for n in (0, -1))
@@ -99,7 +101,7 @@ def _check_values(nest: NestView, statements: Sequence[Stmt], nests: list[Stmt],
 
 
 def _computes(stmt: Stmt, name: str) -> bool:
-    """Whether a statement is a nest of the buffer's values, not of its halo's zeros."""
+    """Check whether a statement is a nest of the buffer's values, not of its halo's zeros."""
     if isinstance(stmt, Block | Alloc):
         return False
     return any(

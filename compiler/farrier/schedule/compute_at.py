@@ -29,7 +29,8 @@ from farrier.schedule.region import Interval, everything, region
 
 
 def compute_at(function: Function, buffer: str, loop: str) -> Function:
-    """Compute, at the start of each iteration of `loop`, what that iteration reads of `buffer`.
+    """Compute, at the start of each iteration of `loop`, the part of `buffer` that the iteration
+    reads.
 
     before:
         @function
@@ -51,16 +52,16 @@ def compute_at(function: Function, buffer: str, loop: str) -> Function:
                         b[4 * o + j] = t[j]
 
     The buffer shrinks to the box that the loop's body reads and becomes local to the iteration. The
-    nests that write it keep their loops, shortened; where the box may reach past the end, or past
-    what the guards of the reads let through, they get a guard. Elements that several iterations
-    read are computed by each of them. Split the writing nests afterwards, not before.
+    nests that write it keep their loops, shortened; they get a guard if the box may reach past the
+    end, or past the guards of the reads. Elements that several iterations read are computed by each
+    of them. Split the writing nests afterwards, not before.
     """
     nest = NestView(function, "compute_at")
     return _edit(nest, _check(nest, buffer, loop))
 
 
 def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
-    """As `compute_at`, but where the box would reach past the end it begins earlier instead.
+    """Compute as `compute_at` does, but move a box that would reach past the end back inside.
 
     before:
         @function
@@ -83,8 +84,8 @@ def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
                         if 4 * o + j < 10:
                             b[4 * o + j] = t[o * 4 + j - min(o * 4, 6)]
 
-    So every box is computed whole and without a guard, as tensor intrinsics want it: the last one
-    computes elements again that the one before it did.
+    Every box is so computed whole and without a guard, as tensor intrinsics require: the last one
+    computes some elements again that the one before it did.
     """
     nest = NestView(function, "compute_whole_at")
     move = _check(nest, buffer, loop)
@@ -97,7 +98,7 @@ def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
 
 
 def _inside(nest: NestView, interval: Interval, extent: Extent, simplifier: Simplifier) -> Interval:
-    """The interval moved back to where it ends within `extent`."""
+    """Return the interval moved back so that it ends within `extent`."""
     low, high = simplifier.bounds(interval.first)
     if interval.whole or not is_less(extent, high + interval.extent):
         return interval
@@ -109,7 +110,7 @@ def _inside(nest: NestView, interval: Interval, extent: Extent, simplifier: Simp
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Move:
-    """What to move where."""
+    """The nests to move, and the loop to move them into."""
 
     alloc_path: Path
     producers: list[Stmt]
@@ -150,19 +151,19 @@ def _check(nest: NestView, name: str, loop_name: str) -> _Move:
 
 
 def _check_stores(nest: NestView, producer: Stmt, name: str) -> None:
-    """Every element comes from the point of the same index."""
+    """Check that every element comes from the point of the same index."""
     bound = {loop.var for loop in loops(producer)}
-    found = {store.indices for store in stores(producer, name)}
-    for indices in found:
+    stored = {store.indices for store in stores(producer, name)}
+    for indices in stored:
         names = [index.name for index in indices if isinstance(index, Var)]
-        if len(found) > 1 or len(set(names)) != len(indices) or not set(names) <= bound:
+        if len(stored) > 1 or len(set(names)) != len(indices) or not set(names) <= bound:
             nest.fail(
                 f"{name} is not written at distinct loop variables: compute_at before you split"
             )
 
 
 def _covered(nest: NestView, producers: list[Stmt], name: str) -> Shape:
-    """How far the nests that write the buffer run along each axis."""
+    """Return the extents that the nests that write the buffer cover along each axis."""
     ranges = nest.ranges()
     shapes = {
         tuple(
@@ -178,7 +179,8 @@ def _covered(nest: NestView, producers: list[Stmt], name: str) -> Shape:
 
 
 def _check_readers(nest: NestView, alloc: Alloc, producers: list[Stmt], loop: For) -> None:
-    """All that reads the buffer stands within the loop; what its nests read does not change."""
+    """Check that all reads of the buffer are within the loop, and that no later statement changes a
+    buffer that its nests read."""
     name = alloc.buffer.name
     if any(inside is loop for producer in producers for inside in walk_stmts(producer)):
         nest.fail(f"{loop.var} is one of the loops that compute {name}")
@@ -227,7 +229,7 @@ def _edit(nest: NestView, move: _Move) -> Function:
 
 
 def _shrunk(producer: Stmt, move: _Move, shift: Substitution) -> Stmt:
-    """The nest that computes only the box."""
+    """Return the nest that computes only the box."""
     extents = {loop.var: loop.extent for loop in loops(producer)}
     first_store = stores(producer, next(iter(shift.buffers)))[0]
     variables: dict[str, Expr] = {}

@@ -29,8 +29,8 @@ def cut(function: Function, loop: str, at: int, rest: str) -> Function:
             for i_rest in serial(9):
                 b[i_rest + 1] = a[i_rest]
 
-    What is known of a choice in either part is left out there; guards are left to
-    `partition-loops`. The loops below are named anew in the second part: `<rest>_<loop>`.
+    A Select whose condition is decided in one of the parts is simplified there; guards are left to
+    `partition-loops`. The inner loops get new names in the second part: `<rest>_<loop>`.
     """
     nest = NestView(function, "cut")
     path, place = _check(nest, loop, at, rest)
@@ -38,7 +38,7 @@ def cut(function: Function, loop: str, at: int, rest: str) -> Function:
 
 
 def _check(nest: NestView, name: str, at: int, rest: str) -> tuple[Path, Extent]:
-    """The way to the loop, and how many iterations come first."""
+    """Return the path to the loop, and the number of iterations that come first."""
     path, loop = nest.path_to_loop(name), nest.loop(name)
     if loop.kind is not LoopKind.SERIAL:
         nest.fail(f"{name} is {loop.kind} already; rearrange loops before they get a kind")
@@ -59,9 +59,9 @@ def _edit(nest: NestView, loop: Stmt, at: Extent, rest: str) -> Stmt:
     moved = {old: Var(new) for old, new in names.items()}
     variables = {**moved, loop.var: e.add(Var(rest), at)}
     second = Substitution(variables, loops=names).stmt(loop.body)
-    known = {**ranges, rest: loop.extent - at}
-    known |= {new: ranges[old] for old, new in names.items()}
-    second = _simplified(second, Simplifier(known))
+    extents = {**ranges, rest: loop.extent - at}
+    extents |= {new: ranges[old] for old, new in names.items()}
+    second = _simplified(second, Simplifier(extents))
     return block(
         [
             For(loop.var, at, loop.kind, first),

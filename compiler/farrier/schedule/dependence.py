@@ -1,4 +1,4 @@
-"""Which loop variables two accesses to the same element must agree on.
+"""Find the loop variables that two accesses to the same element must agree on.
 
 Two iterations conflict where both touch one element and one of them writes it. If touching the same
 element implies that a loop's variable is the same, no two iterations of that loop conflict. That is
@@ -6,10 +6,10 @@ read off the indices: from
 
     32*o1 + i1 == 32*o2 + i2    with 0 <= i1, i2 < 32
 
-follows o1 == o2 and i1 == i2; from `f1 // 7 == f2 // 7` and `f1 % 7 == f2 % 7` follows f1 == f2.
-A scalar that an iteration computes once stands for its value; of an element that is loaded nothing
-is known but that two loads of one place, which no iteration writes, are equal. What cannot be shown
-so counts as a conflict.
+follows o1 == o2 and i1 == i2; from `f1 // 7 == f2 // 7` and `f1 % 7 == f2 % 7` follows f1 == f2. A
+scalar that an iteration computes once stands for its value. Loads are opaque, except that two loads
+of one place, which no iteration writes, are equal. A pair without such a proof counts as a
+conflict.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from farrier.ir.substitute import loads, variables
 from farrier.schedule.accesses import Access, accesses, private_buffers, writes
 from farrier.schedule.forwarding import forwarded_values, substitution
 
-Element: TypeAlias = tuple[Linear, ...]  # the indices of one access
+Element: TypeAlias = tuple[Linear, ...]  # The indices of one access.
 
 
 def conflicts(
     body: Stmt, shared: frozenset[str], simplifier: Simplifier, chain: Sequence[str]
 ) -> list[tuple[Access, Access, frozenset[str]]]:
-    """Pairs of accesses within `body` that may touch one element in different iterations of the
-    loops `chain`, at least one writing, with the variables of `chain` on which they need not agree.
+    """Return pairs of accesses within `body`, at least one a write, that may touch one element in
+    different iterations of the loops `chain`, each with the variables of `chain` that may differ.
 
-    `shared` are the variables that both have in common: those of the loops around the chain.
+    `shared` are the variables that both iterations have in common: those of the loops around the
+    chain.
     """
     changed = writes(body)
     written = changed - private_buffers(body)
@@ -42,7 +43,7 @@ def conflicts(
     for access in accesses(body) if written else ():
         if access.buffer.name in written:
             by_buffer.setdefault(access.buffer.name, []).append(access)
-    found = []
+    pairs = []
     wanted = frozenset(var for var in chain if bounds(simplifier.ranges[var])[1] > 1)
     values = substitution(forwarded_values(body) if by_buffer else {})
     for group in by_buffer.values():
@@ -50,23 +51,24 @@ def conflicts(
             tuple(simplifier.linear(values.expr(index)) for index in access.indices)
             for access in group
         ]
-        kinds = [elements.index(element) for element in elements]  # the first that is the same
+        # The index of the first equal element.
+        kinds = [elements.index(element) for element in elements]
         free_of: dict[tuple[int, int], frozenset[str]] = {}
-        for one, left in enumerate(group):
-            for other, right in enumerate(group[one:], start=one):
+        for place, left in enumerate(group):
+            for other, right in enumerate(group[place:], start=place):
                 if left.writes or right.writes:
-                    pair = kinds[one], kinds[other]
+                    pair = kinds[place], kinds[other]
                     if pair not in free_of:
                         free_of[pair] = wanted - agreed(
-                            simplifier, elements[one], elements[other], shared, changed
+                            simplifier, elements[place], elements[other], shared, changed
                         )
                     if free_of[pair]:
-                        found.append((left, right, free_of[pair]))
-    return found
+                        pairs.append((left, right, free_of[pair]))
+    return pairs
 
 
 def loops_around(path: Sequence[Stmt]) -> frozenset[str]:
-    """The variables of the loops above the last statement of a path."""
+    """Return the variables of the loops above the last statement of a path."""
     return frozenset(s.var for s in path[:-1] if isinstance(s, For))
 
 
@@ -77,9 +79,9 @@ def agreed(
     shared: frozenset[str],
     changed: Set[str] = frozenset(),
 ) -> frozenset[str]:
-    """The variables that are the same in two iterations whenever the element that one touches at
-    `left` is the one that the other touches at `right`. Iterations may write the buffers
-    `changed`, so what they load of these differs."""
+    """Return the variables that must be equal in two iterations if the element that one touches at
+    `left` is the element that the other touches at `right`. Iterations may write the buffers
+    `changed`, so loads of these may differ."""
     return _Agreement(simplifier, shared, changed).of(left, right)
 
 
@@ -92,7 +94,7 @@ class _Agreement:
         self._changed = changed
         self._known: set[str] = set()
         self._work: list[tuple[Linear, Linear]] = []
-        self._pairs: dict[tuple[Expr, Expr], None] = {}  # atoms of both sides that are equal
+        self._pairs: dict[tuple[Expr, Expr], None] = {}  # Atoms of the two sides that are equal.
         self._resolved: set[tuple[Expr, Expr]] = set()
 
     def of(self, left: Element, right: Element) -> frozenset[str]:
@@ -104,7 +106,8 @@ class _Agreement:
         return frozenset(self._known)
 
     def _peel(self, left: Linear, right: Linear) -> None:
-        """Two forms are equal: their largest terms are, if the others cannot make up for a step."""
+        """Use the equality of two forms: their largest terms are equal if the others are too small
+        to make up for one step of it."""
         common_left, own_left = self._separate(left)
         common_right, own_right = self._separate(right)
         if common_left != common_right:
@@ -120,7 +123,7 @@ class _Agreement:
             self._equal(a, b)
 
     def _separate(self, form: Linear) -> tuple[dict[Expr, Extent], list[tuple[Expr, Extent]]]:
-        """The terms that both sides share, and the others, largest factor last."""
+        """Return the terms that both sides share, and the others, largest factor last."""
         common: dict[Expr, Extent] = {}
         own: list[tuple[Expr, Extent]] = []
         for atom, factor in form.terms.items():
@@ -138,7 +141,7 @@ class _Agreement:
         return not any(load.buffer.name in self._changed for load in loads(atom))
 
     def _equal(self, left: Expr, right: Expr) -> None:
-        """Two atoms are equal."""
+        """Use the equality of two atoms."""
         if isinstance(left, Var) and isinstance(right, Var):
             if left.name == right.name:
                 self._known.add(left.name)
@@ -146,7 +149,8 @@ class _Agreement:
         self._pairs[left, right] = None
 
     def _join_digits(self) -> None:
-        """Put to work the numbers all of whose digits `(e // place) % base` are known by now."""
+        """Use the equality of numbers of which all digits `(e // place) % base` are known to be
+        equal."""
         for pair in list(self._pairs):
             for left, right in self._wholes(*pair):
                 if (left, right) in self._resolved:
@@ -160,19 +164,19 @@ class _Agreement:
                     self._work.append((linear(left), linear(right)))
 
     def _wholes(self, left: Expr, right: Expr) -> list[tuple[Expr, Expr]]:
-        """What two equal digits may be digits of: `l // 4` in `16*c + l // 4` counts quarters of
-        `64*c + l`."""
-        one, other = _digit(left), _digit(right)
-        if one is None or other is None or one[1:] != other[1:]:
+        """Return pairs of numbers that two equal digits may be digits of: `l // 4` in `16*c + l //
+        4` counts quarters of `64*c + l`."""
+        first, second = _digit(left), _digit(right)
+        if first is None or second is None or first[1:] != second[1:]:
             return []
-        wholes = [(one[0], other[0])]
-        lifted = self._lift(one[0]), self._lift(other[0])
+        wholes = [(first[0], second[0])]
+        lifted = self._lift(first[0]), self._lift(second[0])
         if lifted[0] is not None and lifted[1] is not None:
             wholes.append((lifted[0], lifted[1]))
         return wholes
 
     def _lift(self, expr: Expr) -> Expr | None:
-        """The number that `expr` is a floor division of, where a term says so."""
+        """Return the number that `expr` is a floor division of, if a term shows that; else None."""
         form = self._simplifier.linear(expr)
         for atom, factor in form.terms.items():
             digit = _digit(atom)
@@ -183,16 +187,16 @@ class _Agreement:
         return None
 
     def _digits_of(self, left: Expr, right: Expr) -> list[tuple[Extent, Extent]]:
-        """Place and base of the digits of two numbers that are known to be equal."""
-        found = []
-        for one, other in self._pairs:
-            digit = self._place_in(left, one)
-            if digit is not None and digit == self._place_in(right, other):
-                found.append(digit)
-        return found
+        """Return place and base of the digits, known to be equal, of two numbers."""
+        digits = []
+        for left_atom, right_atom in self._pairs:
+            digit = self._place_in(left, left_atom)
+            if digit is not None and digit == self._place_in(right, right_atom):
+                digits.append(digit)
+        return digits
 
     def _place_in(self, whole: Expr, atom: Expr) -> tuple[Extent, Extent] | None:
-        """(place, base) where `atom` is `(whole // place) % base`."""
+        """Return (place, base) if `atom` is `(whole // place) % base`."""
         digit = _digit(atom)
         if digit is None:
             return None
@@ -213,7 +217,7 @@ class _Agreement:
 
 
 def _digit(atom: Expr) -> tuple[Expr, Extent, Extent] | None:
-    """(e, place, base) where the atom is `(e // place) % base`; base 0: with no remainder taken."""
+    """Return (e, place, base) if the atom is `(e // place) % base`; base 0 means no remainder."""
     if not isinstance(atom, Binary):
         return None
     size = extent_of(atom.right)
@@ -232,8 +236,8 @@ def _digit(atom: Expr) -> tuple[Expr, Extent, Extent] | None:
 
 
 def _determine(digits: list[tuple[Extent, Extent]], width: Extent) -> bool:
-    """Whether the digits fix a number among `width` consecutive ones."""
-    covered: Extent = 1  # the number is known modulo this
+    """Check whether the digits determine a number among `width` consecutive ones."""
+    covered: Extent = 1  # The digits so far determine the number modulo this.
     for place, base in sorted(digits, key=lambda digit: bounds(digit[0])[1]):
         if covered % place != 0:
             return False

@@ -1,4 +1,4 @@
-"""What a primitive says when it does not apply."""
+"""The error of a primitive that does not apply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from farrier.ir.printer import print_ir
 
 
 class ScheduleError(CompilerError):
-    """A primitive met a loop nest that it cannot change without changing its result.
+    """An error: a primitive would change the result of a loop nest.
 
     The message names the primitive, the loop or buffer, and the facts that clash, and shows the
     nest.

@@ -38,10 +38,10 @@ def _check(nest: NestView, name: str) -> tuple[Path, Stmt, Store]:
     path = nest.path_to_alloc(name)
     alloc = path[-1]
     assert isinstance(alloc, Alloc)
-    found = stores(alloc.body, name)
-    if len(found) != 1:
-        nest.fail(f"{name} is written by {len(found)} stores; only a plain stage can be inlined")
-    store = found[0]
+    writers = stores(alloc.body, name)
+    if len(writers) != 1:
+        nest.fail(f"{name} is written by {len(writers)} stores; only a plain stage can be inlined")
+    store = writers[0]
     names = [index.name for index in store.indices if isinstance(index, Var)]
     if len(set(names)) != len(store.indices):
         nest.fail(f"{name} is not written at distinct loop variables: inline before you split")
@@ -63,7 +63,7 @@ def _check(nest: NestView, name: str) -> tuple[Path, Stmt, Store]:
 
 
 def _producer(nest: NestView, alloc: Alloc, store: Store) -> Stmt:
-    """The statement of the buffer's block that holds the store, and nothing else."""
+    """Return the statement of the buffer's block that holds the store, and nothing else."""
     statements = outermost_block(alloc.body)
     producer = next((s for s in statements if any(t is store for t in walk_stmts(s))), alloc)
     plain = all(isinstance(s, For | Store | If) for s in walk_stmts(producer))

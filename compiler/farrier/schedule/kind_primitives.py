@@ -1,4 +1,4 @@
-"""Primitives that say how a loop runs: parallel, serialize, vectorize, unroll, dot, group."""
+"""Primitives that set how a loop runs: parallel, serialize, vectorize, unroll, dot, group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parallel(function: Function, loop: str) -> Function:
             for i in parallel(8):
                 b[i] = a[i]
 
-    Refused where iterations conflict, and for reductions, whose result would depend on luck.
+    Refused if iterations conflict, and for reductions, whose result would depend on the order.
     """
     return _with_kind(
         function, _check_parallel(NestView(function, "parallel"), loop), LoopKind.PARALLEL
@@ -69,7 +69,7 @@ def independent(function: Function, loop: str) -> Function:
             for i in independent(8):
                 b[i] = a[i]
 
-    Refused where iterations conflict. Later primitives trust the mark.
+    Refused if iterations conflict. Later primitives trust the mark.
     """
     nest = NestView(function, "independent")
     path = nest.path_to_loop(loop)
@@ -100,7 +100,7 @@ def serialize(function: Function, loop: str) -> Function:
 
 
 def vectorize(function: Function, loop: str) -> Function:
-    """Let the iterations of an innermost loop run in lockstep, one a lane.
+    """Run the iterations of an innermost loop in lockstep, one for each lane.
 
     before:
         @function
@@ -113,8 +113,8 @@ def vectorize(function: Function, loop: str) -> Function:
             for i in vectorized(16):
                 b[i] = a[i]
 
-    Refused where iterations conflict, unless all of them add to (multiply, minimise, maximise) one
-    element: that is a horizontal reduction.
+    Refused if iterations conflict, unless all of them add to (multiply, minimise, maximise) one
+    element, which is a horizontal reduction.
     """
     path = _check_vectorize(NestView(function, "vectorize"), loop)
     return _with_kind(function, path, LoopKind.VECTORIZED)
@@ -133,14 +133,14 @@ def _check_vectorize(nest: NestView, name: str) -> Path:
 
 
 def _is_horizontal(left: Access, right: Access, loop: str) -> bool:
-    """Whether two accesses belong to one reduction into an element that all lanes share."""
+    """Check whether two accesses belong to one reduction into an element that all lanes share."""
     if left.stmt is not right.stmt or left.reduces is None or right.reduces is None:
         return False
     return not any(loop in variables(index) for index in (*left.indices, *right.indices))
 
 
 def unroll(function: Function, loop: str) -> Function:
-    """Ask for a copy of the body for each iteration of a loop.
+    """Repeat the body for each iteration of a loop.
 
     before:
         @function
@@ -160,7 +160,7 @@ def unroll(function: Function, loop: str) -> Function:
 
 
 def dot(function: Function, loop: str) -> Function:
-    """Let the target add up the products of an innermost loop at once, in any order.
+    """Let the target add up the products of an innermost loop with one instruction, in any order.
 
     before:
         @function
@@ -175,7 +175,7 @@ def dot(function: Function, loop: str) -> Function:
                 for k in dot(2):
                     t[i] = t[i] + cast(f32, a[k]) * cast(f32, b[i, k])
 
-    A condition around the sum that does not depend on the loop is put around the loop.
+    A condition around the sum that does not depend on the loop moves outside of the loop.
     """
     nest = NestView(function, "dot")
     path, conditions, body = _conditional(nest, loop)
@@ -187,7 +187,7 @@ def dot(function: Function, loop: str) -> Function:
 
 
 def group(function: Function, loop: str) -> Function:
-    """Let an innermost loop store its elements at once, where they are neighbours in memory.
+    """Let an innermost loop store its elements, neighbours in memory, with one instruction.
 
     before:
         @function
@@ -202,7 +202,7 @@ def group(function: Function, loop: str) -> Function:
                 for k in group(2):
                     pairs[n, k] = v[k, n]
 
-    A condition around the store that does not depend on the loop is put around the loop.
+    A condition around the store that does not depend on the loop moves outside of the loop.
     """
     nest = NestView(function, "group")
     path, conditions, body = _conditional(nest, loop)
@@ -214,8 +214,8 @@ def group(function: Function, loop: str) -> Function:
 
 
 def _conditional(nest: NestView, name: str) -> tuple[Path, list[Expr], Stmt]:
-    """The way to a serial loop, the conditions around all of its body, none of which depends on it,
-    and what stands within them."""
+    """Return the path to a serial loop, the conditions around all of its body, which do not depend
+    on it, and the statement within them."""
     path, loop = nest.path_to_loop(name), nest.loop(name)
     _require_serial(nest, loop)
     conditions, body = [], loop.body
@@ -230,13 +230,14 @@ def _conditional(nest: NestView, name: str) -> tuple[Path, list[Expr], Stmt]:
 def _within(
     nest: NestView, path: Path, conditions: list[Expr], kind: LoopKind, body: Stmt
 ) -> Function:
-    """The loop at the end of `path` as one of that kind over `body`, the conditions around it."""
+    """Return the function with the loop at the end of `path` as one of that kind over `body`, and
+    the conditions around it."""
     old = path[-1]
     assert isinstance(old, For)
-    made: Stmt = For(old.var, old.extent, kind, body)
+    stmt: Stmt = For(old.var, old.extent, kind, body)
     for condition in reversed(conditions):
-        made = If(condition, made)
-    return nest.replace(path, made)
+        stmt = If(condition, stmt)
+    return nest.replace(path, stmt)
 
 
 def _conflicts(
@@ -252,7 +253,7 @@ def _with_kind(function: Function, path: Path, kind: LoopKind) -> Function:
 
 
 def require_undecided(nest: NestView, loop: For) -> None:
-    """Refuse a loop of which it is decided how its iterations run."""
+    """Refuse a loop whose kind is set already."""
     if loop.kind not in (LoopKind.SERIAL, LoopKind.INDEPENDENT):
         nest.fail(f"{loop.var} is {loop.kind} already")
 

@@ -31,7 +31,7 @@ def split(function: Function, loop: str, factor: int, outer: str, inner: str) ->
                     if i_o * 4 + i_i < 10:
                         b[i_o * 4 + i_i] = a[i_o * 4 + i_i]
 
-    The guard is left out where the factor divides the extent; `partition-loops` takes it out of the
+    The guard is left out if the factor divides the extent; `partition-loops` takes it out of the
     hot loop. The inner loop of a vectorized one is vectorized.
     """
     path = _check_split(NestView(function, "split"), loop, factor, outer, inner)
@@ -51,8 +51,8 @@ def _check_split(nest: NestView, loop: str, factor: int, outer: str, inner: str)
 def split_evenly(
     function: Function, loop: str, parts: int, most: int, step: int, outer: str, inner: str
 ) -> Function:
-    """Split a loop into chunks of one size, the last aside: as many as `parts`, or a multiple of
-    that where a chunk would have more than `most` iterations. A chunk has a multiple of `step`.
+    """Split a loop into `parts` chunks of equal size (the last may be shorter), or a multiple of
+    `parts` if a chunk would have more than `most` iterations. The size is a multiple of `step`.
 
     before:
         @function(n=dim(1, 1000, 500))
@@ -67,8 +67,8 @@ def split_evenly(
                     if i_o * (4*i_o_steps) + i_i < n:
                         b[i_o * (4*i_o_steps) + i_i] = a[i_o * (4*i_o_steps) + i_i]
 
-    So a loop whose extent is a symbol keeps all threads busy, on chunks that fit a cache, whatever
-    that is; a number is as well split by a factor.
+    A loop over a symbolic extent so keeps all threads busy with chunks that fit a cache. For a
+    constant extent `split` does the same.
     """
     nest = NestView(function, "split_evenly")
     path = _check_even_split(nest, loop, parts, most, step, outer, inner)
@@ -92,7 +92,7 @@ def _check_even_split(
 def _even_steps(extent: Extent, parts: int, most: int, step: int) -> Extent:
     last = maximum(extent, 1) - 1
     chunks = parts * (last // (parts * most) + 1)
-    # No more than `most` anyway; the minimum says so to whoever looks at ranges alone.
+    # It is at most `most` anyway; the minimum states that for readers of ranges alone.
     return minimum(last // (step * chunks) + 1, most // step)
 
 
@@ -124,19 +124,19 @@ def fuse(function: Function, outer: str, inner: str, name: str) -> Function:
             for f in serial(12):
                 b[f // 4, f % 4] = a[f // 4, f % 4]
     """
-    path, one, other = _check_fuse(NestView(function, "fuse"), outer, inner, name)
-    return NestView(function, "fuse").replace(path, _fuse(one, other, name))
+    path, outer_loop, inner_loop = _check_fuse(NestView(function, "fuse"), outer, inner, name)
+    return NestView(function, "fuse").replace(path, _fuse(outer_loop, inner_loop, name))
 
 
 def _check_fuse(nest: NestView, outer: str, inner: str, name: str) -> tuple[Path, For, For]:
-    path, one = nest.path_to_loop(outer), nest.loop(outer)
-    other = nest.loop(inner)
-    if one.body is not other:
+    path, outer_loop = nest.path_to_loop(outer), nest.loop(outer)
+    inner_loop = nest.loop(inner)
+    if outer_loop.body is not inner_loop:
         nest.fail(f"{inner} does not stand directly within {outer}")
-    _require_undecided(nest, one)
-    _require_undecided(nest, other)
+    _require_undecided(nest, outer_loop)
+    _require_undecided(nest, inner_loop)
     nest.require_new(name)
-    return path, one, other
+    return path, outer_loop, inner_loop
 
 
 def _fuse(outer: For, inner: For, name: str) -> Stmt:
@@ -152,7 +152,7 @@ def _fuse(outer: For, inner: For, name: str) -> Stmt:
 
 
 def reorder(function: Function, order: Sequence[str]) -> Function:
-    """Put loops of one perfect nest into the given order; loops not named keep their places.
+    """Put loops of one perfect nest into this order; loops that are not listed keep their places.
 
     before:
         @function
@@ -169,7 +169,7 @@ def reorder(function: Function, order: Sequence[str]) -> Function:
                     for i in serial(3):
                         c[i, j] = c[i, j] + a[i, k] * b[k, j]
 
-    The terms of a sum, product, minimum or maximum may so be combined in another order.
+    The terms of a sum, product, minimum or maximum may be combined in another order then.
     """
     nest = NestView(function, "reorder")
     path, chain = _check_reorder(nest, order)
@@ -177,7 +177,8 @@ def reorder(function: Function, order: Sequence[str]) -> Function:
 
 
 def _check_reorder(nest: NestView, order: Sequence[str]) -> tuple[Path, list[For]]:
-    """The way to the outermost of the loops, and the perfect nest from there to the innermost."""
+    """Return the path to the outermost of the loops, and the perfect nest from there to the
+    innermost."""
     if len(set(order)) != len(order) or len(order) < 2:
         nest.fail(f"an order names two or more distinct loops, not {', '.join(order)}")
     for name in order:
@@ -198,11 +199,11 @@ def _check_reorder(nest: NestView, order: Sequence[str]) -> tuple[Path, list[For
 
 
 def _check_order(nest: NestView, path: Path, chain: list[For], order: Sequence[str]) -> None:
-    """Iterations that conflict keep their order, or add to one result in any order."""
+    """Check that conflicting iterations keep their order, or only add to one result."""
     before = [loop.var for loop in chain]
     after = _permuted(before, order)
-    found = conflicts(chain[-1].body, loops_around(path), Simplifier(nest.ranges()), before)
-    for left, right, free in found:
+    pairs = conflicts(chain[-1].body, loops_around(path), Simplifier(nest.ranges()), before)
+    for left, right, free in pairs:
         if [v for v in before if v in free] == [v for v in after if v in free]:
             continue
         if left.stmt is right.stmt and left.reduces is not None and left.reduces is right.reduces:
@@ -223,7 +224,7 @@ def _reorder(chain: list[For], order: Sequence[str]) -> Stmt:
     body = chain[-1].body
     for name in reversed(_permuted(list(by_name), order)):
         loop = by_name[name]
-        # Independence was of iterations within the same ones of the loops around.
+        # Iterations were independent of others within one iteration of the loops around.
         kind = LoopKind.SERIAL if loop.kind is LoopKind.INDEPENDENT else loop.kind
         body = For(name, loop.extent, kind, body)
     return body

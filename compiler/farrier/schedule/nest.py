@@ -1,4 +1,4 @@
-"""Finding places in a loop nest by name, and rebuilding the spine above a changed place."""
+"""Find places in a loop nest by name, and rebuild the statements above a changed place."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ from farrier.ir.loop import (
 from farrier.ir.statements import below, block, map_children, walk_stmts
 from farrier.schedule.errors import ScheduleError
 
-Path: TypeAlias = tuple[Stmt, ...]  # from the function's body down to one statement
+Path: TypeAlias = tuple[Stmt, ...]  # From the function's body down to one statement.
 
 
-_Place: TypeAlias = tuple[Stmt, "_Place | None"]  # a statement, and where the one around it stands
+# A statement, and the place of the statement around it.
+_Place: TypeAlias = tuple[Stmt, "_Place | None"]
 
 
 class NestView:
-    """A function as a primitive sees it: the places it names, and its own name for errors."""
+    """A function as a primitive sees it: lookups of its parts by name, and errors in the
+    primitive's name."""
 
     __slots__ = ("_places", "function", "primitive")
 
@@ -42,15 +44,15 @@ class NestView:
         self._places: dict[str, _Place] | None = None
 
     def fail(self, reason: str) -> NoReturn:
-        """Raises ScheduleError with the nest."""
+        """Raise ScheduleError with the reason and the nest."""
         raise ScheduleError(self.primitive, reason, self.function)
 
     def ranges(self) -> dict[str, Extent]:
-        """The extent of every loop; names are unique within a function."""
+        """Return the extent of every loop; names are unique within a function."""
         return {name: _loop_at(place).extent for name, place in self._loops().items()}
 
     def path_to_loop(self, name: str) -> Path:
-        """The way to the loop `name`; ScheduleError where there is none."""
+        """Return the path to the loop `name`; raises ScheduleError if it does not exist."""
         place: _Place | None = self._place(name)
         path = []
         while place is not None:
@@ -59,7 +61,7 @@ class NestView:
         return tuple(reversed(path))
 
     def loop(self, name: str) -> For:
-        """The loop `name`; ScheduleError where there is none."""
+        """Return the loop `name`; raises ScheduleError if it does not exist."""
         return _loop_at(self._place(name))
 
     def _place(self, name: str) -> _Place:
@@ -69,7 +71,7 @@ class NestView:
         return places[name]
 
     def _loops(self) -> dict[str, _Place]:
-        """Where each loop stands, by its name, in order."""
+        """Return the place of each loop by its name, in order."""
         if self._places is None:
             self._places = {}
             stack: list[_Place] = [(self.function.body, None)]
@@ -86,31 +88,32 @@ class NestView:
         return self._places
 
     def path_to_alloc(self, name: str) -> Path:
-        """The way to where the buffer `name` is allocated; ScheduleError where it is not."""
+        """Return the path to the allocation of the buffer `name`; raises ScheduleError without
+        one."""
         path = find(self.function.body, lambda s: isinstance(s, Alloc) and s.buffer.name == name)
         if path is None:
-            known = ", ".join(buffer.name for buffer in allocated(self.function.body))
-            self.fail(f"no buffer {name} is allocated; those that are: {known or 'none'}")
+            names = ", ".join(buffer.name for buffer in allocated(self.function.body))
+            self.fail(f"no buffer {name} is allocated; the allocated ones: {names or 'none'}")
         return path
 
     def param(self, name: str) -> Buffer | None:
-        """The parameter `name`, if there is one."""
+        """Return the parameter `name`, or None."""
         return next((p for p in self.function.params if p.name == name), None)
 
     def require_new(self, *names: str) -> None:
-        """ScheduleError where one of the loop names is taken or stands twice."""
+        """Raise ScheduleError if a loop name is taken or stands twice."""
         taken = self._loops()
         for position, name in enumerate(names):
             if name in taken or name in names[:position]:
                 self.fail(f"there is a loop {name} already")
 
     def require_new_buffer(self, name: str) -> None:
-        """ScheduleError where there is a buffer of that name."""
+        """Raise ScheduleError if a buffer has that name."""
         if self.param(name) or any(b.name == name for b in allocated(self.function.body)):
             self.fail(f"there is a buffer {name} already")
 
     def replace(self, path: Path, new: Stmt) -> Function:
-        """The function with the statement at the end of `path` replaced."""
+        """Return the function with the statement at the end of `path` replaced."""
         return dataclasses.replace(self.function, body=replaced(path, new))
 
 
@@ -121,7 +124,7 @@ def _loop_at(place: _Place) -> For:
 
 
 def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
-    """The way to the first statement that is wanted, parents first."""
+    """Return the path to the first statement that is wanted, parents first."""
     if wanted(stmt):
         return (stmt,)
     for child in below(stmt):
@@ -132,17 +135,17 @@ def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
 
 
 def loops(stmt: Stmt) -> list[For]:
-    """Every loop, in order."""
+    """Return every loop, in order."""
     return [s for s in walk_stmts(stmt) if isinstance(s, For)]
 
 
 def allocated(stmt: Stmt) -> list[Buffer]:
-    """Every buffer that is allocated within."""
+    """Return every buffer that is allocated within."""
     return [s.buffer for s in walk_stmts(stmt) if isinstance(s, Alloc)]
 
 
 def replaced(path: Path, new: Stmt) -> Stmt:
-    """The root of `path` with its last statement replaced by `new`."""
+    """Return the root of `path` with its last statement replaced by `new`."""
     for parent, old in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
         new = _with_child(parent, old, new)
     return new
@@ -154,7 +157,7 @@ def _with_child(parent: Stmt, old: Stmt, new: Stmt) -> Stmt:
 
 
 def nested(loop_list: Sequence[tuple[str, Extent]], body: Stmt) -> Stmt:
-    """`body` within serial loops, given outermost first as (name, extent)."""
+    """Wrap `body` in serial loops, listed outermost first as (name, extent)."""
     for name, extent in reversed(loop_list):
         body = For(name, extent, LoopKind.SERIAL, body)
     return body
@@ -168,19 +171,19 @@ def guarded(stmt: Stmt, condition: Expr) -> Stmt:
             return map_children(stmt, lambda s: guarded(s, condition))
         case If() | While() | Store() | Prefetch() | Intrinsic():
             return If(condition, stmt)
-        case Barrier():  # All threads come to it, those with nothing to do as well.
+        case Barrier():  # All threads reach a barrier, also those without work.
             return stmt
         case _:
             assert_never(stmt)
 
 
 def stores(stmt: Stmt, buffer: str) -> list[Store]:
-    """Every store to the buffer within."""
+    """Return every store to the buffer within."""
     return [s for s in walk_stmts(stmt) if isinstance(s, Store) and s.buffer.name == buffer]
 
 
 def without(stmt: Stmt, unwanted: Sequence[Stmt]) -> Stmt:
-    """`stmt` without some statements of its outermost block."""
+    """Return `stmt` without some statements of its outermost block."""
     if isinstance(stmt, Alloc):
         return Alloc(stmt.buffer, without(stmt.body, unwanted))
     assert isinstance(stmt, Block)
@@ -188,13 +191,15 @@ def without(stmt: Stmt, unwanted: Sequence[Stmt]) -> Stmt:
 
 
 def outermost_block(stmt: Stmt) -> tuple[Stmt, ...]:
-    """The statements directly in an allocation's body, whether under further ones or not."""
+    """Return the statements directly in the body of the allocation (or nested allocations)
+    `stmt`."""
     while isinstance(stmt, Alloc):
         stmt = stmt.body
     return stmt.statements if isinstance(stmt, Block) else (stmt,)
 
 
 def local_scope(loop: For) -> MemoryScope:
-    """Where a buffer for one iteration of `loop` lives: in its thread, unless it has several."""
+    """Return the scope of a buffer for one iteration of `loop`: local to its thread, or the
+    workspace if the iteration has several threads."""
     shared = any(inside.kind is LoopKind.PARALLEL for inside in loops(loop.body))
     return MemoryScope.WORKSPACE if shared else MemoryScope.LOCAL

@@ -17,11 +17,12 @@ from farrier.schedule.nest import NestView, Path, find, loops
 from farrier.schedule.region import Interval, everything, region
 
 _LINE = 64  # bytes
-_FEW = 32  # lines that are worth code of their own
+_FEW = 32  # So few lines are worth code of their own.
 
 
 def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -> Function:
-    """Fetch what the next iteration of `panel` reads of a buffer, a share at each step of `at`.
+    """Prefetch the part of a buffer that the next iteration of `panel` reads, a share of it at each
+    iteration of `at`.
 
     before:
         @function
@@ -40,10 +41,10 @@ def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -
                     for k in serial(512):
                         y[t, o] = y[t, o] + x[t, k] * w[o, k]
 
-    A panel of weights is read once for each tile of points; fetched one panel ahead, into the
-    second level, its way from memory is hidden behind the tiles of this one. The share is rounded
-    up to whole cache lines; where `at` is `panel` itself it is all. In the last iteration it runs
-    on into whatever follows the buffer; that never faults.
+    A panel of weights is read once for each tile of points. If it is fetched one panel ahead into
+    the second level, the transfer from memory is hidden behind the tiles of this one. The share is
+    rounded up to whole cache lines; if `at` is `panel` itself, it is the whole part. In the last
+    iteration it runs past the end of the buffer, which never faults.
     """
     nest = NestView(function, "prefetch")
     plan = _check(nest, buffer, panel, at, level)
@@ -52,11 +53,11 @@ def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plan:
-    path: Path  # to the loop `at`
-    between: list[For]  # the loops that share the work, outermost first, `at` last
+    path: Path  # The path to the loop `at`.
+    between: list[For]  # The loops that share the work, outermost first, `at` last.
     panel: For
     buffer: Buffer
-    box: tuple[Interval, ...]  # what one iteration of `panel` reads
+    box: tuple[Interval, ...]  # The box that one iteration of `panel` reads.
 
 
 def _check(nest: NestView, name: str, panel_name: str, at_name: str, level: int) -> _Plan:
@@ -103,7 +104,7 @@ def _edit(plan: _Plan, level: int) -> Stmt:
     for axis, step, count in digits:
         remaining //= count
         place = e.floordiv(element, remaining)
-        # The first digit takes what runs over the panel's end.
+        # The first digit covers the elements past the panel's end.
         digit = place if remaining * count == elements else e.mod(place, count)
         indices[axis] = e.add(indices[axis], e.mul(digit, step))
     kind = LoopKind.UNROLLED if share <= _FEW else LoopKind.SERIAL
@@ -112,10 +113,10 @@ def _edit(plan: _Plan, level: int) -> Stmt:
 
 
 def _digits(buffer: Buffer, box: tuple[Interval, ...]) -> list[tuple[int, int, Extent]]:
-    """(axis, step, count) of the box's parts in the order of memory, outermost first."""
+    """Return (axis, step, count) of the box's parts in the order of memory, outermost first."""
     layout = buffer.layout or Layout.plain(len(buffer.shape))
-    found = []
+    digits = []
     for dim in layout.dims:
         count = ceildiv(box[dim.axis].extent, dim.div)
-        found.append((dim.axis, dim.div, minimum(count, dim.mod) if dim.mod else count))
-    return [digit for digit in found if digit[2] != 1] or [(0, 1, 1)]
+        digits.append((dim.axis, dim.div, minimum(count, dim.mod) if dim.mod else count))
+    return [digit for digit in digits if digit[2] != 1] or [(0, 1, 1)]

@@ -1,15 +1,15 @@
-"""The box of a buffer that a loop body reads, as first index and extent by axis.
+"""The box of a buffer that a loop body reads, as first index and extent for each axis.
 
     for oh2 in 4: for kh in 3: … x[n, c, 8*oh + 2*oh2 + kh] …      body of oh
     axis 0: [n, 1]   axis 1: [c, 1]   axis 2: [8*oh, 9]
 
-First indices are expressions over the variables outside the body; extents depend on none. What all
-reads are guarded by bounds the box: a number shortens it, an expression stands beside it.
+First indices are expressions over the variables outside the body; extents depend on none. A guard
+that all reads share bounds the box: a number shortens it, an expression is stated as its `last`.
 
     for i in 4: if 4*o + i < 10: … x[4*o + i] …                   axis 0: [4*o, 4], up to 9
 
-An axis whose index mixes outer and inner variables in one division, or that is read at places an
-unknown distance apart, counts as read whole.
+An axis counts as read whole if its index mixes outer and inner variables in one division, or if it
+is read at places of unknown distance.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from farrier.ir.substitute import variables
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interval:
-    """`extent` indices from `first` on, none past `last`; `whole` where that is the whole axis."""
+    """`extent` indices from `first` on, none past `last`; `whole` is set if that is the whole
+    axis."""
 
     first: Expr
     extent: Extent
@@ -41,11 +42,11 @@ def region(
     whole: Sequence[Interval],
     conditions: Sequence[tuple[Expr, ...]] = (),
 ) -> tuple[Interval, ...]:
-    """The box around `reads`, where `inner` are the variables bound within the body; `whole` is the
-    box of all elements there are; `conditions` are those under which each of the reads happens."""
+    """Return the box around `reads`; `inner` are the variables bound within the body, `whole` is
+    the box of all elements, and `conditions` are those under which each of the reads happens."""
     columns = zip(*reads, strict=True) if reads else [()] * len(whole)
-    found = [[simplifier.slack(c) for c in each] for each in conditions or [()] * len(reads)]
-    slacks = [[slack for slack in each if slack is not None] for each in found]
+    forms = [[simplifier.slack(c) for c in each] for each in conditions or [()] * len(reads)]
+    slacks = [[slack for slack in each if slack is not None] for each in forms]
     return tuple(
         _interval(simplifier, [simplifier.linear(i) for i in column], slacks, inner, everything)
         for column, everything in zip(columns, whole, strict=True)
@@ -53,7 +54,7 @@ def region(
 
 
 def everything(shape: Sequence[Extent]) -> tuple[Interval, ...]:
-    """The box of all elements of a buffer of that shape."""
+    """Return the box of all elements of a buffer of that shape."""
     return tuple(Interval(index(0), extent, True) for extent in shape)
 
 
@@ -98,8 +99,8 @@ def _interval(
         return whole
     low = functools.reduce(minimum, lows)
     span = functools.reduce(maximum, highs) - low + 1
-    # A box of known extent is kept, though the whole may be smaller when the kernel runs: register
-    # tiles have to be such boxes.
+    # A box of constant extent is kept, though the whole may be smaller when the kernel runs,
+    # because register tiles must have constant extents.
     keeps = isinstance(span, int) and not isinstance(whole.extent, int)
     if is_less(span, 1) or (not keeps and is_less(whole.extent - 1, span)):
         return whole
@@ -116,13 +117,13 @@ def _most(
     slacks: Sequence[Linear],
     inner: frozenset[str],
 ) -> Linear | None:
-    """What the sum of `inside` cannot exceed where no form of `slacks` is negative: one of outer
-    variables, of several the one whose upper bound is least."""
-    found: Linear | None = None
+    """Return an upper bound of the sum of `inside` under the condition that all forms in `slacks`
+    are at least 0: a form over outer variables, the one with the least upper bound of several."""
+    tightest: Linear | None = None
     for slack in slacks if inside else ():
         mine = {atom: k for atom, k in slack.terms.items() if variables(atom) & inner}
         if mine == {atom: -factor for atom, factor in inside.items()}:
             most = Linear({a: k for a, k in slack.terms.items() if a not in mine}, slack.const)
-            if found is None or is_less(*(simplifier.bounds_of(m)[1] for m in (most, found))):
-                found = most
-    return found
+            if tightest is None or is_less(*(simplifier.bounds_of(m)[1] for m in (most, tightest))):
+                tightest = most
+    return tightest

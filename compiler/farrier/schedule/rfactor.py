@@ -24,7 +24,7 @@ _OPS = {op.binary: op for op in ReduceOp}
 
 
 def rfactor(function: Function, loop: str, name: str) -> Function:
-    """Keep one partial result for each iteration of a reduction's loop, and join them at the end.
+    """Keep a partial result for each iteration of a reduction's loop, and join them at the end.
 
     before:
         @function
@@ -51,19 +51,19 @@ def rfactor(function: Function, loop: str, name: str) -> Function:
     The loop's iterations no longer depend on each other, so it may become the lanes of a vector.
     """
     nest = NestView(function, "rfactor")
-    found = _check(nest, loop, name)
-    return nest.replace(found.path, _edit(found, name))
+    reduction = _check(nest, loop, name)
+    return nest.replace(reduction.path, _edit(reduction, name))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Reduction:
     """A nest that only updates `store`'s element with `term`, in loops over points and terms."""
 
-    path: Path  # to the nest's outermost loop
-    below: Path  # from there to the store
+    path: Path  # The path to the nest's outermost loop.
+    below: Path  # The path from there to the store.
     loop: For
     points: list[For]
-    guards: list[Expr]  # conditions on points alone
+    guards: list[Expr]  # The conditions, which depend on points alone.
     store: Store
     op: BinaryOp
     term: Expr
@@ -101,10 +101,10 @@ def _check(nest: NestView, loop_name: str, name: str) -> _Reduction:
     return _Reduction(to_loop[: top + 1], tuple(chain), loop, points, guards, store, *update)
 
 
-def _edit(found: _Reduction, name: str) -> Stmt:
-    store, loops = found.store, [*found.points, found.loop]
+def _edit(reduction: _Reduction, name: str) -> Stmt:
+    store, loops = reduction.store, [*reduction.points, reduction.loop]
     shape = tuple(loop.extent for loop in loops)
-    inside = any(isinstance(s, For) for s in found.path[:-1])
+    inside = any(isinstance(s, For) for s in reduction.path[:-1])
     scope = MemoryScope.LOCAL if inside else MemoryScope.WORKSPACE
     partial = Buffer(name, store.buffer.dtype, shape, None, scope)
 
@@ -112,12 +112,12 @@ def _edit(found: _Reduction, name: str) -> Stmt:
         return tuple(Var(prefix + loop.var) for loop in loops)
 
     own = at("")
-    value = Binary(found.op, Load(partial, own), found.term)
-    update = replaced(found.below, Store(partial, own, value))
-    start = Store(partial, at(f"{name}_init_"), _OPS[found.op].identity(dtype_of(store.value)))
+    value = Binary(reduction.op, Load(partial, own), reduction.term)
+    update = replaced(reduction.below, Store(partial, own, value))
+    start = Store(partial, at(f"{name}_init_"), _OPS[reduction.op].identity(dtype_of(store.value)))
     element = (store.buffer, store.indices)
-    join: Stmt = Store(*element, Binary(found.op, Load(*element), Load(partial, own)))
-    for guard in found.guards:
+    join: Stmt = Store(*element, Binary(reduction.op, Load(*element), Load(partial, own)))
+    for guard in reduction.guards:
         join = guarded(join, guard)
     renamed: dict[str, Expr] = {loop.var: Var(f"{name}_{loop.var}") for loop in loops}
     join = Substitution(renamed).stmt(join)

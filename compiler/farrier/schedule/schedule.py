@@ -1,4 +1,4 @@
-"""A function being scheduled, and how it got there."""
+"""A function being scheduled, and the trace of primitives applied to it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from farrier.schedule.trace import Argument, Step, Trace
 
 
 class Schedule:
-    """Applies primitives to `function` and records them in `trace`.
+    """Apply primitives to `function` and record them in `trace`.
 
-    Each method checks that the primitive keeps the function's result and raises ScheduleError, with
-    the function as it was, where it does not. What each does is told, with code before and after,
-    at the function of the same name in `farrier.schedule`.
+    Each method checks that the primitive keeps the function's result, and otherwise raises
+    ScheduleError and leaves the function unchanged. The functions of the same names in
+    `farrier.schedule` document them, with code before and after.
     """
 
     def __init__(self, function: Function) -> None:
@@ -25,7 +25,7 @@ class Schedule:
         self.trace = Trace()
 
     def apply(self, primitive: str, *args: Argument) -> None:
-        """Apply a primitive by name; CompilerError where there is none of that name."""
+        """Apply a primitive by name; raises CompilerError for an unknown name."""
         function = PRIMITIVES.get(primitive)
         if function is None:
             raise CompilerError(f"there is no schedule primitive {primitive!r}")
@@ -33,7 +33,8 @@ class Schedule:
         self.trace = self.trace.then(Step(primitive, args))
 
     def split(self, loop: str, factor: int, outer: str = "", inner: str = "") -> tuple[str, str]:
-        """Return the names of the outer and the inner loop: by default `<loop>_o`, `<loop>_i`."""
+        """Split a loop; return the names of outer and inner loop: by default `<loop>_o`,
+        `<loop>_i`."""
         outer, inner = outer or f"{loop}_o", inner or f"{loop}_i"
         self.apply("split", loop, factor, outer, inner)
         return outer, inner
@@ -41,7 +42,7 @@ class Schedule:
     def split_evenly(
         self, loop: str, parts: int, most: int, step: int, outer: str, inner: str
     ) -> tuple[str, str]:
-        """Return the names of the outer and the inner loop."""
+        """Split a loop evenly; return the names of the outer and the inner loop."""
         self.apply("split_evenly", loop, parts, most, step, outer, inner)
         return outer, inner
 
@@ -50,11 +51,11 @@ class Schedule:
         return name
 
     def extent(self, loop: str) -> Extent:
-        """How many iterations a loop has. Raises ScheduleError where there is none of that name."""
+        """Return the number of iterations of a loop. Raises ScheduleError for an unknown name."""
         return NestView(self.function, "extent").loop(loop).extent
 
     def cut(self, loop: str, at: int, rest: str) -> str:
-        """Return the name of the loop over the iterations from `at` on."""
+        """Cut a loop in two; return the name of the loop over the iterations from `at` on."""
         self.apply("cut", loop, at, rest)
         return rest
 
@@ -130,7 +131,7 @@ class Schedule:
         self.apply("bind", loop, to)
 
     def cooperate(self, loop: str, threads: int, row: int, thread: str) -> str:
-        """Return the name of the loop over the threads."""
+        """Split a loop over threads; return the name of the loop over the threads."""
         self.apply("cooperate", loop, threads, row, thread)
         return thread
 
@@ -188,7 +189,7 @@ class Schedule:
 
 
 def replay(trace: Trace, function: Function) -> Function:
-    """The function that the steps of `trace` make of `function`."""
+    """Return `function` after the steps of `trace`."""
     schedule = Schedule(function)
     for step in trace.steps:
         schedule.apply(step.primitive, *step.args)

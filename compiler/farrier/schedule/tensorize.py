@@ -12,7 +12,7 @@ from farrier.schedule.nest import NestView, Path
 
 
 def tensorize(function: Function, loop: str, intrinsic: str) -> Function:
-    """Replace a nest by a call of the tensor intrinsic that does the same.
+    """Replace a nest by a call of the tensor intrinsic that computes the same.
 
     before:
         @function
@@ -26,8 +26,8 @@ def tensorize(function: Function, loop: str, intrinsic: str) -> Function:
             for k in serial(3):
                 intrinsic('avx512_broadcast_fma', tile(t[0], 0), x[k], tile(w[k, 0], 1))
 
-    The nest must be the intrinsic's declared one, its tiles being scalars, runs of elements that
-    lie next to each other in their buffers, or rows of such runs.
+    The nest must be the intrinsic's declared one. Its tiles are scalars, runs of elements that are
+    adjacent in their buffers, or rows of such runs.
     """
     nest = NestView(function, "tensorize")
     path, declared, operands = _check(nest, loop, intrinsic)
@@ -49,17 +49,17 @@ def _check(
 
 
 class _Match:
-    """Walks a declaration and a nest side by side; what differs is an error."""
+    """Walk a declaration and a nest in parallel; a difference is an error."""
 
     def __init__(self, nest: NestView, declared: TensorIntrinsic) -> None:
         self._nest = nest
         self._name = declared.name
         self._simplifier = Simplifier(nest.ranges())
-        self._loops: dict[str, str] = {}  # the declaration's loops, by those of the nest
+        self._loops: dict[str, str] = {}  # The declaration's loops, by those of the nest.
         self.tiles: dict[str, Tile] = {}
 
-    def stmt(self, wanted: Stmt, found: Stmt) -> None:
-        match wanted, found:
+    def stmt(self, wanted: Stmt, actual: Stmt) -> None:
+        match wanted, actual:
             case For(var, extent, _, body), For(own, own_extent, kind, own_body):
                 if kind not in (LoopKind.SERIAL, LoopKind.VECTORIZED) or extent != own_extent:
                     self._nest.fail(
@@ -73,11 +73,11 @@ class _Match:
             case _:
                 self._nest.fail(
                     f"{self._name} has a {type(wanted).__name__} where the nest has a "
-                    f"{type(found).__name__}"
+                    f"{type(actual).__name__}"
                 )
 
-    def expr(self, wanted: Expr, found: Expr) -> None:
-        match wanted, found:
+    def expr(self, wanted: Expr, actual: Expr) -> None:
+        match wanted, actual:
             case Load(tile, at), Load(buffer, indices):
                 self.access(tile, at, buffer, indices)
             case Binary(op, left, right), Binary(own, own_left, own_right) if op is own:
@@ -88,9 +88,9 @@ class _Match:
             case Cast(dtype, operand), Cast(own, own_operand) if dtype is own:
                 self.expr(operand, own_operand)
             case Select(a, b, c), Select(x, y, z):
-                for one, other in ((a, x), (b, y), (c, z)):
-                    self.expr(one, other)
-            case Const(), Const() if wanted == found:
+                for operand, own_operand in ((a, x), (b, y), (c, z)):
+                    self.expr(operand, own_operand)
+            case Const(), Const() if wanted == actual:
                 pass
             case _:
                 self._nest.fail(f"{self._name} computes something else than the nest")
@@ -118,30 +118,31 @@ class _Match:
     def _axes(
         self, tile: Buffer, at: Indices, buffer: Buffer, indices: Indices, origin: Indices
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The axes of the buffer that the tile's run along, and the steps as `Tile` has them."""
-        found: dict[Expr, tuple[int, int]] = {}
+        """Return the axes of the buffer that the tile's axes run along, and the steps as `Tile` has
+        them."""
+        axis_steps: dict[Expr, tuple[int, int]] = {}
         for axis, (index, start) in enumerate(zip(indices, origin, strict=True)):
             form = self._simplifier.linear(e.sub(index, start))
             for loop, step in form.terms.items():
-                if loop in found or not isinstance(step, int):
+                if loop in axis_steps or not isinstance(step, int):
                     self._nest.fail(
                         f"{self._name} takes neighbours for {tile.name}; {buffer.name} is read "
                         "along several axes at once, or at distances that a call decides"
                     )
-                found[loop] = axis, step
+                axis_steps[loop] = axis, step
         own = [self._in_nest(index) for index in at]
-        if found.keys() != set(own):
+        if axis_steps.keys() != set(own):
             self._nest.fail(f"{self._name} runs along axes of {tile.name} that the nest does not")
-        axes, steps = zip(*(found[loop] for loop in own), strict=True) if own else ((), ())
+        axes, steps = zip(*(axis_steps[loop] for loop in own), strict=True) if own else ((), ())
         return axes, steps if set(steps) - {1} else ()
 
     def _origin(self, indices: Indices) -> Indices:
-        """The indices in the first iteration of the matched loops."""
+        """Return the indices in the first iteration of the matched loops."""
         first = Substitution(dict.fromkeys(self._loops, e.index(0)))
         return tuple(self._simplifier.simplify(first.expr(index)) for index in indices)
 
     def _in_nest(self, index: Expr) -> Expr:
-        """An index of the declaration with the nest's loops for its own."""
+        """Return an index of the declaration with the nest's loops in place of its own."""
         names = {var: Var(own) for own, var in self._loops.items()}
         assert variables(index) <= names.keys()
         return Substitution(names).expr(index)

@@ -1,7 +1,8 @@
-"""What the learned model sees of candidates: a table whose columns have names.
+"""The features of candidates for the learned model: a table with named columns.
 
-A name means the same in every rule, task and machine, so that what one teaches holds for others.
-Rules, knobs and machines may come and go: a table lacks the columns that its space says nothing of.
+A name means the same in every rule, task and machine, so that the model can learn across them.
+Rules, knobs and machines may come and go: a table lacks the columns that its space has no data
+for.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ import numpy.typing as npt
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Features:
-    """`table` [candidates, names] is float32, NaN where nothing is said."""
+    """`table` [candidates, names] is float32, NaN where a feature is absent."""
 
     names: tuple[str, ...]
     table: npt.NDArray[np.float32]
 
     @classmethod
     def of(cls, columns: Mapping[str, npt.NDArray[np.float64]]) -> Features:
-        """Columns by name, each [candidates]."""
+        """Build a table from columns by name, each [candidates]."""
         return cls(tuple(columns), np.stack([*columns.values()], axis=1).astype(np.float32))
 
     @classmethod
     def joined(cls, parts: Sequence[Features]) -> Features:
-        """All candidates one after another, under all names."""
+        """Concatenate the candidates of several tables, under all of their names."""
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         return cls(names, np.concatenate([part.under(names) for part in parts]))
 
@@ -35,25 +36,25 @@ class Features:
         return len(self.table)
 
     def __getitem__(self, rows: npt.NDArray[np.bool_ | np.intp]) -> Features:
-        """Some of the candidates, by a mask or by their numbers."""
+        """Select candidates by a mask or by their numbers."""
         return Features(self.names, self.table[rows])
 
     def beside(self, name: str, value: float) -> Features:
-        """With one more feature, which all candidates share."""
+        """Return the table with one more feature, the same for all candidates."""
         column = np.full((len(self.table), 1), value, np.float32)
         return Features((*self.names, name), np.concatenate([self.table, column], axis=1))
 
     def column(self, name: str) -> npt.NDArray[np.float32]:
-        """One feature, [candidates]."""
+        """Return one feature, [candidates]."""
         return self.table[:, self.names.index(name)]
 
     def under(self, names: tuple[str, ...]) -> npt.NDArray[np.float32]:
-        """The table with these columns, in this order."""
+        """Return the table with these columns, in this order."""
         if names == self.names:
             return self.table
-        known = {name: place for place, name in enumerate(self.names)}
+        places = {name: place for place, name in enumerate(self.names)}
         table = np.full((len(self.table), len(names)), np.nan, np.float32)
         for place, name in enumerate(names):
-            if name in known:
-                table[:, place] = self.table[:, known[name]]
+            if name in places:
+                table[:, place] = self.table[:, places[name]]
         return table

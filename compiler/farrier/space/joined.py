@@ -1,4 +1,5 @@
-"""Several rules' schedules of one task as one space: a search measures candidates of all.
+"""Join several rules' schedules of one task to one space, so that a search measures candidates of
+all.
 
 A candidate is of exactly one rule: its decisions are those of that rule's knobs, and a row holds
 `ABSENT` for the knobs of the others. Rules therefore share no knob.
@@ -37,16 +38,17 @@ ABSENT = int(np.iinfo(np.int64).min)  # This is the value of a knob of another r
 class JoinedSpace(Space):
     """All candidates of `spaces`. The default is that of the first.
 
-    Estimates of different rules need not compare, so each is scaled: with nothing measured, the
-    first candidate of every rule counts as fast as that of the space `known`. Spaces that stand
-    there `later`, of rules among `later_rules`, are derived once a search asks for candidates, and
-    not for a compilation that takes the default; theirs may also count as slower.
+    Estimates of different rules need not be comparable, so each is scaled: without measurements,
+    the first candidate of every rule counts as fast as that of the space `built_in`. Spaces from
+    `later`, of rules among `later_rules`, are derived only when a search asks for candidates, so
+    a compilation that takes the default does not wait for them; their scale never makes them
+    faster.
     """
 
     def __init__(
         self,
         spaces: Sequence[Space],
-        known: Space,
+        built_in: Space,
         later: Callable[[], Sequence[Space]] = tuple,
         later_rules: Collection[RuleId] = (),
     ) -> None:
@@ -55,13 +57,13 @@ class JoinedSpace(Space):
         )
         self._first, self._later = tuple(spaces), later
         self._later_rules = tuple(sorted(later_rules, key=str))
-        self._known = known
-        self.program, self.describe = known.program, lambda: known.about
-        self.passed_over, self.slow_reason = known.passed_over, known.slow_reason
+        self._known = built_in
+        self.program, self.describe = built_in.program, lambda: built_in.about
+        self.passed_over, self.slow_reason = built_in.passed_over, built_in.slow_reason
 
     @functools.cached_property
     def spaces(self) -> tuple[Space, ...]:
-        """The spaces that are joined, all of them derived."""
+        """The joined spaces, all of them derived."""
         return (*self._first, *self._later())
 
     @property
@@ -121,9 +123,9 @@ class JoinedSpace(Space):
 
     def only(self, rows: Population) -> Space:
         kept = [
-            space.only(rows[found][:, place])
-            for space, place, found in self._parts(rows)
-            if found.any()
+            space.only(rows[is_of_space][:, place])
+            for space, place, is_of_space in self._parts(rows)
+            if is_of_space.any()
         ]
         some = JoinedSpace(kept, self._known)
         some._scales = self._scales
@@ -136,18 +138,20 @@ class JoinedSpace(Space):
         self, population: Population, context: Context = Context.ALONE
     ) -> tuple[Features, Floats]:
         features, seconds, order = [], [], []
-        for space, place, found in self._parts(population):
-            told, estimated = space.described(population[found][:, place], context)
-            features.append(told)
+        for space, place, is_of_space in self._parts(population):
+            features_of_space, estimated = space.described(
+                population[is_of_space][:, place], context
+            )
+            features.append(features_of_space)
             seconds.append(estimated * self._scales[context][space.rule])
-            order.append(np.flatnonzero(found))
+            order.append(np.flatnonzero(is_of_space))
         back = np.argsort(np.concatenate(order), kind="stable")
         return Features.joined(features)[back], np.concatenate(seconds)[back]
 
     def bounds(self, population: Population) -> Floats:
         bounds = np.zeros(len(population))
-        for space, place, found in self._parts(population):
-            bounds[found] = space.bounds(population[found][:, place])
+        for space, place, is_of_space in self._parts(population):
+            bounds[is_of_space] = space.bounds(population[is_of_space][:, place])
         return bounds
 
     @functools.cached_property
@@ -156,9 +160,9 @@ class JoinedSpace(Space):
 
     def first_with(self, knob: str, value: int) -> tuple[dict[str, int], float] | None:
         for space in self._first:
-            found = space.first_with(knob, value)
-            if found is not None:
-                return found[0], found[1] * self._scale_of(space, Context.MODEL)
+            first = space.first_with(knob, value)
+            if first is not None:
+                return first[0], first[1] * self._scale_of(space, Context.MODEL)
         return None
 
     def defaults(self) -> list[dict[str, int]]:
@@ -195,13 +199,14 @@ class JoinedSpace(Space):
         raise CompilerError(f"{rules} has no knobs {sorted(decisions)}")
 
     def _lifted(self, space: Space, rows: Population) -> Population:
-        """Rows of one of the spaces as rows of this one."""
+        """Convert rows of one of the spaces to rows of this one."""
         lifted = np.full((len(self.knobs), len(rows)), ABSENT, np.int64)
         lifted[self._places[self.spaces.index(space)]] = rows.T
         return lifted.T
 
     def _parts(self, population: Population) -> list[tuple[Space, slice, npt.NDArray[np.bool_]]]:
-        """Each space, the places of its knobs, and which rows are of it, bool [candidates]."""
+        """Return each space, the places of its knobs, and a mask of the rows that are its own, bool
+        [candidates]."""
         present = population != ABSENT
         parts = []
         for space, place in zip(self.spaces, self._places, strict=True):
@@ -212,8 +217,8 @@ class JoinedSpace(Space):
 
     @functools.cached_property
     def _scales(self) -> Mapping[Context, Mapping[RuleId, float]]:
-        """The factors by which estimates of each rule compare with the known one's, by where
-        candidates are measured."""
+        """Per context, the factor that scales each rule's estimates so that its default matches the
+        built-in rule's default."""
         return {
             context: {space.rule: self._scale_of(space, context) for space in self.spaces}
             for context in Context
@@ -229,22 +234,22 @@ class JoinedSpace(Space):
     def _meets(self, columns: Columns) -> npt.NDArray[np.bool_]:
         rows = self._rows(columns)
         meets = np.zeros(len(rows), bool)
-        for space, place, found in self._parts(rows):
-            if found.any():
-                meets[found] = space.valid(rows[found][:, place])
+        for space, place, is_of_space in self._parts(rows):
+            if is_of_space.any():
+                meets[is_of_space] = space.valid(rows[is_of_space][:, place])
         return meets
 
     def _estimated(self, columns: Columns) -> Estimate:
         rows = self._rows(columns)
         in_model, alone = np.full((2, len(rows)), np.nan)
-        for space, place, found in self._parts(rows):
-            if found.any():
-                estimate = space._estimate(space.columns(rows[found][:, place]))
+        for space, place, is_of_space in self._parts(rows):
+            if is_of_space.any():
+                estimate = space._estimate(space.columns(rows[is_of_space][:, place]))
                 for seconds, context in ((in_model, Context.MODEL), (alone, Context.ALONE)):
-                    seconds[found] = estimate.of(context) * self._scales[context][space.rule]
+                    seconds[is_of_space] = estimate.of(context) * self._scales[context][space.rule]
         return Estimate(in_model, {}, beside=in_model - alone)
 
 
 def _of_default(space: Space) -> Estimate:
-    """The estimate of a space's default."""
+    """Return the estimate of a space's default."""
     return space._estimate(space.columns(space.row(space.default())[None]))

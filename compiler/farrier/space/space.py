@@ -1,7 +1,7 @@
-"""A schedule space: knobs, the constraint between them, an analytic cost, the way to a schedule.
+"""A schedule space: knobs, their constraint, an analytic cost, and a recipe for a schedule.
 
-Everything that search asks of a space works on a whole population at once: a matrix of knob values,
-one row a candidate, one column a knob. No loop nest is built until a candidate is measured.
+A search works on a whole population at once: a matrix of knob values, one row for each candidate
+and one column for each knob. No loop nest is built until a candidate is measured.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 Population: TypeAlias = npt.NDArray[np.int64]  # [candidates, knobs], values of the knobs
 Columns: TypeAlias = dict[
     str, npt.NDArray[np.int64]
-]  # the same by the knob's name, each [candidates]
-Decisions: TypeAlias = Mapping[str, int]  # one candidate: the value of every knob
+]  # The same by the knob's name, each [candidates].
+Decisions: TypeAlias = Mapping[str, int]  # One candidate: the value of every knob.
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-LEAST = 1e-6  # share of an estimate that features tell from none
-WHOLE = 1 << 17  # a product of knobs up to this size is enumerated, a larger one sampled
+LEAST = 1e-6  # A smaller share of an estimate counts as this share in features.
+WHOLE = 1 << 17  # A product of knobs up to this size is enumerated, a larger one sampled.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Knob:
-    """One choice, and what may be chosen; the values are distinct. Where each value stands for
-    several numbers, `parts` gives these by name, each [candidates], of the values [candidates]."""
+    """One decision and its possible values, which are distinct. If a value stands for several
+    numbers, `parts` maps values [candidates] to these numbers by name, each [candidates]."""
 
     name: str
     values: tuple[int, ...]
@@ -46,11 +46,11 @@ class Knob:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the analytic model says of a population, each array [candidates].
+    """The analytic model's estimate of a population, each array [candidates].
 
-    `terms` are what the seconds were made of, under the names of `TERMS`; the learned model sees
-    them as features, so they mean the same in every rule. `beside` are those of the seconds that
-    the kernels before it in a model cost it; measured alone, it takes so much less.
+    `terms` are the parts of the seconds, under the names of `TERMS`; the learned model uses them as
+    features, so they mean the same in every rule. `beside` is the share of the seconds that a
+    candidate loses to the kernels before it in a model; measured alone, it takes that much less.
     """
 
     seconds: Floats
@@ -58,33 +58,33 @@ class Estimate:
     beside: Floats | float = 0.0
 
     def of(self, context: Context) -> Floats:
-        """Seconds where a candidate is measured in this context."""
+        """Return the seconds of candidates measured in this context."""
         return self.seconds - self.beside if context is Context.ALONE else self.seconds
 
 
-# What rules may report. First times: seconds on one thread.
+# The terms that rules may report: first times, in seconds on one thread.
 TIMES = (
-    "compute",  # arithmetic at peak throughput
-    "latency",  # what dependent operations add to it
-    "load",  # load and store ports, data in the first-level cache
-    "l2",  # traffic beyond the first-level cache
-    "memory",  # traffic beyond the second-level cache, cold weights included
-    "late",  # of weights that nothing fetches ahead, until they are there
-    "overhead",  # loops, tile prologues and epilogues, fork and join
+    "compute",  # Arithmetic at peak throughput.
+    "latency",  # The additional time of dependent operations.
+    "load",  # Load and store ports, data in the first-level cache.
+    "l2",  # Traffic beyond the first-level cache.
+    "memory",  # Traffic beyond the second-level cache, cold weights included.
+    "late",  # The time until weights arrive that are not fetched ahead.
+    "overhead",  # Loops, tile prologues and epilogues, fork and join.
 )
 TERMS = (
     *TIMES,
-    "tiles",  # register tiles, or rows, in all
-    "balance",  # work of the busiest thread over the mean
-    "registers",  # of the target's, live in the innermost loop
-    "waste",  # lanes and points computed over those asked for
-    "code",  # instructions of the unrolled innermost body
+    "tiles",  # The number of register tiles, or rows.
+    "balance",  # The work of the busiest thread over the mean.
+    "registers",  # The share of the target's registers live in the innermost loop.
+    "waste",  # The computed lanes and points over the required ones.
+    "code",  # The instructions of the unrolled innermost body.
 )
-PANEL = "vectors"  # the knob, of rules that have it, for how wide panels of packed constants are
+PANEL = "vectors"  # The knob, of rules that have it, for the width of panels of packed constants.
 
 
 class Kernel(Protocol):
-    """What a rule makes of a task that it knows: the parts of a space."""
+    """A task as a rule sees it: the parts of a space."""
 
     def knobs(self) -> tuple[Knob, ...]: ...
 
@@ -96,14 +96,14 @@ class Kernel(Protocol):
 
 
 class Space:
-    """All schedules of one task that one rule knows.
+    """All schedules of one task by one rule.
 
-    `constraint` says which rows are allowed, `estimate` how fast they should be, `recipe` turns one
-    row into a schedule of the task's naive loop nests. A space is never empty. `program` is what
-    `for_program` made it of: from that another process makes an equal one. `about` are features
-    of the task and the machine, which all candidates share. `passed_over` says why rules that come
-    first in the order of the rules do not schedule the task. `slow_reason` says why the default
-    runs element by element on one thread; None where it does not.
+    `constraint` returns a mask of the allowed rows, `estimate` their predicted time, and `recipe`
+    turns one row into a schedule of the task's naive loop nests. A space is never empty. `program`
+    is the argument of `for_program`, from which another process builds an equal space. `about` are
+    features of the task and the machine, which all candidates share. `passed_over` lists why
+    earlier rules do not schedule the task. `slow_reason` is why the default runs element by element
+    on one thread; None if it does not.
     """
 
     def __init__(
@@ -120,18 +120,18 @@ class Space:
         self._estimate = estimate
         self._recipe = recipe
         self.program: tensor.TensorProgram | loop.Function | None = (
-            None  # whose schedules these are
+            None  # The computation that the schedules are of.
         )
-        self.describe: Callable[[], Mapping[str, float]] = dict  # finds `about`
+        self.describe: Callable[[], Mapping[str, float]] = dict  # Computes `about`.
         self.passed_over: tuple[str, ...] = ()
         self.slow_reason: str | None = None
-        self._tried: tuple[Decisions, Schedule] | None = None  # what `try_default` made
+        self._tried: tuple[Decisions, Schedule] | None = None  # The result of `try_default`.
         self._whole: Population | None = None
-        self._traces: dict[bytes, str] = {}  # of what was scheduled, by row
+        self._traces: dict[bytes, str] = {}  # Traces of schedules by row.
 
     @classmethod
     def of(cls, rule: RuleId, kernel: Kernel) -> Space:
-        """The space of the schedules of `kernel`."""
+        """Return the space of the schedules of `kernel`."""
         return cls(rule, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
 
     @functools.cached_property
@@ -141,17 +141,17 @@ class Space:
 
     @property
     def rules(self) -> tuple[RuleId, ...]:
-        """Whose records may be of candidates of this space."""
+        """The rules whose records may be of candidates of this space."""
         return (self.rule,)
 
     def rule_of(self, decisions: Decisions) -> RuleId:
-        """Whose decisions these are. Raises CompilerError for other knobs."""
+        """Return the rule that these decisions belong to. Raises CompilerError for other knobs."""
         self.row(decisions)
         return self.rule
 
     @functools.cached_property
     def about(self) -> Mapping[str, float]:
-        """Found once the learned model asks: a compilation without tuning does not."""
+        """Features of task and machine, computed when the learned model first reads them."""
         return self.describe()
 
     @property
@@ -166,28 +166,28 @@ class Space:
 
     @property
     def size(self) -> int:
-        """Rows before the constraint."""
+        """The number of rows before the constraint."""
         return math.prod(len(knob.values) for knob in self.knobs)
 
     @property
     def derived_size(self) -> int:
-        """The `size` of the part that does not wait for a search to ask for it."""
+        """The `size` of the part that exists before a search asks for candidates."""
         return self.size
 
     @property
     def is_whole(self) -> bool:
-        """Whether `candidates` gives every allowed row."""
+        """Check whether `candidates` returns every allowed row."""
         return self._whole is not None or self.size <= WHOLE
 
     @property
     def bound(self) -> float:
-        """Seconds on one thread that no candidate can beat: its arithmetic or traffic alone."""
+        """The seconds on one thread that no candidate can beat: its arithmetic or traffic alone."""
         return self._ranked[2]
 
     def candidates(self, limit: int = WHOLE, seed: int = 0) -> Population:
-        """Every allowed row, or those of a sample of `limit` rows where the space is larger.
+        """Return every allowed row, or those of a sample of `limit` rows of a larger space.
 
-        Deterministic. Raises CompilerError where nothing is allowed: a defect of the rule.
+        Deterministic. Raises CompilerError if no row is allowed, which is a defect of the rule.
         """
         if self.is_whole:
             if self._whole is None:
@@ -200,7 +200,7 @@ class Space:
         return rows
 
     def only(self, rows: Population) -> Space:
-        """The same space with these of its allowed rows alone."""
+        """Return the same space restricted to these of its allowed rows."""
         listed = {row.tobytes() for row in rows}
 
         def constraint(columns: Columns) -> npt.NDArray[np.bool_]:
@@ -211,29 +211,30 @@ class Space:
         return space
 
     def valid(self, population: Population) -> npt.NDArray[np.bool_]:
-        """Which rows consist of the knobs' values and meet the constraint: bool [candidates]."""
+        """Return a mask of the rows that consist of the knobs' values and meet the constraint, bool
+        [candidates]."""
         listed = np.ones(len(population), bool)
         for column, knob in enumerate(self.knobs):
             listed &= np.isin(population[:, column], knob.values)
         return listed & self._constraint(self.columns(population))
 
     def contains(self, decisions: Decisions) -> bool:
-        """Whether `decisions` (of a record, say) are a candidate of this space."""
+        """Check whether `decisions` (of a record, say) are a candidate of this space."""
         if set(decisions) != {knob.name for knob in self.knobs}:
             return False
         return bool(self.valid(self.row(decisions)[None])[0])
 
     def cost(self, population: Population, context: Context = Context.MODEL) -> Floats:
-        """Predicted seconds of one call where it is measured in `context`, [candidates]."""
+        """Return the predicted seconds of one call measured in `context`, [candidates]."""
         return self._estimate(self.columns(population)).of(context)
 
     def costs(self, context: Context = Context.MODEL) -> Floats:
-        """The `cost` of each of the `candidates`; found out once."""
+        """Return the `cost` of each of the `candidates`, computed once."""
         return self._ranked[1].of(context)
 
     def bounds(self, population: Population) -> Floats:
-        """Seconds on one thread that each candidate cannot beat, [candidates]: its own arithmetic
-        or traffic alone."""
+        """Return the seconds on one thread that each candidate cannot beat, [candidates]: its own
+        arithmetic or traffic alone."""
         terms = self._estimate(self.columns(population)).terms
         none = np.zeros(len(population))
         return np.maximum(terms.get("compute", none), terms.get("memory", none))
@@ -241,34 +242,35 @@ class Space:
     def described(
         self, population: Population, context: Context = Context.ALONE
     ) -> tuple[Features, Floats]:
-        """What the learned model sees of each candidate, and the predicted seconds of a call where
-        it is measured in `context`, by one estimate.
+        """Return the features of each candidate for the learned model, and the predicted seconds of
+        a call measured in `context`, from one estimate.
 
-        Features are logarithms, but for `about`: the analytic model's seconds; its times as shares
+        Features are logarithms, except `about`: the analytic model's seconds; its times as shares
         of these, so that they compare between machines; its counts; and the knobs, part by part.
         """
         columns = self.columns(population)
         estimate = self._estimate(columns)
         seconds = estimate.of(context)
-        found = {"seconds": np.log2(seconds)}
+        features = {"seconds": np.log2(seconds)}
         for name in TERMS:
             if name in estimate.terms:
                 term = estimate.terms[name]
                 if name in TIMES:
                     term = term / seconds
-                found[name] = np.log2(np.maximum(term, LEAST))
+                features[name] = np.log2(np.maximum(term, LEAST))
         for knob in self.knobs:
             values = columns[knob.name]
             parts = {"": values} if knob.parts is None else knob.parts(values)
             for part, numbers in parts.items():
                 name = ".".join(filter(None, ("knob", knob.name, part)))
-                found[name] = np.log2(1.0 + np.maximum(numbers, 0))
+                features[name] = np.log2(1.0 + np.maximum(numbers, 0))
         for name, value in self.about.items():
-            found[name] = np.full(len(population), value)
-        return Features.of(found), seconds
+            features[name] = np.full(len(population), value)
+        return Features.of(features), seconds
 
     def default(self) -> dict[str, int]:
-        """The candidate that the analytic model ranks first: what is used with no measurement."""
+        """Return the candidate that the analytic model ranks first, for use without
+        measurements."""
         return dict(self._default[0])
 
     def defaults(self) -> list[dict[str, int]]:
@@ -276,7 +278,7 @@ class Space:
         return [self.default()]
 
     def seconds(self, decisions: Decisions) -> float:
-        """Predicted seconds of one call of a candidate."""
+        """Return the predicted seconds of one call of a candidate."""
         default, seconds = self._default
         if decisions != default:
             seconds = float(self.cost(self.row(decisions)[None])[0])
@@ -291,7 +293,7 @@ class Space:
 
     @functools.cached_property
     def _ranked(self) -> tuple[Population, Estimate, float]:
-        """The candidates, the estimate of each but for its terms, and the bound of all."""
+        """The candidates, the estimate of each without its terms, and the bound of all."""
         rows = self.candidates()
         estimate = self._estimate(self.columns(rows))
         terms = (estimate.terms.get(term) for term in ("compute", "memory"))
@@ -299,9 +301,9 @@ class Space:
         return rows, dataclasses.replace(estimate, terms={}), bound
 
     def first_with(self, knob: str, value: int) -> tuple[dict[str, int], float] | None:
-        """The candidate that is ranked first of those with this value of a knob, and its predicted
-        seconds; None where no candidate has it."""
-        if knob not in (one.name for one in self.knobs):
+        """Return the first-ranked candidate with this value of a knob, and its predicted seconds;
+        None if no candidate has the value."""
+        if knob not in (declared.name for declared in self.knobs):
             return None
         rows, costs = self._ranked[0], self.costs()
         listed = self.columns(rows)[knob] == value
@@ -312,13 +314,14 @@ class Space:
         return self.decisions(rows[first]), float(costs[first])
 
     def try_default(self) -> None:
-        """Make the schedule of the default, which `schedule` returns once; raise as that does."""
+        """Schedule the default now, so that `schedule` can return it once; raise as that does."""
         decisions = self.default()
         self._tried = decisions, self.schedule(decisions)
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """The schedule of a candidate, its trace included. Raises CompilerError for decisions that
-        are not allowed, and ScheduleError where the recipe does not apply: a defect of the rule."""
+        """Return the schedule of a candidate, its trace included. Raises CompilerError for
+        decisions that are not allowed, and ScheduleError if the recipe does not apply, which is a
+        defect of the rule."""
         if not self.contains(decisions):
             raise CompilerError(f"{self.rule} does not allow {dict(decisions)}")
         tried, self._tried = self._tried, None
@@ -329,38 +332,38 @@ class Space:
         return schedule
 
     def remember(self, decisions: Decisions, trace: str) -> None:
-        """Take the trace of a candidate that was scheduled elsewhere."""
+        """Store the trace of a candidate that was scheduled elsewhere."""
         self._traces[self.row(decisions).tobytes()] = trace
 
     def trace(self, decisions: Decisions) -> str:
-        """The steps of a candidate's schedule as text; those of one that was scheduled before are
-        known. Raises what `schedule` raises."""
+        """Return the steps of a candidate's schedule as text, cached after the first time. Raises
+        the errors of `schedule`."""
         key = self.row(decisions).tobytes()
         if key not in self._traces:
             self.schedule(decisions)
         return self._traces[key]
 
     def columns(self, population: Population) -> Columns:
-        """The population by the knobs' names."""
+        """Return the population by the knobs' names."""
         return {knob.name: population[:, i] for i, knob in enumerate(self.knobs)}
 
     def decisions(self, row: npt.NDArray[np.int64]) -> dict[str, int]:
-        """One row of a population as decisions."""
+        """Return one row of a population as decisions."""
         return {knob.name: int(value) for knob, value in zip(self.knobs, row, strict=True)}
 
     def row(self, decisions: Decisions) -> npt.NDArray[np.int64]:
-        """The inverse of `decisions`: int64 [knobs]. Raises CompilerError for other knobs."""
+        """Return the row of decisions, int64 [knobs]. Raises CompilerError for other knobs."""
         if set(decisions) != {knob.name for knob in self.knobs}:
             raise CompilerError(f"{self.rule} has no knobs {sorted(decisions)}")
         return np.array([decisions[knob.name] for knob in self.knobs], np.int64)
 
     def sample(self, count: int, rng: np.random.Generator) -> Population:
-        """`count` rows of random values, whether allowed or not."""
+        """Return `count` rows of random values, allowed or not."""
         picks = [rng.choice(np.array(knob.values), count) for knob in self.knobs]
         return np.stack(picks, axis=1).astype(np.int64)
 
     def neighbours(self, row: npt.NDArray[np.int64]) -> Population:
-        """Every allowed row that differs from `row` in exactly one knob."""
+        """Return every allowed row that differs from `row` in exactly one knob."""
         rows = []
         for column, knob in enumerate(self.knobs):
             for value in knob.values:
@@ -371,7 +374,8 @@ class Space:
         return self._allowed(np.array(rows, np.int64).reshape(-1, len(self.knobs)))
 
     def mutate(self, population: Population, rng: np.random.Generator) -> Population:
-        """Each row with one random knob set to a random value; rows not allowed are dropped."""
+        """Return each row with one random knob set to a random value; drop rows that are not
+        allowed."""
         changed = population.copy()
         columns = rng.integers(len(self.knobs), size=len(population))
         for column, knob in enumerate(self.knobs):
@@ -382,19 +386,20 @@ class Space:
     def crossover(
         self, mothers: Population, fathers: Population, rng: np.random.Generator
     ) -> Population:
-        """Row by row, each knob from one of the two parents; rows not allowed are dropped."""
+        """Return rows with each knob from one of the two parents; drop rows that are not
+        allowed."""
         return self._allowed(np.where(rng.random(mothers.shape) < 0.5, mothers, fathers))
 
     def _rows(self, columns: Columns) -> Population:
-        """The inverse of `columns`."""
+        """Return the rows of columns; the inverse of `columns`."""
         return np.stack([columns[knob.name] for knob in self.knobs], axis=1)
 
     def _allowed(self, population: Population) -> Population:
         return population.T[:, self._constraint(self.columns(population))].T
 
     def _enumerate(self) -> Population:
-        """Every row, those of one knob in one piece of memory: models go through them knob by
-        knob."""
+        """Return every row. The values of one knob are contiguous, as models go through them knob
+        by knob."""
         values = [np.array(knob.values, np.int64) for knob in self.knobs]
         grids = np.meshgrid(*values, indexing="ij", copy=False)
         return np.stack(grids).reshape(len(values), -1).T

@@ -42,9 +42,9 @@ def drop_neutral_element(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite as well, with
-    all bits of its dtype. A single number is divided: what is quantized with it may depend on its
-    last bit."""
+    """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite, too, and a normal
+    number of the dtype. A single number is still divided: a value that is quantized with it may
+    depend on its last bit."""
     y = node.outputs[0]
     if not DIV.matches(node) or not y.type.dtype.is_float or y.type.size == 1:
         return None
@@ -81,9 +81,9 @@ def expand_small_power(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`(x * a) * b` → `x * (a * b)` and `(x + a) + b` → `x + (a + b)` for floats, where the
-    constants neither overflow together nor lose bits that they have apart. What is merged is
-    rounded once: a third of x, times b, is x times b / 3."""
+    """`(x * a) * b` → `x * (a * b)` and `(x + a) + b` → `x + (a + b)` for floats, if the merged
+    constants neither overflow nor lose bits. The merged constant is rounded once: a third of x,
+    times b, is x times b / 3."""
     is_product = MUL.matches(node)
     if not is_product and not ADD.matches(node):
         return None
@@ -110,7 +110,8 @@ def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _is_sound(is_product: bool, merged: Array, first: Array, second: Array) -> bool:
-    """Whether one operation with `merged` does what two with `first` and `second` do."""
+    """Check whether one operation with `merged` computes the same as two with `first` and
+    `second`."""
     finite = np.isfinite(first) & np.isfinite(second)
     if not is_product:
         return bool((np.isfinite(merged) | ~finite).all())
@@ -118,7 +119,7 @@ def _is_sound(is_product: bool, merged: Array, first: Array, second: Array) -> b
 
 
 def _normal(x: Array) -> npt.NDArray[np.bool_]:
-    """Where numbers have all bits of their dtype, as neither zero nor an infinity has."""
+    """Return a mask of the normal numbers: zeros, subnormal numbers and infinities are not."""
     dtype, size = DType.from_numpy(x.dtype), np.abs(x.astype(np.float64))
     form = FORMATS.get(dtype)
     plain = np.float64 if dtype is DType.F64 else np.float32  # BF16 has the exponents of f32

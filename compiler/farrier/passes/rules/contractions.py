@@ -1,4 +1,4 @@
-"""Convolutions and matrix products in the forms that schedules know best."""
+"""Rewrite convolutions and matrix products to the forms that schedules know best."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def gemm_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _factor(weights: Constant, alpha: float, is_transposed: bool) -> npt.NDArray[Any] | Derived:
-    """`alpha` times a matrix, or its transpose."""
+    """Return `alpha` times a matrix, or its transpose."""
     kind = weights.value.type
     shape = kind.shape[::-1] if is_transposed else kind.shape
 
@@ -91,8 +91,8 @@ def scale_after_product(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`Conv(Pad(x, p))` → `Conv(x)` padded by p, for zeros around spatial axes, as many at every
-    size."""
+    """`Conv(Pad(x, p))` → `Conv(x)` padded by p, for a constant number of zeros around spatial
+    axes."""
     x = node.inputs[0] if node.inputs else None
     inner = rewriter.producer(x)
     if x is None or not PAD.matches(inner) or product_of(node) is not Product.CONVOLUTION:
@@ -165,9 +165,9 @@ def _is_static(shape: Shape) -> bool:
 
 
 def _taps_of(image: tuple[int, ...], window: Window) -> list[npt.NDArray[Any]] | None:
-    """For each axis, the tap that reads each position of an image, where the window has one place.
-    None where a position is read by no tap: a product would multiply what stands there by 0, and
-    NaN and infinity would reach the result."""
+    """Return, for each axis, the tap that reads each position of an image, for a window with one
+    position. None if no tap reads some position: a product would multiply it by 0, and NaN and
+    infinity would reach the result."""
     taps = []
     for axis, extent in enumerate(image):
         from_start = np.arange(extent) + number(window.before[axis])

@@ -1,4 +1,4 @@
-"""Convolutions that see one point at a time, or one line, in the form that schedules know."""
+"""Rewrite convolutions over single points, or lines, to the form that schedules know."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from farrier.passes.rewriting import Rewriter
 from farrier.passes.rules.rule import Replacement
 from farrier.passes.rules.shapes import reshape
 
-_FEW = 8  # channels, too few to make a vector of
-_WHOLE = 16  # channels of a group in multiples of which the group is whole vectors
+_FEW = 8  # The channels that are too few for a vector.
+_WHOLE = 16  # The channels of a group must be a multiple of this to be whole vectors.
 _POINTWISE = attributes(
     dilations=(1, 1), group=1, kernel_shape=(1, 1), pads=(0, 0, 0, 0), strides=(1, 1)
 )
 
 
 def transposed_convolution_of_few_channels(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A ConvTranspose to a few channels whose taps do not overlap → a 1×1 convolution, its channels
-    the taps, whose points are then put side by side."""
+    """A ConvTranspose to a few channels whose taps do not overlap → a 1×1 convolution with the taps
+    as channels, whose points are then put next to each other."""
     is_transposed = product_of(node) is Product.TRANSPOSED_CONVOLUTION
     if not is_transposed or node.inputs[1] is None or node.attr("group", 1) != 1:
         return None
@@ -55,8 +55,8 @@ def transposed_convolution_of_few_channels(node: Node, rewriter: Rewriter) -> Re
 
 
 def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A 1×1 convolution in groups that are no whole vectors of channels → a matrix product a group,
-    whose vectors lie along the points."""
+    """A 1×1 convolution with groups of channels that do not fill vectors → a matrix product for
+    each group, with vectors along the points."""
     if product_of(node) is not Product.CONVOLUTION:
         return None
     x, w, *rest = node.inputs
@@ -64,7 +64,7 @@ def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Repla
     if x is None or w is None or group == 1 or x.type.rank != 4:
         return None
     if node.attr("accumulator") is not None:
-        return None  # operands and sums have different types
+        return None  # Operands and sums have different types.
     if w.type.shape[2:] != (1, 1) or x.type.shape[2:] != y.type.shape[2:]:
         return None
     if any(node.attr("pads", (0,) * 4)):
@@ -109,19 +109,20 @@ def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | N
     if weights is None:
         return None
     before, after = node.attr("pads", (0, 0))
-    mode = dict(node.attrs).get("auto_pad", "NOTSET")  # left where the length decides the pads
+    # The mode stays if the length decides the pads.
+    mode = dict(node.attrs).get("auto_pad", "NOTSET")
     padding = {"pads": (0, before, 0, after)} if mode == "NOTSET" else {"auto_pad": mode}
-    given = {name: value for name, value in node.attrs if name not in ("auto_pad", "pads")}
+    kept_attrs = {name: value for name, value in node.attrs if name not in ("auto_pad", "pads")}
     if kind is Product.TRANSPOSED_CONVOLUTION:
-        if "output_shape" in given:
+        if "output_shape" in kept_attrs:
             return None
-        given["output_padding"] = (0, *node.attr("output_padding", (0,)))
+        kept_attrs["output_padding"] = (0, *node.attr("output_padding", (0,)))
     lined = {
         "dilations": (1, *node.attr("dilations", (1,))),
         "kernel_shape": (1, weights.shape[2]),
         "strides": (1, *node.attr("strides", (1,))),
     }
-    attrs = attributes(**{**given, **lined, **padding})
+    attrs = attributes(**{**kept_attrs, **lined, **padding})
 
     def line(of: Value, hint: str) -> Value:
         batch, channels, length = of.type.shape
@@ -138,9 +139,9 @@ def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | N
 
 
 def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`op(Reshape(product), …)` → `Reshape(op(product, …))` for elementwise operators with operands
-    of the shape of the result or scalars: they stay in the kernel of the product, or of the
-    convolution of a line."""
+    """`op(Reshape(product), …)` → `Reshape(op(product, …))` for elementwise operators whose other
+    operands have the result's shape or are scalars: they stay in the kernel of the product, or of
+    the convolution of a line."""
     if len(node.outputs) != 1 or lookup(node.op).kind is not Kind.ELEMENTWISE:
         return None
     y = node.outputs[0]
@@ -169,8 +170,8 @@ def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _product(value: Value | None, y: Value, rewriter: Rewriter) -> Value | None:
-    """What `value`, of the shape of `y`, is a view of, where that is a product for each group, the
-    convolution of a line, or elementwise of one."""
+    """Return the value that `value`, of the shape of `y`, is a view of, if that is a product for
+    each group, the convolution of a line, or elementwise of one; else None."""
     view = rewriter.producer(value)
     if value is None or not RESHAPE.matches(view) or value.type.shape != y.type.shape:
         return None

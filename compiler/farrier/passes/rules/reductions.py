@@ -14,8 +14,8 @@ from farrier.passes.rules.shapes import reshape
 
 
 def reduce_rows_first(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`ReduceMax(x[a, b])` → `Reshape(ReduceMax(ReduceMax(x, axes=1)[a], axes=0)[1])`: rows, or
-    the planes of an image, then their results, which are few."""
+    """`ReduceMax(x[a, b])` → `Reshape(ReduceMax(ReduceMax(x, axes=1)[a], axes=0)[1])`: reduce the
+    rows, or the planes of an image, then their few results."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
     joined_by = lookup(node.op).joined_by
     if x is None or not joined_by or not _reduces_all(node, x, rewriter):
@@ -40,22 +40,22 @@ def reduce_rows_first(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _reduces_all(node: Node, x: Value, rewriter: Rewriter) -> bool:
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is None:
+    axes_value = node.inputs[1] if len(node.inputs) > 1 else None
+    if axes_value is None:
         return not node.attr("noop_with_empty_axes", 0)
-    axes = rewriter.data(given)
+    axes = rewriter.data(axes_value)
     if axes is None or not axes.size:
         return False
     return len({int(axis) % max(x.type.rank, 1) for axis in axes.reshape(-1)}) == x.type.rank
 
 
 def _reduced(op: str, line: Value, y: Value, node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
-    """The reduction of a vector, in the shape of `y`."""
+    """Return the reduction of a vector, in the shape of `y`."""
     if y.type.shape == (1,):
         return (_reduction(op, line, y, (0,), 1, node, rewriter),)
-    one = _value(y, (1,), rewriter)
-    made = _reduction(op, line, one, (0,), 1, node, rewriter)
-    return (made, reshape(one, y, rewriter, node.origin))
+    scalar = _value(y, (1,), rewriter)
+    reduction = _reduction(op, line, scalar, (0,), 1, node, rewriter)
+    return (reduction, reshape(scalar, y, rewriter, node.origin))
 
 
 def _reduction(
@@ -67,8 +67,8 @@ def _reduction(
     node: Node,
     rewriter: Rewriter,
 ) -> Node:
-    given = rewriter.constant(np.array(axes, np.int64), f"{y.name}_axes")
-    return Node(op, (x, given), (y,), attributes(keepdims=keepdims), origin=node.origin)
+    axes_value = rewriter.constant(np.array(axes, np.int64), f"{y.name}_axes")
+    return Node(op, (x, axes_value), (y,), attributes(keepdims=keepdims), origin=node.origin)
 
 
 def _value(like: Value, shape: tuple[Extent, ...], rewriter: Rewriter) -> Value:

@@ -1,7 +1,7 @@
 """Batches of rows as one matrix: `x[b, m, k] @ w[k, n]` is one product of b·m rows.
 
-The reshape behind such a product then moves down through what works on elements or rows, so that
-the product and its epilogue stay together.
+The reshape after such a product then moves down through operators on elements or rows, so that the
+product and its epilogue stay together.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def sink_row_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
         -1,
         node.outputs[0].type.rank - 1,
     )
-    # Operands with a number for each channel lie along the second axis, not the last, and may be as
-    # long.
+    # An operand with a number for each channel varies along the second axis, not the last, even if
+    # the two have one extent.
     operator = lookup(node.op)
     is_by_element = operator.kind is Kind.ELEMENTWISE and not operator.has(Trait.PER_CHANNEL)
     if not norm and not is_by_element:
@@ -74,7 +74,7 @@ def sink_row_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _is_row_view(value: Value | None, y: Value, rewriter: Rewriter) -> bool:
-    """Whether `value` is a matrix of rows, computed, seen in the shape of `y`."""
+    """Check whether `value` is a view, in the shape of `y`, of a computed matrix of rows."""
     producer = rewriter.producer(value)
     if value is None or not RESHAPE.matches(producer):
         return False
@@ -89,7 +89,7 @@ def _is_row_view(value: Value | None, y: Value, rewriter: Rewriter) -> bool:
 
 
 def _as_rows(value: Value, rewriter: Rewriter, origin: str) -> tuple[tuple[Node, ...], Value]:
-    """`value` as a matrix of rows, and the node that makes it so; constants need none."""
+    """Return `value` as a matrix of rows, and the nodes for that; constants need none."""
     data = rewriter.data(value)
     if data is not None:
         return (), rewriter.constant(data.reshape(-1, data.shape[-1]), f"{value.name}_rows")

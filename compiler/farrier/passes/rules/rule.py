@@ -1,4 +1,4 @@
-"""What a rule is, and how rules are applied to a graph."""
+"""The type of a rewrite rule, and the loop that applies rules to a graph."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import TypeAlias
 from farrier.ir.graph import Graph, Node, Value
 from farrier.passes.rewriting import Rewriter
 
-# What stands for a node's output: another value; or nodes to take the node's place, the last of
+# The replacement of a node's output: another value, or nodes in place of the node, the last of
 # which computes the node's outputs.
 Replacement: TypeAlias = Value | tuple[Node, ...]
-# None where the rule does not apply.
+# It returns None if it does not apply.
 Rule: TypeAlias = Callable[[Node, Rewriter], Replacement | None]
 
 
 def apply_rules(graph: Graph, rules: Sequence[Rule]) -> Graph:
-    """Each node as what it comes down to: the first rule that fits replaces it, until none does."""
+    """Replace each node by the first rule that fits, and its replacement likewise, until none
+    fits."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         _apply(rewriter.resolve_inputs(node), rewriter, rules)

@@ -1,4 +1,4 @@
-"""Scatters of whole rows: how graph neural networks sum what comes in at each node."""
+"""Scatters of whole rows, with which graph neural networks sum the messages to each node."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ def scatter_rows(node: Node, rewriter: Rewriter) -> Replacement | None:
     rows = _index_of_each_row(indices, rewriter)
     if rows is None:
         return None
-    made: tuple[Node, ...] = ()
+    reshapes: tuple[Node, ...] = ()
     if rows.type.rank > 2:
         kind = TensorType(rows.type.dtype, rows.type.shape[:2])
         column = Value(rewriter.fresh(f"{rows.name}_column"), kind)
-        made, rows = (reshape(rows, column, rewriter, node.origin),), column
+        reshapes, rows = (reshape(rows, column, rewriter, node.origin),), column
     attrs = attributes(reduction=node.attr("reduction", "none"))
     scatter = Node("ScatterND", (x, rows, updates), node.outputs, attrs, origin=node.origin)
-    return (*made, scatter)
+    return (*reshapes, scatter)
 
 
 def _index_of_each_row(indices: Value, rewriter: Rewriter) -> Value | None:
-    """What `indices` repeats along all axes but the first, [rows, 1, ...]; None where nothing."""
+    """Return the index, [rows, 1, ...], that `indices` repeats along all axes but the first; None
+    if it repeats none."""
     data = rewriter.data(indices)
     if data is not None:
         first = data.reshape(len(data), -1)[:, :1]

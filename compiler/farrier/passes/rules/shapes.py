@@ -1,4 +1,4 @@
-"""Operators that move elements or leave them alone."""
+"""Rewrite operators that move elements or keep them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_PARTS = 64
 
 
 def nest_concat(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """Concat of hundreds of tensors → Concat of Concats of some each."""
+    """A Concat of hundreds of tensors → a Concat of Concats."""
     if not lookup(node.op).has(Trait.JOINS) or len(node.inputs) <= _MOST_PARTS:
         return None
     axis = node.attr("axis") % node.outputs[0].type.rank
@@ -42,8 +42,9 @@ def nest_concat(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def view_as_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """Flatten, Squeeze, Unsqueeze, and a Reshape whose shape is not written out → one Reshape with
-    its shape; a Reshape of a Reshape reads the first's input. A View has a size of its own."""
+    """Flatten, Squeeze, Unsqueeze, and a Reshape with a computed shape → one Reshape with a
+    constant shape; a Reshape of a Reshape reads the first's input. A View stays, because its size
+    is checked at run time."""
     x = node.inputs[0] if node.inputs else None
     if x is None or len(node.outputs) != 1 or lookup(node.op).kind is not Kind.VIEW:
         return None
@@ -58,22 +59,22 @@ def view_as_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
         source, origin = inner.inputs[0], join_origins((inner, node))
     shape = y.type.shape
     if RESHAPE.matches(node) and source is x:
-        given = rewriter.data(node.inputs[1])
+        constant_shape = rewriter.data(node.inputs[1])
         literal = 0 not in shape or node.attr("allowzero", 0)
-        if literal and given is not None and tuple(given.tolist()) == shape:
+        if literal and constant_shape is not None and tuple(constant_shape.tolist()) == shape:
             return None
     return (reshape(source, y, rewriter, origin),)
 
 
 def reshape(x: Value, y: Value, rewriter: Rewriter, origin: str) -> Node:
-    """The node that views `x` in the shape of `y`."""
+    """Return the node that views `x` in the shape of `y`."""
     shape = rewriter.constant(extents_array(y.type.shape), f"{y.name}_shape")
     attrs = attributes(allowzero=1) if 0 in y.type.shape else ()
     return Node("Reshape", (x, shape), (y,), attrs, origin=origin)
 
 
 def merge_transposes(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """Transpose of Transpose → one; one that moves no element (axes of size 1) → Reshape."""
+    """Transpose of Transpose → one; a Transpose that moves only axes of size 1 → Reshape."""
     if not TRANSPOSE.matches(node) or node.inputs[0] is None:
         return None
     x, y = node.inputs[0], node.outputs[0]
@@ -95,8 +96,8 @@ def merge_transposes(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """Reshape that adds or drops axes of size 1 behind a Transpose → before it, where the Transpose
-    meets what else moves axes, or the product that reads it."""
+    """A Reshape after a Transpose that adds or drops axes of size 1 → before it, so that the
+    Transpose is next to other moves of axes, or to the product that reads it."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
     inner = _transpose_of(x, rewriter)
     if x is None or not RESHAPE.matches(node) or inner is None:
@@ -126,9 +127,9 @@ def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | 
 
 
 def elementwise_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """An elementwise node behind a Transpose of the channels to the last axis → before it, where it
-    follows what computed the channels, and the Transpose meets one back. Its other operands are
-    scalars, or transposed likewise."""
+    """An elementwise node after a Transpose of the channels to the last axis → before it, if it
+    follows the kernel that computed the channels, and a later Transpose undoes the first. Its other
+    operands are scalars, or transposed likewise."""
     y = node.outputs[0]
     if lookup(node.op).kind is not Kind.ELEMENTWISE or len(node.outputs) != 1 or y.type.rank < 4:
         return None
@@ -161,6 +162,6 @@ def _transpose_of(value: Value | None, rewriter: Rewriter) -> Node | None:
 
 
 def permutation(node: Node) -> tuple[int, ...]:
-    """Which input axis each output axis of a Transpose is; by default they are reversed."""
+    """Return the input axis of each output axis of a Transpose; by default they are reversed."""
     rank = node.outputs[0].type.rank
     return tuple(node.attr("perm", tuple(reversed(range(rank)))))

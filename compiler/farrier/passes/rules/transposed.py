@@ -53,7 +53,8 @@ class _Axis:
         fewest = kernel // stride  # The taps of the last phase.
         # A convolution cannot begin beyond the first element of x by more than its own window.
         first = min(pads[0] // stride, dilation * (fewest - 1))
-        # y ends `beyond` points after stride · (x − 1), the first point of the last element's taps.
+        # The result y ends `beyond` points after stride · (x − 1), the first point of the last
+        # element's taps.
         beyond = y + pads[0] - stride * (x - 1)
         if not isinstance(beyond, int):
             return None
