@@ -1,7 +1,7 @@
 """A model as a document: its interface, operators and graph, and the reasons not to compile.
 
-A frontend reads the model as a compilation would. Where that fails, the reason is part of the
-document, and the rest is what the file itself declares.
+A frontend reads the model as a compilation would. If that fails, the reason is part of the
+document, and the rest is the declarations of the file itself.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from farrier.options.states import Suggestion
 
 MOST_NODES = 20_000  # A document has the first nodes of a larger graph.
 MOST_BYTES = 8 << 20  # The limit of a document as JSON.
-_FEWER_NODES = (MOST_NODES, 5_000, 1_000, 0)  # until the document is small enough
-MOST_NAMES = 1_000  # of inputs, outputs, operators and open dims
-_LONGEST_NAME = 1_000  # characters; in the graph, where there are many, fewer
+# The numbers of nodes that are tried until the document is small enough.
+_FEWER_NODES = (MOST_NODES, 5_000, 1_000, 0)
+MOST_NAMES = 1_000  # Of inputs, outputs, operators and open dims.
+_LONGEST_NAME = 1_000  # In characters. In the graph, which has many names, they are shorter.
 _LONGEST_IN_GRAPH = 120
-MOST_OUTPUTS = 8  # of a node that are named
-EDGES_PER_NODE = 4  # on average, at most
-LEFT_OUT = "branch-left-out"  # the code of what keeps no model from compiling
-MOST_NUMBER = (1 << 53) - 1  # that every reader of JSON has exactly
+MOST_OUTPUTS = 8  # The outputs of a node that are named.
+EDGES_PER_NODE = 4  # The greatest average number.
+LEFT_OUT = "branch-left-out"  # The code of a problem that does not keep a model from compiling.
+MOST_NUMBER = (1 << 53) - 1  # Every reader of JSON represents integers up to this one exactly.
 
 C = TypeVar("C")  # A call of an operator, as its frontend has it.
 K = TypeVar("K")  # The key of a tensor.
@@ -41,7 +42,7 @@ Dims: TypeAlias = tuple[int | str, ...] | None  # "?" for an open one without a 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input or output. `dims` is None where the rank is not known."""
+    """An input or output. `dims` is None if the rank is not known."""
 
     name: str
     dtype: str  # Farrier's name, `string`, or ONNX's name of a type other than a tensor's.
@@ -50,7 +51,7 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperatorUse:
-    """An operator, how many nodes are of it, and why Farrier has none such where it has not."""
+    """An operator, the number of its nodes, and the reason if Farrier does not compile it."""
 
     op: str
     domain: str
@@ -86,7 +87,7 @@ class OpenDim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
-    """Why the model, or a part of it, does not compile."""
+    """A reason why the model, or a part of it, does not compile."""
 
     code: str
     detail: str
@@ -98,7 +99,7 @@ class Node:
     """A node of the model's own graph, or one of its inputs and outputs (`kind`)."""
 
     id: int
-    kind: str  # input, node or output
+    kind: str  # One of input, node, output.
     op: str
     name: str
     outputs: tuple[str, ...]
@@ -106,8 +107,9 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelGraph:
-    """The graph as the file has it, that of a branch or loop within its node. An edge leads from a
-    node to one that reads its tensor. `left_out` nodes are beyond what a document holds."""
+    """The graph in the file, with the graphs of branches and loops within their nodes. An edge
+    leads from a node to a reader of its tensor. `left_out` counts the nodes beyond the limit of a
+    document."""
 
     nodes: tuple[Node, ...] = ()
     edges: tuple[tuple[int, int, str], ...] = ()
@@ -131,9 +133,9 @@ def draw(
     count: int,
     name_of: Callable[[K], str] = str,
 ) -> ModelGraph:
-    """Return the graph of inputs, `count` nodes in the file's order, and outputs; the first of too
-    many. Tensors differ by keys, of which `name_of` returns the names; inputs come with
-    their names, outputs with the keys that they read."""
+    """Return the graph of inputs, `count` nodes in the file's order, and outputs; the first ones if
+    there are too many. Tensors are distinguished by keys, of which `name_of` returns the names;
+    inputs come with their names, outputs with the keys that they read."""
     drawn: list[Node] = []
     makers: dict[K, int] = {}  # The nodes that compute the tensors.
     readers: list[tuple[int, Iterable[K]]] = []
@@ -161,7 +163,7 @@ def draw(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parameters:
-    """The initializers, and the bytes that their elements take."""
+    """The number of initializers, and the bytes of their elements."""
 
     count: int = 0
     bytes: int = 0
@@ -169,8 +171,8 @@ class Parameters:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Inspection:
-    """`problems` is empty for a model that compiles. What the file does not say, or cannot be read,
-    is empty; so is `opset` 0."""
+    """The document. `problems` is empty for a model that compiles. A field that the file does not
+    state, or that cannot be read, is empty; `opset` is then 0."""
 
     name: str
     producer: str = ""
@@ -195,7 +197,8 @@ class Inspection:
         return dataclasses.asdict(self)
 
     def to_json(self) -> bytes:
-        """At most `MOST_BYTES`: what is beyond is left out of the graph, which says so."""
+        """Return the document as JSON of at most `MOST_BYTES`: nodes beyond that are left out of
+        the graph, which counts them."""
         for most in _FEWER_NODES:
             fewer = dataclasses.replace(self, graph=_first(self.graph, most))
             text = json.dumps(fewer.to_dict(), ensure_ascii=True, separators=(",", ":")).encode()
@@ -205,7 +208,7 @@ class Inspection:
 
 
 def with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
-    """The document with what the import has found out."""
+    """Return the document with the results of the import."""
     graph, names = imported.graph, names_of(imported.dims)
     typed = {
         name: tuple(shown_extent(extent, names) for extent in value.type.shape)
@@ -220,14 +223,18 @@ def with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
         whole,
         outputs=tuple(
             dataclasses.replace(
-                one,
-                dtype="string" if one.name in imported.strings else dtypes.get(one.name, one.dtype),
-                dims=typed.get(one.name, one.dims),
+                tensor,
+                dtype="string"
+                if tensor.name in imported.strings
+                else dtypes.get(tensor.name, tensor.dtype),
+                dims=typed.get(tensor.name, tensor.dims),
             )
-            for one in whole.outputs
+            for tensor in whole.outputs
         ),
         open_dims=open_dims(imported.dims),
-        preconditions=tuple(shown(str(one)) for one in imported.preconditions[:MOST_NAMES]),
+        preconditions=tuple(
+            shown(str(condition)) for condition in imported.preconditions[:MOST_NAMES]
+        ),
         states=tuple(
             Suggestion(shown(pair.input), shown(pair.output))
             for pair in suggestions(imported)[:MOST_NAMES]
@@ -244,7 +251,7 @@ def with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
 
 
 def _failing(imported: ImportedModel) -> Iterator[tuple[Any, str]]:
-    """The nodes of which a branch is left out, each once, and why."""
+    """Yield the nodes of which a branch is left out, each once, and the reason."""
     seen = set()
     for node in failures(imported.graph):
         key = (node.origin, str(node.attr("reason")))
@@ -254,26 +261,36 @@ def _failing(imported: ImportedModel) -> Iterator[tuple[Any, str]]:
 
 
 def names_of(dims: Sequence[NamedDim]) -> dict[str, str]:
-    """The user's names of open dims, by symbol."""
-    return {one.symbol: one.name if one.step == 1 else f"({one.name}/{one.step})" for one in dims}
+    """Return the user's names of open dims, by symbol."""
+    return {
+        named_dim.symbol: named_dim.name
+        if named_dim.step == 1
+        else f"({named_dim.name}/{named_dim.step})"
+        for named_dim in dims
+    }
 
 
 def shown_extent(extent: Extent, names: Mapping[str, str]) -> int | str:
-    """An extent as text, symbols by the user's names."""
+    """Return an extent as text, with the user's names of symbols."""
     if isinstance(extent, int):
         return min(extent, MOST_NUMBER)
-    return shown(re.sub(r"\b[a-z]\d+\b", lambda found: names.get(found[0], found[0]), str(extent)))
+    return shown(re.sub(r"\b[a-z]\d+\b", lambda match: names.get(match[0], match[0]), str(extent)))
 
 
 def open_dims(dims: Sequence[NamedDim]) -> tuple[OpenDim, ...]:
     return tuple(
-        OpenDim(shown(one.name), one.low * one.step, one.high * one.step, one.typical * one.step)
-        for one in dims[:MOST_NAMES]
+        OpenDim(
+            shown(named_dim.name),
+            named_dim.low * named_dim.step,
+            named_dim.high * named_dim.step,
+            named_dim.typical * named_dim.step,
+        )
+        for named_dim in dims[:MOST_NAMES]
     )
 
 
 def _first(graph: ModelGraph, most: int) -> ModelGraph:
-    """The graph's first nodes, and the edges between them."""
+    """Return the graph's first nodes, and the edges between them."""
     if len(graph.nodes) <= most:
         return graph
     edges = tuple(edge for edge in graph.edges if max(edge[:2]) < most)
@@ -285,7 +302,8 @@ def problem_of(error: FarrierError) -> Problem:
 
 
 def shown(text: str | bytes, longest: int = _LONGEST_NAME) -> str:
-    """protobuf hands over as bytes what is not UTF-8."""
+    """Return text for a document, cut to `longest` characters. protobuf returns text that is not
+    UTF-8 as bytes."""
     if isinstance(text, bytes):
         text = text.decode(errors="backslashreplace")
     return text if len(text) <= longest else f"{text[:longest]}…"

@@ -1,4 +1,4 @@
-"""Whether a quantized model is expected to run faster than the floats that it was made of."""
+"""Predict whether a quantized model runs faster than the float model behind it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from farrier.model_tuning.variant import Variant, make_variant
 from farrier.passes import prepare
 from farrier.passes.float_form import float_form, has_pairs, products_of_bytes
 
-_GAINS = 0.95  # of the float form's predicted time, below which predictions tell a gain
+# A predicted time above this share of the float form's is within the error of predictions.
+_GAINS = 0.95
 _FLOATS = frozenset(dtype.value for dtype in DType if dtype.is_float)
-_MANY = 0.1  # of all multiply-adds
+_MANY = 0.1  # A share of all multiply-adds.
 
 
 def slower_than_floats(imported: Graph, variant: Variant) -> str:
-    """What to tell the user of a quantized model that `variant` is not expected to run faster than
-    its float form; "" where it is, and for a model that is not quantized."""
+    """Return a warning if `variant` of a quantized model is not expected to run faster than the
+    float form; "" if it is, and for a model that is not quantized."""
     products = list(products_of_bytes(imported))
     if not products:
         return ""
     settings = variant.settings
     if has_pairs(imported):
         other = make_variant(prepare(float_form(imported), settings), settings)
-        if _spaces(other) != _spaces(variant):  # A device multiplies bytes alone.
+        if _spaces(other) != _spaces(variant):  # A device multiplies only bytes.
             return ""
         ratio = _predicted_s(variant) / _predicted_s(other)
         if ratio <= _GAINS:
             return ""
         expected = f"take {ratio:.2f} times as long as its float form"
-    elif settings.target.backend.byte_factors(settings.target) is None:  # quantized as it runs
+    # The model runs quantized, without a float form.
+    elif settings.target.backend.byte_factors(settings.target) is None:
         expected = "be slower than its float form"
     else:
         return ""
@@ -47,7 +49,7 @@ def _spaces(variant: Variant) -> set[str]:
 
 def _predicted_s(variant: Variant) -> float:
     choices = variant.choices.values()
-    return sum(one.calls * one.space.seconds(one.decisions) for one in choices)
+    return sum(choice.calls * choice.space.seconds(choice.decisions) for choice in choices)
 
 
 def _reasons(imported: Graph, products: list[Node], variant: Variant) -> Iterator[str]:
@@ -67,17 +69,17 @@ def _reasons(imported: Graph, products: list[Node], variant: Variant) -> Iterato
 
 def _share_of_floats(variant: Variant) -> float:
     reports = [choice.report() for choice in variant.choices.values()]
-    every = sum(one.multiply_adds * one.calls for one in reports)
+    every = sum(report.multiply_adds * report.calls for report in reports)
     floats = sum(
-        one.multiply_adds * one.calls
-        for one in reports
-        if one.factors and set(one.factors.split()[:2]) <= _FLOATS
+        report.multiply_adds * report.calls
+        for report in reports
+        if report.factors and set(report.factors.split()[:2]) <= _FLOATS
     )
     return floats / every if every else 0.0
 
 
 def _example(imported: Graph, products: list[Node]) -> str:
-    """A product that stays one of floats, and why."""
+    """Return a product that still multiplies floats, and the reason."""
     constants = {constant.value.name for constant in imported.constants}
     makers = {value.name: node for node in imported.nodes for value in node.outputs}
     for node in products:

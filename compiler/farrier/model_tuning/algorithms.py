@@ -1,9 +1,9 @@
-"""Which algorithm computes each layer, by measuring: in the whole model, within the error allowed.
+"""Choose the algorithm of each layer by measurements in the whole model, within the allowed error.
 
-A Winograd convolution trades arithmetic for weights, so how it does depends on what else the model
-streams through the caches: alone, F(4,3) at 14x14 beats F(2,3); in ResNet it may lose. So a variant
-of the model is made for each algorithm, all are measured in turns, and layers of one shape take
-what was fastest for them. What was found is a record: `task` is the layer's key, `rule` is
+A Winograd convolution trades arithmetic for weights, so its time depends on the other data that the
+model streams through the caches: alone, F(4,3) at 14x14 beats F(2,3); in ResNet it may lose.
+Therefore a variant of the model is built for each algorithm, all are measured in turns, and layers
+of one shape use the fastest algorithm. The result is a record: `task` is the layer's key, `rule` is
 "algorithm", and the one decision is the tile (0: the direct sum).
 """
 
@@ -22,18 +22,20 @@ from farrier.records import Context, RecordStore, RuleId, TuningRecord, latest, 
 from farrier_device.measurement import CandidateResult, Status
 
 RULE = RuleId("algorithm", version=6)
-_VARIANT_S = (0.8, 2.0)  # to measure a variant for: usually, where there is time for more
-_MARGIN = 0.03  # what an algorithm must win over the one that arithmetic says by
-_CLOSE = 1.1  # times the seconds of the best measured: what may win with another schedule
-_PLAUSIBLE = 1.6  # times the seconds of the best by arithmetic: what is slower is not measured
+# The seconds that a variant is measured: usually, and if there is time for more.
+_VARIANT_S = (0.8, 2.0)
+_MARGIN = 0.03  # The share of time by which an algorithm must beat the predicted best one.
+# Within this factor of the best measured time, an algorithm may win with another schedule.
+_CLOSE = 1.1
+_PLAUSIBLE = 1.6  # Beyond this factor of the best predicted time, an algorithm is not measured.
 
 
 def known_seconds(layer: Layer, settings: Settings, records: RecordStore) -> dict[Algorithm, float]:
-    """What the records say of a layer's algorithms, those that are not allowed included: the latest
-    of each, as those were measured side by side."""
+    """Return the recorded seconds of a layer's algorithms, including algorithms that are not
+    allowed: the latest of each, since these were measured in turns."""
     fingerprint = settings.target.fingerprint
-    known = usable(records, layer.key, fingerprint, settings.threads, RULE)
-    ran = latest(record for record in known if record.samples_ns)
+    usable_records = usable(records, layer.key, fingerprint, settings.threads, RULE)
+    ran = latest(record for record in usable_records if record.samples_ns)
     seconds = {record.knobs.get("tile", -1): record.seconds for record in ran.values()}
     return {way: seconds[way.tile] for way in Algorithm if way.tile in seconds}
 
@@ -41,23 +43,23 @@ def known_seconds(layer: Layer, settings: Settings, records: RecordStore) -> dic
 def known_algorithms(
     prepared: Graph, settings: Settings, records: RecordStore
 ) -> dict[str, Algorithm]:
-    """The best allowed algorithm of each layer that was measured, by the layer's key; the one that
-    arithmetic says where no other beats it clearly."""
-    found = {}
+    """Return the best allowed algorithm of each measured layer, by the layer's key; the predicted
+    best one unless another is clearly faster."""
+    chosen = {}
     for layer in layers(prepared, settings):
         seconds = known_seconds(layer, settings, records)
         ran = {way: s for way, s in seconds.items() if way in layer.allowed}
         if layer.fastest in ran:
             best = min(ran, key=ran.__getitem__)
             is_clear = ran[best] < (1 - _MARGIN) * ran[layer.fastest]
-            found[layer.key] = best if is_clear else layer.fastest
-    return found
+            chosen[layer.key] = best if is_clear else layer.fastest
+    return chosen
 
 
 def algorithms_report(prepared: Graph, settings: Settings, records: RecordStore) -> dict[str, Any]:
-    """The error that a layer's algorithm may have, and how each convolution with a choice is
-    computed. `error` is what a layer stays below, as max |error| over max |result|; `measured_us`
-    are means over layers of one shape, in a model."""
+    """Report the allowed error of a layer, and the algorithm of each convolution with a choice.
+    `error` is an upper bound of a layer's, as max |error| over max |result|; `measured_us` are
+    means over layers of one shape, in a model."""
     rows = []
     for layer in layers(prepared, settings):
         way = settings.algorithm_of(layer)
@@ -75,7 +77,7 @@ def algorithms_report(prepared: Graph, settings: Settings, records: RecordStore)
 
 
 def plausible(layer: Layer) -> list[Algorithm]:
-    """The allowed algorithms that may turn out best."""
+    """Return the allowed algorithms that may be the fastest."""
     bar = _PLAUSIBLE * min(map(layer.seconds, layer.allowed))
     return [way for way in layer.allowed if layer.seconds(way) <= bar or way is layer.fastest]
 
@@ -83,27 +85,27 @@ def plausible(layer: Layer) -> list[Algorithm]:
 def contenders(
     prepared: Graph, default: Variant, chosen_one: Variant, records: RecordStore
 ) -> list[Variant]:
-    """The variant with the best known algorithms, and those with what came close to them: with
-    schedules of their own they may turn out best."""
+    """Return the variant with the best known algorithms, and variants with those almost as fast:
+    with other schedules they may win."""
     settings = default.settings
-    known = known_algorithms(prepared, settings, records)
-    found = [chosen_one]
+    best = known_algorithms(prepared, settings, records)
+    variants = [chosen_one]
     for way in Algorithm:
-        algorithms = dict(known)
+        algorithms = dict(best)
         for layer in layers(prepared, settings):
             seconds = known_seconds(layer, settings, records)
-            if layer.key not in known or way not in layer.allowed or way not in seconds:
+            if layer.key not in best or way not in layer.allowed or way not in seconds:
                 continue
-            if seconds[way] < _CLOSE * seconds[known[layer.key]]:
+            if seconds[way] < _CLOSE * seconds[best[layer.key]]:
                 algorithms[layer.key] = way
-        if algorithms != known:
+        if algorithms != best:
             other = dataclasses.replace(settings, algorithms=algorithms)
-            found.append(make_variant(prepared, other, default))
-    return found
+            variants.append(make_variant(prepared, other, default))
+    return variants
 
 
 def unmeasured(prepared: Graph, settings: Settings, records: RecordStore) -> list[Layer]:
-    """One layer of each shape for which there is a choice that no record decides."""
+    """Return one layer of each shape with a choice that no record decides."""
     shapes = {layer.key: layer for layer in layers(prepared, settings)}
     return [
         layer
@@ -122,9 +124,9 @@ def measure_algorithms(
     limit_s: float,
     seed: int,
 ) -> int:
-    """Measure the plausible algorithms of `wanted` layers in the model, within `limit_s`, into
-    `records`; give the number of variants, 0 where that is too short. One that does not run says
-    nothing of its algorithms. Raises ComparisonError."""
+    """Measure the plausible algorithms of `wanted` layers in the model, within `limit_s`, and add
+    the results to `records`. Return the number of variants, 0 if the time is too short. A variant
+    that does not run has no effect on the records. Raises ComparisonError."""
     variants = _variants(prepared, default, wanted)
     seconds = _seconds_of_each(variants, comparison, limit_s)
     if seconds is None:
@@ -149,7 +151,7 @@ def measure_algorithms(
 
 
 def _variants(prepared: Graph, default: Variant, wanted: Sequence[Layer]) -> list[Variant]:
-    """The default, and for each algorithm the model with `wanted` layers computed so."""
+    """Return the default, and for each algorithm the model with `wanted` layers computed by it."""
     settings = default.settings
     variants = [default]
     for way in Algorithm:
@@ -167,9 +169,10 @@ def _variants(prepared: Graph, default: Variant, wanted: Sequence[Layer]) -> lis
 def _seconds_of_each(
     variants: Sequence[Variant], comparison: Comparison, limit_s: float
 ) -> float | None:
-    """How long to measure each variant for, compiled and measured within `limit_s`; None where
-    they cannot be."""
-    comparison.compile(variants[0].choices.values())  # tells how long the others take
+    """Return the seconds to measure each variant, so that all are compiled and measured within
+    `limit_s`; None if that is too short."""
+    # The time of this compilation predicts that of the others.
+    comparison.compile(variants[0].choices.values())
     further = {key for variant in variants for key in variant.choices} - set(variants[0].choices)
     left = limit_s - len(further) * comparison.compile_s
     usual, most = _VARIANT_S
@@ -182,13 +185,15 @@ def _seconds_of_each(
 
 
 def _samples(alike: Sequence[Layer], calls: Sequence[CallTimes]) -> tuple[int, ...]:
-    """Nanoseconds of a layer of one shape, the mean over `alike` ones."""
-    mine = [one.samples_ns for layer in alike for one in calls if computes(one.call.origin, layer)]
+    """Return nanoseconds of a layer of one shape, the mean over equal layers."""
+    mine = [
+        times.samples_ns for layer in alike for times in calls if computes(times.call.origin, layer)
+    ]
     return mean_samples(mine, len(alike))
 
 
 def computes(origin: str, layer: Layer) -> bool:
-    """Whether a call from these nodes is, among others, from the nodes of a layer."""
+    """Check whether a call's nodes include all nodes of a layer."""
     return set(layer.origin.split(",")) <= set(origin.split(","))
 
 

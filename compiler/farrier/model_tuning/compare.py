@@ -1,9 +1,9 @@
-"""Times variants of a model side by side on the device, kernel by kernel.
+"""Time variants of a model in turns on the device, kernel by kernel.
 
-Kernels measured alone misrank what weighs on the caches; what counts is how a model runs. All
-variants are in one library, so one request measures them in turns, and what happens to the machine
-meanwhile happens to all of them. Times do not depend on numbers, so memory stays zero, and no
-parameters are packed or sent; sizes that values decide are the typical ones.
+Measuring kernels alone misranks kernels that load the caches, so variants are measured as whole
+models. All variants are in one library: one request measures them in turns, so that changes of the
+machine's speed affect all of them alike. Times do not depend on numbers, so memory stays zero, and
+no parameters are packed or sent; sizes that values decide are the typical ones.
 """
 
 from __future__ import annotations
@@ -44,29 +44,30 @@ from farrier_device.measurement import (
     fast_quartile_mean,
 )
 
-_TURNS = 6  # of each variant, every other one backwards, or more where they would take long
+_TURNS = 6  # Turns of each variant, every other one in reverse; more if a turn would take long.
 _TURN_S = 0.5
-_LEAST_TURNS = 3  # where a run takes long
-_USUAL_RUNS = 5  # of a turn
-_LEAST_RUNS = 2  # one of them timed
-_MIN_REPEATS = 3  # timed runs of a turn, where there is time for them
+_LEAST_TURNS = 3  # The least number for a model that takes long.
+_USUAL_RUNS = 5  # Of a turn.
+_LEAST_RUNS = 2  # Of a turn; one of them is timed.
+_MIN_REPEATS = 3  # The least number of timed runs of a turn, if there is time for them.
 _MAX_REPEATS = 100
-_RACE_S = (1.0, 3.0)  # of each in a race: at least, at most
-_RACE_SHARE = 0.02  # of a budget
-_RACE_RUNS = 10  # where a twentieth of the budget is enough for them
-_LINK_S = 0.3  # to place memory, to link and to load variants
+_RACE_S = (1.0, 3.0)  # The least and greatest time of each variant in a race.
+_RACE_SHARE = 0.02  # As a share of a budget.
+_RACE_RUNS = 10  # The number of runs of a race if a twentieth of the budget is enough for them.
+_LINK_S = 0.3  # The time to place memory, to link and to load variants.
 _TIMEOUT_S = 120.0
-_FAULTS = 3  # attempts at a device that is lost
-_COMPILE_S = 0.2  # of a kernel, until some have been compiled
-_TELLING = 8  # kernels whose compilation tells how long the next ones take
+_FAULTS = 3  # Attempts at a device that is lost.
+_COMPILE_S = 0.2  # The time of a kernel's compilation, before some have been compiled.
+# From this number of kernels on, their compilation predicts the time of the next ones.
+_TELLING = 8
 
-_Key: TypeAlias = tuple[str, Pairs]  # a task, and the decisions about it
+_Key: TypeAlias = tuple[str, Pairs]  # A task, and the decisions about it.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallTimes:
-    """The latencies of one call of a variant, in nanoseconds for each run of the model. The names
-    of the farm's devices that ran it are separated by commas."""
+    """The latencies of one call of a variant, in nanoseconds for each run of the model. `device`
+    lists the names of the farm's devices that ran it, separated by commas."""
 
     call: CallRecord
     samples_ns: tuple[int, ...]
@@ -75,7 +76,7 @@ class CallTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FailedVariant:
-    """A variant that did not run, and why."""
+    """A variant that did not run, and the reason."""
 
     reason: str
 
@@ -85,9 +86,9 @@ Outcome: TypeAlias = list[CallTimes] | FailedVariant
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Race:
-    """Nanoseconds of every run of a model with defaults only, and of a variant of it; and what a
-    run of what is in use, at first the defaults, and one of the variant take that nothing disturbs,
-    in each half of the race."""
+    """The times of every run of a model with default schedules, and of a variant, in nanoseconds;
+    and the undisturbed time of a run of the variant in use (at first the default) and of the
+    variant, in each half of the race."""
 
     default_ns: tuple[int, ...]
     variant_ns: tuple[int, ...]
@@ -100,34 +101,34 @@ class Race:
 
     @property
     def is_won(self) -> bool:
-        """Whether the variant is faster than what is in use, nothing disturbing them, in either
-        half: of two that take the same time one may win by chance, but seldom twice."""
+        """Check whether the variant's undisturbed time beats that of the one in use in both halves:
+        of two with equal times one may win by chance, but seldom twice."""
         halves = zip(self.variant_undisturbed_ns, self.in_use_undisturbed_ns, strict=True)
         return all(variant < in_use for variant, in_use in halves)
 
 
 def mean_samples(calls: Sequence[Sequence[int]], count: int | None = None) -> tuple[int, ...]:
-    """Samples of several calls as those of one, the fastest first: the means of their fastest, of
-    their second fastest, and so on; or sums over `count`, where a call is a part of something. A
-    disturbance that some calls of a run had and others had not then spoils none of the fastest. Of
-    calls with more samples than others those at equal shares of the ranks count."""
+    """Merge samples of several calls to samples of one, the fastest first: the means of their
+    fastest, of their second fastest, and so on (or sums over `count`, if a call is a part of a
+    whole). A disturbance that only some calls of a run had then does not affect the fastest
+    samples. A call with more samples contributes those at equal shares of the ranks."""
     fewest = min(map(len, calls), default=0)
-    ranked = zip(*(_ranks(one, fewest) for one in calls), strict=True)
+    ranked = zip(*(_ranks(samples, fewest) for samples in calls), strict=True)
     return tuple(round(sum(place) / (count or len(calls))) for place in ranked)
 
 
 def _ranks(samples: Sequence[int], count: int) -> list[int]:
-    """`count` of the samples, from the fastest to the slowest."""
+    """Return `count` of the samples, from the fastest to the slowest."""
     ordered = sorted(samples)
     return [ordered[(2 * place + 1) * len(ordered) // (2 * count)] for place in range(count)]
 
 
 class ComparisonError(Exception):
-    """The variants could not be measured; the message says why."""
+    """An error: the variants could not be measured; the message says why."""
 
 
 class Comparison:
-    """Measures variants of one model. What was compiled for one is there for the others."""
+    """Measure variants of one model. Kernels compiled for one variant are reused for the others."""
 
     def __init__(
         self,
@@ -146,89 +147,94 @@ class Comparison:
         self._clock = clock or Clock()
         self._compiling = threading.Lock()
         self._made: dict[_Key, Compiled | CompilerError] = {}
-        self._floors_ns: dict[str, int] = {}  # by the key of a task
-        self._run_s: float | None = None  # of one run of the model, once it is known
-        self.compile_s = _COMPILE_S  # of one kernel, as far as is known
-        self.racers = 2  # variants that the last race is between
+        self._floors_ns: dict[str, int] = {}  # By the key of a task.
+        self._run_s: float | None = None  # The time of one run of the model, once it is measured.
+        self.compile_s = _COMPILE_S  # The time of one kernel, from the latest measurement.
+        self.racers = 2  # The number of variants in the last race.
 
     def by(self, clock: Clock, racers: int) -> Comparison:
-        """The same under another clock, by which so many variants race; what is compiled for either
-        is there for both."""
+        """Return a copy under another clock and for `racers` variants in a race; the two share
+        their compiled kernels."""
         other = copy.copy(self)
         other._clock, other.racers = clock, racers
         return other
 
     @property
     def devices(self) -> int | None:
-        """How many devices measure now; None where it is this machine."""
+        """The number of devices that measure now; None for this machine."""
         return self._runner.devices
 
     def by_call(self, variants: Sequence[Variant], seconds: float) -> list[Outcome]:
-        """The calls of each variant, each timed where it stands, some `seconds` of runs (see
-        `cost`), all on one device. Raises ComparisonError where no variant ran, CompilerError."""
+        """Measure the calls of each variant, each timed in its place, for some `seconds` of runs
+        (see `cost`), all on one device. Raises ComparisonError if no variant ran, and
+        CompilerError."""
         return self.contests([variants], seconds)[0]
 
     def contests(
         self, contests: Sequence[Sequence[Variant]], seconds: float
     ) -> list[list[Outcome]]:
-        """Several comparisons at once, each on one device, of which there may be several. Raises as
-        `by_call`, where no variant of any ran."""
+        """Run several comparisons in parallel, each on one device. Raises as `by_call` does, if no
+        variant of any comparison ran."""
         prepared = [self._prepared(variants, seconds) for variants in contests]
-        answers = self._answers([one.request for one in prepared])
+        answers = self._answers([comparison.request for comparison in prepared])
         return _where_any_ran(
-            [one.outcomes([answer]) for one, answer in zip(prepared, answers, strict=True)]
+            [
+                comparison.outcomes([answer])
+                for comparison, answer in zip(prepared, answers, strict=True)
+            ]
         )
 
     def pooled(self, variants: Sequence[Variant], seconds: float) -> list[Outcome]:
-        """As `by_call`, by several devices, each for its share of the seconds. Each of them
-        compares all variants, so a slow one is as unfair to each."""
+        """Measure as `by_call` does, on several devices, each for its share of the seconds. Each
+        device compares all variants, so a slow one affects all alike."""
         count = self.shares(variants[0], seconds)
         prepared = self._prepared(variants, seconds / count)
         answers = self._answers([prepared.request] * count)
         return _where_any_ran([prepared.outcomes(answers)])[0]
 
     def shares(self, variant: Variant, seconds: float) -> int:
-        """By how many devices `pooled` measures for `seconds`: each has time for a few runs."""
+        """Return the number of devices for which `seconds` suffice to measure a few runs on
+        each."""
         return max(1, min(self.devices or 1, int(seconds / self.cost(variant, 0.0))))
 
     @property
     def race_s(self) -> float:
-        """How long each variant races."""
+        """The seconds that each variant races."""
         least, most = _RACE_S
         budget_s = self._clock.budget_s or 0.0
         runs_s = min(_RACE_RUNS * (self._run_s or 0.0), budget_s / 20)
         return max(min(max(_RACE_SHARE * budget_s, least), most), runs_s)
 
     def cost(self, variant: Variant, seconds: float) -> float:
-        """Seconds that it takes to measure a variant: `seconds`, or what the fewest runs take."""
+        """Return the seconds to measure a variant: `seconds`, or the time of the fewest runs."""
         fewest = _LEAST_TURNS * _LEAST_RUNS
         return max(seconds, fewest * (self._run_s or predicted(variant)))
 
     def compile(self, choices: Iterable[ScheduledTask]) -> None:
-        """Compile the kernels that are not there yet. Several threads may ask."""
+        """Compile the kernels that are not compiled yet. Thread-safe."""
         with self._compiling:
-            wanted = {key: one for one in choices if (key := _key(one)) not in self._made}
+            wanted = {key: choice for choice in choices if (key := _key(choice)) not in self._made}
             if not wanted:
                 return
             build_inputs = {}
-            for number, one in enumerate(wanted.values(), len(self._made)):
-                name = f"{one.task.symbol}_{number}"
+            for number, choice in enumerate(wanted.values(), len(self._made)):
+                name = f"{choice.task.symbol}_{number}"
                 build_inputs[name] = BuildInput(
-                    one.space, one.decisions, name, runs_in=one.site.space
+                    choice.space, choice.decisions, name, runs_in=choice.site.space
                 )
             begin = time.monotonic()
             with self._clock.work("compile"):
-                made = self._helpers.build(build_inputs)
-            self._made |= dict(zip(wanted, made.values(), strict=True))
+                compiled = self._helpers.build(build_inputs)
+            self._made |= dict(zip(wanted, compiled.values(), strict=True))
             if len(wanted) >= _TELLING:
                 self.compile_s = (time.monotonic() - begin) / len(wanted)
 
     def is_compiled(self, choice: ScheduledTask) -> bool:
-        """Whether `compile` made a kernel of a choice, and did not fail."""
+        """Check whether `compile` compiled a choice's kernel without an error."""
         return isinstance(self._made.get(_key(choice)), Compiled)
 
     def _candidate(self, number: int, planned: Plan) -> Candidate:
-        """The whole model at its typical sizes, on memory of its own."""
+        """Return the whole model at its typical sizes, with its memory, as a candidate."""
         sizes = [*planned.inputs, *planned.outputs]
         sizes += [planned.params_bytes, typical(planned.memory.workspace_bytes)]
         arguments = [Argument(Role.SCRATCH, nbytes) for nbytes in sizes]
@@ -236,36 +242,39 @@ class Comparison:
         return Candidate((Launch(_entry_name(number)),), tuple(arguments))
 
     def _plans(self, variants: Sequence[Variant]) -> list[_Planned]:
-        """The variants with their memory placed, and what they consist of. Raises CompilerError."""
+        """Return the variants with memory plans and the objects of their kernels. Raises
+        CompilerError."""
         self.compile(choice for variant in variants for choice in variant.choices.values())
         return [self._planned(variant) for variant in variants]
 
     def _planned(self, variant: Variant) -> _Planned:
         interfaces, objects = {}, []
         for key, choice in variant.choices.items():
-            made = self._made[_key(choice)]
-            if isinstance(made, CompilerError):
-                raise made
-            interfaces[key] = made.interface
-            objects.append(made.content)
+            compiled = self._made[_key(choice)]
+            if isinstance(compiled, CompilerError):
+                raise compiled
+            interfaces[key] = compiled.interface
+            objects.append(compiled.content)
         planned = self._target.backend.plan(
             variant.program, interfaces, self._target, self._threads
         )
         return _Planned(planned, objects)
 
     def _prepared(self, variants: Sequence[Variant], seconds: float) -> _Prepared:
-        """What a comparison asks of a device. Raises CompilerError."""
+        """Return the request of a comparison to a device. Raises CompilerError."""
         plans = self._plans(variants)
         candidates = [
-            dataclasses.replace(self._candidate(number, one.plan), parts=_parts(number, one.plan))
-            for number, one in enumerate(plans)
+            dataclasses.replace(
+                self._candidate(number, planned.plan), parts=_parts(number, planned.plan)
+            )
+            for number, planned in enumerate(plans)
         ]
         run_s = self._run_s or predicted(variants[0])
         turns, policy = _schedule(seconds, run_s, self._threads)
         order = [*range(len(candidates))]
         sequence = [n for turn in range(turns) for n in (order[::-1] if turn % 2 else order)]
         code = self._code(plans)
-        floors = [self._floors(*one) for one in zip(variants, plans, strict=True)]
+        floors = [self._floors(*pair) for pair in zip(variants, plans, strict=True)]
         request = MeasureRequest(
             (code,),
             tuple(candidates[n] for n in sequence),
@@ -275,10 +284,11 @@ class Comparison:
         return _Prepared(plans, sequence, request)
 
     def _floors(self, variant: Variant, planned: _Planned) -> tuple[int, ...]:
-        """The nanoseconds that no run of the variant can beat, then those of each of its calls."""
+        """Return the nanoseconds that no run of the variant can beat, then those of each of its
+        calls."""
         each = [self._floor(variant.choices[call.task]) for call in planned.plan.calls]
         groups = map(len, planned.plan.parts(""))
-        # Of a call in several launches nobody knows how its work is shared out among them.
+        # The work of a call in several launches has an unknown split.
         of_parts = [
             floor if count == 1 else 0
             for floor, count in zip(each, groups, strict=True)
@@ -296,17 +306,17 @@ class Comparison:
     def _code(self, plans: Sequence[_Planned]) -> CodeObject:
         """Return the library with an entry for each plan, and their kernels."""
         entries = [
-            one.plan.measured_entry(self._target, _entry_name(number))
-            for number, one in enumerate(plans)
+            planned.plan.measured_entry(self._target, _entry_name(number))
+            for number, planned in enumerate(plans)
         ]
-        symbols = set().union(*(one.plan.symbols for one in plans))
+        symbols = set().union(*(planned.plan.symbols for planned in plans))
         exports = (*map(_entry_name, range(len(plans))), *sorted(symbols))
-        objects = dict.fromkeys(content for one in plans for content in one.objects)
+        objects = dict.fromkeys(content for planned in plans for content in planned.objects)
         linked = self._target.backend.library([*entries, *objects], exports, self._target)
         return CodeObject(self._blobs.put(linked), self._target.backend.library_kind)
 
     def _answers(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
-        """What became of each request, all being measured side by side."""
+        """Return the result of each request, all of them measured in parallel."""
         if len(requests) == 1:
             return [self._answer(requests[0])]
         with ThreadPoolExecutor(len(requests)) as pool:
@@ -316,16 +326,20 @@ class Comparison:
         for _ in range(_FAULTS):
             begin = time.monotonic()
             answer = measure_by(self._clock, self._runner, request, self._blobs)
-            if self.devices is None:  # it was this machine
+            if self.devices is None:  # This machine measured.
                 answer = dataclasses.replace(answer, device="")
             if answer.fault is None:
-                ran = [len(one.samples_ns) for one in answer.results if one.status is Status.OK]
+                ran = [
+                    len(result.samples_ns)
+                    for result in answer.results
+                    if result.status is Status.OK
+                ]
                 if ran and len(ran) == len(answer.results):
                     runs = sum(ran) + len(ran) * (1 + request.policy.warmup)
                     self._run_s = (answer.run_s or time.monotonic() - begin) / runs
                 break
             if answer.blame is Blame.LIBRARY:
-                break  # another attempt would meet it again
+                break  # Another attempt would fail in the same way.
         return answer
 
 
@@ -339,14 +353,15 @@ class _Planned:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A comparison of variants: which of them each candidate of the request is."""
+    """A comparison of variants, with the number of the variant behind each candidate of the
+    request."""
 
     plans: Sequence[_Planned]
     sequence: Sequence[int]
     request: MeasureRequest
 
     def outcomes(self, answers: Sequence[MeasureResult]) -> list[Outcome]:
-        """What became of each variant on the devices that measured, one answer a device."""
+        """Return the outcome of each variant from the answers of the devices, one each."""
         turns: list[list[CandidateResult]] = [[] for _ in self.plans]
         for answer in answers:
             if answer.fault is None:
@@ -355,16 +370,23 @@ class _Prepared:
         if not any(turns):
             reason = f"no device could measure: {answers[0].fault} ({answers[0].message})"
             return [FailedVariant(reason) for _ in self.plans]
-        devices = ",".join(sorted({one.device for one in answers if one.fault is None} - {""}))
+        devices = ",".join(
+            sorted({answer.device for answer in answers if answer.fault is None} - {""})
+        )
         each = zip(self.plans, turns, strict=True)
-        return [_outcome(one.plan, mine, devices) for one, mine in each]
+        return [_outcome(planned.plan, mine, devices) for planned, mine in each]
 
 
 def _outcome(plan: Plan, turns: Sequence[CandidateResult], device: str) -> Outcome:
-    for one in turns:
-        if one.status is not Status.OK:
-            return FailedVariant(f"the model {one.status}: {one.message}")
-    parts = iter([_joined(each) for each in zip(*(one.parts_ns for one in turns), strict=True)])
+    for turn in turns:
+        if turn.status is not Status.OK:
+            return FailedVariant(f"the model {turn.status}: {turn.message}")
+    parts = iter(
+        [
+            _joined(each)
+            for each in zip(*(turn_result.parts_ns for turn_result in turns), strict=True)
+        ]
+    )
     outcome = []
     for call, group in zip(plan.calls, plan.parts(""), strict=True):
         launches = itertools.islice(parts, len(group))
@@ -374,8 +396,13 @@ def _outcome(plan: Plan, turns: Sequence[CandidateResult], device: str) -> Outco
 
 
 def _where_any_ran(contests: list[list[Outcome]]) -> list[list[Outcome]]:
-    """Raises ComparisonError where no variant of any did."""
-    failed = [one for outcomes in contests for one in outcomes if isinstance(one, FailedVariant)]
+    """Return the outcomes; raise ComparisonError if no variant of any contest ran."""
+    failed = [
+        outcome
+        for outcomes in contests
+        for outcome in outcomes
+        if isinstance(outcome, FailedVariant)
+    ]
     if len(failed) == sum(map(len, contests)):
         raise ComparisonError(failed[0].reason)
     return contests
@@ -384,12 +411,12 @@ def _where_any_ran(contests: list[list[Outcome]]) -> list[list[Outcome]]:
 def compared(
     comparison: Comparison, default: Variant, in_use: Variant, variant: Variant, listener: Listener
 ) -> Race | None:
-    """The default, what is `in_use`, which may be the default, and the variant side by side; None,
-    with a warning, where they cannot be measured."""
+    """Race the default, the variant `in_use` (which may be the default) and a new variant; return
+    None, with a warning, if they cannot be measured."""
     before = [default] if in_use is default else [default, in_use]
     try:
         outcomes = comparison.by_call([*before, variant], comparison.race_s)
-        times = [_times(one) for one in outcomes]
+        times = [_times(outcome) for outcome in outcomes]
     except ComparisonError as error:
         listener(Warned(f"nothing shows that tuning brought anything: {error}"))
         return None
@@ -402,47 +429,47 @@ def compared(
 
 
 def _times(outcome: Outcome) -> list[CallTimes]:
-    """Raises ComparisonError for a variant that failed."""
+    """Return the times of a variant. Raises ComparisonError if it failed."""
     if isinstance(outcome, FailedVariant):
         raise ComparisonError(outcome.reason)
     return outcome
 
 
 def _runs(calls: Sequence[CallTimes]) -> tuple[int, ...]:
-    """Nanoseconds of the runs of a model, by those of its calls."""
-    each = ([one.call.runs * ns for ns in one.samples_ns] for one in calls)
+    """Return the nanoseconds of the runs of a model from those of its calls."""
+    each = ([times.call.runs * ns for ns in times.samples_ns] for times in calls)
     return tuple(map(sum, zip(*each, strict=True)))
 
 
 def _undisturbed_halves(calls: Sequence[CallTimes]) -> tuple[float, float]:
-    """Nanoseconds of a run that nothing disturbs, in the first half of the runs and in the second:
-    hardly a run of a large model is undisturbed as a whole, but of its calls many are."""
+    """Return the nanoseconds of an undisturbed run, in the first half of the runs and in the
+    second. Hardly any run of a large model is undisturbed as a whole, but many of its calls are."""
 
     def of_runs(some: slice) -> float:
-        return sum(one.call.runs * fast_quartile_mean(one.samples_ns[some]) for one in calls)
+        return sum(times.call.runs * fast_quartile_mean(times.samples_ns[some]) for times in calls)
 
-    middle = min(len(one.samples_ns) for one in calls) // 2
+    middle = min(len(times.samples_ns) for times in calls) // 2
     return of_runs(slice(middle)), of_runs(slice(middle, None))
 
 
 def race_cost(comparison: Comparison, variant: Variant) -> float:
-    """Seconds that `compared` takes, about."""
+    """Return the approximate seconds that `compared` takes."""
     return comparison.racers * comparison.cost(variant, comparison.race_s) + _LINK_S
 
 
 def total(choice: ScheduledTask) -> float:
-    """Seconds of a kernel's calls, measured or predicted."""
+    """Return the seconds of a kernel's calls, measured or predicted."""
     return choice.seconds
 
 
 def predicted(variant: Variant) -> float:
-    """Seconds of a run of the model: the sum of its kernels'."""
+    """Return the predicted seconds of a run of the model: the sum of its kernels'."""
     return sum(map(total, variant.choices.values()))
 
 
 def _schedule(seconds: float, run_s: float, threads: int) -> tuple[int, TimingPolicy]:
-    """Turn, and what to do in each of them, that take `seconds` where a run takes `run_s`. The
-    first run of a turn is not timed, and one more where there is time for it."""
+    """Return the number of turns, and the policy of a turn, that take `seconds` if a run takes
+    `run_s`. The first run of a turn is not timed, and one more if there is time for it."""
     runs = int(seconds / run_s)
     most = max(_TURNS, int(seconds / _TURN_S))
     turns = min(max(runs // _USUAL_RUNS, _LEAST_TURNS), most)

@@ -1,16 +1,15 @@
-"""The search for schedules in the model: rounds of candidates of all kernels at once.
+"""Search schedules in the model: rounds of candidates of all kernels in parallel.
 
-One run of a variant measures a candidate of every kernel where it stands, so this finds more in a
-second than measuring kernels alone, which it cannot replace: what runs in the model is not compared
-with a reference. So what wins is, alone, before it is taken. A round measures its candidates
-briefly; the few that seem to win run once more, longer, for of many short measurements the best is
-mostly a lucky one. What they win by is still little beside what a shared machine takes, so
-at the end the new schedules meet those of the beginning, for a share of all the time, and must win
-again.
+One run of a variant measures a candidate of every kernel in its place, so this learns more in a
+second than measuring kernels alone. It does not compare results with a reference, so a winner is
+checked alone before it is used. A round measures its candidates briefly; the few that seem to win
+run once more, longer, since the best of many short measurements is mostly a lucky one. Their gain
+is still small compared with the noise of a shared machine. At the end the new schedules are
+therefore measured against the initial ones, for a share of all the time, and must win again.
 
-Several devices measure different candidates of the same kernels, each beside the schedules that are
-to be beaten; while they do, the next round's candidates are compiled. A variant that does not run
-costs the candidate that is to blame, and no other.
+Several devices measure different candidates of the same kernels, each in comparison with the
+schedules to beat; meanwhile the next round's candidates are compiled. If a variant does not run,
+only the candidate at fault is dropped.
 """
 
 from __future__ import annotations
@@ -40,32 +39,34 @@ from farrier.schedule_search.evolution import EvolutionarySearch
 from farrier.schedule_search.trial import DeviceFaultError, Trial
 from farrier_device.measurement import CandidateResult
 
-_ROUND_S = 15.0  # of a round, usually at most
-_ROUNDS = 3  # to fit what is left of the clock
-_FEWEST = 8  # candidates that are worth a round
-_MOST = 10  # candidates of one kernel, a round
-_CANDIDATES = 150  # of all kernels
-_RUNS = 30  # of a variant
-_VARIANT_S = (0.05, 0.5)  # to measure a variant for: at least, at most
-_CONFIRMED = 2  # candidates of a kernel that run once more
-_LONGER = 3  # times as long
-_CHECK_S = 0.5  # to compare a kernel with its reference, until that is known
-_WINNERS = 4  # kernels that a round finds a better schedule of, typically
-_FAULTS = 3  # attempts at a comparison that the device could not make
-_REMATCH = 0.15  # of the time, at most, to measure what was found beside what was there
-_SUSPICIONS = 1  # variants with a candidate that did not run before it is let go
-_PATIENCE = 3  # rounds that leave a kernel as it is before it rests
-_LEAST_GAP = 0.1  # of a kernel's time, what better schedules may gain at least
+_ROUND_S = 15.0  # The usual limit of a round.
+_ROUNDS = 3  # The rest of the time should fit this number of rounds.
+_FEWEST = 8  # A round with fewer candidates is not worth its time.
+_MOST = 10  # The most candidates of one kernel in a round.
+_CANDIDATES = 150  # Of all kernels.
+_RUNS = 30  # Of a variant.
+_VARIANT_S = (0.05, 0.5)  # The least and the greatest time to measure a variant.
+_CONFIRMED = 2  # The candidates of a kernel that run once more.
+_LONGER = 3  # The factor for the time of these runs.
+_CHECK_S = 0.5  # The time to compare a kernel with its reference, until one is measured.
+_WINNERS = 4  # The typical number of kernels for which a round finds a better schedule.
+_FAULTS = 3  # The attempts at a comparison that the device could not run.
+# The greatest share of the time for measuring new schedules against the initial ones.
+_REMATCH = 0.15
+_SUSPICIONS = 1  # A candidate is dropped after this number of failed variants.
+_PATIENCE = 3  # A kernel rests after this number of rounds without a better schedule.
+_LEAST_GAP = 0.1  # The least possible gain of a kernel's time that is assumed.
 
 
-_Candidate: TypeAlias = tuple[str, Pairs]  # a task, and decisions about it
-_Candidates: TypeAlias = Mapping[str, Sequence[Decisions]]  # by task
+_Candidate: TypeAlias = tuple[str, Pairs]  # A task, and decisions about it.
+_Candidates: TypeAlias = Mapping[str, Sequence[Decisions]]  # By task.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Round:
-    """How much to try: candidates in all, how many variants each device spreads them over, how long
-    each of these runs, how many run once more, and whether there is time for another round."""
+    """The size of a round: candidates in total, the variants over which each device spreads them,
+    the seconds of each of these, the variants that run once more, and whether no time remains for
+    another round."""
 
     candidates: int
     variants: int
@@ -75,11 +76,11 @@ class _Round:
 
 
 class CoordinateDescent:
-    """Rounds of candidates, from rivals that differ in algorithms to the best of all.
+    """Rounds of candidates, from rivals that differ in algorithms to the best variant.
 
-    Each kernel has a search of its own. They share a cost model, of what was measured in the model
-    and, as if those were other kernels, alone. A kernel's share of the candidates is what there may
-    be to gain: its part of the time, by how far that is from what no schedule can beat.
+    Each kernel has a search of its own. The searches share a cost model, trained on measurements in
+    the model and, as if of other kernels, alone. A kernel's share of the candidates follows its
+    possible gain: its share of the time, times its distance from the bound of all schedules.
     """
 
     def __init__(
@@ -100,17 +101,19 @@ class CoordinateDescent:
         self._clock = clock
         self._model = CostModel(seed, base=base)
         self._searches: dict[str, EvolutionarySearch] = {}
-        self._barren: collections.Counter[str] = collections.Counter()  # rounds in a row
+        # The number of rounds in a row without a better schedule.
+        self._barren: collections.Counter[str] = collections.Counter()
         self._check_s = _CHECK_S
         self._rematch_s = 0.0
         self._trials = 0
-        self._ahead: Future[_Candidates] | None = None  # of the next round
-        self._again: dict[str, list[Decisions]] = {}  # candidates beside one that did not run
+        self._ahead: Future[_Candidates] | None = None  # The candidates of the next round.
+        # Candidates from a variant that did not run, to be tried again.
+        self._again: dict[str, list[Decisions]] = {}
         self._suspected: collections.Counter[_Candidate] = collections.Counter()
 
     def run(self, rivals: Sequence[Variant], listener: Listener) -> Variant:
-        """The best that is found before the clock's time is over, up to the race that follows, or
-        all kernels rest; the first of the rivals where there is no time for a round."""
+        """Return the best variant found before the clock's time (less that of the final race) is
+        over, or all kernels rest; the first of the rivals if no round fits."""
         self._rematch_s = _REMATCH * max(0.0, self._clock.left)
         before: dict[str, Decisions] = {}
         for rival in rivals:
@@ -141,7 +144,7 @@ class CoordinateDescent:
         return self._rematch(before, rivals[0], listener)
 
     def _plan(self, rivals: Sequence[Variant]) -> _Round | None:
-        """A round that fits what is left of the clock; None where none does."""
+        """Return a round that fits the remaining time; None if none does."""
         first, comparison = rivals[0], self._comparison
         left = self._clock.left - race_cost(comparison, first) - self._rematch_s
         left -= _WINNERS * self._check_s
@@ -157,10 +160,10 @@ class CoordinateDescent:
         is_last = left - round_s < least_s
         if is_last:
             round_s = min(left, 2 * _ROUND_S)
-        # Half of the time to compile candidates, half to measure them
+        # Half of the time is for compiling candidates, half for measuring them.
         variants = min(again + int((round_s - least_s) / 2 / variant_s), 1 + _MOST)
         compiled_s = round_s - confirming - variants * variant_s
-        if comparison.devices is not None:  # they measure meanwhile
+        if comparison.devices is not None:  # The devices measure during compilation.
             compiled_s = round_s
         most = _CANDIDATES * (comparison.devices or 1)
         candidates = min(int(compiled_s / comparison.compile_s), most)
@@ -169,8 +172,8 @@ class CoordinateDescent:
     def _rematch(
         self, before: Mapping[str, Decisions], best: Variant, listener: Listener
     ) -> Variant:
-        """The best with the schedule `before` of each kernel whose new one does not win once more,
-        measured beside that."""
+        """Return the best variant, with the schedule `before` of each kernel whose new schedule
+        does not win again in a direct comparison."""
         finalists: dict[str, list[Decisions]] = {}
         for key, choice in best.choices.items():
             new = dict(choice.decisions)
@@ -186,11 +189,14 @@ class CoordinateDescent:
         try:
             return finals.run(self._comparison, seconds, listener, places=2)
         except (ComparisonError, CompilerError) as error:
-            listener(Warned(f"what was found was not measured beside what was there: {error}"))
+            listener(
+                Warned(f"the new schedules were not measured against the initial ones: {error}")
+            )
             return best
 
     def _tried(self, rivals: Sequence[Variant], size: _Round) -> _Candidates:
-        """Each kernel's schedule and the candidates to measure beside it, those that compile."""
+        """Return each kernel's schedule, followed by the candidates to measure against it that
+        compile."""
         ahead, self._ahead = self._ahead, None
         candidates = self._candidates(rivals, size) if ahead is None else ahead.result()
         choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
@@ -198,16 +204,16 @@ class CoordinateDescent:
             key: [
                 dict(choice.decisions),
                 *(
-                    one
-                    for one in candidates.get(key, ())
-                    if one != choice.decisions and self._is_compiled(choice, one)
+                    candidate
+                    for candidate in candidates.get(key, ())
+                    if candidate != choice.decisions and self._is_compiled(choice, candidate)
                 ),
             ]
             for key, choice in choices.items()
         }
 
     def _candidates(self, rivals: Sequence[Variant], size: _Round) -> _Candidates:
-        """The next candidates of each kernel, compiled as far as they can be."""
+        """Return the next candidates of each kernel, compiled if possible."""
         self._model.fit()
         choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
         gains = {
@@ -223,9 +229,9 @@ class CoordinateDescent:
             proposed = self._searches[key].propose(counts[key]) if counts[key] else []
             candidates[key] = [*again, *proposed]
         self._comparison.compile(
-            dataclasses.replace(choices[key], decisions=one)
+            dataclasses.replace(choices[key], decisions=candidate)
             for key, several in candidates.items()
-            for one in several
+            for candidate in several
         )
         return candidates
 
@@ -239,15 +245,16 @@ class CoordinateDescent:
         size: _Round,
         listener: Listener,
     ) -> Variant:
-        """The best of the candidates, those that seemed to win having run again."""
+        """Return the best variant of the candidates, after a second run of those which seemed to
+        win."""
         self._trials += sum(len(several) - 1 for several in tried.values())
-        found, again = MemoryRecords(), MemoryRecords()
-        finals = InModelSelection(self._prepared, rivals, tried, found, self._seed, self._records)
+        records, again = MemoryRecords(), MemoryRecords()
+        finals = InModelSelection(self._prepared, rivals, tried, records, self._seed, self._records)
         first = finals.run(self._comparison, size.variant_s, ignore, size.variants)
-        blamed = self._blamed(finals.failed, tried, found)
-        before, calls = _as_before(first, tried, found), _calls(first)
+        blamed = self._blamed(finals.failed, tried, records)
+        before, calls = _as_before(first, tried, records), _calls(first)
         few = {
-            key: _promising(choice, found)[: size.again * calls[key]]
+            key: _promising(choice, records)[: size.again * calls[key]]
             for key, choice in before.choices.items()
         }
         best = before
@@ -258,9 +265,9 @@ class CoordinateDescent:
             best = self._checked(before, best)
             self._keep(before, best, again)
         if self._ahead is not None:
-            wait([self._ahead])  # until then the searches are its own
-        self._learn(best, found, again, blamed)
-        for record in itertools.chain(found, again, blamed):
+            wait([self._ahead])  # Until then the other thread uses the searches.
+        self._learn(best, records, again, blamed)
+        for record in itertools.chain(records, again, blamed):
             self._records.add(dataclasses.replace(record, context=Context.SCREENED))
         for key, several in tried.items():
             is_left = key in best.choices and best.choices[key].decisions == several[0]
@@ -268,17 +275,17 @@ class CoordinateDescent:
         return best
 
     def _blamed(
-        self, failed: Sequence[Variant], tried: _Candidates, found: RecordStore
+        self, failed: Sequence[Variant], tried: _Candidates, records: RecordStore
     ) -> list[TuningRecord]:
-        """Records of those candidates of variants that did not run which fail alone, too. The
-        others are tried again, in other company; those that it happens to twice are let go."""
-        ran = {(record.task, record.decisions) for record in found}
+        """Return records of candidates in failed variants that fail alone, too. The others are
+        tried again with other candidates, and dropped after a second such failure."""
+        ran = {(record.task, record.decisions) for record in records}
         suspects: dict[_Candidate, ScheduledTask] = {}
         for variant in failed:
             for choice in variant.choices.values():
-                one = choice.task.key, pairs(choice.decisions)
-                if one not in ran and choice.decisions != tried[choice.task.key][0]:
-                    suspects[one] = choice
+                suspect = choice.task.key, pairs(choice.decisions)
+                if suspect not in ran and choice.decisions != tried[choice.task.key][0]:
+                    suspects[suspect] = choice
         blamed = []
         for (key, decisions), choice in suspects.items():
             result = self._alone(key, choice)
@@ -300,18 +307,21 @@ class CoordinateDescent:
         return blamed
 
     def _take_up(self, key: str, choice: ScheduledTask, variant: Variant) -> None:
-        """Begin a kernel's search with what the records know of it."""
+        """Start a kernel's search from its records."""
         settings, space = variant.settings, choice.space
         search = EvolutionarySearch(key, space, self._model, self._seed, Context.MODEL)
         fingerprint = settings.target.fingerprint
-        known = usable(self._records, key, fingerprint, settings.threads, *space.rules)
-        search.update(_trial(record) for record in known if record.context is not Context.ALONE)
-        alone = [_trial(record) for record in known if record.context is Context.ALONE]
+        usable_records = usable(self._records, key, fingerprint, settings.threads, *space.rules)
+        search.update(
+            _trial(record) for record in usable_records if record.context is not Context.ALONE
+        )
+        alone = [_trial(record) for record in usable_records if record.context is Context.ALONE]
         search.learn_elsewhere(alone, Context.ALONE)
         self._searches[key] = search
 
     def _checked(self, before: Variant, after: Variant) -> Variant:
-        """`after` with the old schedule of each kernel whose new one is not right alone."""
+        """Return `after` with the old schedule of each kernel whose new one computes wrong results
+        alone."""
         choices: dict[str, ScheduledTask] = {}
         begin, count = time.monotonic(), 0
         for key, choice in after.choices.items():
@@ -325,33 +335,36 @@ class CoordinateDescent:
         return dataclasses.replace(after, choices=choices)
 
     def _is_right(self, key: str, choice: ScheduledTask) -> bool:
-        """Whether a kernel was seen to compute what its reference does."""
+        """Check whether a kernel ran and its results equalled the reference's."""
         result = self._alone(key, choice)
         return result is not None and bool(result.samples_ns)
 
     def _alone(self, key: str, choice: ScheduledTask) -> CandidateResult | None:
-        """What a kernel does alone; None where no device could tell."""
+        """Measure a kernel alone; return None if no device could."""
         for _ in range(_FAULTS):
-            with contextlib.suppress(DeviceFaultError):  # so many times that is bad luck
+            # This number of faults in a row is bad luck, not the kernel's fault.
+            with contextlib.suppress(DeviceFaultError):
                 (result,) = self._measurer.measure(key, choice.space, [choice.decisions])
                 return result
         return None
 
     def _keep(self, before: Variant, after: Variant, again: RecordStore) -> None:
-        """Tell the records what the new schedules take, and what those before them took."""
+        """Add the times of the new schedules, and of those they replace, to the records."""
         for key, choice in after.choices.items():
             if choice.decisions != before.choices[key].decisions:
-                known = {record.decisions: record for record in again if record.task == key}
-                self._records.add(known[pairs(before.choices[key].decisions)])
-                self._records.add(known[pairs(choice.decisions)])
+                records_of_task = {
+                    record.decisions: record for record in again if record.task == key
+                }
+                self._records.add(records_of_task[pairs(before.choices[key].decisions)])
+                self._records.add(records_of_task[pairs(choice.decisions)])
 
-    def _learn(self, best: Variant, *found: Iterable[TuningRecord]) -> None:
-        """Tell the searches what was measured side by side."""
+    def _learn(self, best: Variant, *sources: Iterable[TuningRecord]) -> None:
+        """Update the searches with results that were measured in turns."""
         for key, choice in best.choices.items():
             if key not in self._searches:
                 self._take_up(key, choice, best)
         by_task = collections.defaultdict(list)
-        for record in itertools.chain(*found):
+        for record in itertools.chain(*sources):
             by_task[record.task].append(_trial(record))
         for key, trials in by_task.items():
             if key in self._searches:
@@ -374,7 +387,7 @@ def _trial(record: TuningRecord) -> Trial:
 
 
 def _calls(*variants: Variant) -> collections.Counter[str]:
-    """How many calls each kernel computes in a variant that has it."""
+    """Return the largest number of calls of each kernel in one of the variants."""
     counts: collections.Counter[str] = collections.Counter()
     for variant in variants:
         counts |= collections.Counter(call.task for call in variant.calls)
@@ -382,20 +395,20 @@ def _calls(*variants: Variant) -> collections.Counter[str]:
 
 
 def _calls_of_largest(variant: Variant) -> int:
-    """The calls of the kernel that takes the most time."""
+    """Return the calls of the kernel that takes the most time."""
     key = max(variant.choices, key=lambda key: total(variant.choices[key]))
     return _calls(variant)[key]
 
 
 def _gap(choice: ScheduledTask, variant: Variant) -> float:
-    """The part of a kernel's time by which it may become faster."""
+    """Return the greatest share of a kernel's time that it may gain."""
     bound = choice.space.bound / variant.settings.threads
     return max(1 - bound * choice.calls / total(choice), _LEAST_GAP)
 
 
 def shared_out(count: int, gains: Mapping[str, float], most: Mapping[str, int]) -> dict[str, int]:
-    """Candidates of each kernel: its share of `count` by what it may gain, but so many at `most`;
-    what is beyond that is shared among the others."""
+    """Return the number of candidates of each kernel: its share of `count` by its possible gain,
+    limited by `most`; the excess goes to the others."""
     shares, whole = dict.fromkeys(gains, 0), sum(gains.values())
     open_ones = [key for key, gain in gains.items() if gain > 0]
     for key in sorted(open_ones, key=lambda key: most[key] / gains[key]):
@@ -404,9 +417,9 @@ def shared_out(count: int, gains: Mapping[str, float], most: Mapping[str, int]) 
     return shares
 
 
-def _as_before(variant: Variant, tried: _Candidates, found: Iterable[TuningRecord]) -> Variant:
-    """The variant with the schedules that were to be beaten, and what they took."""
-    measured = {(record.task, record.decisions): record.seconds for record in found}
+def _as_before(variant: Variant, tried: _Candidates, records: Iterable[TuningRecord]) -> Variant:
+    """Return the variant with the schedules to beat, and their times."""
+    measured = {(record.task, record.decisions): record.seconds for record in records}
     choices = dict(variant.choices)
     for key, (usual, *_) in tried.items():
         if key in choices and choices[key].decisions != usual:
@@ -415,10 +428,15 @@ def _as_before(variant: Variant, tried: _Candidates, found: Iterable[TuningRecor
     return dataclasses.replace(variant, choices=choices)
 
 
-def _promising(choice: ScheduledTask, found: Iterable[TuningRecord]) -> list[Decisions]:
-    """A kernel's schedule, and the fastest of those that were faster."""
+def _promising(choice: ScheduledTask, records: Iterable[TuningRecord]) -> list[Decisions]:
+    """Return a kernel's schedule, and the fastest of the candidates that beat it."""
     usual = pairs(choice.decisions)
-    measured = {r.decisions: r.seconds for r in found if r.task == choice.task.key}
+    measured = {r.decisions: r.seconds for r in records if r.task == choice.task.key}
     bar = (1 - MARGIN) * measured.get(usual, 0.0)
-    faster = sorted((s, one) for one, s in measured.items() if s < bar)
-    return [dict(choice.decisions), *(dict(one) for _, one in faster[:_CONFIRMED])]
+    faster = sorted(
+        (s, candidate_decisions) for candidate_decisions, s in measured.items() if s < bar
+    )
+    return [
+        dict(choice.decisions),
+        *(dict(candidate_decisions) for _, candidate_decisions in faster[:_CONFIRMED]),
+    ]

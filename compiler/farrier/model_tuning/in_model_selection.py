@@ -1,4 +1,4 @@
-"""In-model selection: the best schedules of every kernel, each where it stands in the model."""
+"""Select the best schedule of every kernel by measurements in the model."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from farrier.space import Space
 from farrier_device.measurement import CandidateResult, Status, fast_quartile_mean
 
 Decisions: TypeAlias = dict[str, int]
-# By task and decisions: nanoseconds of each run, a call or a device at a time
+# By task and decisions: the nanoseconds of each run, one tuple for each call or device.
 _Measured: TypeAlias = dict[str, dict[tuple[tuple[str, int], ...], list[tuple[int, ...]]]]
 
-_A_DEVICE = 2  # finalists of a kernel that are worth a device, beside the one to beat
+# A kernel is spread over several devices if each gets this number of finalists, not counting the
+# one to beat.
+_A_DEVICE = 2
 
 
 class InModelSelection:
-    """Variants of one model that differ in algorithms, and the finalists of each of their kernels,
-    the one to beat first. What is measured goes to `records`; what that says of algorithms, to
-    `algorithms`, which know those of other layers."""
+    """A comparison of variants that differ in algorithms, with the finalists of each of their
+    kernels, the one to beat first. Measurements are added to `records`, and those of algorithms to
+    `algorithms`, which also holds those of other layers."""
 
     def __init__(
         self,
@@ -51,16 +53,16 @@ class InModelSelection:
         self._seed = seed
         self._settings = rivals[0].settings
         self._spaces: dict[str, Space] = {}
-        self._measured_by: set[str] = set()  # devices of a farm
-        self.failed: list[Variant] = []  # contestants that did not run
+        self._measured_by: set[str] = set()  # The names of a farm's devices.
+        self.failed: list[Variant] = []  # The contestants that did not run.
 
     def run(
         self, comparison: Comparison, seconds: float, listener: Listener, places: int = 1
     ) -> Variant:
-        """The best of all: each rival runs so often that all finalists have a call to compute, at
-        least `places` times, each time with others, for `seconds`. Of several devices each has its
-        share of a kernel's finalists, and compares these with the one to beat. What is left in
-        `failed` did not run. Raises ComparisonError."""
+        """Return the best variant. Each rival runs in several copies, so that every finalist has a
+        call to compute, at least `places` times, each time with others, for `seconds`. Each of
+        several devices measures its share of a kernel's finalists against the one to beat. Variants
+        that did not run are in `failed`. Raises ComparisonError."""
         if len(self._rivals) == 1 and all(len(mine) == 1 for mine in self._finalists.values()):
             return self._told(self._rivals[0], {})
         contests = [self._contestants(share, places) for share in self._shares(comparison.devices)]
@@ -79,8 +81,8 @@ class InModelSelection:
         return winner
 
     def _shares(self, devices: int | None) -> list[dict[str, list[Decisions]]]:
-        """The finalists that each device measures, the one to beat among all of them; no device has
-        a share that would leave the others of a kernel no candidate."""
+        """Return the finalists that each device measures, each share with the one to beat. The
+        number of shares is limited so that a kernel with most finalists has several in each."""
         most = max((len(mine) - 1 for mine in self._finalists.values()), default=1)
         count = max(1, min(devices or 1, most // _A_DEVICE))
         return [
@@ -91,8 +93,8 @@ class InModelSelection:
     def _contestants(
         self, finalists: Mapping[str, Sequence[Decisions]], places: int
     ) -> list[Variant]:
-        """The rivals by turns, each call with the next of its kernel's finalists, so that those are
-        measured equally often; which of its calls one computes is drawn at random."""
+        """Return copies of the rivals by turns, each call with the next of its kernel's finalists,
+        so that those are measured equally often; a random call of a kernel computes each."""
         for rival in self._rivals:
             counts = collections.Counter(call.task for call in rival.calls)
             needed = [-(-len(finalists[key]) // count) for key, count in counts.items()]
@@ -107,41 +109,41 @@ class InModelSelection:
         contestants: Sequence[Variant],
         outcomes: Sequence[Outcome],
     ) -> None:
-        """Add what one device measured of each kernel's finalists. Devices of a class are alike
-        and not equal: what theirs take is told by what the one to beat takes on the first."""
+        """Add the measurements of each kernel's finalists by one device. Devices of a class differ
+        in speed, so times are scaled by the time of the schedule to beat on the first device."""
         mine: _Measured = {}
         for variant, outcome in zip(contestants, outcomes, strict=True):
             if isinstance(outcome, FailedVariant):
                 self.failed.append(variant)
                 continue
-            for one in outcome:
-                self._measured_by.update(filter(None, one.device.split(",")))
-                choice = variant.choices[one.call.task]
+            for times in outcome:
+                self._measured_by.update(filter(None, times.device.split(",")))
+                choice = variant.choices[times.call.task]
                 several = mine.setdefault(choice.task.key, {})
-                several.setdefault(pairs(choice.decisions), []).append(one.samples_ns)
+                several.setdefault(pairs(choice.decisions), []).append(times.samples_ns)
                 self._spaces[choice.task.key] = choice.space
         for key, finalists in mine.items():
             usual = pairs(self._finalists[key][0])
             if usual not in finalists:
-                continue  # nothing to compare the others with
-            known = measured.setdefault(key, {})
+                continue  # The others have nothing to be compared with.
+            by_decisions = measured.setdefault(key, {})
             scale = 1.0
-            if usual in known:
-                scale = _seconds(known[usual]) / _seconds(finalists[usual])
+            if usual in by_decisions:
+                scale = _seconds(by_decisions[usual]) / _seconds(finalists[usual])
             for decisions, ran in finalists.items():
                 scaled = [tuple(round(scale * ns) for ns in samples) for samples in ran]
-                known.setdefault(decisions, []).extend(scaled)
+                by_decisions.setdefault(decisions, []).extend(scaled)
 
     def _judge(self, measured: _Measured) -> dict[str, tuple[Decisions, float]]:
-        """The best decisions of each task and their seconds; the default's where none beats them
-        clearly."""
+        """Return the best decisions of each task and their seconds; the default's if none beats
+        them clearly."""
         best = {}
         for key, ran in measured.items():
             samples = {decisions: mean_samples(several) for decisions, several in ran.items()}
             if len(samples) > 1:
-                for decisions, one in samples.items():
-                    self._add_record(key, dict(decisions), one)
-            seconds = {d: fast_quartile_mean(one) / 1e9 for d, one in samples.items()}
+                for decisions, merged in samples.items():
+                    self._add_record(key, dict(decisions), merged)
+            seconds = {d: fast_quartile_mean(merged) / 1e9 for d, merged in samples.items()}
             default = pairs(self._finalists[key][0])
             first = min(seconds, key=seconds.__getitem__)
             if seconds[first] >= (1 - MARGIN) * seconds[default]:
@@ -150,7 +152,7 @@ class InModelSelection:
         return best
 
     def _add_record(self, key: str, decisions: Decisions, samples: tuple[int, ...]) -> None:
-        # What one device measured is scaled by what the others did.
+        # The measurements of one device are scaled by those of the others.
         result = CandidateResult(Status.OK, samples, device=",".join(sorted(self._measured_by)))
         self._records.add(
             schedule_record(
@@ -165,7 +167,8 @@ class InModelSelection:
         )
 
     def _judge_algorithms(self, best: Mapping[str, tuple[Decisions, float]]) -> None:
-        """Records how each algorithm of a layer does with its best schedule, where several ran."""
+        """Record the time of each algorithm of a layer with its best schedule, if several
+        algorithms ran."""
         everywhere = layers(self._prepared, self._settings)
         for layer in {layer.key: layer for layer in everywhere}.values():
             ran = {
@@ -182,11 +185,11 @@ class InModelSelection:
                     self._algorithms.add(dataclasses.replace(record, device=devices))
 
     def _winner(self) -> Variant:
-        """The variant with the algorithms that are best by now."""
+        """Return the variant with the best algorithms so far."""
         if len(self._rivals) == 1:
             return self._rivals[0]
-        known = known_algorithms(self._prepared, self._settings, self._algorithms)
-        settings = dataclasses.replace(self._settings, algorithms=known)
+        best = known_algorithms(self._prepared, self._settings, self._algorithms)
+        settings = dataclasses.replace(self._settings, algorithms=best)
         wanted = [settings.algorithm_of(layer) for layer in layers(self._prepared, settings)]
         for rival in self._rivals:
             ours = layers(self._prepared, rival.settings)
@@ -195,7 +198,7 @@ class InModelSelection:
         return make_variant(self._prepared, settings, self._rivals[0])
 
     def _told(self, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> Variant:
-        """The variant with the best schedules, and what was measured of each."""
+        """Return the variant with the best schedules, and their measurements."""
         choices = {}
         for key, choice in variant.choices.items():
             if key in best and len(self._finalists[key]) > 1:
@@ -208,10 +211,12 @@ class InModelSelection:
         return dataclasses.replace(variant, choices=choices)
 
     def _measured_alone(self, key: str, choice: ScheduledTask) -> ScheduledTask:
-        """The choice with what was measured of it, if anything was."""
+        """Return the choice with its measured time, if there is one."""
         settings, rules = self._settings, choice.space.rules
-        known = usable(self._records, key, settings.target.fingerprint, settings.threads, *rules)
-        decided = [r for r in known if r.context is not Context.SCREENED]
+        usable_records = usable(
+            self._records, key, settings.target.fingerprint, settings.threads, *rules
+        )
+        decided = [r for r in usable_records if r.context is not Context.SCREENED]
         seconds = [r.seconds for r in decided if r.knobs == choice.decisions and r.samples_ns]
         if not seconds:
             return choice
@@ -227,7 +232,7 @@ def schedule_record(
     seed: int,
     context: Context,
 ) -> TuningRecord:
-    """What a schedule of a task did, in the model or on the way there."""
+    """Return the record of a schedule's measurement, for the model or for screening."""
     return TuningRecord.of(
         space.rule_of(decisions),
         decisions,
@@ -248,7 +253,7 @@ def _seconds(ran: Sequence[tuple[int, ...]]) -> float:
 def _mixed(
     rival: Variant, following: Mapping[str, Iterator[Decisions]], rng: random.Random
 ) -> Variant:
-    """The rival with the schedules that follow, those of a kernel's calls in any order."""
+    """Return the rival with the schedules that follow, those of a kernel's calls in any order."""
     drawn = {}
     for key, count in collections.Counter(call.task for call in rival.calls).items():
         drawn[key] = list(itertools.islice(following[key], count))
@@ -257,5 +262,5 @@ def _mixed(
 
 
 def _of(layer: Layer, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> float:
-    """Seconds of the calls that compute a layer, each with its best schedule."""
+    """Return the seconds of the calls that compute a layer, each with its best schedule."""
     return sum(best[call.task][1] for call in variant.calls if computes(call.origin, layer))

@@ -1,4 +1,4 @@
-"""What a listener is told of a variant: each of its tasks, with its schedule and share of time."""
+"""Report each task of a variant, with its schedule and share of time, to a listener."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from farrier.model_tuning.compare import total
 from farrier.model_tuning.variant import Variant
 from farrier.progress import TaskSchedule, TasksScheduled
 
-_AT_ONCE = 100  # tasks of one event
+_AT_ONCE = 100  # The tasks of one event.
 
 
 def schedule_events(
     variant: Variant, sizes: Mapping[str, int], before: Variant | None = None
 ) -> Iterator[TasksScheduled]:
-    """The tasks of a variant for these hot sizes, in the order of the model. Tasks that the variant
-    `before` had and this one has not are told, too, with no calls."""
+    """Yield the tasks of a variant for these hot sizes, in the order of the model. Tasks that only
+    the variant `before` had are reported with no calls."""
     choices = {choice.task.key: choice for choice in variant.choices.values()}
     if before is not None:
         for choice in before.choices.values():

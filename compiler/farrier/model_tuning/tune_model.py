@@ -1,8 +1,8 @@
 """Tune a model: algorithms in the whole model, then schedules of its kernels.
 
 Within a budget of time, schedules are searched in the model, where one run measures a candidate of
-every kernel (`climb`). A number of trials is spent on kernels alone, and the best of those run in
-the model.
+every kernel (`coordinate_descent`). A number of trials, instead, is spent on kernels alone, and the
+best of those run in the model.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from farrier.progress.clock import Clock
 from farrier.records import RecordStore, TaskStore
 from farrier.schedule_search import Measurer, TuningTask, tune
 
-_ALGORITHMS_SHARE = 0.25  # of a time budget, at most
-_ALONE_SHARE = 0.3  # of what is left then, for trials of kernels alone
-_VARIANT_S = 0.8  # to measure a variant for
-_FINALISTS = 4  # schedules of a kernel that run in the model, the default among them
+_ALGORITHMS_SHARE = 0.25  # The greatest share of a time budget.
+_ALONE_SHARE = 0.3  # The share of the remaining time for trials of kernels alone.
+_VARIANT_S = 0.8  # The seconds to measure a variant.
+_FINALISTS = 4  # The schedules of a kernel that run in the model, the default among them.
 
 
 def tune_model(
@@ -49,11 +49,11 @@ def tune_model(
     base: CostModel | None = None,
     definitions: TaskStore | None = None,
 ) -> Variant:
-    """The best variant found within the options' trials and what is left of the clock; `prepared`
-    is the graph that `default` was made of. What was measured goes to `records`, and what was tuned
-    to `definitions`; `base` is what others have learned."""
+    """Return the best variant found within the options' trials and the remaining time of the clock;
+    `prepared` is the graph behind `default`. Measurements are added to `records`, and the
+    definitions of tuned tasks to `definitions`; `base` is a trained cost model."""
     if not default.calls:
-        return default  # all that is computed has no elements
+        return default  # No kernel has elements to compute.
     with clock.phase("algorithms"):
         trials = _choose_algorithms(
             prepared, default, comparison, records, options, clock, listener
@@ -63,8 +63,8 @@ def tune_model(
     choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
     if definitions is not None:
         settings = default.settings
-        each = [one.definition(settings.target, settings.threads) for one in choices.values()]
-        definitions.define([one for one in each if one is not None])
+        each = [choice.definition(settings.target, settings.threads) for choice in choices.values()]
+        definitions.define([definition for definition in each if definition is not None])
     measurer = measurer_of(choices)
     if trials is not None:
         with clock.phase("kernels alone"):
@@ -100,18 +100,18 @@ def tune_model(
 
 
 def known_variant(prepared: Graph, default: Variant, records: RecordStore) -> Variant:
-    """The best variant that `records` know, with nothing measured."""
+    """Return the best variant according to `records`, without measurements."""
     return _with_known_algorithms(prepared, default, records).with_known(records)
 
 
 def _with_known_algorithms(prepared: Graph, default: Variant, records: RecordStore) -> Variant:
-    known = known_algorithms(prepared, default.settings, records)
+    best = known_algorithms(prepared, default.settings, records)
     if all(
-        layer.fastest is known.get(layer.key, layer.fastest)
+        layer.fastest is best.get(layer.key, layer.fastest)
         for layer in layers(prepared, default.settings)
     ):
         return default
-    settings = dataclasses.replace(default.settings, algorithms=known)
+    settings = dataclasses.replace(default.settings, algorithms=best)
     return make_variant(prepared, settings, default)
 
 
@@ -124,8 +124,8 @@ def _choose_algorithms(
     clock: Clock,
     listener: Listener,
 ) -> int | None:
-    """Measure the algorithms that no record decides, as far as the options leave time for it.
-    Gives the trials that are left."""
+    """Measure the algorithms that no record decides, if the options leave time for it. Return the
+    remaining trials."""
     wanted = unmeasured(prepared, default.settings, records)
     if not wanted:
         return options.trials
@@ -142,7 +142,7 @@ def _choose_algorithms(
         return options.trials
     if not count:
         return options.trials
-    known = known_algorithms(prepared, default.settings, records)
-    changed = sum(known[layer.key] is not layer.fastest for layer in wanted)
+    best = known_algorithms(prepared, default.settings, records)
+    changed = sum(best[layer.key] is not layer.fastest for layer in wanted)
     listener(VariantsCompared("algorithms", count, changed))
     return None if options.trials is None else options.trials - needed

@@ -1,4 +1,4 @@
-"""A variant of the model once more, from what an artifact tells of its schedules."""
+"""Rebuild a variant of the model from the schedules in an artifact."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from farrier.passes.algorithm import Algorithm
 
 
 def variant_from_artifact(
-    prepared: Graph, settings: Settings, given: Schedules, reports: Sequence[KernelReport]
+    prepared: Graph, settings: Settings, schedules: Schedules, reports: Sequence[KernelReport]
 ) -> Variant:
-    """One form of the model, with the algorithms and schedules that it was given; those that this
-    version of Farrier does not know are as they are without measuring."""
-    algorithms = {key: Algorithm(way) for key, way in given.algorithms.items()}
+    """Return one form of the model, with the algorithms and schedules of the artifact; a kernel
+    whose schedule this version of Farrier does not have gets its default."""
+    algorithms = {key: Algorithm(way) for key, way in schedules.algorithms.items()}
     default = make_variant(prepared, dataclasses.replace(settings, algorithms=algorithms))
-    told: Mapping[str, KernelReport] = {report.task: report for report in reports}
+    reports_by_task: Mapping[str, KernelReport] = {report.task: report for report in reports}
     choices = dict(default.choices)
-    for key, decisions in given.decisions.items():
-        own, report = choices.get(key), told.get(key)
+    for key, decisions in schedules.decisions.items():
+        own, report = choices.get(key), reports_by_task.get(key)
         if own is None or not own.space.contains(decisions):
             continue
         choices[key] = dataclasses.replace(own, decisions=dict(decisions))

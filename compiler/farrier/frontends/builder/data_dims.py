@@ -1,13 +1,14 @@
-"""Sizes that values decide, and what operators ask of them.
+"""Sizes that values decide, and the conditions that operators put on them.
 
-A question about such a size is answered as one about an input's dim is (`preconditions.py`): the
-import begins again, and where the size is defined, a check ends a run that computes another.
+A question about such a size is answered like one about an input's dim (`preconditions.py`): the
+import starts over, and a check where the size is defined ends a run that computes a size at which
+the answer differs.
 
     s: f32[1, 4, k0], k0 in 0..9       and a convolution asks whether 3 > k0
     ->  d0 in 3..9, and a run whose s is shorter ends with the names of both nodes
 
 Input dims come before all sizes that values decide, and those in the order of their definition: a
-size may be what earlier ones make of it, never the reverse.
+size may be a function of earlier ones, never the reverse.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ from farrier.ir.dim import (
 from farrier.ir.sizes import Demand
 from farrier.options.shapes import NamedDim
 
-# The ONNX node that defines a size, and how many it defined before: the same in every import.
+# The ONNX node that defines a size, and the number of sizes that it defined before; the same in
+# every import.
 Key: TypeAlias = tuple[str, int]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Defined:
-    """A symbol of an import that values decide, and the node that defines it. `question` is one
-    about dims for whose answer the size would follow from shapes."""
+    """A symbol of an import that values decide, and the node that defines it. `question` is a
+    question about dims; with its answer, the size would follow from shapes."""
 
     key: Key
     symbol: Symbol
@@ -61,8 +63,8 @@ class Defined:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DataDim:
-    """The values that are left of a size: `named.step` times a symbol, at most `most`; or what
-    earlier sizes make of it, `same`. `needs` says for each check which node demands it."""
+    """The values that remain of a size: `named.step` times a symbol, up to `most`; or `same`, a
+    function of earlier sizes. `needs` names for each check the node that demands it."""
 
     whole: NamedDim  # The size before any operator asked.
     named: NamedDim
@@ -71,7 +73,8 @@ class DataDim:
     needs: Mapping[Demand, str] = dataclasses.field(default_factory=dict)
 
     def extent(self, bound: Extent, current: Mapping[str, Extent]) -> Extent:
-        """The size in an import in which it is at most `bound`, and earlier ones are `current`."""
+        """Return the size in an import in which it is at most `bound`, and earlier ones are
+        `current`."""
         if self.same is not None:
             return _by_name(self.same, current)
         high = bound // self.named.step
@@ -85,7 +88,7 @@ class DataDim:
     def demands(
         self, bound: Extent, current: Mapping[str, Extent]
     ) -> Iterator[tuple[Demand, Extent]]:
-        """The checks that come before a symbol has the size as its value."""
+        """Yield the checks that must hold before a symbol has the size as its value."""
         step = self.named.step
         if self.named.low > 0:
             yield Demand.LEAST, step * self.named.low
@@ -95,7 +98,7 @@ class DataDim:
             yield Demand.MOST, step * _by_name(self.most, current)
 
     def narrowed(self, narrowing: Narrowing, where: str, text: Callable[[str], str]) -> DataDim:
-        """Return the size that a narrowing leaves, for which the node `where` asks."""
+        """Return the size after a narrowing that the node `where` demands."""
         symbol = self.named.symbol
         same, most = (
             None if extent is None else narrowing.change(extent)
@@ -124,17 +127,17 @@ class DataDim:
 
 
 def _high(extent: Extent) -> Extent:
-    """The bound of an extent that is a symbol."""
+    """Return the bound of an extent that is a symbol."""
     (symbol,) = symbols((extent,))
     return symbol.high
 
 
 def _by_name(extent: Extent, current: Mapping[str, Extent]) -> Extent:
-    """The extent with the symbols of the import at hand."""
-    known: dict[Atom, Extent] = {
+    """Return the extent with the symbols of the current import."""
+    replacements: dict[Atom, Extent] = {
         symbol: current[symbol.name] for symbol in symbols((extent,)) if symbol.name in current
     }
-    return substitute(extent, known) if known else extent
+    return substitute(extent, replacements) if replacements else extent
 
 
 def adopted(

@@ -1,7 +1,7 @@
 """Derivatives as further nodes, in reverse mode.
 
-The nodes that lead from sources to a target are walked backwards; the rule of each operator
-(`ops/derivative.py`) takes the gradient by its result to those by its operands.
+The nodes that lead from sources to a target are visited in reverse; the rule of each operator
+(`ops/derivative.py`) maps the gradient by its result to those by its operands.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def gradients(builder: Builder, target: Value, sources: Sequence[Value]) -> list
             if value is None or share is None or value.name not in between:
                 continue
             share = adjoint.summed_to(share, value.type.shape)
-            known = by_value.get(value.name)
-            by_value[value.name] = share if known is None else builder.add("Add", known, share)
+            partial = by_value.get(value.name)
+            by_value[value.name] = share if partial is None else builder.add("Add", partial, share)
     return [by_value.get(value.name) or _filled(builder, value, 0) for value in sources]
 
 

@@ -1,7 +1,8 @@
-"""The sizes of one branch: what its questions leave of them is left in that branch alone.
+"""The sizes of one branch: the questions of a branch narrow sizes in that branch alone.
 
-A branch that asks which size a dim has is imported for the sizes at which the answer is the typical
-one. Where a run enters it, they become symbols of its own; other sizes end the run there.
+A branch that asks a question about a dim is imported for the sizes with the answer of the typical
+size. These sizes become symbols of the branch, which a run computes on entry; a run with any other
+size ends there.
 
     then(x: f32[s0])           and a convolution asks whether s0 > 191
     ->  k: i64 = Bind(Extents(s0 - 192), k0), x: f32[192 + k0] = View(x), k0 in 0..1048384
@@ -31,12 +32,12 @@ from farrier.ir.dim import (
 from farrier.ir.types import DType, TensorType
 from farrier.options.shapes import NamedDim
 
-SIZES = "sizes"  # of what a signature of sizes alone has one
+SIZES = "sizes"  # The single input of a signature of sizes.
 
 
 class ImpliedSizes(Exception):
-    """A request to import again with other typical sizes, by the names of dims: a branch can be
-    compiled for them, or the operands of a node fit at them."""
+    """A request to import again with other typical sizes, by the names of dims, at which a branch
+    can be compiled, or the operands of a node fit."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         super().__init__(f"the model is for the sizes {dict(sizes)}")
@@ -46,11 +47,11 @@ class ImpliedSizes(Exception):
 def sizes_alone(signature: Signature, defined: Mapping[str, Defined]) -> Signature:
     """Return the signature of a graph whose inputs are the dims of another graph and the sizes that
     values decide there, each as an extent."""
-    named = {one.symbol for one in signature.dims}
+    named = {named_dim.symbol for named_dim in signature.dims}
     extents = [extent for kind in signature.types.values() for extent in kind.shape]
     used = dict.fromkeys(symbol for symbol in symbols(extents) if symbol.name in named)
-    used |= dict.fromkeys(one.symbol for one in defined.values())
-    decided = (one.named(name) for name, one in defined.items() if name not in named)
+    used |= dict.fromkeys(size.symbol for size in defined.values())
+    decided = (size.named(name) for name, size in defined.items() if name not in named)
     return dataclasses.replace(
         signature,
         types={SIZES: TensorType(DType.I64, tuple(map(as_extent, used)))},
@@ -62,36 +63,37 @@ def sizes_alone(signature: Signature, defined: Mapping[str, Defined]) -> Signatu
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Local:
-    """One symbol of a branch's own: `value` at entry, in symbols of the graph around it, from 0 to
-    `most`, in symbols of the branch; `usual` is the typical one."""
+    """One symbol of a branch: `value` at entry, in symbols of the graph around it, from 0 to
+    `most`, in symbols of the branch; `usual` is the typical value."""
 
-    narrowed: Symbol  # what a narrowed signature calls `least + value`
+    narrowed: Symbol  # The narrowed signature's symbol for `least + value`.
     least: int
     value: Extent
     most: Extent
     usual: int
-    named: NamedDim  # as messages name it
+    named: NamedDim  # The dim as messages name it.
 
 
 class LocalSizes:
-    """What became of the dims of a graph, `before`, in a signature of sizes alone, `after`."""
+    """The narrowed dims of a branch: `before` is the graph's signature, and `after` the narrowed
+    signature of sizes alone."""
 
     def __init__(self, before: Signature, after: Signature) -> None:
         self.reason = "; ".join(map(str, after.told()))
         self._old = tuple(before.types[SIZES].shape)
         self._new = tuple(after.types[SIZES].shape)
         self._before, self._after = before, after
-        steps = {one.symbol: one.step for one in before.dims}
+        steps = {named_dim.symbol: named_dim.step for named_dim in before.dims}
         olds = {symbol.name: symbol for symbol in symbols(self._old)}
         left = {symbol.name: symbol for symbol in symbols(self._new)}
         self.locals: list[Local] = []
-        for one in after.dims:
-            symbol, old = left.get(one.symbol), olds[one.symbol]
+        for named_dim in after.dims:
+            symbol, old = left.get(named_dim.symbol), olds[named_dim.symbol]
             if symbol is not None and symbol != old:
-                value = as_extent(old) // (one.step // steps[one.symbol]) - symbol.low
+                value = as_extent(old) // (named_dim.step // steps[named_dim.symbol]) - symbol.low
                 most = symbol.high - symbol.low
                 usual = symbol.typical - symbol.low
-                self.locals.append(Local(symbol, symbol.low, value, most, usual, one))
+                self.locals.append(Local(symbol, symbol.low, value, most, usual, named_dim))
 
     @property
     def is_narrower(self) -> bool:
@@ -103,15 +105,15 @@ class LocalSizes:
         return dataclasses.replace(signature, data=self._after.data)
 
     def implied(self) -> dict[str, int]:
-        """The typical sizes that are others than before, by the dims' names."""
+        """Return the typical sizes that differ from those before, by the dims' names."""
         usual = zip(self._old, map(typical, self._new), strict=True)
         moved = {str(old): value for old, value in usual if typical(old) != value}
-        dims = (one for one in self._before.dims if one.symbol in moved)
-        return {one.name: moved[one.symbol] * one.step for one in dims}
+        dims = (named_dim for named_dim in self._before.dims if named_dim.symbol in moved)
+        return {named_dim.name: moved[named_dim.symbol] * named_dim.step for named_dim in dims}
 
     def given(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:
-        """What the graph's symbols are in the branch, whose own symbols stand for the locals'
-        values: `own`, by `Local.narrowed`."""
+        """Return the graph's symbols in terms of the branch's. `own` maps `Local.narrowed` to the
+        branch's symbol for the local's value."""
         instead = self.narrowed(own)
         return {
             symbol: substitute(new, instead)
@@ -121,59 +123,68 @@ class LocalSizes:
         }
 
     def narrowed(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:
-        """What the symbols of the narrowed signature are in those of the branch, as far as these
-        are known."""
+        """Return the symbols of the narrowed signature in terms of those of the branch that are
+        known."""
         return {
-            one.narrowed: one.least + own[one.narrowed]
-            for one in self.locals
-            if one.narrowed in own
+            local.narrowed: local.least + own[local.narrowed]
+            for local in self.locals
+            if local.narrowed in own
         }
 
     def asked(self, question: Question, own: Mapping[Symbol, Extent]) -> Undecided | None:
-        """A question about the branch's own symbols as one about the narrowed signature's; None
-        where that has an answer."""
+        """Translate a question about the branch's symbols to one about the narrowed signature's;
+        return None if that one has an answer."""
         narrowed: dict[Atom, Extent] = {
-            symbol: as_extent(one.narrowed) - one.least
-            for one in self.locals
-            for symbol in symbols((own[one.narrowed],))
+            symbol: as_extent(local.narrowed) - local.least
+            for local in self.locals
+            for symbol in symbols((own[local.narrowed],))
         }
         extent = substitute(question.extent, narrowed)
         names = {str(symbol): f"({extent})" for symbol, extent in narrowed.items()}
-        text = re.sub(r"\bk\d+\b", lambda found: names.get(found[0], found[0]), question.text)
+        text = re.sub(r"\bk\d+\b", lambda match: names.get(match[0], match[0]), question.text)
         if isinstance(extent, int):
             return None
         return Undecided(dataclasses.replace(question, extent=extent, text=text))
 
     def around(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:
-        """What the symbols of the branch are in those of the graph around it."""
+        """Return the symbols of the branch in terms of those of the graph around it."""
         return {
-            symbol: one.value for one in self.locals for symbol in symbols((own[one.narrowed],))
+            symbol: local.value
+            for local in self.locals
+            for symbol in symbols((own[local.narrowed],))
         }
 
     def checks(self, own: Mapping[Symbol, Extent]) -> list[tuple[Extent, Extent]]:
-        """Pairs of extents, around the branch and in it, that must be equal where a run enters it,
-        beside the ranges of its symbols."""
-        given = self.given(own)
+        """Return pairs of extents, around the branch and in it, that must be equal when a run
+        enters it, in addition to the ranges of its symbols."""
+        in_branch = self.given(own)
         exact = {
-            as_dim(one.value + one.least): one.least + own[one.narrowed] for one in self.locals
+            as_dim(local.value + local.least): local.least + own[local.narrowed]
+            for local in self.locals
         }
         return [
             (as_extent(symbol), extent)
-            for symbol, extent in given.items()
+            for symbol, extent in in_branch.items()
             if exact.get(as_extent(symbol)) != extent
         ]
 
     def within(self, own: Mapping[Symbol, Extent]) -> Signature:
-        """The signature of the branch, in symbols of its own."""
-        kept = [one for one in self._after.dims if one not in [each.named for each in self.locals]]
-        made = []
-        for one in self.locals:
-            symbol = next(symbols((own[one.narrowed],)), None)
+        """Return the signature of the branch, in its own symbols."""
+        kept = [
+            named_dim
+            for named_dim in self._after.dims
+            if named_dim not in [each.named for each in self.locals]
+        ]
+        own_dims = []
+        for local in self.locals:
+            symbol = next(symbols((own[local.narrowed],)), None)
             if symbol is not None:
-                name = one.named.name if not one.least else f"({one.named.name} - {one.least})"
+                name = (
+                    local.named.name if not local.least else f"({local.named.name} - {local.least})"
+                )
                 high = bounds(symbol.high)[1]
-                made.append(
-                    NamedDim(name, symbol.name, symbol.low, high, symbol.typical, one.named.step)
+                own_dims.append(
+                    NamedDim(name, symbol.name, symbol.low, high, symbol.typical, local.named.step)
                 )
         used = dict.fromkeys(symbols(self._new))
         mine = (own.get(symbol, as_extent(symbol)) for symbol in used)
@@ -181,7 +192,7 @@ class LocalSizes:
         return dataclasses.replace(
             self._after,
             types={SIZES: TensorType(DType.I64, changed)},
-            dims=(*kept, *made),
+            dims=(*kept, *own_dims),
             preconditions=(),
             limits=(),
         )

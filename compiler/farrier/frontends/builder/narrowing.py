@@ -1,7 +1,7 @@
-"""Ways to leave fewer sizes to open dims, so that a question about them has one answer.
+"""Narrow open dims to fewer sizes, so that a question about them has one answer.
 
-Each is tried by asking again: what is found here need not be right, only likely. The last ones give
-dims one size, at which every question has an answer.
+The result of a narrowing is only likely to answer the question; the caller asks again to find out.
+The last narrowings leave each dim one size, at which every question has an answer.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ from farrier.ir.dim import (
 from farrier.options.shapes import DEFAULT_HIGH, MAX_EXTENT, NamedDim
 
 _MOST_STEP = 1 << 10
-_MOST_CORNERED = 4  # dims whose least and greatest values are all combined
+# With more dims the corners, all combinations of least and greatest values, are not tried.
+_MOST_CORNERED = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Narrowing:
-    """Dims with fewer sizes. `dims` are what is left of each, by its symbol, None where it has no
-    size of its own any more; `needs` says it in the symbols; `instead` are the extents of symbols
-    that are more than another range of the same; `not_negative` is what else must hold."""
+    """Dims with fewer sizes. `dims` are the remaining dims by symbol, None for a dim that is now a
+    function of others; `needs` states the condition in the symbols; `instead` are the new extents
+    of symbols that are more than a narrower range; `not_negative` is an extent that must be at
+    least 0 as well."""
 
     dims: Mapping[str, NamedDim | None]
     needs: str
@@ -51,17 +53,17 @@ class Narrowing:
     not_negative: Extent = 0
 
     def change(self, extent: Extent) -> Extent:
-        """An extent in what is left of the dims."""
+        """Return an extent in terms of the remaining dims."""
         new: dict[Atom, Extent] = {}
         for symbol in symbols((extent,)):
-            made = self._left_of(symbol)
-            if made is not None:
-                new[symbol] = made
+            replacement = self._left_of(symbol)
+            if replacement is not None:
+                new[symbol] = replacement
         return substitute(extent, new) if new else extent
 
     def _left_of(self, symbol: Symbol) -> Extent | None:
-        """What a symbol is from now on; None where that is itself. One that others bound has their
-        bound as it is from now on."""
+        """Return the replacement of a symbol, or None if it stays. The bound of a symbol is
+        replaced likewise."""
         if symbol.name in self.instead:
             return self.instead[symbol.name]
         left = self.dims.get(symbol.name)
@@ -75,15 +77,15 @@ class Narrowing:
 def narrowings(
     question: Question, answer: bool, dims: Sequence[NamedDim], asked: Mapping[str, Symbol]
 ) -> Iterator[Narrowing]:
-    """Those that may give the question its answer at the typical sizes, what leaves the most sizes
-    first."""
+    """Yield narrowings that may answer the question as at the typical sizes, in descending
+    order of the sizes that they keep."""
     extent = question.extent
     if question.relation is Relation.ZERO and answer:
         yield from _equal(extent, dims, asked)
     else:
         if question.relation is Relation.ZERO:
             positive = extent if typical(extent) > 0 else -extent
-            # What is not 0 is on one side of it, at all sizes that are left.
+            # At all remaining sizes, an extent other than 0 has the sign of its typical value.
             question, answer = Question(as_dim(positive), Relation.POSITIVE, question.text), True
         else:
             positive = extent if answer else 1 - extent
@@ -92,27 +94,34 @@ def narrowings(
     if len(dims) > 1:
         for more in _as_typical(extent):
             yield from _at_most(more, dims, asked)
-    box = [_ranged(one, _holds_along(question, answer, dims, one)) for one in dims]
+    box = [
+        _ranged(named_dim, _holds_along(question, answer, dims, named_dim)) for named_dim in dims
+    ]
     yield _all(box)
-    for one in dims if len(dims) <= _MOST_CORNERED else ():
-        holds = _holds_at_ends(question, answer, dims, one)
-        if holds(one.typical):
-            yield _ranged(one, holds)
+    for named_dim in dims if len(dims) <= _MOST_CORNERED else ():
+        holds = _holds_at_ends(question, answer, dims, named_dim)
+        if holds(named_dim.typical):
+            yield _ranged(named_dim, holds)
     if question.relation is Relation.ZERO and answer:
         yield from _multiples(extent, dims)
-    for one in dims:
-        if one.low == 0 < one.typical:  # formulas often hold for all sizes but 0
-            yield _ranged(one, lambda value: value > 0)
-    for fixed in (*((one,) for one in dims), tuple(dims)):
-        ranged = [made for one, made in zip(dims, box, strict=True) if one not in fixed]
+    for named_dim in dims:
+        if named_dim.low == 0 < named_dim.typical:  # Formulas often hold for all sizes but 0.
+            yield _ranged(named_dim, lambda value: value > 0)
+    for fixed in (*((named_dim,) for named_dim in dims), tuple(dims)):
+        ranged = [
+            narrowing
+            for named_dim, narrowing in zip(dims, box, strict=True)
+            if named_dim not in fixed
+        ]
         yield _all([*map(_fixed, fixed), *ranged])
 
 
 def _holds_along(
     question: Question, answer: bool, dims: Sequence[NamedDim], along: NamedDim
 ) -> Callable[[int], bool]:
-    """Whether the answer is the same at a value of one symbol, the others being typical."""
-    usual = {one.symbol: one.typical for one in dims}
+    """Return a function that checks whether the answer is the same at a value of one symbol, with
+    the others typical."""
+    usual = {named_dim.symbol: named_dim.typical for named_dim in dims}
 
     def holds(value: int) -> bool:
         size = evaluate(question.extent, usual | {along.symbol: value})
@@ -124,24 +133,24 @@ def _holds_along(
 def _holds_at_ends(
     question: Question, answer: bool, dims: Sequence[NamedDim], along: NamedDim
 ) -> Callable[[int], bool]:
-    """Whether the answer is the same at a value of one symbol, wherever the others are least or
-    greatest."""
-    others = [one for one in dims if one is not along]
+    """Return a function that checks whether the answer is the same at a value of one symbol and all
+    combinations of the others' least and greatest values."""
+    others = [other for other in dims if other is not along]
     corners = [
-        dict(zip((one.symbol for one in others), ends, strict=True))
-        for ends in itertools.product(*((one.low, one.high) for one in others))
+        dict(zip((other.symbol for other in others), ends, strict=True))
+        for ends in itertools.product(*((other.low, other.high) for other in others))
     ]
 
     def holds(value: int) -> bool:
         at = ({**corner, along.symbol: value} for corner in corners)
-        return all(question.answer(evaluate(question.extent, one)) is answer for one in at)
+        return all(question.answer(evaluate(question.extent, point)) is answer for point in at)
 
     return holds
 
 
 def _ranged(of: NamedDim, holds: Callable[[int], bool]) -> Narrowing:
-    """The values around the typical one at which something holds, which changes once on each side
-    at most."""
+    """Return the range of values around the typical one in which `holds` is true; it changes at
+    most once on each side."""
     low = _last(holds, of.typical, of.low)
     high = _last(holds, of.typical, of.high)
     left = dataclasses.replace(of, low=low, high=high)
@@ -155,7 +164,8 @@ def _ranged(of: NamedDim, holds: Callable[[int], bool]) -> Narrowing:
 
 
 def _last(holds: Callable[[int], bool], inside: int, end: int) -> int:
-    """The value next to `end` at which something holds that does `inside`."""
+    """Return the value nearest to `end` at which `holds`, which is true at `inside`, is still
+    true."""
     if holds(end):
         return end
     outside = end
@@ -175,7 +185,7 @@ def _fixed(of: NamedDim) -> Narrowing:
 
 
 def _all(parts: Sequence[Narrowing]) -> Narrowing:
-    """Several narrowings of different dims as one."""
+    """Join narrowings of different dims."""
     dims: dict[str, NamedDim | None] = {}
     instead: dict[str, Extent] = {}
     for part in parts:
@@ -187,27 +197,31 @@ def _all(parts: Sequence[Narrowing]) -> Narrowing:
 def _equal(
     extent: Dim, dims: Sequence[NamedDim], asked: Mapping[str, Symbol]
 ) -> Iterator[Narrowing]:
-    """One dim as what others make it, so that the extent is 0."""
-    by_symbol = {one.symbol: one for one in dims}
+    """Yield narrowings that replace one dim by a function of others, so that the extent is 0."""
+    by_symbol = {named_dim.symbol: named_dim for named_dim in dims}
     whole = extent // common_factor((extent,))
     for name, symbol, factor, rest in _linear(whole, asked):
-        made = -rest if factor == 1 else rest if factor == -1 else None
-        if made is not None and isinstance(made, Dim) and _stands_for(made, by_symbol[name]):
+        replacement = -rest if factor == 1 else rest if factor == -1 else None
+        if (
+            replacement is not None
+            and isinstance(replacement, Dim)
+            and _stands_for(replacement, by_symbol[name])
+        ):
             step = by_symbol[name].step
             shown = symbol.name if step == 1 else f"{step}*{symbol.name}"
-            yield Narrowing({name: None}, f"{shown} is {step * made}", {name: made})
+            yield Narrowing({name: None}, f"{shown} is {step * replacement}", {name: replacement})
     for kept, dropped in itertools.combinations(dims, 2):
         same = (kept.low, kept.high, kept.typical, kept.step)
         if same == (dropped.low, dropped.high, dropped.typical, dropped.step):
-            made = as_extent(asked[kept.symbol])
+            replacement = as_extent(asked[kept.symbol])
             needs = f"{dropped.symbol} is {kept.symbol}"
-            yield Narrowing({dropped.symbol: None}, needs, {dropped.symbol: made})
+            yield Narrowing({dropped.symbol: None}, needs, {dropped.symbol: replacement})
 
 
 def _linear(
     extent: Extent, asked: Mapping[str, Symbol]
 ) -> Iterator[tuple[str, Symbol, int, Extent]]:
-    """The symbols that stand in a sum only as `factor * symbol`, with what else is in it."""
+    """Yield the symbols that a sum contains only as `factor * symbol`, with the rest of the sum."""
     terms = dict(extent.terms) if isinstance(extent, Dim) else {}
     for name, symbol in asked.items():
         factor = terms.get((symbol,), 0)
@@ -216,10 +230,11 @@ def _linear(
             yield name, symbol, factor, rest
 
 
-def _stands_for(made: Dim, replaced: NamedDim) -> bool:
-    """Whether a sum of other dims can be given by them, within the range of the dim it replaces."""
-    low, high = bounds(made)
-    is_sum = all(factor > 0 for _, factor in made.terms)
+def _stands_for(formula: Dim, replaced: NamedDim) -> bool:
+    """Check whether a sum of other dims covers, and stays within, the range of the dim that it
+    replaces."""
+    low, high = bounds(formula)
+    is_sum = all(factor > 0 for _, factor in formula.terms)
     ends = high <= replaced.high or replaced.high >= DEFAULT_HIGH // replaced.step
     return is_sum and low >= replaced.low and ends
 
@@ -227,30 +242,30 @@ def _stands_for(made: Dim, replaced: NamedDim) -> bool:
 def _at_most(
     positive: Extent, dims: Sequence[NamedDim], asked: Mapping[str, Symbol]
 ) -> Iterator[Narrowing]:
-    """One dim with what others leave it as its greatest value, so that the extent is positive."""
-    by_symbol = {one.symbol: one for one in dims}
+    """Yield narrowings that bound one dim by the others, so that the extent is positive."""
+    by_symbol = {named_dim.symbol: named_dim for named_dim in dims}
     for name, symbol, factor, rest in _linear(positive, asked):
         of = by_symbol[name]
         if factor > 0 or not _has_own_bound(symbol):
             continue
         most = (rest - 1) // -factor
         if name in (other.name for other in with_bounds((most,))):
-            continue  # two dims that bound each other bound neither
+            continue  # Skip a cyclic bound, a ≤ f(b) and b ≤ g(a): it bounds neither.
         high = bounds(most)[1]
         if of.low <= high <= of.high:
             left = dataclasses.replace(of, high=high)
-            made = dim(name, of.low, most, of.typical)
+            bounded = dim(name, of.low, most, of.typical)
             needs = f"{rest} is more than {-factor * as_extent(symbol)}"
-            yield Narrowing({name: left}, needs, {name: made}, positive - 1)
+            yield Narrowing({name: left}, needs, {name: bounded}, positive - 1)
 
 
 def _has_own_bound(symbol: Symbol) -> bool:
-    """Whether no dim bounds the symbol, but a number or the room that there is."""
+    """Check that no dim bounds the symbol, only a number or a capacity."""
     return all(bound.high == MAX_EXTENT for bound in with_bounds((symbol.high,)))
 
 
 def _as_typical(extent: Extent) -> Iterator[Extent]:
-    """What is positive where each minimum and maximum is the operand that it typically is."""
+    """Yield extents that are positive if each minimum and maximum is its typical operand."""
     for atom in atoms((extent,)):
         if isinstance(atom, Combined):
             if atom.op in (DimOp.MIN, DimOp.MAX):
@@ -264,17 +279,21 @@ def _as_typical(extent: Extent) -> Iterator[Extent]:
 
 
 def _multiples(extent: Dim, dims: Sequence[NamedDim]) -> Iterator[Narrowing]:
-    """One dim as multiples of what it is divided by, by the least number that may do; then all."""
-    wholes = [[step for step in divisors(extent, one) if one.typical % step == 0] for one in dims]
-    for one, whole in zip(dims, wholes, strict=True):
-        yield from (_stepped(one, step) for step in whole)
+    """Yield narrowings of one dim to the multiples of its divisors, the least divisor first; then
+    of all dims."""
+    wholes = [
+        [step for step in divisors(extent, named_dim) if named_dim.typical % step == 0]
+        for named_dim in dims
+    ]
+    for named_dim, whole in zip(dims, wholes, strict=True):
+        yield from (_stepped(named_dim, step) for step in whole)
     if len(dims) > 1:
         most = [max(whole, default=1) for whole in wholes]
         yield _all([_stepped(*pair) for pair in zip(dims, most, strict=True)])
 
 
 def divisors(extent: Extent, of: NamedDim) -> list[int]:
-    """The divisors, but 1, of the numbers by which what is made of a dim is divided."""
+    """Return the divisors, except 1, of the numbers by which functions of a dim are divided."""
     least = math.lcm(*_divided_by(extent, of.symbol))
     return [step for step in range(2, min(least, _MOST_STEP) + 1) if least % step == 0]
 
@@ -288,7 +307,7 @@ def _divided_by(extent: Extent, name: str) -> Iterator[int]:
 
 
 def _stepped(of: NamedDim, step: int) -> Narrowing:
-    """The multiples of a number among a dim's values."""
+    """Narrow a dim to the multiples of a number."""
     if step == 1:
         return Narrowing({}, "")
     low, high, usual = -(-of.low // step), of.high // step, of.typical // step

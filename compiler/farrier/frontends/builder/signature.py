@@ -1,4 +1,5 @@
-"""The model's inputs: what it declares, what the user fixes or leaves open, and what remains."""
+"""The model's inputs: their declared shapes, the shapes that the user fixes or leaves open, and the
+rest."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ DeclaredDim: TypeAlias = int | str
 class Declared:
     """An input as the model declares it.
 
-    An open dim is a name or "?"; `dims` is None where not even the rank is known. Strings are u32,
+    An open dim is a name or "?"; `dims` is None if not even the rank is known. Strings are u32,
     their code points; `dims` are without the width.
     """
 
@@ -44,19 +45,21 @@ class Declared:
     is_strings: bool = False
 
     def text(self) -> str:
-        """`f32[1, 3, height, ?]`."""
+        """Return a text such as `f32[1, 3, height, ?]`."""
         dims = "…" if self.dims is None else ", ".join(map(str, self.dims))
         return f"{'string' if self.is_strings else self.dtype}[{dims}]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signature:
-    """The type of every input by name, the dims that are open in them, and which are strings.
+    """The type of every input by name, the open dims in them, and the names of inputs that are
+    strings.
 
-    `names` are the user's names of each input's axes, "" for those that are numbers; `pinned` are
-    the names of dims whose typical size the user chose, `implied` of those for which a branch did;
-    `preconditions` are what was assumed of the dims beyond their declared ranges, and `notices`
-    say which of those leave out sizes that users may well have."""
+    `names` are the user's names of each input's axes, "" for constant ones; `pinned` are the names
+    of dims whose typical size the user chose, `implied` of those for which a branch did;
+    `preconditions` are the assumptions about the dims beyond their declared ranges, and `notices`
+    describe assumptions that exclude plausible sizes.
+    """
 
     types: dict[str, TensorType]
     dims: tuple[NamedDim, ...]
@@ -65,35 +68,35 @@ class Signature:
     pinned: frozenset[str] = frozenset()
     implied: frozenset[str] = frozenset()
     preconditions: tuple[Precondition, ...] = ()
-    limits: tuple[Extent, ...] = ()  # for each precondition, what must not be negative
+    limits: tuple[Extent, ...] = ()  # One for each precondition: an extent that must be at least 0.
     notices: tuple[str, ...] = ()
     data: Mapping[Key, DataDim] = dataclasses.field(default_factory=dict)  # that operators narrow
 
     def told(self) -> tuple[Precondition, ...]:
-        """The preconditions, with what must not be negative."""
+        """Return the preconditions with their limits, the extents that must be at least 0."""
         return tuple(
-            dataclasses.replace(one, extent=limit if isinstance(limit, int) else str(limit))
-            for one, limit in zip(self.preconditions, self.limits, strict=True)
+            dataclasses.replace(condition, extent=limit if isinstance(limit, int) else str(limit))
+            for condition, limit in zip(self.preconditions, self.limits, strict=True)
         )
 
     @property
     def open(self) -> tuple[NamedDim, ...]:
         """The dims, and the sizes that values decide and operators narrow."""
-        return (*self.dims, *(one.named for one in self.data.values()))
+        return (*self.dims, *(size.named for size in self.data.values()))
 
     def settles(self, question: Question, also: Iterable[str] = ()) -> bool:
-        """Whether a question is about these dims alone, and symbols of the names `also`, so that
-        fewer sizes of them answer it."""
-        named = {one.symbol for one in self.open}.union(also)
+        """Check whether a question is only about these dims, and symbols of the names `also`, so
+        that narrowing them can answer it."""
+        named = {named_dim.symbol for named_dim in self.open}.union(also)
         return all(symbol.name in named for symbol in symbols((question.extent,)))
 
     def text(self, message: str) -> str:
-        """A message about symbols with the user's names for them."""
+        """Return a message with the user's names in place of symbols."""
         names = {
             dim.symbol: dim.name if dim.step == 1 else f"({dim.name}/{dim.step})"
             for dim in self.open
         }
-        return re.sub(r"\b[skd]\d+\b", lambda found: names.get(found[0], found[0]), message)
+        return re.sub(r"\b[skd]\d+\b", lambda match: names.get(match[0], match[0]), message)
 
 
 def resolve(
@@ -102,15 +105,14 @@ def resolve(
     hot: Sequence[Hot] = (),
     typical: Hot = _NOTHING,
 ) -> Signature:
-    """The type of every input; what stays open are symbols s0, s1, …
+    """Return the type of every input; open dims are the symbols s0, s1, …
 
-    A dim that the model leaves open, and of which the user says nothing, stays open. One that the
-    model or the user names has one size wherever it occurs, so giving one input's shape may settle
-    others; so do sums that the model declares ("past + sequence"). The shape of strings may end
-    with their width in characters, and must where the model does not declare its rank; the width is
-    open where none is given. `typical`, and else the first of `hot`, says what a dim typically is.
-    Raises UsageError for a shape that clashes with the model, UnresolvedShapeError for an input of
-    unknown rank.
+    A dim that the model leaves open stays open unless the user fixes it. A named dim has one size
+    wherever it occurs, so the shape of one input may fix others; so do sums that the model declares
+    ("past + sequence"). The shape of strings may end with their width in characters, and must if
+    the model does not declare their rank; otherwise the width is open. `typical`, or else the first
+    of `hot`, is the typical size of dims. Raises UsageError for a shape that contradicts the model,
+    and UnresolvedShapeError for an input of unknown rank.
     """
     unknown = sorted(set(shapes) - {declared.name for declared in inputs})
     if unknown:
@@ -121,7 +123,7 @@ def resolve(
     without_rank = [d for d in inputs if d.dims is None and d.name not in shapes]
     if without_rank:
         raise _unresolved(without_rank)
-    sizes: dict[str, Size] = {}  # by the model's names
+    sizes: dict[str, Size] = {}  # By the model's names.
     dims: dict[str, list[Size]] = {}
     for declared in inputs:
         if declared.name in shapes:
@@ -134,15 +136,15 @@ def resolve(
     for declared in inputs:
         if declared.name not in dims and declared.dims is not None:
             unsaid: list[Size] = [OpenDim("") if isinstance(d, str) else d for d in declared.dims]
-            known = _named(declared, unsaid, sizes)
+            named_dims = _named(declared, unsaid, sizes)
             if declared.is_strings:
-                known.append(_width(declared, known))
-            dims[declared.name] = known
+                named_dims.append(_width(declared, named_dims))
+            dims[declared.name] = named_dims
     return _symbols(inputs, dims, sizes, [typical, *hot])
 
 
 def _names_alone(inputs: Sequence[Declared]) -> Iterator[str]:
-    """The model's names of dims that are no sums of others."""
+    """Yield the model's names of dims that are not sums of others."""
     for declared in inputs:
         for size in declared.dims or ():
             if isinstance(size, str) and size != "?" and parse_sum(size) is None:
@@ -150,7 +152,8 @@ def _names_alone(inputs: Sequence[Declared]) -> Iterator[str]:
 
 
 def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
-    """What the model's name of a dim stands for, be it a sum of others; None where not known."""
+    """Return the size behind the model's name of a dim, which may be a sum of others; None if
+    unknown."""
     declared = parse_sum(name)
     if name in sizes or declared is None:
         return sizes.get(name)
@@ -167,7 +170,7 @@ def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
 
 
 def _checked(declared: Declared, shape: GivenShape, sizes: dict[str, Size]) -> list[Size]:
-    """Hold a given shape against the declared dims, and note what named dims stand for."""
+    """Check a shape against the declared dims, and add the sizes of named dims to `sizes`."""
     dims = [parse_dim(text) for text in shape]
     if declared.is_strings and declared.dims is not None and len(dims) == len(declared.dims):
         dims.append(_width(declared, dims))
@@ -191,7 +194,7 @@ def _checked(declared: Declared, shape: GivenShape, sizes: dict[str, Size]) -> l
 
 
 def _own_dims(declared: Declared, rank: int) -> tuple[DeclaredDim, ...]:
-    """The declared dims, those of strings with their width where the rank has it."""
+    """Return the declared dims, with the width of strings if the rank includes it."""
     if declared.dims is None:
         return ("?",) * rank
     wide = declared.is_strings and rank == len(declared.dims) + 1
@@ -206,21 +209,23 @@ def _clash(declared: Declared, shape: GivenShape, what: str) -> UsageError:
 
 
 def _named(declared: Declared, dims: Sequence[Size], sizes: dict[str, Size]) -> list[Size]:
-    """Dims as `_checked` gives them, each `?` with what the model's name of it stands for: be it
-    given with another input, a sum of others, or a size of its own."""
+    """Return the dims of `_checked` with each `?` replaced by the size behind the model's name:
+    that of another input, a sum of others, or an open size of its own."""
     named: list[Size] = []
     for axis, (size, own) in enumerate(zip(dims, _own_dims(declared, len(dims)), strict=True)):
         if isinstance(size, OpenDim) and not size.name:
             name = f"{declared.name}[{axis}]" if own == "?" else str(own)
-            found = _size_of(name, sizes)
-            if size.range is not None and not isinstance(found, OpenDim | None):
+            size_of_name = _size_of(name, sizes)
+            if size.range is not None and not isinstance(size_of_name, OpenDim | None):
                 raise UsageError(
                     f"input {declared.name!r} has {_range_text(*size.range)} at axis {axis}, which "
-                    f"other inputs make {found}",
+                    f"other inputs make {size_of_name}",
                     hint="give that axis as ?",
                 )
-            own_size = OpenDim(name if found is None else str(_name(found)), size.range)
-            size = found if isinstance(found, int | DimSum) else own_size
+            own_size = OpenDim(
+                name if size_of_name is None else str(_name(size_of_name)), size.range
+            )
+            size = size_of_name if isinstance(size_of_name, int | DimSum) else own_size
             if own != "?":
                 sizes.setdefault(name, size)
         named.append(size)
@@ -228,7 +233,7 @@ def _named(declared: Declared, dims: Sequence[Size], sizes: dict[str, Size]) -> 
 
 
 def _width(declared: Declared, dims: Sequence[Size]) -> Size:
-    """The width of strings of which none is given: open where there are any."""
+    """Return the width of strings of unspecified width: open if there are any strings."""
     return 1 if 0 in dims else OpenDim(f"{declared.name}.width")
 
 
@@ -248,7 +253,8 @@ def _symbols(
     sizes: Mapping[str, Size],
     hot: Sequence[Hot],
 ) -> Signature:
-    """The types, an open dim's range being the one that is written at any of its places."""
+    """Return the types of the inputs. The range of an open dim is the one written at any of its
+    places."""
     ranges: dict[str, tuple[int, int, int]] = {}
     first_axis: dict[str, int] = {}
     for shape in shapes.values():
@@ -257,13 +263,15 @@ def _symbols(
                 first_axis.setdefault(size.name, axis)
                 if size.range is None or ranges.setdefault(size.name, size.range) == size.range:
                     continue
-                one, other = (_range_text(*found) for found in (ranges[size.name], size.range))
-                raise UsageError(f"{size.name!r} has two ranges, {one} and {other}")
+                first_range, second_range = (
+                    _range_text(*limits) for limits in (ranges[size.name], size.range)
+                )
+                raise UsageError(f"{size.name!r} has two ranges, {first_range} and {second_range}")
     usual = _usual_sizes(inputs, shapes)
     for name, kind in usual.items():
         ranges.setdefault(name, (kind.least, kind.most, 1))
     chosen: dict[str, int] = {}
-    for name, number in (item for one in hot for item in one.items()):
+    for name, number in (item for option in hot for item in option.items()):
         if name not in first_axis:
             raise UsageError(
                 f"no dimension named {name!r} is open",
@@ -282,10 +290,10 @@ def _symbols(
         low, high, step = ranges[name]
         size = chosen.get(name, min(max(usual[name].typical, low), high))
         least, most = -(-low // step), high // step
-        found = NamedDim(name, f"s{len(named)}", least, most, max(size // step, least), step)
-        extents[name] = step * found.extent
-        if found.low < found.high:
-            named.append(found)
+        named_dim = NamedDim(name, f"s{len(named)}", least, most, max(size // step, least), step)
+        extents[name] = step * named_dim.extent
+        if named_dim.low < named_dim.high:
+            named.append(named_dim)
     types = {
         declared.name: TensorType(
             declared.dtype, tuple(_extent(size, extents, sizes) for size in shapes[declared.name])
@@ -303,7 +311,7 @@ def _symbols(
 def _usual_sizes(
     inputs: Sequence[Declared], shapes: Mapping[str, Sequence[Size]]
 ) -> dict[str, _Usual]:
-    """The sizes of an open dim by its name, where nobody says them: the first place where it stands
+    """Return the default sizes of an open dim by its name; the first place where it stands
     decides."""
     usual: dict[str, _Usual] = {}
     for declared in inputs:
@@ -320,15 +328,15 @@ def _usual_sizes(
 
 
 def _sides_of_images(shape: Sequence[Size]) -> tuple[int, ...]:
-    """The axes of height and width, where a shape is that of a batch of images."""
+    """Return the axes of height and width if a shape is that of a batch of images."""
     if len(shape) == 4 and shape[1] in _CHANNELS:
         return 2, 3
     return (1, 2) if len(shape) == 4 and shape[3] in _CHANNELS else ()
 
 
 def _extent(size: Size, extents: Mapping[str, Extent], sizes: Mapping[str, Size]) -> Extent:
-    """The extent of a dim; `extents` are those of open dims by name, `sizes` by the model's names
-    what each stands for."""
+    """Return the extent of a dim; `extents` maps open dims by name, and `sizes` the model's names,
+    to their sizes."""
     if isinstance(size, int):
         return size
     if isinstance(size, OpenDim):
@@ -353,20 +361,20 @@ def _range_text(low: int, high: int, step: int) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Usual:
-    """The sizes of an open dim where nobody says them. It may be 0, as a batch of no detections or
-    a cache before the first token, unless an operator forbids it."""
+    """The default sizes of an open dim. It may be 0, as for a batch without detections or a cache
+    before the first token, unless an operator forbids it."""
 
     typical: int
     most: int = DEFAULT_HIGH
     least: int = 0
 
 
-_BATCH = _Usual(1)  # the first axis
-_SIDE = _Usual(224)  # of an image
-_WIDTH = _Usual(16, least=1)  # of strings, in characters
-LENGTH = 128  # of sequences
-_LENGTH = _Usual(LENGTH, 1 << 20)  # a minute of sound among them, and whatever else
-_CHANNELS = (1, 3)  # of images
+_BATCH = _Usual(1)  # The first axis.
+_SIDE = _Usual(224)  # An image's height or width.
+_WIDTH = _Usual(16, least=1)  # In characters, of strings.
+LENGTH = 128  # A sequence's typical length.
+_LENGTH = _Usual(LENGTH, 1 << 20)  # The bound covers a minute of sound, and longer sequences.
+_CHANNELS = (1, 3)  # Of images.
 
 
 def _unresolved(inputs: Sequence[Declared]) -> UnresolvedShapeError:

@@ -24,9 +24,10 @@ from farrier.ir.types import DType
 
 Complex = npt.NDArray[np.complex128]
 
-# Up to so many results a transform is one product; its matrices take 2 MiB in f32.
+# Up to this number of results a transform is one product; its matrices take 2 MiB in f32.
 LONGEST_PLAIN = 512
-# Up to so many numbers without factors a transform is one product; its matrices take 32 MiB in f32.
+# Up to this count, if it has no factors, a transform is one product; its matrices take 32 MiB in
+# f32.
 _LONGEST_MATRIX = 2048
 # A smaller factor saves too few multiplications to pay for two products and their transpositions.
 _LEAST_FACTOR = 8
@@ -70,8 +71,8 @@ class Fourier:
         end = self._scope.unknown(constant(ints(length)))
         is_first = add("Equal", k, constant(ints(0)))
         is_middle = add("Equal", add("Add", k, k), end)
-        one, two = (constant(np.array(value, self._dtype.numpy)) for value in (1, 2))
-        twice = add("Where", add("Or", is_first, is_middle), one, two)
+        unit, two = (constant(np.array(value, self._dtype.numpy)) for value in (1, 2))
+        twice = add("Where", add("Or", is_first, is_middle), unit, two)
         result = self.open(self.each(signal, "Mul", twice), count, length, length)
         return Signal(result.real)
 

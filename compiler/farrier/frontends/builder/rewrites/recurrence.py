@@ -1,7 +1,7 @@
-"""LSTM, GRU and RNN → the inputs of all steps projected by one product, and a Recurrence.
+"""LSTM, GRU and RNN → one product that projects the inputs of all steps, and a Recurrence.
 
-The weights of the recurrence are packed as its kernel reads them: for each block of units, input by
-input, one vector a gate. Of constants all of that is folded.
+The weights of the recurrence are packed in the order in which its kernel reads them: for each block
+of units, input by input, one vector for each gate. For constant weights all of that is folded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _REVERSED = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
 
 
 def expand(node: RawNode, scope: Builder) -> list[RawNode]:
-    """The nodes that compute an LSTM, GRU or RNN. Raises Mismatch for an unknown activation."""
+    """Return the nodes that compute an LSTM, GRU or RNN. Raises Mismatch for an unknown
+    activation."""
     cell = node.op.lower()
     reverses = _REVERSED.get(str(node.attrs.get("direction", "forward")))
     if reverses is None:
@@ -48,7 +49,7 @@ def expand(node: RawNode, scope: Builder) -> list[RawNode]:
 
 
 class _Writer:
-    """Imports the nodes before the Recurrence; strings are names of values."""
+    """Import the nodes before the Recurrence; strings are names of values."""
 
     def __init__(self, node: RawNode, scope: Builder, cell: str) -> None:
         self.recurrent_bias = ""
@@ -66,13 +67,13 @@ class _Writer:
         return self._scope.add("Reshape", name, shape)
 
     def _part(self, name: str, axis: int, start: int, end: int) -> str:
-        """The elements [start, end) along an axis."""
+        """Return the elements [start, end) along an axis."""
         bounds = (self._scope.constant(ints([value])) for value in (start, end, axis))
         return self._scope.add("Slice", name, *bounds)
 
     def projected(self) -> str:
-        """The inputs of all steps times the weights, plus both biases: the last axis is direction,
-        gate, unit."""
+        """Return the inputs of all steps times the weights, plus both biases: the last axis is
+        direction, gate, unit."""
         turned = self._scope.add("Transpose", self._node.inputs[1], perm=(2, 0, 1))
         units = self._directions * self._gates * self.hidden
         matrix = self._reshape(turned, self._width, units)
@@ -83,8 +84,8 @@ class _Writer:
         return self._scope.add("Add", product, self._reshape(self._bias(bias), units))
 
     def _bias(self, name: str) -> str:
-        """Both biases as one, but for that of the recurrence in the last gate where a GRU keeps it
-        apart."""
+        """Return the sum of both biases, without that of the recurrence in the last gate if a GRU
+        applies it separately."""
         both = self._reshape(name, self._directions, 2, self._gates, self.hidden)
         ours, theirs = self._part(both, 1, 0, 1), self._part(both, 1, 1, 2)
         if not self._keeps_bias:
@@ -96,26 +97,26 @@ class _Writer:
         return self._scope.add("Concat", added, self._part(ours, 2, last, self._gates), axis=2)
 
     def packed(self) -> str:
-        """The weights of the recurrence, [direction, block, input, gate, lane]."""
+        """Return the weights of the recurrence, [direction, block, input, gate, lane]."""
         hidden, blocks = self.hidden, -(-self.hidden // LANES)
-        made = self._reshape(self._node.inputs[2], self._directions, self._gates, hidden, hidden)
+        weights = self._reshape(self._node.inputs[2], self._directions, self._gates, hidden, hidden)
         if hidden % LANES:
             missing = blocks * LANES - hidden
             dtype = self._scope.dtype(self._node.inputs[2]).numpy
             zero = self._scope.constant(np.zeros((), dtype))
             pads = self._scope.constant(ints([0, 0, 0, 0, 0, 0, missing, 0]))
-            made = self._scope.add("Pad", made, pads, zero)
-        split = self._reshape(made, self._directions, self._gates, blocks, LANES, hidden)
+            weights = self._scope.add("Pad", weights, pads, zero)
+        split = self._reshape(weights, self._directions, self._gates, blocks, LANES, hidden)
         return self._scope.add("Transpose", split, perm=(0, 2, 4, 1, 3))
 
 
 def _activations(
     node: RawNode, cell: str, directions: int
 ) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]:
-    """The functions of each direction with their parameters, which the functions that take any take
-    from the model's lists in order."""
-    given = node.attrs.get("activations") or _DEFAULTS[cell] * directions
-    names = tuple(str(name).lower() for name in given)
+    """Return the functions of each direction with their parameters, which are taken from the
+    model's lists in order by the functions that have any."""
+    listed = node.attrs.get("activations") or _DEFAULTS[cell] * directions
+    names = tuple(str(name).lower() for name in listed)
     if len(names) != len(_DEFAULTS[cell]) * directions:
         raise Mismatch(f"{len(names)} activations for {directions} directions")
     unknown = [name for name in names if name not in ACTIVATIONS]

@@ -41,10 +41,10 @@ def import_model(
     hot: Sequence[Hot] = (),
     typical: Hot = _UNSAID,
 ) -> ImportedModel:
-    """The model, typed; `shapes` gives the dims that it leaves open, by input name, and `hot` and
-    `typical` sizes of those that stay open. What depends on them is what it is for the typical
-    sizes (`frontends.builder.preconditions`). An initializer that the model lists among its inputs
-    is a constant, unless `shapes` names it: then it is an input.
+    """Return the typed model. `shapes` sets dims that it leaves open, by input name, and `hot` and
+    `typical` are sizes of dims that stay open. Questions about open dims have the answer of the
+    typical sizes (`frontends.builder.preconditions`). An initializer that the model lists among its
+    inputs is a constant, unless `shapes` names it: then it is an input.
 
     Raises InvalidModelError, UnsupportedOperatorError (with all unknown operators at once),
     UnresolvedShapeError, or UsageError for shapes that clash with the model.
@@ -90,8 +90,10 @@ class _Import(ImportScope):
         for output, entry in zip(graph.output, results, strict=True):
             self.returns(output.name, entry)
 
-    def nested(self, graph: onnx.GraphProto, given: Mapping[str, Entry], opset: int) -> list[Entry]:
-        for name, entry in given.items():
+    def nested(
+        self, graph: onnx.GraphProto, entries: Mapping[str, Entry], opset: int
+    ) -> list[Entry]:
+        for name, entry in entries.items():
             self.values.names[name] = entry
         return self._import_graph(graph, opset)
 
@@ -125,9 +127,9 @@ class _Import(ImportScope):
                 raise InvalidModelError(f"two initializers or inputs are named {name!r}")
             self.values.constant(array, name=name)
         nodes = self._reading.nodes(graph, opset)
-        made = {name for node in nodes for name in node.outputs if not defined.is_local(name)}
+        computed = {name for node in nodes for name in node.outputs if not defined.is_local(name)}
         read = self._reading.names_read(graph, opset)
-        before = [name for name in read if name in defined and name not in made]
+        before = [name for name in read if name in defined and name not in computed]
         before += [*(info.name for info in graph.input), *initialized(graph)]
         around = self.conditions
         self.conditions = frozenset(node.inputs[0] for node in nodes if node.op == "If")

@@ -1,4 +1,4 @@
-"""An ONNX message → what it declares."""
+"""Read the declarations of an ONNX message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import onnx
 from farrier.artifact.declaration import Declaration, DeclaredSize, DeclaredValue
 from farrier.frontends.onnx.importer.raw import initialized
 
-_ELEMENTS = {"FLOAT": "float", "DOUBLE": "double"}  # the others are ONNX's own names in lower case
+# Other types have ONNX's own names in lower case.
+_ELEMENTS = {"FLOAT": "float", "DOUBLE": "double"}
 
 
 def declaration(model: onnx.ModelProto, overridden: Collection[str] = ()) -> Declaration:
@@ -51,7 +52,7 @@ def _value(info: onnx.ValueInfoProto, keys: tuple[int | str, ...] = ()) -> Decla
 
 
 def _type_text(kind: onnx.TypeProto) -> str:
-    """`tensor(float)`; "" for an output whose type is not declared."""
+    """Return a text such as `tensor(float)`; "" for an output whose type is not declared."""
     match kind.WhichOneof("value"):
         case "tensor_type":
             return f"tensor({_element_name(kind.tensor_type.elem_type)})"
@@ -69,7 +70,7 @@ def _type_text(kind: onnx.TypeProto) -> str:
 
 
 def _element_name(code: int) -> str:
-    """`float` for ONNX's FLOAT, `int64`, `bfloat16`; "" for none."""
+    """Return a name such as `float` for ONNX's FLOAT, `int64`, `bfloat16`; "" for none."""
     if code not in onnx.TensorProto.DataType.values() or not code:
         return ""
     name: str = onnx.TensorProto.DataType.Name(code)

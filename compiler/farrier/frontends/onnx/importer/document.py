@@ -49,8 +49,8 @@ from farrier.frontends.onnx.model.file import Model, model_of
 
 
 def inspection(data: Model | bytes) -> Inspection:
-    """What there is to say of a model; of what is none, why. Raises what no model is to blame for
-    (MemoryError), and nothing else."""
+    """Return the document on a model; for bytes that are not one, with the reason. Raises only
+    errors that are not the model's fault, such as MemoryError."""
     model = model_of(data)
     whole = Inspection(shown(model.name))
     try:
@@ -76,7 +76,8 @@ def inspection(data: Model | bytes) -> Inspection:
 
 
 def _with_interface(whole: Inspection, proto: onnx.ModelProto) -> Inspection:
-    """The document with inputs and outputs as declared, those that are no tensors as well."""
+    """Return the document with inputs and outputs as declared, including values that are not
+    tensors."""
     declared = declaration(proto)
     defaults = set(declared.defaults)
     inputs = [info for info in proto.graph.input if info.name not in defaults]
@@ -88,24 +89,24 @@ def _with_interface(whole: Inspection, proto: onnx.ModelProto) -> Inspection:
 
 
 def _declared(
-    infos: Iterable[onnx.ValueInfoProto], told: Iterable[DeclaredValue]
+    infos: Iterable[onnx.ValueInfoProto], declared: Iterable[DeclaredValue]
 ) -> tuple[Tensor, ...]:
     return tuple(
-        Tensor(shown(info.name), _dtype(info, one.type), _declared_dims(info))
-        for info, one in itertools.islice(zip(infos, told, strict=True), MOST_NAMES)
+        Tensor(shown(info.name), _dtype(info, value.type), _declared_dims(info))
+        for info, value in itertools.islice(zip(infos, declared, strict=True), MOST_NAMES)
     )
 
 
-def _dtype(info: onnx.ValueInfoProto, told: str) -> str:
+def _dtype(info: onnx.ValueInfoProto, type_text: str) -> str:
     tensor = info.type.tensor_type
     if info.type.WhichOneof("value") != "tensor_type":
-        return shown(told)
+        return shown(type_text)
     if tensor.elem_type == onnx.TensorProto.STRING:
         return "string"
     try:
         return str(dtype_of(tensor.elem_type, "").value)
-    except InvalidModelError:  # an import says that it does not compile
-        return shown(told)
+    except InvalidModelError:  # The import reports that it does not compile.
+        return shown(type_text)
 
 
 def _declared_dims(info: onnx.ValueInfoProto) -> Dims:
@@ -122,7 +123,9 @@ def _declared_dims(info: onnx.ValueInfoProto) -> Dims:
 
 def _parameters(graph: onnx.GraphProto) -> Parameters:
     count = total = 0
-    for tensor in itertools.chain.from_iterable(one.initializer for one in graphs_in(graph)):
+    for tensor in itertools.chain.from_iterable(
+        each_graph.initializer for each_graph in graphs_in(graph)
+    ):
         count += 1
         elements = math.prod(max(0, dim) for dim in itertools.islice(tensor.dims, 64))
         total = min(total + _bytes(elements, tensor.data_type), MOST_NUMBER)
@@ -130,7 +133,7 @@ def _parameters(graph: onnx.GraphProto) -> Parameters:
 
 
 def _bytes(elements: int, data_type: int) -> int:
-    """What so many elements take; 0 where the type has no size."""
+    """Return the bytes of `elements` elements; 0 if the type has no size."""
     try:
         return int(elements * dtype_of(data_type, "").nbytes)
     except InvalidModelError:
@@ -138,21 +141,21 @@ def _bytes(elements: int, data_type: int) -> int:
 
 
 def _operators(opsets: Mapping[str, int], graph: onnx.GraphProto) -> tuple[OperatorUse, ...]:
-    """The operators of all graphs in the model, the most frequent first."""
+    """Return the operators of all graphs in the model, the most frequent first."""
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     first: dict[tuple[str, str], onnx.NodeProto] = {}
     for node in nodes_in(graph):
         key = ("" if node.domain in DOMAINS else node.domain, node.op_type)
         counts[key] += 1
         first.setdefault(key, node)
-    found = []
+    operators = []
     for (domain, op), count in counts.most_common(MOST_NAMES):
         node = first[domain, op]
         reason = ""
         if is_unknown(node, opsets):
             reason = f"Farrier has no operator {qualified_name(node)}; first: {describe(node)!r}"
-        found.append(OperatorUse(shown(op), shown(domain), count, not reason, shown(reason)))
-    return tuple(found)
+        operators.append(OperatorUse(shown(op), shown(domain), count, not reason, shown(reason)))
+    return tuple(operators)
 
 
 def _graph(graph: onnx.GraphProto) -> ModelGraph:
@@ -168,5 +171,5 @@ def _graph(graph: onnx.GraphProto) -> ModelGraph:
 
 
 def _drawn(node: onnx.NodeProto) -> DrawnNode[str]:
-    reads = filter(None, names_read([node]))  # A left out operand has no name.
+    reads = filter(None, names_read([node]))  # A left-out operand has no name.
     return DrawnNode(qualified_name(node), describe(node), node.output, reads)

@@ -1,5 +1,5 @@
-"""Elements of tensors that lie in files of their own, as ONNX's external data says: where, from
-which byte on, how many (docs/ExternalData.md of the ONNX specification)."""
+"""Tensor elements in separate files, ONNX's external data: location, first byte and length
+(docs/ExternalData.md of the ONNX specification)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from google.protobuf.message import Message
 from farrier.errors import InvalidModelError
 from farrier.frontends.onnx.model.file import Model
 
-_MOST_DIGITS = 19  # of an offset or a length
+_MOST_DIGITS = 19  # The digits of an offset or a length.
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """Whether the elements lie in a file of their own."""
+    """Check whether the elements lie in a separate file."""
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
 def external_elements(
     tensor: onnx.TensorProto, nbytes: int, what: str, files: Model | None
 ) -> memoryview:
-    """The `nbytes` of a tensor in the model's data files: mapped, not copied.
+    """Return the `nbytes` of a tensor in the model's data files: mapped, not copied.
 
-    Raises InvalidModelError, which names the tensor, the location and the file, where the model may
-    not name that file, it does not hold these bytes, or has changed since it was opened.
+    Raises InvalidModelError, which names the tensor, the location and the file, if the model may
+    not name that file, or if it does not hold these bytes or has changed since it was opened.
     """
     entries: dict[str, str] = {}
     for entry in tensor.external_data:
@@ -66,9 +66,8 @@ def _number(text: str, key: str, what: str) -> int:
 
 
 def relocated(model: Model) -> tuple[bytes, Path]:
-    """The message in which each data file is named by its path below one folder, and that folder:
-    for a reader that looks for data where the message says, of a model whose files lie elsewhere.
-    Raises InvalidModelError."""
+    """Return the message with the path of each data file below one folder, and that folder, for a
+    reader that opens data files itself. Raises InvalidModelError."""
     places = {location: file.place for location, file in model.external.items()}
     folder = Path(os.path.commonpath([place.parent for place in places.values()]))
     proto = onnx.ModelProto.FromString(bytes(model.message))
@@ -90,7 +89,7 @@ def exposed(message: bytes, names: Sequence[str]) -> bytes:
 
 
 def _tensors(message: Message) -> Iterator[onnx.TensorProto]:
-    """Every tensor in a message, at any depth."""
+    """Yield every tensor in a message, at any depth."""
     for field, value in message.ListFields():
         if field.message_type is not None:
             for inner in [value] if isinstance(value, Message) else value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_FORMATS: tuple[tuple[int, bytes, str, str], ...] = (  # where, what, the format, what to do
+_FORMATS: tuple[tuple[int, bytes, str, str], ...] = (  # Offset, bytes, name of the format, hint.
     (
         4,
         b"ORTM",
@@ -46,7 +46,7 @@ _FORMATS: tuple[tuple[int, bytes, str, str], ...] = (  # where, what, the format
         for sign in (b"!", b"?", b"h", b"H")
     ),
 )
-_JAX = b"ML\xefR\rStableHLO"  # The module in what jax.export serializes; it may stand anywhere.
+_JAX = b"ML\xefR\rStableHLO"  # The module in a serialization of jax.export; it may stand anywhere.
 _JAX_WITHIN = 1 << 16
 
 

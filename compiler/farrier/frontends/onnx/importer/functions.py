@@ -1,4 +1,4 @@
-"""Operators that ONNX defines by others: the body of a node, with the node's types known."""
+"""Operators that ONNX defines by others: build the body of a node from the node's types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from farrier.ir.types import TensorType
 
 
 def is_function(op: str, opset: int) -> bool:
-    """Whether ONNX defines the operator of that qualified name by others, in any of its forms."""
+    """Check whether ONNX defines the operator of that qualified name by others, in any of its
+    forms."""
     schema = schema_of(op, opset)
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
@@ -21,10 +22,11 @@ def is_function(op: str, opset: int) -> bool:
 def expand(
     node: RawNode, opset: int, types: Sequence[TensorType | None], fresh: Callable[[], str]
 ) -> tuple[list[onnx.NodeProto], int] | None:
-    """The nodes of the node's definition and their opset; None where ONNX has none for it.
+    """Return the nodes of the node's definition and their opset; None if ONNX does not define it by
+    others.
 
-    `types` are of the inputs, None for omitted ones. The body's values get fresh names; what it
-    leaves out of the node's inputs and outputs is "".
+    `types` are of the inputs, None for omitted ones. The body's values get fresh names; an omitted
+    input or output is "".
     """
     schema = schema_of(node.op, opset)
     body = None if schema is None else _body(schema, node, opset, types)
@@ -61,12 +63,12 @@ def _body(
 
 
 def _version(versions: Sequence[int], opset: int) -> int:
-    """The newest definition that is no newer than the model, or the oldest."""
+    """Return the newest definition that is not newer than the model, or else the oldest."""
     return max((v for v in versions if v <= opset), default=min(versions))
 
 
 def _type(kind: TensorType | None) -> bytes:
-    """An open dim is a name: its formula, so that equal ones are one."""
+    """Serialize a type. An open dim is named by its formula, so that equal ones have one name."""
     proto = onnx.TypeProto()
     if kind is not None:
         dims = [extent if isinstance(extent, int) else str(extent) for extent in kind.shape]
@@ -90,7 +92,7 @@ class Renaming(dict[str, str]):
 def instance(
     node: onnx.NodeProto, names: Renaming, attributes: Mapping[str, onnx.AttributeProto]
 ) -> onnx.NodeProto:
-    """A body's node under the caller's names, with the caller's attributes."""
+    """Return a body's node under the caller's names, with the caller's attributes."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = [names[name] for name in node.input]

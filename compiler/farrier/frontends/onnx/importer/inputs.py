@@ -14,29 +14,31 @@ from farrier.frontends.onnx.importer.raw import initialized
 from farrier.frontends.onnx.importer.tensors import dtype_of
 from farrier.ir.types import DType
 
-_ANONYMOUS = ("", "?", "-1", "None")  # exporters write these for "unknown", and mean no equality
-_OVERRIDABLE = 4  # the first IR version in which an input's initializer is a default of it
+# Exporters write these for unknown dims, which need not be equal.
+_ANONYMOUS = ("", "?", "-1", "None")
+_OVERRIDABLE = 4  # The first IR version in which an input's initializer is its default.
 
 
 def declared_inputs(
-    graph: onnx.GraphProto, overridden: Collection[str] = (), given: Collection[str] = ()
+    graph: onnx.GraphProto, overridden: Collection[str] = (), shaped: Collection[str] = ()
 ) -> list[Declared]:
-    """The inputs that a caller must give: those without an initializer, and those whose initializer
-    is `overridden`. A rank that the model does not declare, and no shape that is `given` for the
-    input, is that which its readers take."""
+    """Return the inputs that a caller must pass: those without an initializer, and those whose
+    initializer is `overridden`. If neither the model declares a rank nor the input is among
+    `shaped`, the rank is that of the input's readers."""
     constants = set(initialized(graph)).difference(overridden)
     inputs = [_declare(info) for info in graph.input if info.name not in constants]
-    for position, one in enumerate(inputs):
-        if one.dims is None and one.name not in given and not one.is_strings:
-            rank = rank_of(graph, one.name)
+    for position, declared in enumerate(inputs):
+        if declared.dims is None and declared.name not in shaped and not declared.is_strings:
+            rank = rank_of(graph, declared.name)
             if rank is not None:
-                inputs[position] = dataclasses.replace(one, dims=("?",) * rank)
+                inputs[position] = dataclasses.replace(declared, dims=("?",) * rank)
     return inputs
 
 
 def overridden(model: onnx.ModelProto, shapes: Collection[str]) -> set[str]:
-    """The initializers that are inputs because the user gives shapes for them. Raises UsageError
-    before IR version 4, when all initializers were inputs, and none could be overridden."""
+    """Return the initializers that are inputs because the user passes shapes for them. Raises
+    UsageError before IR version 4, in which all initializers were inputs, and none could be
+    overridden."""
     names = set(initialized(model.graph)) & {info.name for info in model.graph.input}
     names &= set(shapes)
     if names and model.ir_version < _OVERRIDABLE:
@@ -49,12 +51,15 @@ def overridden(model: onnx.ModelProto, shapes: Collection[str]) -> set[str]:
 
 
 def _declare(info: onnx.ValueInfoProto) -> Declared:
-    """Raises InvalidModelError for what is not a tensor, and for what has no name."""
+    """Return the declaration of an input. Raises InvalidModelError if it is not a tensor, or has no
+    name."""
     if not info.name:
         raise InvalidModelError("an input has no name")
     if info.type.WhichOneof("value") != "tensor_type":
         kind = info.type.WhichOneof("value") or "without a type"
-        raise InvalidModelError(f"input {info.name!r} is no tensor ({kind.removesuffix('_type')})")
+        raise InvalidModelError(
+            f"input {info.name!r} is not a tensor ({kind.removesuffix('_type')})"
+        )
     tensor = info.type.tensor_type
     is_strings = tensor.elem_type == onnx.TensorProto.STRING
     dtype = DType.U32 if is_strings else dtype_of(tensor.elem_type, f"input {info.name!r}")

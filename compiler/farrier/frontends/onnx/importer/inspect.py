@@ -1,4 +1,4 @@
-"""What a model is, at a glance, without compiling it."""
+"""Summarize a model without compiling it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class ModelSummary:
 
 
 def inspect(data: Model | bytes) -> ModelSummary:
-    """Raises InvalidModelError for bytes that are no ONNX model."""
+    """Return the summary of a model. Raises InvalidModelError for bytes that are not an ONNX
+    model."""
     model, _ = parse(data)
     return ModelSummary(
         opset=opset(model),

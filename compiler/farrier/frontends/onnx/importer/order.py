@@ -1,4 +1,4 @@
-"""Nodes in an order in which every input is defined before it is read."""
+"""Put nodes into an order in which every input is defined before it is read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from farrier.frontends.onnx.importer.raw import reads_of
 
 
 def in_order(nodes: Sequence[RawNode], defined: Iterable[str]) -> list[RawNode]:
-    """`nodes`, each after those whose outputs it reads; as they stand where that holds already.
+    """Return `nodes` sorted so that each follows the nodes whose outputs it reads; unchanged if
+    they are sorted already.
 
     `defined` names inputs and initializers. Raises InvalidModelError for a value that is defined
     twice or nowhere, and for a cycle.
     """
-    known = set(defined)
+    names = set(defined)
     producers: dict[str, int] = {}
     for position, node in enumerate(nodes):
         for name in filter(None, node.outputs):
-            if name in known or name in producers:
+            if name in names or name in producers:
                 raise InvalidModelError(
                     f"node {node.origin!r} defines {name!r}, which exists already"
                 )
@@ -32,14 +33,14 @@ def in_order(nodes: Sequence[RawNode], defined: Iterable[str]) -> list[RawNode]:
         for name in reads_of(node):
             if name in producers:
                 sources.add(producers[name])
-            elif name not in known:
+            elif name not in names:
                 raise InvalidModelError(
                     f"node {node.origin!r} ({node.op}) reads {name!r}, which nothing defines"
                 )
         waiting.append(len(sources))
         for source in sources:
             readers[source].append(position)
-    if all(source < reader for source, found in readers.items() for reader in found):
+    if all(source < reader for source, positions in readers.items() for reader in positions):
         return list(nodes)
     ready = collections.deque(p for p, count in enumerate(waiting) if not count)
     ordered: list[RawNode] = []

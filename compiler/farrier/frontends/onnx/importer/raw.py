@@ -1,5 +1,5 @@
-"""ONNX nodes ↔ nodes by names (`builder.node`), which the upgrades rewrite: an attribute that is a
-tensor is an array, and a graph its message."""
+"""Convert ONNX nodes to nodes by names (`builder.node`), which the upgrades rewrite, and back. An
+attribute that is a tensor becomes an array; a graph stays a message."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from farrier.frontends.onnx.model.file import Model
 
 
 def reads_of(node: RawNode) -> list[str]:
-    """Return the names that must be defined before a node: its operands, and what graphs in it
-    read."""
+    """Return the names that must be defined before a node: its operands, and the names that its
+    graphs read."""
     graphs = (a for a in node.attrs.values() if isinstance(a, onnx.GraphProto))
     inner = set().union(*map(free_names, graphs))
     return [name for name in (*node.inputs, *sorted(inner)) if name]
 
 
 def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs among a node's attributes."""
+    """Yield the graphs among a node's attributes."""
     return (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The graph and those in its nodes, at any depth."""
+    """Yield the graph and those in its nodes, at any depth."""
     yield graph
     for node in graph.node:
         for inner in graphs_of(node):
@@ -40,7 +40,7 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def nodes_in(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph, and those of the graphs in them."""
+    """Yield the nodes of a graph, and those of the graphs in them."""
     return (node for each in graphs_in(graph) for node in each.node)
 
 
@@ -51,7 +51,7 @@ def nodes_of(function: onnx.FunctionProto) -> list[onnx.NodeProto]:
 
 
 def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    """What nodes read, and return from the graphs in them; may repeat."""
+    """Yield the names that nodes read, and that the graphs in them return; may repeat."""
     for node in nodes:
         yield from node.input
         for graph in graphs_of(node):
@@ -66,7 +66,7 @@ def initialized(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def free_names(graph: onnx.GraphProto) -> set[str]:
-    """What a nested graph reads of the graphs around it."""
+    """Return the names that a nested graph reads from the graphs around it."""
     own = {info.name for info in graph.input} | set(initialized(graph))
     own.update(name for node in graph.node for name in node.output)
     read = {output.name for output in graph.output}
@@ -78,17 +78,17 @@ def free_names(graph: onnx.GraphProto) -> set[str]:
 
 
 def qualified_name(node: onnx.NodeProto) -> str:
-    """The operator's name, with its domain where that is not ONNX's own."""
+    """Return the operator's name, with its domain unless it is ONNX's own."""
     return str(node.op_type) if node.domain in DOMAINS else f"{node.domain}:{node.op_type}"
 
 
 def describe(node: onnx.NodeProto) -> str:
-    """What to call the node in messages: its name, or its first output."""
+    """Return the node's name in messages: its own, or its first output's."""
     return str(node.name or (node.output[0] if node.output else node.op_type))
 
 
 def to_raw(node: onnx.NodeProto, files: Model | None = None) -> RawNode:
-    """A node's plain data; `files` hold what tensors have as external data. Raises
+    """Return a node's plain data; `files` hold the external data of tensors. Raises
     InvalidModelError for an attribute that is neither number, string, list, tensor nor graph."""
     origin = describe(node)
     attrs = {a.name: _attribute(a, f"{a.name!r} of node {origin!r}", files) for a in node.attribute}
@@ -96,7 +96,7 @@ def to_raw(node: onnx.NodeProto, files: Model | None = None) -> RawNode:
 
 
 def to_proto(node: RawNode) -> onnx.NodeProto:
-    """The inverse of `to_raw`."""
+    """Convert a node back to a message; the inverse of `to_raw`."""
     domain, _, op = node.op.rpartition(":")
     proto = onnx.helper.make_node(op, node.inputs, node.outputs, node.origin, domain=domain)
     for name, value in node.attrs.items():
@@ -107,7 +107,7 @@ def to_proto(node: RawNode) -> onnx.NodeProto:
 
 @functools.cache
 def schema_of(op: str, opset: int) -> onnx.defs.OpSchema | None:
-    """ONNX's declaration of the operator of that qualified name; None where there is none."""
+    """Return ONNX's declaration of the operator of that qualified name; None if it has none."""
     domain, _, name = op.rpartition(":")
     try:
         return onnx.defs.get_schema(name, opset, domain)

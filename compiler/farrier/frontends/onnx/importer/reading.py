@@ -1,8 +1,8 @@
-"""What a model's message says, read once however often the model is imported.
+"""Read a model's message once for all imports of the model.
 
-Each question about open dims, and each hot size, is an import of its own; what does not depend on
-sizes is the same in all of them. So are the arrays of constants, by whose place equal constants of
-several imports are known.
+Each question about open dims, and each hot size, is a further import; the parts that do not depend
+on sizes are the same in all of them. So are the arrays of constants, whose memory identifies equal
+constants of several imports.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from farrier.frontends.onnx.model.file import Model
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Content:
-    """What one graph has; `message` keeps the key under which it is known."""
+    """The content of one graph; `message` keeps the key of the cache entry alive."""
 
     message: onnx.GraphProto
     initializers: tuple[tuple[str, npt.NDArray[Any]], ...]
@@ -35,9 +35,10 @@ class _Content:
 
 
 class Reading:
-    """A model's message, and the content of its graphs as far as imports came to them.
+    """A model's message, and the content of the graphs that imports have reached.
 
-    It is known by its model, so it holds that weakly, and ends with it. Who imports holds both.
+    It is cached by its model, which it references weakly, so that it ends with the model. Callers
+    that import hold both.
     """
 
     def __init__(self, files: Model, parsed: Parsed) -> None:
@@ -49,12 +50,12 @@ class Reading:
     def initializers(
         self, graph: onnx.GraphProto, opset: int
     ) -> tuple[tuple[str, npt.NDArray[Any]], ...]:
-        """The initializers of a graph, by name, which may repeat. Raises InvalidModelError, and
-        UnsupportedOperatorError for what any run of the graph needs."""
+        """Return the initializers of a graph, by name, which may repeat. Raises InvalidModelError,
+        and UnsupportedOperatorError for an operator that any run of the graph needs."""
         return self._content(graph, opset).initializers
 
     def nodes(self, graph: onnx.GraphProto, opset: int) -> list[RawNode]:
-        """The nodes of a graph, which the caller may change."""
+        """Return the nodes of a graph; the caller may change them."""
         return [
             dataclasses.replace(
                 node, inputs=[*node.inputs], outputs=[*node.outputs], attrs={**node.attrs}
@@ -63,7 +64,8 @@ class Reading:
         ]
 
     def names_read(self, graph: onnx.GraphProto, opset: int) -> tuple[str, ...]:
-        """What the nodes of a graph read, and return from the graphs in them; may repeat."""
+        """Return the names that the nodes of a graph read, and that the graphs in them return; may
+        repeat."""
         return self._content(graph, opset).read
 
     def _content(self, graph: onnx.GraphProto, opset: int) -> _Content:
@@ -97,12 +99,12 @@ _READ: weakref.WeakKeyDictionary[Model, Reading] = weakref.WeakKeyDictionary()
 
 
 def reading_of(files: Model) -> Reading:
-    """What is known of a model's message, which is parsed the first time. Raises
+    """Return the reading of a model, whose message is parsed the first time. Raises
     InvalidModelError."""
-    found = _READ.get(files)
-    if found is None:
-        found = _READ[files] = Reading(files, parse(files))
-    return found
+    reading = _READ.get(files)
+    if reading is None:
+        reading = _READ[files] = Reading(files, parse(files))
+    return reading
 
 
 def makers(files: Model) -> dict[str, str]:

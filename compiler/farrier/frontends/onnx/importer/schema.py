@@ -1,4 +1,4 @@
-"""Hold nodes against ONNX's own declarations: attributes, arity, element types."""
+"""Check nodes against ONNX's own declarations: attributes, arity, element types."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _UNDECLARED = frozenset(
 
 
 def check_node(node: onnx.NodeProto, opset: int) -> None:
-    """Raises InvalidModelError where the node is no legal use of its operator in `opset`.
+    """Raise InvalidModelError if the node is not a legal use of its operator in `opset`.
 
-    So the operators' rules may take attributes to be of the declared types. Of other domains ONNX
-    declares nothing: what is malformed there, their rewrites find.
+    The operators' rules may therefore assume attributes of the declared types. ONNX declares
+    nothing about other domains, whose rewrites check their nodes themselves.
     """
     if import_of(qualified_name(node)) is not None:
         return
@@ -42,18 +42,18 @@ def check_node(node: onnx.NodeProto, opset: int) -> None:
     where = f"node {describe(node)!r} ({node.op_type})"
     if schema is None:
         raise InvalidModelError(f"{where}: opset {opset} has no such operator")
-    given = {attribute.name: attribute for attribute in node.attribute}
+    attributes = {attribute.name: attribute for attribute in node.attribute}
     for name, declared in schema.attributes.items():
-        if name not in given:
+        if name not in attributes:
             if declared.required:
                 raise InvalidModelError(f"{where} lacks the attribute {name!r}")
-        elif given[name].type != declared.type.value:
+        elif attributes[name].type != declared.type.value:
             kinds = onnx.AttributeProto.AttributeType
             raise InvalidModelError(
-                f"{where}: attribute {name!r} is {kinds.Name(given[name].type)}, and must be "
+                f"{where}: attribute {name!r} is {kinds.Name(attributes[name].type)}, and must be "
                 f"{kinds.Name(declared.type.value)}"
             )
-    for name in given:
+    for name in attributes:
         if name not in schema.attributes:
             raise InvalidModelError(f"{where} has no attribute {name!r} in opset {opset}")
     for what, count, low, high in (
@@ -65,8 +65,8 @@ def check_node(node: onnx.NodeProto, opset: int) -> None:
 
 
 def check_types(node: RawNode, opset: int, dtypes: Sequence[DType | None]) -> None:
-    """Raises InvalidModelError where operands are of element types that the operator does not take,
-    alone or together. `dtypes` are None for what is omitted or no tensor."""
+    """Raise InvalidModelError if operands have element types that the operator does not take, alone
+    or together. `dtypes` are None for operands that are omitted, or not tensors."""
     variables: dict[str, DType] = {}
     for position, dtype in enumerate(dtypes):
         variable, allowed, is_shared = _declared(node.op, opset, position)
@@ -86,8 +86,8 @@ _NAMES = {
 
 @functools.cache
 def _declared(op: str, opset: int, position: int) -> tuple[str, tuple[DType, ...], bool]:
-    """The type variable of an input, the element types that it stands for (none where ONNX declares
-    nothing), and whether all inputs of that variable must have one."""
+    """Return the type variable of an input, the element types that it stands for (none if ONNX
+    declares nothing), and whether all inputs of that variable must have the same one."""
     schema = schema_of(op, opset)
     if schema is None or not schema.inputs:
         return "", (), False

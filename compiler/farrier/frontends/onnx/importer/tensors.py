@@ -43,9 +43,9 @@ _DTYPES = {
     onnx.TensorProto.INT2: DType.I2,
     onnx.TensorProto.UINT2: DType.U2,
 }
-_MAX_ADDRESSED = 1 << 46  # bytes of a tensor in a file
+_MAX_ADDRESSED = 1 << 46  # The most bytes of a tensor in a file.
 _CODES = {dtype: int(code) for code, dtype in _DTYPES.items()}
-# The field that holds the elements where raw_data does not, and the numpy type to read it as.
+# The field that holds the elements if raw_data does not, and the numpy type to read it as.
 _FIELDS = {
     DType.F32: "float_data",
     DType.F64: "double_data",
@@ -56,19 +56,19 @@ _FIELDS = {
 
 
 def dtype_of(code: int, what: str) -> DType:
-    """Farrier's element type for ONNX's number; raises InvalidModelError naming `what`."""
-    found = _DTYPES.get(code)
-    if found is None:
-        known = onnx.TensorProto.DataType.values()
-        name = onnx.TensorProto.DataType.Name(code) if code in known else f"type {code}"
+    """Return Farrier's element type for ONNX's number; raises InvalidModelError naming `what`."""
+    dtype = _DTYPES.get(code)
+    if dtype is None:
+        codes = onnx.TensorProto.DataType.values()
+        name = onnx.TensorProto.DataType.Name(code) if code in codes else f"type {code}"
         raise InvalidModelError(
             f"{what} has elements of {name.lower()}, which Farrier does not compile"
         )
-    return found
+    return dtype
 
 
 def code_of(dtype: DType) -> int:
-    """ONNX's number of an element type."""
+    """Return ONNX's number of an element type."""
     return _CODES[dtype]
 
 
@@ -78,11 +78,11 @@ def to_array(
     elements: memoryview | None = None,
     files: Model | None = None,
 ) -> npt.NDArray[Any]:
-    """The tensor as a read-only array, which may be unaligned; strings as numpy's dtype `U`.
-    `elements` are its raw ones where the message leaves them out, and `files` hold those that lie
-    in files of their own: they are not copied.
+    """Return the tensor as a read-only array, which may be unaligned; strings as numpy's dtype `U`.
+    `elements` are its raw ones if the message omits them, and `files` hold external data: neither
+    is copied.
 
-    Raises InvalidModelError where the shape and the stored elements do not fit together.
+    Raises InvalidModelError if the shape and the stored elements do not fit together.
     """
     if tensor.data_type == onnx.TensorProto.STRING:
         if is_external(tensor):
@@ -90,7 +90,7 @@ def to_array(
         return _strings(tensor, what)
     dtype = dtype_of(tensor.data_type, what)
     shape = tuple(tensor.dims)
-    if is_external(tensor):  # the file's size is a limit
+    if is_external(tensor):  # Here the size of the file is a limit.
         if elements is not None or tensor.HasField("raw_data"):
             raise InvalidModelError(f"{what} has elements in the message and in a file")
         check_size(TensorType(dtype, shape), what, _MAX_ADDRESSED)
@@ -108,7 +108,7 @@ def to_array(
             array = array.view(dtype.numpy.newbyteorder("<")).astype(dtype.numpy, copy=False)
     else:
         field = getattr(tensor, _FIELDS.get(dtype, "int32_data"))
-        if dtype.is_narrow_float or dtype.bits < 8:  # bits of the elements, packed as in raw_data
+        if dtype.is_narrow_float or dtype.bits < 8:  # Bits of the elements, packed as in raw_data.
             array = np.array(field, np.int64).astype(f"u{dtype.nbytes}")
             if dtype.bits < 8 and len(array) != count:
                 array = _unpacked(array, dtype, count)
@@ -169,9 +169,10 @@ def _strings(tensor: onnx.TensorProto, what: str) -> npt.NDArray[np.str_]:
 
 
 def _unpacked(packed: npt.NDArray[np.uint8], dtype: DType, count: int) -> npt.NDArray[np.uint8]:
-    """Elements of less than a byte, one a byte: ONNX packs them, the first in the lowest bits.
+    """Unpack elements of less than a byte to one each byte: ONNX packs them, the first in the
+    lowest bits.
 
-    Bytes that are missing or left over show in the length of the result.
+    The length of the result shows whether bytes are missing or left over.
     """
     whole = 8 * len(packed) // dtype.bits
     if len(packed) == -(-count * dtype.bits // 8):

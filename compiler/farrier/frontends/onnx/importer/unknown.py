@@ -1,4 +1,4 @@
-"""Operators that Farrier does not know, all at once."""
+"""Report all operators of a model that Farrier does not support in one error."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from farrier.ops import import_of, names
 
 
 def version_of(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int:
-    """The version of the node's operator that the model uses."""
+    """Return the version of the node's operator that the model uses."""
     return opsets.get("" if node.domain in DOMAINS else node.domain, 1)
 
 
 def check_known(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
-    """Raises UnsupportedOperatorError where a run of the graph needs an operator that Farrier does
-    not know; it says of each such operator how often it occurs, and where first.
+    """Raise UnsupportedOperatorError if a run of the graph needs an unknown operator. The message
+    lists for each such operator its number of nodes, and the first of them.
 
-    What only branches need is the matter of whoever takes them, and listed beside the others.
+    Unknown operators of branches alone are reported when a branch is taken, and listed here with
+    the others.
     """
     if not any(is_unknown(node, opsets) for node in _always_run(graph)):
         return
@@ -32,7 +33,7 @@ def check_known(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
     for node in nodes_in(graph):
         if is_unknown(node, opsets):
             missing.setdefault(qualified_name(node), []).append(describe(node))
-    lines = (f"{op} ×{len(found)} (first: {found[0]!r})" for op, found in missing.items())
+    lines = (f"{op} ×{len(nodes)} (first: {nodes[0]!r})" for op, nodes in missing.items())
     raise UnsupportedOperatorError(
         f"{len(missing)} operators are not supported: {', '.join(lines)}",
         hint=next(
@@ -44,7 +45,7 @@ def check_known(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
 
 
 def _always_run(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of the graphs in it, but for branches."""
+    """Yield the nodes of a graph and of the graphs in it, except those of branches."""
     for node in graph.node:
         yield node
         for inner in graphs_of(node) if node.op_type != "If" else ():
@@ -52,7 +53,7 @@ def _always_run(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def is_unknown(node: onnx.NodeProto, opsets: Mapping[str, int]) -> bool:
-    """Whether Farrier knows no operator of the node's name."""
+    """Check whether Farrier has no operator of the node's name."""
     op = qualified_name(node)
     if op in names() or op in READABLE or import_of(op) is not None:
         return False

@@ -1,4 +1,4 @@
-"""Nodes of older opsets → the newest opset's form, so that operators know one form only.
+"""Nodes of older opsets → the newest opset's form, so that operators only need to handle one form.
 
 Each upgrade is a small function on one node. It may read the shapes and constants known so far,
 define constants, and replace the node by several.
@@ -50,7 +50,7 @@ from farrier.ops.operator import Mismatch, extents_array, normal_axis
 
 
 def upgrade(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The node in the newest opset's form; raises Mismatch or NotSupported."""
+    """Return the node in the newest opset's form; raises Mismatch or NotSupported."""
     for name in _IRRELEVANT:
         node.attrs.pop(name, None)
     if opset < 7:
@@ -59,12 +59,12 @@ def upgrade(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     return rule(node, opset, scope) if rule else [node]
 
 
-# Attributes that say nothing about inference.
+# Attributes without effect on inference.
 _IRRELEVANT = ("stash_type", "consumed_inputs")
 
 
 def _attribute_to_input(node: RawNode, scope: ImportScope, name: str, position: int) -> None:
-    """Move an attribute that is a list of integers to where newer opsets have an input."""
+    """Move an attribute that is a list of integers to the input of newer opsets."""
     if name in node.attrs:
         node.inputs += [""] * (position + 1 - len(node.inputs))
         node.inputs[position] = scope.constant(ints(node.attrs.pop(name)))
@@ -75,13 +75,15 @@ def _recurrence(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _axes_to_input(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Squeeze, Unsqueeze (13), ReduceSum (13) and the other reductions (18)."""
+    """Upgrade Squeeze, Unsqueeze (13), ReduceSum (13) and the other reductions (18): axes become an
+    input."""
     _attribute_to_input(node, scope, "axes", 1)
     return [node]
 
 
 def _softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 13, axis (default 1) cut the tensor into a matrix, and whole rows were normalized."""
+    """Upgrade Softmax: before 13, axis (default 1) cut the tensor into a matrix, and whole rows
+    were normalized."""
     if opset >= 13:
         return [node]
     shape = scope.shape(node.inputs[0])
@@ -101,17 +103,17 @@ def _softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _clip(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 11, bounds were attributes."""
+    """Upgrade Clip: before 11, bounds were attributes."""
     if opset < 11:
         for position, name in enumerate(("min", "max"), 1):
             bound = node.attrs.pop(name, None)
-            given = "" if bound is None else scope.constant(np.array(bound, np.float32))
-            node.inputs.insert(position, given)
+            operand = "" if bound is None else scope.constant(np.array(bound, np.float32))
+            node.inputs.insert(position, operand)
     return [node]
 
 
 def _pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 11, pads and value were attributes."""
+    """Upgrade Pad: before 11, pads and value were attributes."""
     if opset < 11:
         _attribute_to_input(node, scope, "pads", 1)
         node.inputs.append(scope.constant(np.array(node.attrs.pop("value", 0.0), np.float32)))
@@ -119,14 +121,15 @@ def _pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _slice(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 10, starts, ends and axes were attributes."""
+    """Upgrade Slice: before 10, starts, ends and axes were attributes."""
     for position, name in enumerate(("starts", "ends", "axes"), 1):
         _attribute_to_input(node, scope, name, position)
     return [node]
 
 
 def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 13, split was an attribute; before 18, equal parts did not say how many they are."""
+    """Upgrade Split: before 13, split was an attribute; before 18, equal parts did not declare
+    their number."""
     _attribute_to_input(node, scope, "split", 1)
     if not node.input(1):
         node.attrs["num_outputs"] = len(node.outputs)
@@ -134,14 +137,15 @@ def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _roi_align(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 16, coordinates were not shifted by half an element."""
+    """Upgrade RoiAlign: before 16, coordinates were not shifted by half an element."""
     if opset < 16:
         node.attrs["coordinate_transformation_mode"] = "output_half_pixel"
     return [node]
 
 
 def _layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """With the mean or the deviation read, it is computed by its definition."""
+    """Upgrade LayerNormalization: if the mean or the deviation is read, it is computed by its
+    definition."""
     if not any(name and scope.is_read(name) for name in node.outputs[1:]):
         return [node]
     scope.expand(node, opset)
@@ -149,7 +153,7 @@ def _layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[
 
 
 def _group_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 21, scale and bias had one element a group."""
+    """Upgrade GroupNormalization: before 21, scale and bias had one element for each group."""
     if opset < 21:
         channels, groups = scope.shape(node.inputs[0])[1], node.attrs["num_groups"]
         for position in (1, 2):
@@ -166,7 +170,7 @@ def _group_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[
 
 
 def _cast(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The element type is a number in ONNX and a name in Farrier."""
+    """Upgrade Cast: the element type is a number in ONNX and a name in Farrier."""
     if node.attrs["to"] == onnx.TensorProto.STRING:
         if is_strings(scope, node.inputs[0]):
             return [RawNode("Identity", node.inputs, node.outputs, {}, node.origin)]
@@ -178,7 +182,8 @@ def _cast(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _named(attribute: str) -> Upgrade:
-    """The element type that an attribute gives is a number in ONNX and a name in Farrier."""
+    """Return an upgrade that replaces ONNX's number of an element type, in an attribute, by
+    Farrier's name."""
 
     def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         if attribute in node.attrs:
@@ -194,7 +199,7 @@ def _cast_like(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _conversion(node: RawNode, to: DType) -> RawNode:
-    """A Cast with those of the attributes, all written out, that say something about `to`."""
+    """Return a Cast with the attributes that apply to `to`, all written out."""
     attrs: dict[str, Any] = {"to": str(to)}
     if saturates(to):
         attrs["saturate"] = node.attrs.get("saturate", 1)
@@ -204,7 +209,8 @@ def _conversion(node: RawNode, to: DType) -> RawNode:
 
 
 def _constant_of_shape(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The value is a tensor in ONNX; Farrier's attributes hold an element and its type."""
+    """Upgrade ConstantOfShape: the value is a tensor in ONNX; Farrier's attributes hold an element
+    and its type."""
     value = node.attrs.pop("value", np.zeros(1, np.float32))
     if value.size != 1:
         raise Mismatch(f"the value to fill with has shape {value.shape}, and must be one element")
@@ -214,10 +220,10 @@ def _constant_of_shape(node: RawNode, opset: int, scope: ImportScope) -> list[Ra
 
 
 def _constant(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Constants are no nodes: the value takes the output's place as a constant of the graph."""
+    """Upgrade Constant to a constant of the graph, which is not a node."""
     forms: dict[str, Any] = {"value": np.asarray, "value_string": words, "value_strings": words}
     forms |= dict.fromkeys(("value_float", "value_floats"), np.float32)
-    forms["sparse_value"] = np.asarray  # dense already
+    forms["sparse_value"] = np.asarray  # The array is dense already.
     forms |= dict.fromkeys(("value_int", "value_ints"), np.int64)
     for name, value in node.attrs.items():
         if name in forms:
@@ -227,12 +233,13 @@ def _constant(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _scatter(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The name that ScatterElements had before 11."""
+    """Upgrade Scatter, the name of ScatterElements before 11."""
     return [RawNode("ScatterElements", node.inputs, node.outputs, node.attrs, node.origin)]
 
 
 def _max_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Where the maxima lie is an operator of its own, which alone asks for the storage order."""
+    """Upgrade MaxPool: the places of the maxima become the output of a separate operator, which
+    alone has the storage order."""
     attrs, (values, *indices) = dict(node.attrs), node.outputs
     node.attrs.pop("storage_order", None)
     nodes = [RawNode(node.op, node.inputs, [values], node.attrs, node.origin)]
@@ -242,7 +249,7 @@ def _max_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _top_k(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 10, k was an attribute."""
+    """Upgrade TopK: before 10, k was an attribute."""
     _attribute_to_input(node, scope, "k", 1)
     return [node]
 
@@ -342,4 +349,4 @@ _UPGRADES: dict[str, Upgrade] = {
     **quantized.RULES,
     **microsoft.RULES,
 }
-READABLE = frozenset(_UPGRADES)  # operators that have an upgrade, and so may be known only here
+READABLE = frozenset(_UPGRADES)  # An operator with an upgrade may be known only here.

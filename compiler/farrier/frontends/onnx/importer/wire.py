@@ -1,5 +1,4 @@
-"""Take the elements of large tensors out of a model's bytes, before protobuf makes a copy of
-them."""
+"""Take the elements of large tensors out of a model's bytes before protobuf copies them."""
 
 from __future__ import annotations
 
@@ -9,13 +8,13 @@ import onnx
 
 from farrier.frontends.onnx.model.wire import BYTES, Field, MalformedError, fields, header, text
 
-_LARGE = 4096  # bytes of a tensor; what has fewer stays in the message
+_LARGE = 4096  # A tensor with fewer bytes stays in the message.
 
 
 def split(data: bytes | memoryview) -> tuple[bytes, dict[str, memoryview]]:
-    """The model's message without the elements of the graph's large initializers that are stored
-    raw; and those, views of `data`, by the initializer's name. What is no model stays as it is, for
-    protobuf to refuse."""
+    """Return the model's message without the raw elements of the graph's large initializers; and
+    those elements, views of `data`, by the initializer's name. Bytes that are not a model are
+    returned unchanged, so that protobuf refuses them."""
     try:
         return _split(memoryview(data))
     except MalformedError:
@@ -28,7 +27,7 @@ def _split(view: memoryview) -> tuple[bytes, dict[str, memoryview]]:
         return bytes(view), {}
     elements: dict[str, memoryview] = {}
     parts: list[bytes | memoryview] = []
-    kept = graph.value  # what of the graph is not in `parts` begins here
+    kept = graph.value  # From here on, the graph's bytes are not in `parts` yet.
     for field in fields(view, graph.value, graph.end):
         if field.number != onnx.GraphProto.INITIALIZER_FIELD_NUMBER or field.kind != BYTES:
             continue
@@ -37,10 +36,10 @@ def _split(view: memoryview) -> tuple[bytes, dict[str, memoryview]]:
         name = _only(inner, onnx.TensorProto.NAME_FIELD_NUMBER)
         if raw is None or name is None or raw.end - raw.value < _LARGE:
             continue
-        known = text(view[name.value : name.end])
-        if known in elements:
+        initializer = text(view[name.value : name.end])
+        if initializer in elements:
             raise MalformedError
-        elements[known] = view[raw.value : raw.end]
+        elements[initializer] = view[raw.value : raw.end]
         rest = (view[field.value : raw.start], view[raw.end : field.end])
         parts += (view[kept : field.start], header(field.number, sum(map(len, rest))), *rest)
         kept = field.end
@@ -49,10 +48,10 @@ def _split(view: memoryview) -> tuple[bytes, dict[str, memoryview]]:
     return b"".join((view[: graph.start], head, *parts, view[graph.end :])), elements
 
 
-def _only(found: Iterable[Field], number: int) -> Field | None:
-    """The field of bytes of that number, None where there is none; of several, which protobuf
-    merges, none can be taken apart."""
-    same = [field for field in found if field.number == number]
+def _only(of_message: Iterable[Field], number: int) -> Field | None:
+    """Return the field of bytes of that number; None if there is none, or several, which protobuf
+    would merge."""
+    same = [field for field in of_message if field.number == number]
     if len(same) > 1 or any(field.kind != BYTES for field in same):
         raise MalformedError
     return same[0] if same else None

@@ -1,10 +1,10 @@
-"""Keep a process going whose mapped files become shorter while they are read.
+"""Keep a process alive if a mapped file becomes shorter while it is read.
 
-A page of a mapping beyond the end of its file is a bus error, which ends the process, wherever it
-is read: in numpy, or in ONNX Runtime. Here such a page becomes one of zeros, so that who reads it
-comes to the next check of the file, which says what has happened. The handler is native code: it
-may run in any thread, with or without Python's lock. It notes each page that it replaces, so that a
-compilation fails for those of its own model only.
+Reading a page of a mapping beyond the end of its file is a bus error, which ends the process, in
+numpy as in ONNX Runtime. Here such a page becomes one of zeros, so that its reader reaches the next
+check of the file, which reports the change. The handler is native code, because it may run in any
+thread, with or without Python's lock. It records each page that it replaces, so that only
+compilations of the page's own model fail.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from farrier.llvm import initialized
 # and a word of libc's own.
 _MASK_BYTES, _SA_SIGINFO = 128, 4
 _MACHINES = ("x86_64", "aarch64")
-_NOTED = 4096  # the latest pages, a power of two
+_NOTED = 4096  # The number of pages that are recorded, the latest ones; a power of two.
 
-# The siginfo's code and address lie at 8 and 16 (Linux, include/uapi/asm-generic/siginfo.h). What
-# is no bad address in a file keeps its meaning: the default action, once the read is tried again.
+# The siginfo's code and address lie at 8 and 16 (Linux, include/uapi/asm-generic/siginfo.h). Any
+# signal other than a bad address in a file keeps its meaning: the default action, once the read is
+# tried again.
 _TEXT = f"""
 declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
 declare ptr @signal(i32, ptr)
@@ -80,15 +81,15 @@ class _Action(ctypes.Structure):
 _Pages = ctypes.c_uint64 * _NOTED
 
 _lock = threading.Lock()
-_inside = 0  # how many compilations are guarded now
-_before = _Action()  # what a bus error did before the first of them
+_inside = 0  # The number of compilations that are guarded now.
+_before = _Action()  # The action on a bus error before the first of them.
 
 
 @contextlib.contextmanager
 def reading(model: Model) -> Iterator[None]:
-    """Within, a file that is cut short ends no process; at the end, the model's files are what they
-    were. Raises InvalidModelError where one has changed, whatever else that led to, and
-    StorageError where a disk could not be read."""
+    """Guard reads of a model's files: a file that is cut short does not end the process. Raises
+    InvalidModelError at the end if one has changed, even after another error, and StorageError if a
+    disk could not be read."""
     if model.path is None and not model.locations:
         yield
         return
@@ -97,14 +98,14 @@ def reading(model: Model) -> Iterator[None]:
         try:
             yield
         except Exception:
-            _check(model, replaced, first)  # what the zeros led to says less
+            _check(model, replaced, first)  # An error caused by the zeros would explain less.
             raise
         _check(model, replaced, first)
 
 
 def _check(model: Model, replaced: _Replaced, first: int) -> None:
-    """Raises InvalidModelError where a file has changed, and StorageError where none has, and yet a
-    page of one was replaced since the count was `first`."""
+    """Raise InvalidModelError if a file has changed, and StorageError if none has, but a page of
+    one was replaced since the count was `first`."""
     model.check_unchanged()
     if replaced.any_of(model, first):
         raise StorageError("a page of a file could not be read", hint="look at the disk")
@@ -121,8 +122,8 @@ class _Replaced:
         return self._count.value
 
     def any_of(self, model: Model, first: int) -> bool:
-        """Whether one since the count was `first` is of a file of the model. So many that not all
-        are noted may be of any."""
+        """Check whether a page that was replaced since the count was `first` belongs to a file of
+        the model. If there were more than are recorded, assume that one does."""
         last = self.count
         if last - first > _NOTED:
             return True
@@ -131,14 +132,15 @@ class _Replaced:
 
 
 def _covers(view: memoryview, page: int) -> bool:
-    """Whether a page is of a mapping, which begins with a page, and ends within one."""
+    """Check whether a page belongs to a mapping, which begins at a page boundary and may end within
+    a page."""
     start = int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
     return start <= page < start + view.nbytes
 
 
 @contextlib.contextmanager
 def _zeros_beyond_the_end() -> Iterator[_Replaced]:
-    """Within, the handler is installed; gives the pages that it has replaced."""
+    """Install the handler, and yield the pages that it has replaced."""
     global _inside
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         yield _Replaced(ctypes.c_int64(), _Pages())

@@ -1,12 +1,12 @@
-"""A model as its user has it: the ONNX message, and the data files that the message names.
+"""A model as its user stores it: the ONNX message, and the data files that the message names.
 
-    Model.of_path(Path("m.onnx"))                    data lies beside it, where the message says
+    Model.of_path(Path("m.onnx"))                    data in its folder, named by the message
     Model.of_bytes(data)                             a message in memory, of a self-contained model
     Model.of_bytes(data, folder=Path("models"))      one whose data lies in a folder
     Model.of_files(blob, {"m.onnx.data": other})     files in a store that names them by content
 
-Nothing is read but what is asked for: a message is mapped, and so is each data file, when a tensor
-in it is first asked for. ONNX is not imported.
+Only requested parts are read: a message is mapped, and a data file is mapped when a tensor in it is
+first requested. ONNX is not imported.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from farrier.frontends.onnx.model.wire import (
 
 __all__ = ["MAX_BYTES", "Model", "check_location", "check_size", "model_of", "quoted"]
 
-MAX_BYTES = (2 << 30) - 1  # protobuf's own limit on one message
+MAX_BYTES = (2 << 30) - 1  # The limit is protobuf's own on one message.
 
-# Where messages hold tensors, by the messages' kinds and the numbers of their fields (onnx.proto3).
+# The fields of messages that hold tensors, by the messages' kinds and the numbers of the fields
+# (onnx.proto3).
 _ATTRIBUTE = {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"}
 _MESSAGES = {
     "model": {7: "graph", 25: "function"},
@@ -49,18 +50,18 @@ _MESSAGES = {
 }
 _EXTERNAL_DATA, _DATA_LOCATION, _EXTERNAL = 13, 14, 1  # of TensorProto
 _KEY, _VALUE = 1, 2  # of StringStringEntryProto
-_NUMBER = re.compile(r"[0-9]{1,19}")  # what else an offset may be, the importer refuses
-_FEW = 1 << 16  # bytes of a message in which the word is looked for first
-_LONGEST_NAME, _LONGEST = 255, 4095  # bytes in a name of Linux, and in a path
-_MOST_SHOWN = 200  # characters of a location in a message
-_MOST_LEVELS = 500  # of messages in messages; protobuf itself reads 100
+_NUMBER = re.compile(r"[0-9]{1,19}")  # The importer refuses any other offset.
+_FEW = 1 << 16  # In bytes; a longer message is searched for the word first.
+_LONGEST_NAME, _LONGEST = 255, 4095  # In bytes, the limits of Linux on a name and a path.
+_MOST_SHOWN = 200  # In characters, of a location in a message.
+_MOST_LEVELS = 500  # The limit on nested messages; protobuf itself reads 100 levels.
 
 
 class Model:
-    """One model. `message` are the bytes of its ModelProto, read-only; `path` is where they lie,
-    None where they came as bytes; `name` is for people.
+    """One model. `message` are the bytes of its ModelProto, read-only; `path` is the file that
+    holds them, None if they came as bytes; `name` is for people.
 
-    `files` and `external` find what the message names by one scan of it, without ONNX.
+    `files` and `external` find the names in the message by one scan of it, without ONNX.
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class Model:
 
     @classmethod
     def of_path(cls, path: str | os.PathLike[str], name: str = "") -> Model:
-        """The model in a file, and its data in that file's folder. Raises UsageError where it
-        cannot be read, InvalidModelError where it is too large for an ONNX message."""
+        """Open the model in a file, with its data in that file's folder. Raises UsageError if it
+        cannot be read, InvalidModelError if it is too large for an ONNX message."""
         place = Path(path)
         file = _message(place)
         return cls(file.view, name or place.stem, file=file, folder=place.parent)
@@ -94,39 +95,39 @@ class Model:
     def of_bytes(
         cls, message: bytes | memoryview, name: str = "model", folder: Path | None = None
     ) -> Model:
-        """A model in memory; its data, where it has any, lies in `folder`."""
+        """Wrap a model in memory; its data, if it has any, lies in `folder`."""
         return cls(message, name, folder=folder)
 
     @classmethod
     def of_files(cls, message: Path, data: Mapping[str, Path], name: str = "model") -> Model:
-        """A model whose files lie in a store that names them by their content, and so never changes
-        them: `data` leads from the locations that the message names to files. Raises as
-        `of_path`."""
+        """Open a model whose files lie in a store that names them by their content, and so never
+        changes them: `data` maps the locations in the message to files. Raises as `of_path`
+        does."""
         file = _message(message, fixed=True)
         return cls(file.view, name, file=file, data=MappingProxyType(dict(data)))
 
     @classmethod
-    def of_told(cls, told: Mapping[str, Any]) -> Model:
-        """The model of which another process `tells`. Raises as `of_path`, and InvalidModelError
-        where a file of it has changed since."""
-        file = _message(Path(told["message"]), fixed=told["data"] is not None)
-        folder = None if told["folder"] is None else Path(told["folder"])
-        data = told["data"]
+    def of_told(cls, description: Mapping[str, Any]) -> Model:
+        """Open the model that another process describes by `tells`. Raises as `of_path` does, and
+        InvalidModelError if a file has changed since then."""
+        file = _message(Path(description["message"]), fixed=description["data"] is not None)
+        folder = None if description["folder"] is None else Path(description["folder"])
+        data = description["data"]
         if data is not None:
             data = MappingProxyType({name: Path(path) for name, path in data.items()})
-        model = cls(file.view, told["name"], file=file, folder=folder, data=data)
-        for location, stamp in told["stamps"].items():
-            found = model.data(location) if location else file
-            if list(found.stamp) != stamp:
+        model = cls(file.view, description["name"], file=file, folder=folder, data=data)
+        for location, stamp in description["stamps"].items():
+            opened = model.data(location) if location else file
+            if list(opened.stamp) != stamp:
                 raise InvalidModelError(
-                    f"{found.shown} has changed since {model.name} was compiled",
+                    f"{opened.shown} has changed since {model.name} was compiled",
                     hint="compile the model again when nobody writes to its files",
                 )
         return model
 
     def tells(self, copy: Path) -> dict[str, Any]:
-        """What another process of this machine is told of the model, as JSON types. A message that
-        is in no file is written to `copy`. Raises StorageError."""
+        """Describe the model to another process of this machine, as JSON types. A message that is
+        not in a file is written to `copy`. Raises StorageError."""
         opened = dict(self._opened)
         if self._file is None:
             write_atomically(copy, lambda file: file.writelines([self.message]))
@@ -149,53 +150,53 @@ class Model:
 
     @property
     def file(self) -> MappedFile | None:
-        """Where the message lies, None where it came as bytes."""
+        """The file of the message, None if it came as bytes."""
         return self._file
 
     @property
     def has_folder(self) -> bool:
-        """Whether who is given `path` finds the data where the message says."""
+        """Check whether a reader of `path` finds the data at the locations in the message."""
         return self._file is not None and self._data is None
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """The data files that the message names, each once, in the order of the message. Of a
-        message that is malformed: what was found up to there. Raises InvalidModelError where its
-        file has changed, UsageError where it cannot be read."""
+        """The data files that the message names, each once, in the order of the message; of a
+        malformed message those before the error. Raises InvalidModelError if its file has changed,
+        UsageError if it cannot be read."""
         return tuple(self._needs)
 
     @cached_property
     def _needs(self) -> Mapping[str, int]:
-        """The bytes that each data file has at least, as far as the message says, by location."""
-        found: dict[str, int] = {}
+        """The least size in bytes of each data file according to the message, by location."""
+        sizes: dict[str, int] = {}
         if self.format is not Format.ONNX:  # Other formats hold all of their data.
-            return found
+            return sizes
         read = self.message if self._file is None else Pieces(self._file)
         try:
             for location, end in _locations(read, 0, len(self.message), "model", 0):
-                found[location] = max(end, found.get(location, 0))
+                sizes[location] = max(end, sizes.get(location, 0))
         except MalformedError:
-            pass  # who parses the message says so
-        return found
+            pass  # The parser of the message reports it.
+        return sizes
 
     @property
     def external(self) -> Mapping[str, MappedFile]:
-        """The data files by location, all of them opened. Raises as `data`."""
+        """The data files by location, all of them opened. Raises as `data` does."""
         return {location: self.data(location) for location in self.locations}
 
     @property
     def files(self) -> tuple[tuple[str, Path], ...]:
-        """All files that the model consists of, as (location, path): the message's own location is
-        "" (and where it came as bytes, it is in no file). Raises as `data`."""
+        """All files of the model, as (location, path). The message's own location is "", absent if
+        it came as bytes. Raises as `data` does."""
         own = () if self._file is None else (("", self._file.path),)
         return (*own, *((location, file.path) for location, file in self.external.items()))
 
     def data(self, location: str, what: str = "") -> MappedFile:
-        """The data file of that location, opened once; `what` names the tensor that is in it.
+        """Return the data file of that location, opened once; `what` names the tensor in it.
 
-        Raises InvalidModelError where the model may not name it, or it is not there: locations are
-        relative paths in the folder of the model's file, of regular files. Links are followed, but
-        not out of that folder (or of the one where a model that is a link itself really lies).
+        Raises InvalidModelError if the file does not exist, or the model may not name it: locations
+        are relative paths of regular files in the folder of the model's file. Links are followed,
+        but not out of that folder (or of the folder that a model which is a link points to).
         """
         if location not in self._opened:
             self._opened[location] = self._open(location, what)
@@ -208,13 +209,13 @@ class Model:
 
     @property
     def mapped(self) -> list[memoryview]:
-        """What is mapped of the model's files by now."""
+        """The mapped views of the model's files so far."""
         files = [file for file in (self._file, *self._opened.values()) if file is not None]
         return [file.view for file in files if file.is_mapped]
 
     def check_complete(self) -> None:
-        """Raises InvalidModelError where a data file is shorter than what the message says is in
-        it, and as `data`."""
+        """Raise InvalidModelError if a data file is shorter than the message requires, and the
+        errors of `data`."""
         for location, least in self._needs.items():
             file = self.data(location)
             if file.size < least:
@@ -225,7 +226,7 @@ class Model:
                 )
 
     def check_unchanged(self) -> None:
-        """Raises InvalidModelError where a file has changed since it was opened."""
+        """Raise InvalidModelError if a file has changed since it was opened."""
         for file in (self._file, *self._opened.values()):
             if file is not None:
                 file.check_unchanged()
@@ -236,7 +237,7 @@ class Model:
         if self._data is not None:
             if location not in self._data:
                 raise InvalidModelError(f"{of}, which was not given", hint=_known(self._data))
-            # Who reads the error knows the location; where a store keeps it is the store's affair.
+            # The reader of an error knows the location, but not the path in a store.
             return _existing(self._data[location], of, Path(location), fixed=True)
         if self._folder is None:
             raise InvalidModelError(
@@ -265,12 +266,12 @@ class Model:
 
 
 def model_of(model: Model | bytes | memoryview) -> Model:
-    """A model, or the one whose message these bytes are."""
+    """Return a model, or wrap the bytes of a message as one."""
     return model if isinstance(model, Model) else Model.of_bytes(model)
 
 
 def check_size(path: Path, size: int) -> None:
-    """Raises InvalidModelError for more bytes than an ONNX message can have, before any is read."""
+    """Raise InvalidModelError for more bytes than an ONNX message can have, before any is read."""
     if size > MAX_BYTES:
         raise InvalidModelError(
             f"{path} has more than 2 GiB, which no ONNX message can",
@@ -287,7 +288,7 @@ def _message(path: Path, *, fixed: bool = False) -> MappedFile:
 
 
 def quoted(location: str) -> str:
-    """A location as messages show it: escaped, and without the middle of a long one."""
+    """Return a location for messages: escaped, and without the middle of a long one."""
     half = _MOST_SHOWN // 2
     if len(location) > _MOST_SHOWN:
         return f"{location[:half]!r} … {location[-half:]!r}"
@@ -295,10 +296,10 @@ def quoted(location: str) -> str:
 
 
 def check_location(location: str, of: str) -> None:
-    """Raises InvalidModelError for what is no relative path that stays below where it starts."""
+    """Raise InvalidModelError for a location that is not a relative path, or leaves its folder."""
     path = PurePosixPath(location)
     if not location or "\0" in location or "\\" in location or location.endswith("/"):
-        reason = "which is no path of a file"
+        reason = "which is not a path of a file"
     elif path.is_absolute() or location[1:2] == ":":
         reason = "which is an absolute path"
     elif ".." in path.parts:
@@ -336,8 +337,8 @@ def _known(data: Mapping[str, Path]) -> str:
 def _locations(
     view: Readable, start: int, end: int, kind: str, level: int
 ) -> Iterator[tuple[str, int]]:
-    """The locations in a message of that kind, and in those in it, each with the end of what a
-    tensor has there."""
+    """Yield the locations in a message of that kind, and in those in it, each with the end of a
+    tensor's bytes there."""
     if kind == "tensor":
         yield from _location(view, start, end)
         return
@@ -354,7 +355,8 @@ def _locations(
 
 
 def _location(view: Readable, start: int, end: int) -> Iterator[tuple[str, int]]:
-    """Where a tensor's elements are, and the byte that follows them, if that is a file."""
+    """Yield the location of a tensor's elements, and the end of their bytes, if they are in a
+    file."""
     entries, is_external = {}, False
     for field in fields(view, start, end):
         if field.number == _DATA_LOCATION and field.kind == VARINT:

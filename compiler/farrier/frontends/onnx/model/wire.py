@@ -1,7 +1,7 @@
-"""The fields of a protobuf message, where they lie.
+"""Locate the fields of a protobuf message.
 
-A message is a row of fields, each a varint of 8 * number + wire type and a value; the value of wire
-type 2 is a varint of its length and so many bytes, of a string or of another message
+A message is a sequence of fields, each a varint of 8 * number + wire type and a value. The value of
+wire type 2 is a varint of the length, and the bytes of a string or another message
 (https://protobuf.dev/programming-guides/encoding).
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol, overload
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types; groups are of no ONNX message
-_MAX_SHIFT = 63  # of a varint's last byte
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # Wire types; ONNX messages have no groups.
+_MAX_SHIFT = 63  # The shift of a varint's last byte.
 
 
 class Field(NamedTuple):
-    """Where a field begins, its value, and what follows it."""
+    """The offsets of a field's start, of its value, and of its end."""
 
     number: int
     kind: int
@@ -25,7 +25,7 @@ class Field(NamedTuple):
 
 
 class Readable(Protocol):
-    """Bytes by index: of memory, or of a file that is read where it is looked at."""
+    """Bytes by index: of memory, or of a file that is read on access."""
 
     @overload
     def __getitem__(self, index: int, /) -> int: ...
@@ -34,11 +34,11 @@ class Readable(Protocol):
 
 
 class MalformedError(Exception):
-    """Not a message, or not one whose parts can be told."""
+    """An error: the bytes are not a message."""
 
 
 def fields(view: Readable, start: int, end: int) -> Iterator[Field]:
-    """The fields of the message in `view[start:end]`. Raises MalformedError."""
+    """Yield the fields of the message in `view[start:end]`. Raises MalformedError."""
     at = start
     while at < end:
         tag, value = varint(view, at, end)
@@ -59,7 +59,8 @@ def fields(view: Readable, start: int, end: int) -> Iterator[Field]:
 
 
 def varint(view: Readable, at: int, end: int) -> tuple[int, int]:
-    """A number, seven bits a byte, the lowest first, and where it ends. Raises MalformedError."""
+    """Read a number, seven bits a byte, the lowest first; return it and its end. Raises
+    MalformedError."""
     number = 0
     for shift in range(0, _MAX_SHIFT + 1, 7):
         if at >= end:
@@ -73,7 +74,7 @@ def varint(view: Readable, at: int, end: int) -> tuple[int, int]:
 
 
 def header(number: int, length: int) -> bytes:
-    """What stands before the bytes of a field's value."""
+    """Return the bytes before a field's value: its tag and its length."""
     written = bytearray()
     for left in (number << 3 | BYTES, length):
         while left >= 0x80:
@@ -84,7 +85,7 @@ def header(number: int, length: int) -> bytes:
 
 
 def text(raw: bytes | memoryview) -> str:
-    """A string's value. Raises MalformedError where it is not UTF-8."""
+    """Return a string's value. Raises MalformedError if it is not UTF-8."""
     try:
         return str(raw, "utf-8")
     except UnicodeDecodeError:

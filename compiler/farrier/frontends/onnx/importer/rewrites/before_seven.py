@@ -1,6 +1,6 @@
-"""Operators as they were before opset 7, when broadcasting had to be asked for.
+"""Upgrade operators from before opset 7, in which broadcasting had to be requested.
 
-Models of these opsets come from the first exporters; each rule gives the form of opset 7.
+Models of these opsets come from the first exporters; each rule returns the form of opset 7.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def upgrade(node: RawNode, opset: int, scope: ImportScope) -> None:
     if node.op in _BROADCASTING:
         _align(node, scope)
     match node.op:
-        case "PRelu":  # one slope a channel, as a vector
+        case "PRelu":  # One slope for each channel, as a vector.
             x, slope = node.inputs
             if len(scope.shape(slope)) == 1 and len(scope.shape(x)) > 2:
                 node.inputs[1] = _unsqueezed(slope, range(1, len(scope.shape(x)) - 1), scope)
@@ -51,7 +51,8 @@ def upgrade(node: RawNode, opset: int, scope: ImportScope) -> None:
 
 
 def _align(node: RawNode, scope: ImportScope) -> None:
-    """`axis` says where the second operand's axes lie in the first's; without it they are last."""
+    """Align the second operand's axes with the axes of the first from `axis` on; without it they
+    are last."""
     broadcast, axis = node.attrs.pop("broadcast", 0), node.attrs.pop("axis", None)
     if not broadcast or axis is None:
         return
@@ -64,7 +65,7 @@ def _align(node: RawNode, scope: ImportScope) -> None:
 
 
 def _tile(node: RawNode, scope: ImportScope) -> None:
-    """`tiles` copies along the one axis `axis`."""
+    """Repeat the tensor `tiles` times along `axis`."""
     x, tiles, axis = node.inputs
     count, position = (scope.data(name) for name in (tiles, axis))
     if count is None or position is None:

@@ -29,7 +29,8 @@ from farrier.ops.operator import differ
 
 
 def array_feature_extractor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Elements of the last axis; a vector gives a matrix of one row."""
+    """Rewrite ArrayFeatureExtractor: take elements of the last axis; the result for a vector is a
+    matrix of one row."""
     x, places = node.inputs
     flat = scope.add("Reshape", places, [-1])
     if is_strings(scope, x):
@@ -48,7 +49,7 @@ def array_feature_extractor(node: RawNode, opset: int, scope: ImportScope) -> li
 
 
 def binarizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """1 above the threshold, else 0."""
+    """Rewrite Binarizer: 1 above the threshold, else 0."""
     (x,), dtype = node.inputs, scope.dtype(node.inputs[0])
     wide = x if dtype.is_float else scope.add("Cast", x, to=str(DType.F64))
     threshold = np.array(node.attrs.get("threshold", 0.0), scope.dtype(wide).numpy)
@@ -57,7 +58,7 @@ def binarizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def scaler(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """(x - offset) · scale, feature by feature."""
+    """Rewrite Scaler: (x - offset) · scale, feature by feature."""
     x = _as_f32(node.inputs[0], scope)
     offset, scale = (
         scope.constant(np.array(node.attrs.get(name, (value,)), np.float32))
@@ -75,8 +76,8 @@ def normalizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     if norm not in reductions:
         raise NotSupported(f"the norm {norm!r}")
     size = scope.add(reductions[norm], x, last, keepdims=1)
-    zero, one = (scope.constant(np.array(value, np.float32)) for value in (0, 1))
-    divisor = scope.add("Where", scope.add("Equal", size, zero), one, size)
+    zero, unit = (scope.constant(np.array(value, np.float32)) for value in (0, 1))
+    divisor = scope.add("Where", scope.add("Equal", size, zero), unit, size)
     return [RawNode("Div", [x, divisor], node.outputs, {}, node.origin)]
 
 
@@ -152,7 +153,8 @@ def zip_map(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def linear_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """A product with the coefficients, target by target, and the intercepts."""
+    """Rewrite LinearRegressor: a product with the coefficients, target by target, plus the
+    intercepts."""
     targets = int(node.attrs.get("targets", 1))
     scores = _linear(node, targets, node.attrs.get("intercepts", ()), scope)
     return finished(node, scores, node.attrs.get("post_transform", "NONE"), scope)

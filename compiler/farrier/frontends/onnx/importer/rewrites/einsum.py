@@ -21,9 +21,9 @@ from farrier.ops import Mismatch
 from farrier.ops.einsum import parse_equation
 
 Operands: TypeAlias = frozenset[int]  # Positions among the node's inputs.
-# Up to so many operands every order is tried: 3^7 pairs of sets take some 10 ms.
+# Up to this number of operands every order is tried: 3^7 pairs of sets take some 10 ms.
 _MOST_SEARCHED = 7
-# Up to so many operands are multiplied in pairs: the number of letters that can be labels.
+# Up to this number of operands are multiplied in pairs: the letters that can be labels.
 _MOST_PAIRED = 52
 
 

@@ -26,8 +26,8 @@ def rewrite_loop(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
     if len(initial) != count:
         raise Mismatch(f"its body carries {count} values, and it is given {len(initial)}")
 
-    def build(given: Given) -> list[Entry]:
-        arguments = (given.number, given.goes_on, *given.items)
+    def build(state: Given) -> list[Entry]:
+        arguments = (state.number, state.goes_on, *state.items)
         return scope.nested(graph, _named(graph, arguments), opset)
 
     rank = len(graph.input[0].type.tensor_type.shape.dim)
@@ -56,8 +56,8 @@ def rewrite_scan(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
         for name, axis, back in zip(node.inputs[states:], axes, backwards, strict=True)
     ]
 
-    def build(given: Given) -> list[Entry]:
-        return scope.nested(graph, _named(graph, given.items), opset)
+    def build(state: Given) -> list[Entry]:
+        return scope.nested(graph, _named(graph, state.items), opset)
 
     loop = Loop(
         scope,
@@ -81,19 +81,19 @@ def rewrite_scan(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
 
 
 def _scan_of_batch(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Scan as it was before 9: axis 0 was a batch, whose items were scanned one by one."""
+    """Rewrite Scan before opset 9: axis 0 was a batch, whose items were scanned one by one."""
     lengths, *inputs = node.inputs
     if lengths:
         raise NotSupported("sequence_lens")
     results: list[list[str]] = []
     for item in range(number(scope.shape(inputs[0])[0])):
         index = scope.constant(ints(item))
-        given = [scope.add("Gather", name, index, axis=0) for name in inputs]
-        made = [scope.fresh() for _ in node.outputs]
+        item_inputs = [scope.add("Gather", name, index, axis=0) for name in inputs]
+        item_outputs = [scope.fresh() for _ in node.outputs]
         attrs = dict(node.attrs)
         attrs["scan_input_directions"] = attrs.pop("directions", (0,) * attrs["num_scan_inputs"])
-        rewrite_scan(RawNode("Scan", given, made, attrs, node.origin), 9, scope)
-        results.append(made)
+        rewrite_scan(RawNode("Scan", item_inputs, item_outputs, attrs, node.origin), 9, scope)
+        results.append(item_outputs)
     for name, items in zip(node.outputs, zip(*results, strict=True), strict=True):
         scope.bind(name, scope.entry(stacked(items, scope)))
     return []
@@ -110,14 +110,16 @@ def _declared(graph: onnx.GraphProto, first: int) -> Callable[[], list[TensorTyp
     stacked. The function raises NotStatic if it declares none."""
 
     def types() -> list[TensorType]:
-        found = []
+        declared_types = []
         for info in graph.output[first:]:
             declared = info.type.tensor_type
             dims = [dim.dim_value for dim in declared.shape.dim if dim.HasField("dim_value")]
             if not declared.HasField("shape") or len(dims) < len(declared.shape.dim):
                 raise NotStatic(f"it never runs, and its body does not declare {info.name!r}", ())
-            found.append(TensorType(dtype_of(declared.elem_type, f"{info.name!r}"), tuple(dims)))
-        return found
+            declared_types.append(
+                TensorType(dtype_of(declared.elem_type, f"{info.name!r}"), tuple(dims))
+            )
+        return declared_types
 
     return types
 

@@ -1,4 +1,4 @@
-"""TfIdfVectorizer: how often each n-gram of a pool occurs."""
+"""Rewrite TfIdfVectorizer: count the occurrences of each n-gram of a pool."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from farrier.ir.dim import number
 
 
 def tf_idf_vectorizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Every window of a row is held against every n-gram; matches are counted, and the counts of
-    the pool are brought to their places by a matrix of weights. Words are the numbers under which
-    the pool has them."""
+    """Compare every window of a row with every n-gram, count the matches, and move the counts to
+    their places by a matrix of weights. Words are represented by their numbers in the pool."""
     (x, *_), attrs = node.inputs, node.attrs
     if "pool_strings" in attrs:
         distinct, pool = np.unique(words(attrs["pool_strings"]), return_inverse=True)
@@ -38,10 +37,14 @@ def tf_idf_vectorizer(node: RawNode, opset: int, scope: ImportScope) -> list[Raw
         grams = pool[starts[length - 1] : starts[length]].reshape(-1, length)
         last, used = first + len(grams), shortest <= length <= longest
         if used and len(grams):
-            found = _occurrences(tokens, grams, width, attrs["max_skip_count"], scope)
-            if found:
+            occurrences = _occurrences(tokens, grams, width, attrs["max_skip_count"], scope)
+            if occurrences:
                 counts.append(
-                    (functools.reduce(functools.partial(scope.add, "Add"), found), first, last)
+                    (
+                        functools.reduce(functools.partial(scope.add, "Add"), occurrences),
+                        first,
+                        last,
+                    )
                 )
         first = last
     idf = np.ones(len(places), np.float32) if weights is None else np.array(weights, np.float32)
@@ -67,9 +70,10 @@ def _sum(parts: list[str], scope: ImportScope) -> str:
 def _occurrences(
     tokens: str, grams: np.ndarray, width: int, skips: int, scope: ImportScope
 ) -> list[str]:
-    """How often each n-gram occurs in each row, [rows, grams], for each number of skips."""
+    """Return the number of occurrences of each n-gram in each row, [rows, grams], for each number
+    of skips."""
     length = grams.shape[1]
-    found = []
+    counts = []
     longest = (width - 1) // (length - 1) - 1 if length > 1 else 0
     for skip in range(min(skips, longest) + 1):
         windows = width - (length - 1) * (skip + 1)
@@ -82,5 +86,5 @@ def _occurrences(
             equal.append(scope.add("Equal", seen, wanted))
         match = functools.reduce(functools.partial(scope.add, "And"), equal)
         axis = scope.constant(ints([-2]))
-        found.append(scope.add("ReduceSum", scope.add("Cast", match, to="i64"), axis, keepdims=0))
-    return found
+        counts.append(scope.add("ReduceSum", scope.add("Cast", match, to="i64"), axis, keepdims=0))
+    return counts

@@ -1,7 +1,7 @@
 """Steps of training (ai.onnx.preview.training): Adagrad, Adam, Momentum.
 
 Inputs are the rate r, the number of earlier steps t, and for each of several tensors its value, its
-gradient, and what the optimizer keeps; outputs are the new values, then what it keeps.
+gradient, and the optimizer's state; outputs are the new values, then the new states.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class _Formula:
         return self.scope.add(op, *operands)
 
     def regularized(self, x: str, gradient: str, attribute: str = "norm_coefficient") -> str:
-        """The gradient with that of the penalty ½·c·x²."""
+        """Return the gradient plus that of the penalty ½·c·x²."""
         return self("Add", self("Mul", self.attr(attribute, 0.0), x), gradient)
 
     def time(self) -> str:
-        """The number of earlier steps."""
+        """Return the number of earlier steps."""
         return self.scope.add("Cast", self.steps, to=str(self.dtype))
 
 
@@ -51,47 +51,48 @@ def _results(node: RawNode, columns: list[list[str]]) -> list[RawNode]:
 
 
 def adagrad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """h += g²; x −= r / (1 + t·exp_nonpositive) · g / (√h + ε)."""
+    """Rewrite Adagrad: h += g²; x −= r / (1 + t·decay) · g / (√h + ε)."""
     f = _Formula(scope, node, kept=1)
     slowed = f("Add", f.number(1), f("Mul", f.time(), f.attr("decay_factor", 0.0)))
     rate = f("Div", f.rate, slowed)
-    made = []
+    updates = []
     for x, gradient, squares in f.tensors:
         g = f.regularized(x, gradient)
         total = f("Add", squares, f("Mul", g, g))
         root = f("Add", f("Sqrt", total), f.attr("epsilon", 0.0))
-        made.append([f("Sub", x, f("Div", f("Mul", rate, g), root)), total])
-    return _results(node, made)
+        updates.append([f("Sub", x, f("Div", f("Mul", rate, g), root)), total])
+    return _results(node, updates)
 
 
 def momentum(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """v = α·v + β·g with β = 1 at the first step; x −= r·v, or r·(g + α·v) after Nesterov."""
+    """Rewrite Momentum: v = α·v + β·g with β = 1 at the first step; x −= r·v, or r·(g + α·v) after
+    Nesterov."""
     f = _Formula(scope, node, kept=1)
-    alpha, beta, one = f.attr("alpha", 0.0), f.attr("beta", 0.0), f.number(1)
+    alpha, beta, unit = f.attr("alpha", 0.0), f.attr("beta", 0.0), f.number(1)
     is_first = f("Equal", f.time(), f.number(0))
-    beta = f("Where", is_first, one, beta)
-    made = []
+    beta = f("Where", is_first, unit, beta)
+    updates = []
     for x, gradient, velocity in f.tensors:
         g = f.regularized(x, gradient)
         v = f("Add", f("Mul", alpha, velocity), f("Mul", beta, g))
         step = f("Add", g, f("Mul", alpha, v)) if node.attrs["mode"] == "nesterov" else v
-        made.append([f("Sub", x, f("Mul", f.rate, step)), v])
-    return _results(node, made)
+        updates.append([f("Sub", x, f("Mul", f.rate, step)), v])
+    return _results(node, updates)
 
 
 def adam(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """v = α·v + (1 − α)·g, h = β·h + (1 − β)·g²; x −= r·√(1 − βᵗ) / (1 − αᵗ) · v / (√h + ε), the
-    correction from the first step on."""
+    """Rewrite Adam: v = α·v + (1 − α)·g, h = β·h + (1 − β)·g²; x −= r·√(1 − βᵗ) / (1 − αᵗ) · v /
+    (√h + ε), with the correction from the first step on."""
     f = _Formula(scope, node, kept=2)
     alpha, beta = (node.attrs.get(n, d) for n, d in (("alpha", 0.9), ("beta", 0.999)))
-    one, time = f.number(1), f.time()
+    unit, time = f.number(1), f.time()
 
     def left(base: float) -> str:
-        return f("Sub", one, f("Pow", f.number(base), time))
+        return f("Sub", unit, f("Pow", f.number(base), time))
 
     corrected = f("Mul", f.rate, f("Div", f("Sqrt", left(beta)), left(alpha)))
     rate = f("Where", f("Equal", time, f.number(0)), f.rate, corrected)
-    made = []
+    updates = []
     for x, gradient, velocity, squares in f.tensors:
         g = f.regularized(x, gradient)
         v = f("Add", f("Mul", f.number(alpha), velocity), f("Mul", f.number(1 - alpha), g))
@@ -100,5 +101,5 @@ def adam(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         step = f("Div", f("Mul", rate, v), f("Add", f("Sqrt", h), f.attr("epsilon", 0.0)))
         new = f("Sub", x, step)
         shrunk = f("Mul", f.attr("norm_coefficient_post", 0.0), new)
-        made.append([f("Sub", new, shrunk), v, h])
-    return _results(node, made)
+        updates.append([f("Sub", new, shrunk), v, h])
+    return _results(node, updates)

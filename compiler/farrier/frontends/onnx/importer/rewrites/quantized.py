@@ -35,7 +35,7 @@ _QUANTIZED = tuple(
 
 
 def quantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """QuantizeLinear with scale and zero point that broadcast against x."""
+    """Rewrite QuantizeLinear so that scale and zero point broadcast against x."""
     attrs, zero = node.attrs, node.input(2)
     asked = _named(node, "output_dtype", _QUANTIZED)
     to = scope.dtype(zero) if zero else asked or DType.U8
@@ -50,13 +50,13 @@ def quantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def dequantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """DequantizeLinear with scale and zero point that broadcast against x."""
+    """Rewrite DequantizeLinear so that scale and zero point broadcast against x."""
     to = _named(node, "output_dtype", _FLOATS) or scope.dtype(node.inputs[1])
     return _aligned(node, scope, {"to": str(to)})
 
 
 def _named(node: RawNode, attribute: str, allowed: tuple[DType, ...]) -> DType | None:
-    """The element type that an attribute names; None where there is none."""
+    """Return the element type that an attribute names; None without the attribute."""
     if not node.attrs.get(attribute):
         return None
     dtype = dtype_of(node.attrs[attribute], f"its {attribute}")
@@ -66,7 +66,8 @@ def _named(node: RawNode, attribute: str, allowed: tuple[DType, ...]) -> DType |
 
 
 def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> list[RawNode]:
-    """The node with its granularity in the shapes: one scale, one a channel, or one a block."""
+    """Return the node with its granularity in the shapes: one scale, one for each channel, or one
+    for each block."""
     x, scale, *rest = node.inputs
     zero = rest[0] if rest else ""
     op = node.op.removeprefix(f"{MICROSOFT}:")
@@ -117,7 +118,7 @@ def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> lis
 
 
 def is_zero(name: str, scope: ImportScope) -> bool:
-    """Whether a zero point is left out, or known to be zero."""
+    """Check whether a zero point is omitted, or a constant zero."""
     data = scope.data(name) if name else np.zeros(1)
     return data is not None and not data.astype(np.float32).any()
 
@@ -135,7 +136,7 @@ def as_float(name: str, scope: ImportScope) -> str:
 
 
 def shaped(name: str, shape: tuple[int, ...], scope: ImportScope) -> str:
-    """A scalar or vector under a shape that broadcasts; what has a rank above one stays."""
+    """Reshape a scalar or vector to a shape that broadcasts; a tensor of higher rank stays."""
     shape_of_name = scope.shape(name)
     if len(shape_of_name) > 1:
         return name
@@ -144,7 +145,7 @@ def shaped(name: str, shape: tuple[int, ...], scope: ImportScope) -> str:
 
 
 def sums(name: str, axes: Iterable[int], keepdims: int, scope: ImportScope) -> str:
-    """Sums of integers in i32, known where the integers are."""
+    """Return sums of integers in i32, constant if the integers are."""
     along, data = ints(axes), scope.data(name)
     if data is None:
         wide = as_integer(name, scope)
@@ -154,7 +155,7 @@ def sums(name: str, axes: Iterable[int], keepdims: int, scope: ImportScope) -> s
 
 
 def integer_product(a: str, b: str, a_zero: str, b_zero: str, scope: ImportScope) -> str:
-    """The product of two quantized matrices in i32."""
+    """Return the product of two quantized matrices in i32."""
     a_shape, b_shape = scope.shape(a), scope.shape(b)
     if not a_shape or not b_shape:
         raise Mismatch(f"factors {a_shape} and {b_shape} must not be scalars")
@@ -180,7 +181,7 @@ def integer_product(a: str, b: str, a_zero: str, b_zero: str, scope: ImportScope
 
 
 def matmul_integer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The product in i32."""
+    """Rewrite MatMulInteger: the product in i32."""
     total = integer_product(node.inputs[0], node.inputs[1], node.input(2), node.input(3), scope)
     return [RawNode("Identity", [total], node.outputs, {}, node.origin)]
 
@@ -188,7 +189,8 @@ def matmul_integer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 def requantized(
     node: RawNode, total: str, factor: str, scale: str, zero: str, like: DType, scope: ImportScope
 ) -> list[RawNode]:
-    """round(total · factor / scale) + zero, with one rounded factor, in the dtype of `zero`."""
+    """Return round(total · factor / scale) + zero, with one rounded factor, in the dtype of
+    `zero`."""
     to = scope.dtype(zero) if zero else like
     ratio = scope.add("Div", factor, scale)
     scaled = scope.add("Mul", as_float(total, scope), ratio)
@@ -199,7 +201,7 @@ def requantized(
 
 
 def qlinear_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The product of quantized matrices, quantized again."""
+    """Rewrite QLinearMatMul: the product of quantized matrices, quantized again."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs
     total = integer_product(a, b, a_zero, b_zero, scope)
     scales = [
@@ -213,7 +215,7 @@ def qlinear_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 
 
 def centred(name: str, zero: str, shape: tuple[int, ...], scope: ImportScope) -> str:
-    """A quantized tensor less its zero point, in i16."""
+    """Return a quantized tensor less its zero point, in i16."""
     if is_zero(zero, scope):
         return name
     wide, moved = (scope.add("Cast", n, to=str(DType.I16)) for n in (name, zero))
@@ -223,11 +225,11 @@ def centred(name: str, zero: str, shape: tuple[int, ...], scope: ImportScope) ->
 def _convolution(
     node: RawNode, x: str, w: str, x_zero: str, w_zero: str, scope: ImportScope, bias: str = ""
 ) -> str:
-    """The convolution in i32, plus a bias.
+    """Return the convolution in i32, plus a bias.
 
-    Of bytes and weights that fit in i8 it is one of bytes, which machines have dot products for:
-    the zero point of x pads it, and what it adds to each sum is taken off the bias. Other tensors
-    lose their zero points first.
+    For bytes with weights that fit in i8, it is a convolution of bytes, for which machines have dot
+    products: the zero point of x pads it, and its contribution to each sum is subtracted from the
+    bias. Other tensors lose their zero points first.
     """
     rank = len(scope.shape(w))
     attrs = {**node.attrs, "accumulator": str(DType.I32)}
@@ -250,7 +252,7 @@ def _convolution(
 
 
 def _as_signed_bytes(w: str, zero: str, scope: ImportScope) -> str:
-    """Weights less their zero points in i8, "" where they are not known to fit."""
+    """Return weights less their zero points in i8, "" if they are not known to fit."""
     if scope.dtype(w) is DType.I8 and is_zero(zero, scope):
         return w
     data, point = scope.data(w), scope.data(zero) if zero else np.zeros((), np.int16)
@@ -265,14 +267,15 @@ def _as_signed_bytes(w: str, zero: str, scope: ImportScope) -> str:
 
 
 def conv_integer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The convolution in i32."""
+    """Rewrite ConvInteger: the convolution in i32."""
     x, w = node.inputs[:2]
     total = _convolution(node, x, w, node.input(2), node.input(3), scope)
     return [RawNode("Identity", [total], node.outputs, {}, node.origin)]
 
 
 def qlinear_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The convolution of quantized tensors, its bias in i32, quantized again."""
+    """Rewrite QLinearConv: the convolution of quantized tensors, its bias in i32, quantized
+    again."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.inputs[:8]
     last = node.attrs.pop("channels_last", 0)
     rank, like = len(scope.shape(x)), scope.dtype(x)
@@ -296,14 +299,14 @@ def qlinear_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
 
 
 def real(x: str, scale: str, zero: str, scope: ImportScope) -> str:
-    """A tensor quantized with one scale, as floats."""
+    """Return a tensor quantized with one scale, as floats."""
     scale = shaped(scale, (), scope)
     zeros = [] if is_zero(zero, scope) else [shaped(zero, (), scope)]
     return scope.add("DequantizeLinear", x, scale, *zeros, to=str(scope.dtype(scale)))
 
 
 def dynamic_quantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """DynamicQuantizeLinear: the range of x, zero included, on 0 to 255."""
+    """Rewrite DynamicQuantizeLinear: map the range of x, zero included, to 0 to 255."""
     x = node.inputs[0]
     quantized, scale, zero = dynamically_quantized(x, scope)
     names = (*node.outputs, "", "")
@@ -315,7 +318,7 @@ def dynamic_quantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawN
 
 
 def dynamically_quantized(x: str, scope: ImportScope) -> tuple[str, str, str]:
-    """x in u8 with its scale (f32) and zero point (u8), both scalars."""
+    """Return x in u8 with its scale (f32) and zero point (u8), both scalars."""
     none, zero = ints([]), number_of(0.0, scope)
     extremes = []
     for reduction, pick in (("ReduceMin", "Min"), ("ReduceMax", "Max")):
@@ -324,7 +327,7 @@ def dynamically_quantized(x: str, scope: ImportScope) -> tuple[str, str, str]:
     low, high = extremes
     spread = scope.add("Sub", high, low)
     scale = scope.add("Div", spread, number_of(255.0, scope))
-    # Of zeros alone the scale would be 0.
+    # If all elements are zero, the scale would be 0.
     divisor = scope.add("Where", scope.add("Equal", scale, zero), number_of(1.0, scope), scale)
     attrs = {"to": str(DType.U8), "precision": str(DType.F32), "saturate": 1}
     point = scope.add("QuantizeLinear", scope.add("Neg", low), divisor, **attrs)

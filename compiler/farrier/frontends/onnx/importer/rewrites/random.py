@@ -1,4 +1,4 @@
-"""Random operators → RandomUniformLike and RandomNormalLike with a seed of their own."""
+"""Random operators → RandomUniformLike and RandomNormalLike, each with its own seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from farrier.ir.types import DType
 
 
 def seed_of(node: RawNode) -> int:
-    """32 bits: those of the attribute `seed`, or of the node's name where it has none."""
+    """Return 32 bits: those of the attribute `seed`, or of a hash of the node's name if it has
+    none."""
     seed = node.attrs.pop("seed", None)
     if seed is None:
         return zlib.crc32(node.origin.encode())
@@ -23,7 +24,7 @@ def seed_of(node: RawNode) -> int:
 
 
 def random_like(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """RandomUniformLike, RandomNormalLike: of the input's element type where it is not given."""
+    """Rewrite RandomUniformLike and RandomNormalLike: the element type defaults to the input's."""
     dtype = scope.dtype(node.inputs[0])
     if "dtype" in node.attrs:
         dtype = dtype_of(node.attrs["dtype"], f"the result of node {node.origin!r}")
@@ -32,7 +33,7 @@ def random_like(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def random(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """RandomUniform, RandomNormal of a shape that is an attribute."""
+    """Rewrite RandomUniform and RandomNormal with a shape that is an attribute."""
     dtype = dtype_of(node.attrs.pop("dtype", 1), f"the result of node {node.origin!r}")
     shape = scope.constant(ints(node.attrs.pop("shape")))
     filled = scope.add("ConstantOfShape", shape, dtype=str(DType.BOOL), value=0)
@@ -41,8 +42,9 @@ def random(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def multinomial(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Samples of classes [batch, samples] by their logarithmic weights [batch, classes]: how many
-    classes' sums of probabilities a uniform number exceeds."""
+    """Rewrite Multinomial: samples of classes [batch, samples] by their logarithmic weights [batch,
+    classes]. A sample is the number of classes whose cumulative probability a uniform number
+    exceeds."""
     to = dtype_of(node.attrs.get("dtype", 6), f"the result of node {node.origin!r}")
     logits, seed = node.inputs[0], seed_of(node)
     rows, classes = scope.shape(logits)
@@ -60,8 +62,8 @@ def multinomial(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def bernoulli(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """1 with the probability that the input is. (The body that ONNX gives is true where a number
-    exceeds the probability, against its own text.)"""
+    """Rewrite Bernoulli: 1 with the probability that the input is. (ONNX's own body is true if a
+    number exceeds the probability, against its specification.)"""
     chances = node.inputs[0]
     to = scope.dtype(chances)
     drawn = scope.add("RandomUniformLike", chances, dtype=str(to), seed=seed_of(node))

@@ -1,4 +1,4 @@
-"""Names for what nested graphs return."""
+"""Bind the results of nested graphs to names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from farrier.ops import Mismatch
 
 
 def bind(names: Sequence[str], entries: Sequence[Entry], scope: ImportScope) -> None:
-    """Name what is returned; a node may leave out the last outputs."""
+    """Bind results to the names of a node's outputs; a node may omit the last outputs."""
     if len(entries) < len(names):
         raise Mismatch(f"it has {len(names)} outputs, and its graph returns {len(entries)}")
     for name, entry in zip(names, entries, strict=False):

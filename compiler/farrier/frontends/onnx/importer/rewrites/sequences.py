@@ -1,6 +1,6 @@
 """Sequences and optionals → their tensors.
 
-The items of a sequence are known while importing, or they lie in one tensor (`lists.py`).
+The items of a sequence are known during the import, or they lie in one tensor (`lists.py`).
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def _sequence(node: RawNode, operand: int, scope: ImportScope) -> tuple[Tensors 
 
 
 def split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Parts of given lengths, or of one length but for the last; without any, single slices, which
-    lose their axis where keepdims is 0."""
+    """Rewrite SplitToSequence: parts of listed lengths, or of one length (the last may be shorter);
+    without lengths single slices, which lose their axis if keepdims is 0."""
     name, split_name = node.inputs[0], node.input(1)
     shape = scope.shape(name)
     axis = normal_axis(node.attrs.get("axis", 0), len(shape))
@@ -154,13 +154,13 @@ def concatenate(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def map_body(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """SequenceMap: the body for each item of the first input; of other sequences it gets the item
-    at the same place, tensors as they are."""
+    """Rewrite SequenceMap: the body for each item of the first input. Of other sequences it takes
+    the item at the same place; tensors are passed whole."""
     graph = node.attrs["body"]
-    given = [scope.entry(name) for name in node.inputs]
+    operands = [scope.entry(name) for name in node.inputs]
     results: list[list[Entry]] = []
     for position in range(len(_items(node.inputs[0], scope))):
-        items = [e.items[position] if isinstance(e, Tensors) else e for e in given]
+        items = [e.items[position] if isinstance(e, Tensors) else e for e in operands]
         names = (info.name for info in graph.input)
         results.append(scope.inline(graph, dict(zip(names, items, strict=True)), opset))
     for position, name in enumerate(node.outputs):
@@ -185,7 +185,7 @@ def has_element(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _gives(node: RawNode, entry: Entry, scope: ImportScope) -> list[RawNode]:
-    """The node's output is `entry`, and nothing is left to compute."""
+    """Bind the node's output to `entry`; no node remains."""
     scope.bind(node.outputs[0], entry)
     return []
 
@@ -205,7 +205,8 @@ def _items(name: str, scope: ImportScope) -> Sequence[Entry]:
 
 
 def _position(node: RawNode, operand: int, count: int, scope: ImportScope, spare: int = 0) -> int:
-    """A place in a sequence of `count`, or `spare` behind it, counted from the front."""
+    """Return a place in a sequence of `count` items, or up to `spare` after it, counted from the
+    front."""
     data = scope.data(node.inputs[operand])
     assert data is not None
     place = int(data.reshape(-1)[0])

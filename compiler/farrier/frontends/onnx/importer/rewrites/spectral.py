@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 
 
 def dft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 20, the axis was an attribute, and counted from 1."""
+    """Rewrite DFT. Before 20 the axis was an attribute, and counted from 1."""
     x, shape = node.inputs[0], scope.shape(node.inputs[0])
     rank = len(shape)
     if opset < 20:
@@ -120,7 +120,7 @@ def _whole_spectrum(
 
 
 def _matrix(count: int, parts: int, length: int, inverse: bool, onesided: bool) -> Array:
-    """What `count` numbers of `parts` (real, imaginary) contribute to each result:
+    """Return the contribution of `count` numbers of `parts` (real, imaginary) to each result:
     [count, parts, results, parts of a result]."""
     used = min(count, length)
     check_made(count, parts, length, 2)
@@ -137,7 +137,8 @@ def _matrix(count: int, parts: int, length: int, inverse: bool, onesided: bool) 
 
 
 def _real_inverse(count: int, parts: int, length: int) -> Array:
-    """The real signal of half a spectrum: all but the first and the middle number count twice."""
+    """Return the matrix to the real signal of half a spectrum: all but the first and the middle
+    number count twice."""
     used = min(count, length // 2 + 1)
     k = np.arange(used)
     angle = 2 * np.pi * (np.outer(k, np.arange(length)) % length) / length
@@ -150,7 +151,7 @@ def _real_inverse(count: int, parts: int, length: int) -> Array:
 
 
 def stft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Frames of the signal, then their transforms, each times the window."""
+    """Rewrite STFT: cut the signal into frames, and transform each times the window."""
     signal, shape = node.inputs[0], scope.shape(node.inputs[0])
     if len(shape) == 2:
         signal = scope.add("Unsqueeze", signal, [-1])
@@ -192,19 +193,19 @@ def stft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def mel_weight_matrix(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The matrix is known where its five parameters are, else computed as they are."""
+    """Rewrite MelWeightMatrix: a constant if its five parameters are constants, else computed."""
     dtype = dtype_of(node.attrs.get("output_datatype", 1), f"the result of node {node.origin!r}")
-    given = [scope.data(name) for name in node.inputs]
-    if any(value is None or has_dims(value) for value in given):
+    parameters = [scope.data(name) for name in node.inputs]
+    if any(value is None or has_dims(value) for value in parameters):
         return [RawNode("Cast", [_mel(node, scope)], node.outputs, {"to": str(dtype)}, node.origin)]
-    values = [value.item() for value in given if value is not None]
+    values = [value.item() for value in parameters if value is not None]
     weights = _mel_weights(int(values[0]), int(values[1]), *map(float, values[2:]))
     matrix = scope.constant(weights.astype(dtype.numpy))
     return [RawNode("Identity", [matrix], node.outputs, {}, node.origin)]
 
 
 def _mel(node: RawNode, scope: ImportScope) -> str:
-    """`_mel_weights` of parameters that are known at run time, f64."""
+    """Return `_mel_weights` of parameters that are known at run time, f64."""
 
     def p(op: str, *operands: str | float, **attrs: Any) -> str:
         names = (x if isinstance(x, str) else scope.constant(np.array(x)) for x in operands)
@@ -240,7 +241,7 @@ def _mel(node: RawNode, scope: ImportScope) -> str:
 
 
 def _mel_weights(bands: int, length: int, rate: float, low: float, high: float) -> Array:
-    """Triangles [length/2 + 1, bands] whose corners are evenly spaced on the mel scale, the last
+    """Return triangles [length/2 + 1, bands] with corners evenly spaced on the mel scale, the last
     one a step below `high`."""
     check_made(length // 2 + 1, bands + 2)
     first, last = (2595 * np.log10(1 + hertz / 700) for hertz in (low, high))

@@ -28,7 +28,7 @@ Matrix = npt.NDArray[np.float32]
 # These constants are those of LIBSVM, which ONNX Runtime adopts.
 _LEAST = 1e-7  # The least probability of either class of a pair.
 _PRECISION = 0.005  # Coupling stops at this error, divided by the number of classes.
-_MOST_SWEEPS = 100  # Coupling stops after so many iterations over all classes.
+_MOST_SWEEPS = 100  # Coupling stops after this number of iterations over all classes.
 
 
 def svm_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:

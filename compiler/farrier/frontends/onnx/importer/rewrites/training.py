@@ -1,4 +1,4 @@
-"""Operators that do more than infer: Dropout, and BatchNormalization that computes statistics."""
+"""Operators with a training mode: Dropout, and BatchNormalization that computes statistics."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from farrier.ops import NotStatic
 
 
 def dropout(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """At inference, or with a ratio of 0, nothing is dropped: the mask is true everywhere. In
-    training an element stays where a random number is no less than the ratio, scaled by
-    1 / (1 − ratio)."""
+    """Rewrite Dropout. At inference, or with a ratio of 0, nothing is dropped: the mask is true
+    everywhere. In training an element stays if a random number is at least the ratio, scaled by 1 /
+    (1 − ratio)."""
     training = scope.data(node.input(2)) if node.input(2) else np.False_
     ratio = scope.data(node.input(1)) if node.input(1) else np.float32(0.5)
     if training is None:
@@ -63,8 +63,8 @@ def _normalized_by_element(node: RawNode, scope: ImportScope) -> list[RawNode]:
 
 
 def batch_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """In training mode the batch's own mean and variance normalize it, and the running ones move
-    towards them: running·momentum + batch·(1 − momentum)."""
+    """Rewrite BatchNormalization. In training mode the batch's own mean and variance normalize it,
+    and the running ones move towards them: running·momentum + batch·(1 − momentum)."""
     momentum = node.attrs.pop("momentum", 0.9)
     if not node.attrs.pop("spatial", 1):
         return _normalized_by_element(node, scope)

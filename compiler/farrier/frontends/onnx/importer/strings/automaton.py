@@ -1,7 +1,7 @@
 """Regular expressions → the tables of a deterministic automaton (`ops/strings.py`).
 
 The tree becomes a nondeterministic automaton (Thompson, "Regular expression search algorithm",
-1968), and its sets of states the states of the deterministic one.
+1968), whose sets of states become the states of the deterministic one.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from farrier.ops import NotSupported
 Array = npt.NDArray[Any]
 
 _MOST_STATES = 2000
-_MOST_WORK = 2_000_000  # states looked at while sets of them are made
+_MOST_WORK = 2_000_000  # The most states that are visited during the construction of sets.
 
 
 def automaton(pattern: str) -> tuple[Array, Array, Array]:
-    """`starts`, `next` and `accepts` of the operator MatchAutomaton, for a match of the whole text.
+    """Return `starts`, `next` and `accepts` of the operator MatchAutomaton, for a match of the
+    whole text.
 
-    Raises Mismatch for what is no pattern, NotSupported for one beyond the subset, or too large.
+    Raises Mismatch for an invalid pattern, NotSupported for one beyond the subset, or too large.
     """
     states = _States()
     first, last = states.new(), states.new()
     states.add(parse_pattern(pattern), first, last)
-    ranges = [each for found in states.moves for chosen, _ in found for each in chosen]
+    ranges = [each for moves in states.moves for chosen, _ in moves for each in chosen]
     if states.sees_words:
         ranges += WORD
     starts = sorted({0, *(low for low, _ in ranges), *(high + 1 for _, high in ranges)})
@@ -49,8 +50,8 @@ def automaton(pattern: str) -> tuple[Array, Array, Array]:
     by_place = states.by_place(starts)
     queue, table, accepts = [_Set(True, False, frozenset([first]))], list[list[int]](), list[bool]()
     numbers = {queue[0]: 0}
-    for chosen in queue:  # which grows on the way
-        row, known = [-1] * len(starts), dict[tuple[bool, frozenset[int]], int]()
+    for chosen in queue:  # The queue grows during the loop.
+        row, numbers_by_set = [-1] * len(starts), dict[tuple[bool, frozenset[int]], int]()
         for is_word in (False, True):
             after: dict[int, set[int]] = {}
             for state in states.closure(chosen.states, chosen.edges(is_word)):
@@ -60,12 +61,12 @@ def automaton(pattern: str) -> tuple[Array, Array, Array]:
             states.works(sum(map(len, after.values())))
             for place, targets in after.items():
                 key = is_word, frozenset(targets)
-                if key not in known:
+                if key not in numbers_by_set:
                     reached = _Set(False, is_word, key[1])
-                    known[key] = numbers.setdefault(reached, len(queue))
-                    if known[key] == len(queue):
+                    numbers_by_set[key] = numbers.setdefault(reached, len(queue))
+                    if numbers_by_set[key] == len(queue):
                         queue.append(reached)
-                row[place] = known[key]
+                row[place] = numbers_by_set[key]
         table.append(row)
         accepts.append(last in states.closure(chosen.states, ("$", *chosen.edges(False))))
         if len(queue) > _MOST_STATES:
@@ -75,23 +76,23 @@ def automaton(pattern: str) -> tuple[Array, Array, Array]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Set:
-    """Some states, before what they reach without a character; whether it is where the text begins,
-    and whether behind a character of a word."""
+    """A set of states, before transitions without a character; whether the text begins here, and
+    whether the character before belongs to a word."""
 
     begins: bool
     behind_word: bool
     states: frozenset[int]
 
     def edges(self, before_word: bool) -> tuple[str, ...]:
-        """The kinds of edges there are, the next character being one of a word or not."""
+        """Return the kinds of edges here, if the next character belongs to a word or not."""
         kind = r"\b" if self.behind_word != before_word else r"\B"
         return ("^", kind) if self.begins else (kind,)
 
 
 @dataclasses.dataclass(slots=True)
 class _States:
-    """A nondeterministic automaton: for each state where it goes with a character of some ranges,
-    and without one, at edges of a kind or ("") anywhere."""
+    """A nondeterministic automaton: for each state its transitions with a character of some ranges,
+    and those without one, at edges of a kind or ("") anywhere."""
 
     moves: list[list[tuple[tuple[Range, ...], int]]] = dataclasses.field(default_factory=list)
     jumps: list[list[tuple[str, int]]] = dataclasses.field(default_factory=list)
@@ -106,7 +107,7 @@ class _States:
         return len(self.moves) - 1
 
     def add(self, tree: Tree, start: int, end: int) -> None:
-        """Ways from one state to another that the tree matches."""
+        """Add paths between two states that the tree matches."""
         match tree:
             case Characters(ranges):
                 self.moves[start].append((ranges, end))
@@ -140,8 +141,8 @@ class _States:
                 self.jumps[start].append(("", end))
 
     def by_place(self, starts: list[int]) -> list[list[tuple[int, int]]]:
-        """The moves of each state, by the numbers of the ranges that begin at `starts`."""
-        found: list[list[tuple[int, int]]] = []
+        """Return the moves of each state, by the numbers of the ranges that begin at `starts`."""
+        moves_by_state: list[list[tuple[int, int]]] = []
         for moves in self.moves:
             places: set[tuple[int, int]] = set()
             for ranges, target in moves:
@@ -149,11 +150,12 @@ class _States:
                     first, behind = (bisect.bisect_left(starts, at) for at in (low, high + 1))
                     places.update((place, target) for place in range(first, behind))
             self.works(len(places))
-            found.append(sorted(places))
-        return found
+            moves_by_state.append(sorted(places))
+        return moves_by_state
 
     def closure(self, chosen: Iterable[int], edges: Collection[str]) -> frozenset[int]:
-        """The states and those that they reach without a character, at edges of these kinds."""
+        """Return the states and all states reachable from them without a character, at edges of
+        these kinds."""
         seen = set(chosen)
         left = list(seen)
         while left:

@@ -1,7 +1,8 @@
-"""Upper and lower case: what Python's str.upper and str.lower do, as tables (`ops/strings.py`).
+"""Upper and lower case: the effect of Python's str.upper and str.lower, as tables
+(`ops/strings.py`).
 
-They are Unicode's full mappings, of no language in particular: ß becomes SS, and Σ at the end of a
-word ς.
+They are Unicode's full mappings, of no specific language: ß becomes SS, and Σ at the end of a word
+becomes ς.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ import numpy.typing as npt
 from farrier.frontends.onnx.importer.scope import ImportScope
 from farrier.ops.strings import CASED, ELEMENTS, IGNORABLE, LONGER, PAGE
 
-# Planes in which characters have cases, or are marks beside such.
+# Planes whose characters have cases, or are marks next to such.
 _PLANES = (range(0x20000), range(0xE0000, 0xE0200))
 
 Array = npt.NDArray[Any]
 
 
 def change_case(scope: ImportScope, codes: str, to: str) -> str:
-    """Code points of strings, in the case `to`: "lower" or "upper"."""
+    """Return the code points of strings in the case `to`: "lower" or "upper"."""
     tables = map(scope.constant, _tables(to))
     return scope.add("ChangeCase", codes, *tables, to=to)
 
 
 @functools.cache
 def _tables(to: str) -> tuple[Array, Array, Array]:
-    """`pages`, `elements` and `longer` of the operator ChangeCase."""
+    """Return `pages`, `elements` and `longer` of the operator ChangeCase."""
     elements = np.zeros(_PLANES[-1].stop, np.int64)
     longer: dict[str, int] = {}
     for code in chain(*_PLANES):
@@ -49,7 +50,8 @@ def _tables(to: str) -> tuple[Array, Array, Array]:
 
 
 def _beside_sigma(letter: str) -> int:
-    """Σ is final behind a letter with a case, from which nothing but ignorable marks part it."""
+    """Return the bit that marks a character with a case, or an ignorable mark; 0 for others.
+    Python's final Σ distinguishes them: it follows a character with a case, and ignorable marks."""
     if f"A{letter}Σ".lower()[-1] != "ς":
         return 0
     return CASED if f"{letter}Σ".lower()[-1] == "ς" else IGNORABLE

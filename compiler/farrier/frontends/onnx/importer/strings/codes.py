@@ -1,4 +1,4 @@
-"""The code points of strings, as what rewrites use."""
+"""The code points of strings, for rewrites."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ def is_strings(scope: ImportScope, name: str) -> bool:
 
 
 def codes(scope: ImportScope, name: str) -> str:
-    """The name of the code points of strings; Mismatch where `name` is no tensor of strings."""
+    """Return the name of the code points of strings; raises Mismatch if `name` is not a tensor of
+    strings."""
     entry = scope.entry(name)
     if not isinstance(entry, Strings):
-        raise Mismatch(f"{name!r} is no tensor of strings")
+        raise Mismatch(f"{name!r} is not a tensor of strings")
     return scope.bind("", entry.codes)
 
 
@@ -40,12 +41,13 @@ def bind_strings(scope: ImportScope, name: str, codes: str) -> None:
 
 
 def words(values: Any) -> Array:
-    """Strings of an attribute, as numpy's dtype `U`; ValueError for one that contains NUL."""
+    """Return strings of an attribute, as numpy's dtype `U`; raises ValueError for a string
+    with NUL."""
     return strings_of(codes_of(np.array(values, object)))
 
 
 def of_one_width(scope: ImportScope, names: Sequence[str]) -> list[str]:
-    """Code points, all as wide as the widest."""
+    """Return code points, all as wide as the widest."""
     widths = [scope.shape(name)[-1] for name in names]
     widest = functools.reduce(maximum, widths)
     last = scope.constant(ints([-1]))

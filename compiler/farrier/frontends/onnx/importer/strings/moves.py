@@ -1,7 +1,7 @@
-"""Operators that take and return strings → the same on code points.
+"""Operators that take and return strings → the same operators on code points.
 
-Most move elements, whatever these are: then they move rows. Each rule turns a node on strings into
-one on code points, which have one axis more, the last.
+Most only move elements: on code points they move rows. Each rule turns a node on strings into one
+on code points, which have one more axis, the last.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Rule: TypeAlias = Callable[[RawNode, ImportScope], None]
 
 
 def on_codes(node: RawNode, scope: ImportScope) -> RawNode | None:
-    """The node on code points; None where it takes no strings, or returns none. Its outputs that
-    are strings have new names."""
+    """Return the node on code points; None if it neither takes nor returns strings. Outputs that
+    are strings get new names."""
     rule = _RULES.get(node.op)
     takes = node.op in _ONLY or any(is_strings(scope, name) for name in node.inputs)
     if rule is None or not takes:
@@ -42,8 +42,8 @@ def on_codes(node: RawNode, scope: ImportScope) -> RawNode | None:
     return moved
 
 
-_ONLY = ("StringConcat", "StringSplit")  # which take nothing else
-_OPERANDS = {  # which operands are strings; of others the first
+_ONLY = ("StringConcat", "StringSplit")  # All operands of these are strings.
+_OPERANDS = {  # The operands that are strings; of other operators it is the first.
     "Concat": slice(None),
     "StringConcat": slice(None),
     "Where": slice(1, None),
@@ -51,7 +51,7 @@ _OPERANDS = {  # which operands are strings; of others the first
 
 
 def _rank(node: RawNode, scope: ImportScope) -> int:
-    """The rank of the first operand as strings."""
+    """Return the rank of the first operand as strings."""
     return len(scope.shape(node.inputs[0])) - 1
 
 
@@ -60,7 +60,7 @@ def _width(node: RawNode, scope: ImportScope) -> Extent:
 
 
 def _along(node: RawNode, scope: ImportScope) -> None:
-    """The attribute `axis`, counted from the front."""
+    """Count the attribute `axis` from the front."""
     if "axis" in node.attrs:
         node.attrs["axis"] = normal_axis(node.attrs["axis"], _rank(node, scope))
 
@@ -71,15 +71,15 @@ def _set_ints(node: RawNode, scope: ImportScope, position: int, values: Sequence
 
 
 def _axes(node: RawNode, scope: ImportScope, position: int) -> list[int] | None:
-    """The axes that the attribute or the operand at `position` gives, from the front; None where
-    there are none. The attribute goes."""
-    given = node.attrs.pop("axes", None)
-    if given is None:
+    """Return the axes of the attribute, which is removed, or of the operand at `position`, counted
+    from the front; None if there are none."""
+    axes = node.attrs.pop("axes", None)
+    if axes is None:
         if not node.input(position):
             return None
-        given = constant(scope, node.inputs[position], "axes").reshape(-1).tolist()
-    rank = _rank(node, scope) + (len(given) if node.op == "Unsqueeze" else 0)
-    return [normal_axis(axis, rank) for axis in given]
+        axes = constant(scope, node.inputs[position], "axes").reshape(-1).tolist()
+    rank = _rank(node, scope) + (len(axes) if node.op == "Unsqueeze" else 0)
+    return [normal_axis(axis, rank) for axis in axes]
 
 
 def _squeeze(node: RawNode, scope: ImportScope) -> None:
@@ -103,14 +103,14 @@ def _slice(node: RawNode, scope: ImportScope) -> None:
 
 
 def _with_width(node: RawNode, scope: ImportScope) -> None:
-    """The target of Reshape and Expand."""
+    """Append the width to the target of Reshape and Expand."""
     if "shape" in node.attrs:
         node.attrs["shape"] = (*node.attrs["shape"], _width(node, scope))
         return
-    given = scope.data(node.inputs[1])
-    if given is None:
+    target = scope.data(node.inputs[1])
+    if target is None:
         raise NotStatic("its shape depends on data known only at run time", (node.inputs[1],))
-    _set_ints(node, scope, 1, [*to_extents(given), _width(node, scope)])
+    _set_ints(node, scope, 1, [*to_extents(target), _width(node, scope)])
 
 
 def _flatten(node: RawNode, scope: ImportScope) -> None:
@@ -139,7 +139,7 @@ def _gather_elements(node: RawNode, scope: ImportScope) -> None:
 
 
 def _list(node: RawNode, scope: ImportScope) -> None:
-    """Compress and Unique take the strings as a list where they have no axis."""
+    """Rewrite Compress and Unique, which take the strings as a list if they have no axis."""
     _along(node, scope)
     if "axis" not in node.attrs:
         whole = [product(scope.shape(node.inputs[0])[:-1]), _width(node, scope)]
@@ -162,7 +162,7 @@ def _string_concat(node: RawNode, scope: ImportScope) -> None:
 
 
 def _string_split(node: RawNode, scope: ImportScope) -> None:
-    """The pieces are counted first: the most of them is an extent."""
+    """Rewrite StringSplit: the pieces are counted first, because the highest count is an extent."""
     node.attrs["delimiter"] = tuple(map(ord, node.attrs.get("delimiter", "")))
     node.attrs["maxsplit"] = node.attrs.get("maxsplit", -1)
     (x,), counted = node.inputs, node.outputs[1:]

@@ -22,16 +22,16 @@ from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.statics import shape_bounds
 
-_OWN_CASES = ("az", "lt", "tr")  # languages whose casing is not everyone's
+_OWN_CASES = ("az", "lt", "tr")  # Languages with their own rules of casing.
 
 
 def shape(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Without the width."""
+    """Rewrite Shape: the shape of strings excludes the width."""
     if not is_strings(scope, node.inputs[0]):
         return [node]
     extents = scope.shape(codes(scope, node.inputs[0]))[:-1]
-    found = extents[shape_bounds(node.attrs, len(extents))]
-    return [RawNode("Identity", [scope.constant(ints(found))], node.outputs, {}, node.origin)]
+    selected = extents[shape_bounds(node.attrs, len(extents))]
+    return [RawNode("Identity", [scope.constant(ints(selected))], node.outputs, {}, node.origin)]
 
 
 def size(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -42,7 +42,7 @@ def size(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def equal(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Strings are equal where all of their characters are."""
+    """Rewrite Equal: strings are equal if all of their characters are."""
     if not any(is_strings(scope, name) for name in node.inputs):
         return [node]
     sides = of_one_width(scope, [codes(scope, name) for name in node.inputs])
@@ -59,8 +59,8 @@ def full_match(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def normalize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """StringNormalizer: the strings that are no stop words, in another case. Where none is left, it
-    is one empty string."""
+    """Rewrite StringNormalizer: the strings that are not stop words, in another case. If none
+    remains, the result is one empty string."""
     attrs, x = node.attrs, codes(scope, node.inputs[0])
     *extents, width = scope.shape(x)
     if len(extents) not in (1, 2) or extents[:-1] not in ([], [1]):
@@ -70,14 +70,14 @@ def normalize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         raise Mismatch(f"the case_change_action {action!r}")
     if str(attrs.get("locale", ""))[:2] in _OWN_CASES:
         raise NotSupported(f"the locale {attrs['locale']!r}")
-    given = scope.add("Reshape", x, [extents[-1], width])
-    changed = given if action == "NONE" else change_case(scope, given, action.lower())
+    strings = scope.add("Reshape", x, [extents[-1], width])
+    changed = strings if action == "NONE" else change_case(scope, strings, action.lower())
     stops = words(attrs.get("stopwords", ()))
-    compared = given
+    compared = strings
     if not attrs.get("is_case_sensitive", 0):
         # As ONNX Runtime does it, which the specification leaves open.
         stops = np.char.upper(stops) if action == "UPPER" else np.char.lower(stops)
-        compared = change_case(scope, given, "lower") if action == "NONE" else changed
+        compared = change_case(scope, strings, "lower") if action == "NONE" else changed
     kept = _kept(scope, changed, compared, stops)
     if len(extents) == 2:
         kept = scope.add("Unsqueeze", kept, [0])
@@ -86,7 +86,7 @@ def normalize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _kept(scope: ImportScope, strings: str, compared: str, stops: np.ndarray) -> str:
-    """Those strings of [C, width] of which what is `compared` is no stop word."""
+    """Return the strings of [C, width] whose counterpart in `compared` is not a stop word."""
     empty = scope.constant(np.zeros((1, 1), np.uint32))
     if scope.shape(strings)[0] == 0:
         return empty

@@ -3,9 +3,9 @@ r"""Regular expressions, in RE2's syntax, as trees.
     tree = Characters([range]) | Sequence([tree]) | Choice([tree]) | Repeat(tree, low, high?)
          | Edge(^ | $ | \b | \B)
 
-Which of several ways to match is taken does not matter to a full match: greedy and lazy repeats are
-the same, and groups only group. What a finite automaton cannot do, RE2 has not; what RE2 has beyond
-this subset is refused by name.
+A full match does not depend on which of several ways to match is taken: greedy and lazy repeats are
+the same, and groups only group. RE2 lacks whatever a finite automaton cannot do; features of RE2
+beyond this subset are refused by name.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 from farrier.ops import Mismatch, NotSupported
 
-Range: TypeAlias = tuple[int, int]  # the first and the last code point
+Range: TypeAlias = tuple[int, int]  # The first and the last code point.
 LAST = 0x10FFFF
-_MOST_REPEATS = 1000  # RE2's own limit
-_DEEPEST = 100  # groups in groups
+_MOST_REPEATS = 1000  # The limit is RE2's own.
+_DEEPEST = 100  # The limit on nested groups.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeat:
-    """`low` times at least, and `high` at most."""
+    """At least `low` repeats, and at most `high` (None: no limit)."""
 
     body: Tree
     low: int
@@ -47,8 +47,8 @@ class Repeat:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Edge:
-    r"""Nothing, in places of one kind: where the text begins (^), where it ends ($), beside one end
-    of a word (\b), anywhere else (\B)."""
+    r"""An empty match in places of one kind: at the start of the text (^), at its end ($), at the
+    start or end of a word (\b), anywhere else (\B)."""
 
     kind: str
 
@@ -65,7 +65,8 @@ _NEWLINE: tuple[Range, ...] = ((10, 10),)
 
 
 def parse_pattern(pattern: str) -> Tree:
-    """Raises Mismatch for what is no pattern, NotSupported for what is beyond the subset."""
+    """Return the tree of a pattern. Raises Mismatch for an invalid pattern, and NotSupported for
+    features beyond the subset."""
     parser = _Parser(pattern)
     tree = parser.choice(dot_is_all=False, depth=0)
     if not parser.is_over:
@@ -74,17 +75,17 @@ def parse_pattern(pattern: str) -> Tree:
 
 
 def complement(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
-    """All other code points."""
-    left, found = 0, []
+    """Return the ranges of all other code points."""
+    left, others = 0, []
     for first, last in sorted(ranges):
         if first > left:
-            found.append((left, first - 1))
+            others.append((left, first - 1))
         left = max(left, last + 1)
-    return (*found, (left, LAST)) if left <= LAST else tuple(found)
+    return (*others, (left, LAST)) if left <= LAST else tuple(others)
 
 
 class _Parser:
-    """Recursive descent over one pattern."""
+    """A parser of one pattern by recursive descent."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -95,7 +96,7 @@ class _Parser:
         return self._at == len(self._pattern)
 
     def choice(self, dot_is_all: bool, depth: int) -> Tree:
-        """Up to the end of the group."""
+        """Parse up to the end of the group."""
         if depth > _DEEPEST:
             raise NotSupported(f"a pattern of more than {_DEEPEST} groups in groups")
         options: list[Tree] = []
@@ -120,26 +121,26 @@ class _Parser:
         return tree
 
     def _special(self, dot_is_all: bool, depth: int) -> tuple[bool, Tree | None]:
-        """What follows `(?`: a group, or flags for the rest of the group around it."""
+        """Parse the text after `(?`: a group, or flags for the rest of the group around it."""
         if self._takes("P<") or (self._sees("<") and not self._sees("<=") and not self._sees("<!")):
             self._takes("<")
             self._until(">", "the name of a group")
             return dot_is_all, self._group(dot_is_all, depth)
-        flags, given = "", dot_is_all
+        flags, inner_dot_is_all = "", dot_is_all
         while self._sees(*"imsU-"):
             flags += self._next()
         for flag, is_on in _flags(flags):
             if flag in "im":
                 raise self._refused(f"the flag {flag}")
-            given = is_on if flag == "s" else given
+            inner_dot_is_all = is_on if flag == "s" else inner_dot_is_all
         if self._takes(":"):
-            return dot_is_all, self._group(given, depth)
+            return dot_is_all, self._group(inner_dot_is_all, depth)
         if flags and self._takes(")"):
-            return given, None
+            return inner_dot_is_all, None
         raise self._refused(f"a group that begins with (?{flags}{self._next()}")
 
     def _single(self, dot_is_all: bool) -> Tree:
-        """One character, class or edge."""
+        """Parse one character, class or edge."""
         char = self._next()
         match char:
             case ".":
@@ -158,7 +159,7 @@ class _Parser:
                 return Characters(((ord(char), ord(char)),))
 
     def _escape(self) -> tuple[Range, ...]:
-        """What follows a backslash, in a class as well."""
+        """Parse the text after a backslash, which may be in a class."""
         char = self._next()
         if char.lower() in _CLASSES:
             ranges = _CLASSES[char.lower()]
@@ -176,7 +177,7 @@ class _Parser:
         return ((code, code),)
 
     def _class(self) -> tuple[Range, ...]:
-        """What follows `[`."""
+        """Parse the text after `[`."""
         is_negated = self._takes("^")
         ranges: list[Range] = []
         is_first = True
@@ -184,15 +185,18 @@ class _Parser:
             is_first = False
             if self._sees("[:"):
                 raise self._refused("a class of POSIX")
-            found = self._of_class()
-            (first, last), is_one = found[0], len(found) == 1 and found[0][0] == found[0][1]
+            item_ranges = self._of_class()
+            (first, last), is_one = (
+                item_ranges[0],
+                len(item_ranges) == 1 and item_ranges[0][0] == item_ranges[0][1],
+            )
             if is_one and self._sees("-") and not self._sees("-]"):
                 self._next()
                 (_, last), *others = self._of_class()
                 if others or last < first:
                     raise Mismatch(f"the pattern {self._pattern!r} has a range from {chr(first)!r}")
-                found = ((first, last),)
-            ranges += found
+                item_ranges = ((first, last),)
+            ranges += item_ranges
         return complement(tuple(ranges)) if is_negated else tuple(ranges)
 
     def _of_class(self) -> tuple[Range, ...]:
@@ -200,7 +204,7 @@ class _Parser:
         return self._escape() if char == "\\" else ((ord(char), ord(char)),)
 
     def _repeated(self, tree: Tree) -> Tree:
-        """The tree with the repeats that follow it."""
+        """Return the tree with the repeats that follow it."""
         while True:
             if self._takes("*"):
                 low, high = 0, None
@@ -213,11 +217,11 @@ class _Parser:
                 if counts is None:
                     return tree
                 low, high = counts
-            self._takes("?")  # lazy
+            self._takes("?")  # A lazy repeat.
             tree = Repeat(tree, low, high)
 
     def _counts(self) -> tuple[int, int | None] | None:
-        """`{n}`, `{n,}` or `{n,m}`; other braces are characters."""
+        """Parse `{n}`, `{n,}` or `{n,m}`; other braces are characters."""
         end = self._pattern.find("}", self._at) if self._sees("{") else -1
         if end < 0:
             return None
@@ -244,9 +248,9 @@ class _Parser:
         return self._pattern.startswith(texts, self._at)
 
     def _takes(self, text: str) -> bool:
-        found = self._sees(text)
-        self._at += len(text) if found else 0
-        return found
+        is_next = self._sees(text)
+        self._at += len(text) if is_next else 0
+        return is_next
 
     def _next(self) -> str:
         if self.is_over:

@@ -1,4 +1,4 @@
-"""Values found in tables: LabelEncoder, and what else looks strings up."""
+"""Look values up in tables: LabelEncoder, and other operators that look strings up."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Array = npt.NDArray[Any]
 
 
 def find(scope: ImportScope, rows: str, keys: Array) -> tuple[str, Array]:
-    """For each row of a tensor where in a table it is, or how many `keys` there are; and which of
-    the keys the table holds. Of equal keys that is the last. Strings are rows of code points."""
+    """Return for each row of a tensor its place in a table, or the number of `keys`; and the order
+    of the keys in the table. Of equal keys the last counts. Strings are rows of code points."""
     if keys.dtype.kind == "U":
         keys = codes_of(keys)
     table, last = np.unique(keys[::-1], axis=0, return_index=True)
@@ -28,7 +28,8 @@ def find(scope: ImportScope, rows: str, keys: Array) -> tuple[str, Array]:
 
 
 def label_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The value of the key that an element equals, NaN being equal to NaN, or the default."""
+    """Rewrite LabelEncoder: the value of the key that an element equals (NaN equals NaN), or the
+    default."""
     x = node.inputs[0]
     keys, values, default = _mapping(node, is_strings(scope, x))
     if len(keys) != len(values) or not len(keys):
@@ -44,14 +45,14 @@ def label_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
     table = scope.constant(np.append(values[kept], default))
     if not is_strings(scope, table):
         return [RawNode("Gather", [table, place], node.outputs, {"axis": 0}, node.origin)]
-    found = scope.add("Gather", codes(scope, table), place, axis=0)
-    bind_strings(scope, node.outputs[0], found)
+    labels = scope.add("Gather", codes(scope, table), place, axis=0)
+    bind_strings(scope, node.outputs[0], labels)
     return []
 
 
 def _bits(scope: ImportScope, x: str, keys: Array) -> tuple[str, Array]:
-    """Floats and the keys for them as integers, which are equal where the floats are, or both are
-    NaN: zeros, and NaNs, have several patterns of bits, of which one stands for all."""
+    """Return floats and their keys as integers that are equal if the floats are, or both are NaN.
+    Zeros and NaNs have several patterns of bits, of which one stands for all."""
     zero, nan = np.zeros((), keys.dtype), np.full((), np.nan, keys.dtype)
     if (keys == 0).any():
         is_zero = scope.add("Equal", x, scope.constant(zero))
@@ -64,7 +65,7 @@ def _bits(scope: ImportScope, x: str, keys: Array) -> tuple[str, Array]:
 
 
 def category_mapper(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """A LabelEncoder of both ways: from strings to integers, or back."""
+    """Rewrite CategoryMapper, a LabelEncoder from strings to integers, or back."""
     x, attrs = node.inputs[0], node.attrs
     keys, values = ("strings", "int64s") if is_strings(scope, x) else ("int64s", "strings")
     mapping = {f"keys_{keys}": attrs[f"cats_{keys}"], f"values_{values}": attrs[f"cats_{values}"]}
@@ -75,7 +76,7 @@ def category_mapper(node: RawNode, opset: int, scope: ImportScope) -> list[RawNo
     return label_encoder(encoder, opset, scope)
 
 
-_KINDS: dict[str, tuple[Callable[[Any], Array], Any]] = {  # a list, and the default in its values
+_KINDS: dict[str, tuple[Callable[[Any], Array], Any]] = {  # A list, and the default in its values.
     "strings": (words, "_Unused"),
     "int64s": (functools.partial(np.array, dtype=np.int64), -1),
     "floats": (functools.partial(np.array, dtype=np.float32), -0.0),
@@ -83,23 +84,29 @@ _KINDS: dict[str, tuple[Callable[[Any], Array], Any]] = {  # a list, and the def
 
 
 def _mapping(node: RawNode, of_strings: bool) -> tuple[Array, Array, Array]:
-    """Keys, values and the default."""
+    """Return keys, values and the default."""
     attrs = node.attrs
-    if "classes_strings" in attrs:  # version 1: strings to their numbers, or the way back
+    if "classes_strings" in attrs:  # In version 1, strings map to their numbers, or back.
         names = words(attrs["classes_strings"])
         numbers = np.arange(len(names))
         keys, values = (names, numbers) if of_strings else (numbers, names)
     else:
         keys, values = _list(node, "keys"), _list(node, "values")
     kind = {"U": "strings", "f": "floats"}.get(values.dtype.kind, "int64s")
-    given = attrs.get("default_tensor")
-    if given is None:
+    default = attrs.get("default_tensor")
+    if default is None:
         as_array, usual = _KINDS[kind]
-        given = as_array(attrs.get(f"default_{kind.removesuffix('s')}", usual))
-    if given.size != 1 or (given.dtype.kind == "U") != (values.dtype.kind == "U"):
-        raise Mismatch(f"a default {given.dtype}{list(given.shape)} beside {values.dtype}")
-    is_text = given.dtype.kind == "U"
-    return keys, values, given.reshape(()) if is_text else given.reshape(()).astype(values.dtype)
+        default = as_array(attrs.get(f"default_{kind.removesuffix('s')}", usual))
+    if default.size != 1 or (default.dtype.kind == "U") != (values.dtype.kind == "U"):
+        raise Mismatch(
+            f"a default {default.dtype}{list(default.shape)} for values of {values.dtype}"
+        )
+    is_text = default.dtype.kind == "U"
+    return (
+        keys,
+        values,
+        default.reshape(()) if is_text else default.reshape(()).astype(values.dtype),
+    )
 
 
 def _list(node: RawNode, what: str) -> Array:

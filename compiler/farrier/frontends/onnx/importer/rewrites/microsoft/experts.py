@@ -97,10 +97,10 @@ def _mixed(p: Parts, layers: list[_Layer | None], values: str, chosen: str) -> l
     which = chosen if is_few else ""
     hidden = _activated(p, first.of(p, x, which), gate.of(p, x, which) if gate else "")
     y = last.of(p, hidden, which)
-    if is_few:  # y is [tokens, k, 1, outputs].
+    if is_few:  # Here y is [tokens, k, 1, outputs].
         weighted = p("Mul", y, p.unsqueeze(values, 2, 3))
         total = p("ReduceSum", weighted, p.ints(1, 2), keepdims=0)
-    else:  # y is [experts, tokens, outputs].
+    else:  # Here y is [experts, tokens, outputs].
         is_chosen = p("Equal", p.unsqueeze(chosen, 2), places(experts, p.scope))
         spread = p("Where", is_chosen, p.unsqueeze(values, 2), p.number(0))
         spread = p("ReduceSum", spread, p.ints(1), keepdims=0)  # It is [tokens, experts] now.
