@@ -104,7 +104,7 @@ def test_it_refuses_what_would_be_computed_from_something_else():
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        ('compute_at("x", "y_oh")', "no buffer x is allocated; those that are: conv"),
+        ('compute_at("x", "y_oh")', "no buffer x is allocated; the allocated ones: conv"),
         ('compute_at("conv", "q")', "there is no loop q; the loops are conv_init_n"),
     ],
 )

@@ -52,7 +52,7 @@ def test_it_refuses_loops_of_its_own():
 
 
 def test_it_refuses_what_is_not_there():
-    reason = "no buffer q is allocated; those that are: t"
+    reason = "no buffer q is allocated; the allocated ones: t"
     assert_refused(CHUNKS, 'compute_whole_at("q", "j")', reason)
 
 

@@ -64,7 +64,7 @@ def turn(a: f32[3, 4], b: f32[4, 3]):
             TWO_STEPS.format("t[i] = a[i]", "b[j] = a[j]")
             .replace(" t:", " u:")
             .replace("t[i]", "u[i]"),
-            "no buffer t is allocated; those that are: u",
+            "no buffer t is allocated; the allocated ones: u",
         ),
         (PLAIN.replace("t[i] =", "t[7 - i] ="), "t is not written at distinct loop variables"),
         (TWO_STEPS.format("t[i] = t[i] + a[i]", "b[j] = t[j]"), "t is computed from itself"),

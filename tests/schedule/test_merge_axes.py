@@ -42,7 +42,7 @@ def test_axes_may_be_merged_that_lie_together_in_blocks():
         ('merge_axes("conv", 0)', "axes 0 and 1 of conv do not lie together"),
         ('merge_axes("conv", 3)', "conv has no axes 3 and 4"),
         ('merge_axes("conv", -1)', "conv has no axes -1 and 0"),
-        ('merge_axes("x", 2)', "no buffer x is allocated; those that are: conv"),
+        ('merge_axes("x", 2)', "no buffer x is allocated; the allocated ones: conv"),
     ],
 )
 def test_it_refuses(step, reason):

@@ -21,7 +21,7 @@ def test_only_the_shape_changes():
         ('pad_axis("conv", 2, 5)', "axis 2 of conv has 6 elements, not 5"),
         ('pad_axis("conv", 4, 9)', "conv has no axis 4"),
         ('pad_axis("conv", -1, 9)', "conv has no axis -1"),
-        ('pad_axis("x", 2, 9)', "no buffer x is allocated; those that are: conv"),
+        ('pad_axis("x", 2, 9)', "no buffer x is allocated; the allocated ones: conv"),
     ],
 )
 def test_it_refuses(step, reason):

@@ -15,7 +15,7 @@ def test_a_buffer_of_one_thread_may_live_anywhere(scope):
 
 
 def test_it_refuses_an_argument():
-    reason = "no buffer w is allocated; those that are: none"
+    reason = "no buffer w is allocated; the allocated ones: none"
     assert_refused(matmul(6, 10, 5), 'set_scope("w", "local")', reason)
 
 

@@ -1,4 +1,4 @@
-"""What there is to know of a kernel for whoever calls it, without how it computes."""
+"""The interface of a kernel for its callers, independent of its code."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class EntryPoint:
 
     suffix: str
     blocks: Extent
-    threads: int  # Each block has these.
+    threads: int  # The number of threads in each block.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interface:
     """The arguments of a kernel's entry points: `params`, sizes for the `dims`, scratch memory. The
-    bytes are over the dims; 0 says that there is no such argument. On a host a kernel is one entry
-    point; on a device the `entries` run one after the other."""
+    bytes are over the dims; 0 means that the argument does not exist. On a host a kernel is one
+    entry point; on a device the `entries` run one after the other."""
 
     name: str
     params: tuple[Buffer, ...]
     dims: tuple[Symbol, ...]
-    shared_bytes: Extent  # scratch memory that the threads share
-    slice_bytes: Extent  # and of each thread
+    shared_bytes: Extent  # The scratch memory that the threads share.
+    slice_bytes: Extent  # The scratch memory of each thread.
     entries: tuple[EntryPoint, ...] = ()
-    space: str = HOST  # The kernel runs in it, and has its arguments there.
+    space: str = HOST  # The kernel runs in this space, and has its arguments there.

@@ -18,20 +18,23 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkedModel:
-    """One model as code objects; `bytes_of` says how many bytes of the parameters are each
-    constant's, by its identity."""
+    """One model as code objects; `bytes_of` maps each constant's identity to its bytes in the
+    parameters."""
 
     code: ModelCode
     params: PackedParams
     bytes_of: Mapping[Hashable, int]
-    dims: tuple[Symbol, ...]  # what the caller says; then capacities, the last of these
+    # The sizes that the caller passes; then capacities, the last of these.
+    dims: tuple[Symbol, ...]
     capacities: tuple[Symbol, ...]
     counted: tuple[Symbol, ...]
     checks: tuple[Check, ...]
     sizes: tuple[int, ...]
-    memories: tuple[MemoryPlan, ...]  # for all sizes of the dims, and for each of the hot ones
-    calls: tuple[CallRecord, ...]  # in the order of execution
-    entries: tuple[str, ...]  # what a caller calls; then, beside hot code, that for all sizes
+    # The plan for all sizes of the dims, followed by one for each hot size.
+    memories: tuple[MemoryPlan, ...]
+    calls: tuple[CallRecord, ...]  # The calls in the order of execution.
+    # The entry that a caller calls; then, with hot code, the one for all sizes.
+    entries: tuple[str, ...]
     driver: DriverProgram | None = None  # It is interpreted: no library holds it as native code.
     library: CodeObject | None = None  # It has the entries, if the objects of `code` lack them.
 
@@ -59,7 +62,7 @@ class Check:
     branch that cannot be compiled; `needs` describes the sizes that an operator requires.
     """
 
-    most: Extent  # over `Plan.dims`
+    most: Extent  # An extent over `Plan.dims`.
     is_exact: bool
     origin: str
     reason: str = ""
@@ -67,5 +70,5 @@ class Check:
 
     @property
     def is_final(self) -> bool:
-        """Return whether it fails for capacities of any size."""
+        """Check whether it fails for capacities of any size."""
         return self.is_exact or bool(self.reason or self.needs)

@@ -1,4 +1,4 @@
-"""What a user may call a machine: `host`, a name that a backend knows, or a description."""
+"""The names of machines: `host`, a name that a backend defines, or a description."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farrier.targets.target import Target
 from farrier_device import codec, describe
 from farrier_device.describe import MachineDescription
 
-# Of a description: cores and sizes that no machine has.
+# The most cores, and the largest sizes, of a description.
 _MOST = {
     "cores": 4096,
     "l1_bytes": 1 << 24,
@@ -29,12 +29,13 @@ _HINT = (
     f"fields: {', '.join(sorted(MachineDescription.__dataclass_fields__))}; sizes are bytes, and a "
     "name that begins with # is a comment; `farrier targets NAME` prints a known machine's"
 )
-_NEAREST = 3  # names that an error offers
+_NEAREST = 3  # The names that an error offers.
 
 
 def parse_target(text: str) -> Target:
-    """The machine that `--target` names: `host`, a known machine (`farrier targets`), the JSON text
-    of a `MachineDescription`, or a device and its host as HOST+DEVICE. Raises UsageError."""
+    """Return the machine that `--target` names: `host`, a known machine (`farrier targets`), the
+    JSON text of a `MachineDescription`, or a device and its host as HOST+DEVICE. Raises
+    UsageError."""
     if text == "host":
         return host()
     driver, device = driver_and_device(text)
@@ -53,7 +54,7 @@ def driver_and_device(text: str) -> tuple[str, str]:
 
 
 def parse_machine(text: str) -> KnownMachine:
-    """A known machine, the one that a description describes, or a device with its host as
+    """Return a known machine, the machine of a description, or a device with its host as
     HOST+DEVICE. Raises UsageError."""
     driver, device = driver_and_device(text)
     if driver:
@@ -65,7 +66,7 @@ def parse_machine(text: str) -> KnownMachine:
         )
     if _is_description(text):
         return KnownMachine(_described(text), "described")
-    for group in (own_backends, backends):  # other packages are looked for last
+    for group in (own_backends, backends):  # Other packages are searched last.
         for backend in group():
             if text in backend.machines:
                 return backend.machines[text]
@@ -83,8 +84,8 @@ def parse_machine(text: str) -> KnownMachine:
 
 
 def canonical(text: str) -> str:
-    """What `parse_target` takes, in one form: of a description its fields alone, on one line.
-    Raises UsageError."""
+    """Return a canonical form of an argument of `parse_target`: of a description only its fields,
+    on one line. Raises UsageError."""
     driver, device = driver_and_device(text)
     if driver:
         return f"{canonical(driver)}+{canonical(device)}"
@@ -94,12 +95,12 @@ def canonical(text: str) -> str:
 
 
 def to_text(description: MachineDescription) -> str:
-    """The JSON text, on one line, that `parse_target` reads."""
+    """Return the JSON text, on one line, that `parse_target` reads."""
     return json.dumps(codec.encode(description), separators=(",", ":"))
 
 
 def called(text: str) -> str:
-    """What to call a target in a sentence: its name, or the CPU and cores of a description."""
+    """Return the name of a target for messages: its name, or the CPU and cores of a description."""
     driver, device = driver_and_device(text)
     if driver:
         return f"{called(device)} driven by {called(driver)}"
@@ -114,16 +115,17 @@ def called(text: str) -> str:
 
 @functools.cache
 def known_machines() -> Mapping[str, KnownMachine]:
-    """The machines of all backends, by name."""
-    found: dict[str, KnownMachine] = {}
+    """Return the machines of all backends, by name."""
+    machines: dict[str, KnownMachine] = {}
     for backend in reversed(backends()):
-        found.update(backend.machines)
-    return found
+        machines.update(backend.machines)
+    return machines
 
 
 @functools.cache
 def host() -> Target:
-    """The machine this runs on. Raises UsageError where no backend knows its architecture."""
+    """Return the machine that this process runs on. Raises UsageError if no backend supports its
+    architecture."""
     machine = describe.describe()
     return backend_for(machine.arch).target(machine)
 
@@ -138,8 +140,8 @@ def read_target(raw: object) -> Target:
 
 
 def why_not_here(arch: str, cpu: str, features: Sequence[str]) -> str:
-    """Why this machine cannot run code for another target's architecture, CPU and features: a
-    clause, "" where it can."""
+    """Return why this machine cannot run code for another target's architecture, CPU and features:
+    a clause, "" if it can."""
     try:
         backend = backend_for(arch)
     except UsageError:
@@ -152,7 +154,7 @@ def _is_description(text: str) -> bool:
 
 
 def _described(text: str) -> MachineDescription:
-    """A description from JSON text. Raises UsageError that names the field at fault."""
+    """Return a description from JSON text. Raises UsageError that names the field at fault."""
     try:
         raw = codec.loads(dict[str, Any], text, name="target")
         raw = {name: value for name, value in raw.items() if not name.startswith("#")}

@@ -1,4 +1,4 @@
-"""What aarch64 machines are, as targets."""
+"""The backend and the targets of aarch64 machines."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class ArmTarget(CpuTarget):
 
         core = CORES.get(self.tune)
         in_order = core is not None and core.in_order
-        # 128 bits at a time, whatever width of SVE a core has; and who makes a core may leave its
-        # cryptographic extensions out.
+        # Code uses 128 bits at a time, whatever width of SVE a core has; and a vendor may omit a
+        # core's cryptographic extensions.
         features = ("-sve", "-sve2", "-sha3") if self.cpu in _WITH_SVE else ()
-        # An in-order core needs its loads ahead of their use; an out-of-order one finds them by
+        # An in-order core needs its loads ahead of their use; an out-of-order one reorders them
         # itself, and the scheduler would only spill.
         scheduler = f"-enable-misched={str(in_order).lower()}"
         return LLVMMachine(self.triple, self.cpu, features, (scheduler, *_FLAGS))
@@ -107,7 +107,7 @@ class ArmBackend(CpuBackend):
         is_known = core is not None and core.features <= flags
         nearest = OTHER_NEW if "asimddp" in flags else OTHER_OLD
         l1, l2, l3 = machine.l1_bytes or 32 << 10, machine.l2_bytes, machine.l3_bytes
-        if l2 and not l3:  # then the second level is the last one, and the cores share it
+        if l2 and not l3:  # The second level is the last one then, and the cores share it.
             l2, l3 = max(l2 // machine.cores, l1), l2
         l2 = l2 or 256 << 10
         return ArmTarget(
@@ -142,9 +142,10 @@ class ArmBackend(CpuBackend):
         return INTRINSICS
 
 
-_LAST_LEVEL = 1 << 20  # bytes, where the kernel does not tell
+_LAST_LEVEL = 1 << 20  # In bytes, if the kernel does not report it.
 _WITH_SVE = frozenset({"neoverse-n2", "neoverse-v1", "neoverse-v2"})
-# As for x86, as flags are a process's, but for addresses: LLVM's own number.
+# The same as for x86, since flags are global to a process, but for addresses, where it is LLVM's
+# own number.
 _FLAGS = ("-x86-machine-combiner=false", "-cgp-max-address-users-to-scan=100")
 
 BACKEND = ArmBackend()

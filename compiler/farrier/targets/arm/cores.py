@@ -1,9 +1,9 @@
-"""What is known of ARM's cores, by LLVM's name of each.
+"""The properties of ARM's cores, by LLVM's name of each.
 
-Throughputs and latencies are those of Arm's software optimization guides for the core; where LLVM's
-model is kinder than the silicon, as of the in-order cores, the slower figure counts. Bandwidths
-are estimates from the width of the paths between the caches, and so is `overlap`, from the size of
-the reorder buffer. None is measured here.
+Throughputs and latencies are those of Arm's software optimization guides for the core; if LLVM's
+model is more optimistic, as for the in-order cores, the slower figure counts. Bandwidths are
+estimates from the width of the paths between the caches, and so is `overlap`, from the size of the
+reorder buffer. None is measured here.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ V8_4 = V8_2 | {"bf16", "fcma", "flagm", "i8mm", "ilrcpc", "jscvt"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Core:
-    """A core: what all code for it may use, and where it differs from `space.machine.Machine`."""
+    """A core: the extensions that all code for it may use, and its figures that differ from the
+    defaults of `space.machine.Machine`."""
 
     features: frozenset[str]
     figures: Mapping[str, Any]
     in_order: bool = False
 
 
-# The figures of all cores: LLVM's, or where LLVM has none, those measured on an AMD Zen 5.
+# The figures of all cores: LLVM's or, without one, those measured on an AMD Zen 5.
 _ALL: Mapping[str, Any] = {
     "fma_latency": 4.0,
-    # Prefetchers are assumed to bring in time what lies in line in memory.
+    # Prefetchers are assumed to fetch sequential memory in time.
     "window": 10_000.0,
     "miss": 0.0,
     "remote_bandwidth": 2.0,
@@ -123,6 +124,7 @@ CORES = {
     ),
 }
 
-# Any other core is code for the first version of the architecture, and costs as one of these.
+# Code for any other core is code for the first version of the architecture, with the costs of one
+# of these.
 OTHER_NEW, OTHER_OLD = "cortex-a76", "cortex-a72"
 GENERIC = "generic"

@@ -13,9 +13,10 @@ from farrier.ir.types import DType
 
 
 def _bytes(instruction: str) -> EmitDot:
-    """An instruction that adds to a total the products of four bytes a lane, and wraps around. LLVM
-    takes one lane of a register for a factor that is the same in every lane: of USDOT the u8
-    (SUDOT), of the others, whose factors may be exchanged, the second."""
+    """Return the emitter of an instruction that adds the products of four bytes a lane to a
+    total, and wraps around. If a factor is equal in all lanes, LLVM reads it from one lane of a
+    register: the u8 factor of USDOT (as SUDOT), and the second of the others, whose factors may
+    be exchanged."""
 
     def emit(writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand) -> Operand:
         left, right = (writer.bitcast(side, I8.of(4 * lanes)) for side in (a, b))
@@ -27,9 +28,9 @@ def _bytes(instruction: str) -> EmitDot:
 
 
 def _pairs_of_bf16(writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand) -> Operand:
-    """A BFDOT. Its sums are rounded to odd and its denormals are zeros, but on processors with
-    FEAT_EBF16 that are told otherwise: a sum may differ from one of f32 by an f32's rounding for
-    each pair, which is far below that of bf16 operands."""
+    """Emit a BFDOT. It rounds sums to odd and flushes denormals to zero, except on processors with
+    FEAT_EBF16 in another mode: a sum may differ from one of f32 by an f32's rounding for each pair,
+    which is far below that of bf16 operands."""
     left, right = (writer.bitcast(side, BF16.of(2 * lanes)) for side in (a, b))
     name = f"llvm.aarch64.neon.bfdot.v{lanes}f32.v{2 * lanes}bf16"
     return writer.call(name, total.type, total, left, right)
@@ -65,14 +66,14 @@ DOTS = (
 )
 
 
-ROW_BYTES = 8  # of a tile that one instruction multiplies
-_PAIR = I64.of(2)  # A register: two rows. Two registers are four, as long rows of points lie.
+ROW_BYTES = 8  # The bytes of a row that one instruction multiplies.
+_PAIR = I64.of(2)  # A register holds two rows; two registers hold four, as of long rows of points.
 
 
 def _load_rows(
     writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
 ) -> Operand:
-    """Two short rows are a register; rows of 16 bytes are one each."""
+    """Load rows: two short rows into a register, or one of 16 bytes."""
     at = [pointer]
     if rows > 1:
         at.append(writer.offset(pointer, pitch))
@@ -105,8 +106,9 @@ _MATRIX = RowRegisters(_PAIR, _load_rows, _store_rows)
 def _matrix_product(
     left: DType, right: DType, total: DType, instruction: str, operands: Type, feature: str
 ) -> TileProduct:
-    """One instruction for 2 × 2 totals of 32 bits and rows of 8 bytes, whose LLVM type is
-    `operands`, or two for rows of 16. Its sums are those of the dot product of such operands."""
+    """Return a product of 2 × 2 totals of 32 bits by one instruction for rows of 8 bytes, with
+    operands of the LLVM type `operands`, or by two for rows of 16. Its sums are those of the dot
+    product of such operands."""
     totals = F32.of(4) if total.is_float else I32.of(4)
     name = f"llvm.aarch64.neon.{instruction}" + ("" if total.is_float else ".v4i32.v16i8")
     neighbours = ROW_BYTES // left.nbytes
@@ -123,7 +125,7 @@ def _matrix_product(
     ) -> Operand:
         if depth == neighbours:
             return add(writer, total, a, b)
-        for half in (0, 1):  # of each row of a, and the tiles of b one after the other
+        for half in (0, 1):  # Each half of the rows of a meets one of b's two tiles.
             left = writer.shuffle(a, None, (half, half + 2))
             right = writer.shuffle(b, None, (2 * half, 2 * half + 1))
             total = add(writer, total, left, right)
@@ -160,7 +162,7 @@ _HALVES = F16.of(8)
 def _load_pieces(
     writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
 ) -> Operand:
-    """Rows of whole registers, one after the other."""
+    """Load rows of whole registers, one after the other."""
     tile: Operand = instr.poison(array_of(_PAIR, rows * (row_bytes // REGISTER_BYTES)))
     for place, at in enumerate(_places(writer, rows, row_bytes, pointer, pitch)):
         tile = writer.with_part(tile, writer.load(_PAIR, at, 2), place)
@@ -177,7 +179,7 @@ def _store_pieces(
 def _places(
     writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
 ) -> Iterator[Operand]:
-    """The address of each register of each row."""
+    """Yield the address of each register of each row."""
     row = pointer
     for number in range(rows):
         if number:
@@ -190,8 +192,8 @@ def _places(
 def _add_halves(
     writer: Writer, rows: int, depth: int, total: Operand, a: Operand, b: Operand
 ) -> Operand:
-    """Sums of `depth` products in half precision, added to totals of f32. The sums of all rows go
-    side by side, as each waits for its last product."""
+    """Add sums of `depth` products in half precision to totals of f32. The sums of all rows are
+    interleaved, since each waits for its last product."""
     lanes, registers = _HALF_LANES, depth // _HALF_LANES
 
     def halves(tile: Operand, place: int) -> Operand:

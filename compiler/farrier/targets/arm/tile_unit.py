@@ -12,17 +12,17 @@ from farrier.targets.arm.intrinsics import HALF_PRODUCT, MATRIX_PRODUCTS, REGIST
 from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.cpu.units.tile_unit import Cycles, Registers, TileUnit
 
-_BLOCK = 16  # channels that lie together, at most
-_PASSING = 3  # registers of operands that are used at once, and of the next
-# What adding a row of sums of half precision to totals of f32 takes, in multiply-adds: two FCVTL,
+_BLOCK = 16  # The largest number of channels in a block.
+_PASSING = 3  # The registers of operands in use, and of the next one.
+# The cost of adding a row of half-precision sums to totals of f32, in multiply-adds: two FCVTL,
 # each of two operations on one pipe of Neoverse N1, and two FADD.
 _WIDENING = 9.0
 
 
 @functools.cache
 def tile_units(target: CpuTarget) -> tuple[TileUnit, ...]:
-    """The vector registers of a core. It begins as many matrix products a cycle as multiply-adds
-    (Arm's software optimization guides for Neoverse N2, V1 and V2)."""
+    """Return the tile units of a core, its vector registers. A core issues matrix products at the
+    rate of multiply-adds (Arm's software optimization guides for Neoverse N2, V1 and V2)."""
     machine = target.machine(1)
 
     def matrix(rows: Floats, row_bytes: int) -> Floats:
@@ -44,7 +44,8 @@ def _of_matrices(rows: Ints, row_bytes: int, points: Ints, lanes: Ints) -> Ints:
 
 
 def _of_halves(rows: Ints, row_bytes: int, points: Ints, lanes: Ints) -> Ints:
-    """Totals of two registers a row, sums of one, the rows themselves."""
+    """Return the registers in use: two for the totals of a row, one for its sums, and the rows
+    themselves."""
     return rows * (2 * points * lanes + 1 + points * (row_bytes // REGISTER_BYTES)) + _PASSING - 1
 
 

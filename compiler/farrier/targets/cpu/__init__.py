@@ -1,1 +1,1 @@
-"""What all CPUs share: register tiles, threads, code through LLVM, one shared library."""
+"""The common part of all CPU targets: register tiles, threads, code by LLVM, one shared library."""

@@ -29,7 +29,7 @@ from farrier_device.library_form import HOST_CODE
 __all__ = ["ENTRY", "LinkedModel", "Plan", "assemble", "plan"]
 
 _LIBRARY = "code/model.so"
-GENERAL = f"{ENTRY}.any"  # for all sizes, where hot ones have code of their own
+GENERAL = f"{ENTRY}.any"  # The entry for all sizes, if hot sizes have specialized code.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Plan(ModelPlan):
     threads: int = 1
 
     def entry(self, name: str = ENTRY, dims: Sequence[Symbol] = (), first_check: int = 0) -> Entry:
-        """Return the entry point, under that name; `dims` replace the program's in a plan for a
+        """Return the entry point under that name; `dims` replace the program's in a plan for a
         single size of them."""
         return emit_entry(self.program, self.addresses, name, dims, first_check=first_check)
 
     def measured_entry(self, target: Target, name: str) -> bytes:
-        """Return the object of an entry point for any memory: sizes that values decide are typical,
-        and nothing is checked."""
+        """Return the object of an entry point for measurements with any memory: sizes that values
+        decide are typical, and nothing is checked."""
         return compile_text(self.measured_text(name), as_cpu(target))
 
     def measured_text(self, name: str) -> str:
@@ -73,9 +73,9 @@ def assemble(
     target: CpuTarget,
     hot: Mapping[tuple[int, ...], Plan] | None = None,
 ) -> LinkedModel:
-    """Link a model's kernels, and pack its parameters. `hot` are plans of the same model, each
-    beside the one before, for single sizes of its dims; what is recorded of calls is the first
-    one's."""
+    """Link a model's kernels, and pack its parameters. `hot` are plans of the same model for single
+    sizes of its dims, each of which shares the parameters of the plans before it. The recorded
+    calls are those of the first hot plan."""
     hot = hot or {}
     plans = (planned, *hot.values())
     with ThreadPoolExecutor(1) as beside:
@@ -83,7 +83,7 @@ def assemble(
         library, checks = _library(planned, objects, target, hot)
         params = packed.result()
     shown = next(iter(hot.values()), planned)
-    memories = tuple(one.memory for one in plans)
+    memories = tuple(each_plan.memory for each_plan in plans)
     most = planned.memory.most_bytes
     part = CpuPart(
         triple=target.triple,
@@ -112,23 +112,23 @@ def assemble(
 def _library(
     planned: Plan, objects: Sequence[bytes], target: CpuTarget, hot: Mapping[tuple[int, ...], Plan]
 ) -> tuple[bytes, tuple[Check, ...]]:
-    """The shared library of a model, with its entry points and what they need; and the checks that
-    they make, by number."""
+    """Return the shared library of a model, with its entry points and their support functions, and
+    the checks of the entry points, by number."""
     general = planned.entry(GENERAL if hot else ENTRY)
     checks = general.checks
     entries, texts = [], []
-    for number, (sizes, one) in enumerate(hot.items()):
+    for number, (sizes, hot_plan) in enumerate(hot.items()):
         name = f"{ENTRY}.hot{number}"
-        entries.append(HotEntry(sizes, name, one.memory))
-        made = one.entry(name, planned.dims, len(checks))
-        texts.append(made.text)
-        checks += made.checks
+        entries.append(HotEntry(sizes, name, hot_plan.memory))
+        entry = hot_plan.entry(name, planned.dims, len(checks))
+        texts.append(entry.text)
+        checks += entry.checks
     texts.append(general.text)
     if hot:
         sides = len(planned.inputs), len(planned.outputs)
         texts.append(emit_dispatch(*sides, entries, GENERAL))
     shown = next(iter(hot.values()), planned)
-    # The kernels are seen from outside too, so that a profiler can call them one by one.
+    # The kernels are exported, too, so that a profiler can call them one by one.
     exports = [ENTRY, *sorted(shown.symbols), *([GENERAL] if hot else [])]
     if planned.dims:
         texts.append(emit_workspace_bytes(planned.memory, planned.dims, entries))

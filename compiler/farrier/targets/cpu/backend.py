@@ -1,4 +1,4 @@
-"""What the backends of all CPUs share; each family of CPUs adds what its instructions are."""
+"""The common part of all CPU backends; each family of CPUs adds its instructions."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 
 class CpuBackend(Backend):
-    """Register tiles, threads that share parallel loops, LLVM, and one ELF library a model.
+    """Register tiles, threads that share parallel loops, LLVM, and one ELF library for each model.
 
-    What is imported within methods is what only a compilation needs.
+    Imports within methods are of modules that only a compilation needs.
     """
 
     @abc.abstractmethod
     def implied(self, cpu: str) -> frozenset[str]:
-        """The kernel's names of the ISA extensions that code for `Target.cpu` may use, of what
-        versions of Farrier before this one called so, too."""
+        """Return the kernel's names of the ISA extensions that code for `Target.cpu` may use,
+        including names that earlier versions of Farrier used."""
 
     # -- running its code on this machine
 

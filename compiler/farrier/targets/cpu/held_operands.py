@@ -1,9 +1,10 @@
-"""How many operands the emitter holds in registers, beside a tile's sums: as many as those leave
-but for `SPARE_REGISTERS`, and `FEWEST_HELD` at least. The analytic model counts loads by it.
+"""The number of operands that the emitter keeps in registers, in addition to a tile's sums: the
+rest of the registers except `SPARE_REGISTERS`, and at least `FEWEST_HELD`. The analytic model
+counts loads by it.
 """
 
 from __future__ import annotations
 
-SPARE_REGISTERS = 2  # left to temporaries
-# A step's three vectors, the broadcast in use, and the one before, which it takes the register of.
+SPARE_REGISTERS = 2  # Left for temporaries.
+# A step's three vectors, the broadcast in use, and the one before, whose register it reuses.
 FEWEST_HELD = 5

@@ -1,4 +1,4 @@
-"""Operators of the expression grammar on values, lane by lane."""
+"""Emit operators of the expression grammar on values, lane by lane."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from farrier.targets.llvm import math_functions, narrow_floats
 from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.values import Value, literal, memory_type, type_of
 
-_LAST_I32 = 2147483520  # the greatest i32 that is an f32
+_LAST_I32 = 2147483520  # The greatest i32 that f32 can represent.
 
 _COMPARE = {
-    # op: (floats, signed integers, unsigned integers); a comparison with NaN fails but for ne
+    # By operator: floats, signed integers, unsigned integers. A comparison with NaN is false except
+    # for ne.
     BinaryOp.LT: ("olt", "slt", "ult"),
     BinaryOp.LE: ("ole", "sle", "ule"),
     BinaryOp.EQ: ("oeq", "eq", "eq"),
@@ -45,7 +46,7 @@ _ROUNDING = {
 
 
 def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
-    """`left op right`; scalars join every lane of the other side."""
+    """Emit `left op right`; a scalar applies to every lane of the other side."""
     if op is BinaryOp.AND or op is BinaryOp.OR:
         return _logical(b, op, left, right)
     lanes = left.lanes
@@ -67,7 +68,7 @@ def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
 
 
 def multiply_add(b: Builder, left: Value, right: Value, addend: Value) -> Value:
-    """`left * right + addend` on floats, rounded once where the machine can."""
+    """Emit `left * right + addend` on floats, rounded once if the machine can."""
     lanes = left.lanes
     if not lanes == right.lanes == addend.lanes:
         lanes = max(lanes, right.lanes, addend.lanes)
@@ -77,7 +78,7 @@ def multiply_add(b: Builder, left: Value, right: Value, addend: Value) -> Value:
 
 
 def unary(b: Builder, op: UnaryOp, x: Value) -> Value:
-    """`op x`."""
+    """Emit `op x`."""
     if op is UnaryOp.NOT:
         ones = literal(True if x.dtype is DType.BOOL else -1, x.dtype, x.lanes)
         text = b.op(instr.XOR, x.operand, ones.operand)
@@ -95,7 +96,8 @@ def unary(b: Builder, op: UnaryOp, x: Value) -> Value:
 
 
 def cast(b: Builder, dtype: DType, x: Value) -> Value:
-    """`x` as `dtype`: as numpy's astype, but float to integer saturates and NaN becomes 0."""
+    """Emit `x` as `dtype`, like numpy's astype, except that float to integer saturates and NaN
+    becomes 0."""
     if dtype is x.dtype:
         return x
     if x.const is not None and not (x.dtype.is_float and not dtype.is_float):
@@ -110,8 +112,11 @@ def cast(b: Builder, dtype: DType, x: Value) -> Value:
         )
         return Value(is_set, dtype, x.lanes)
     if x.dtype is DType.BOOL:
-        one, none = literal(_as(1, dtype), dtype, x.lanes), literal(_as(0, dtype), dtype, x.lanes)
-        return b.select(x, one, none)
+        true_value, none = (
+            literal(_as(1, dtype), dtype, x.lanes),
+            literal(_as(0, dtype), dtype, x.lanes),
+        )
+        return b.select(x, true_value, none)
     if x.dtype.is_float:
         return _float_to_float(b, dtype, x) if dtype.is_float else _float_to_integer(b, dtype, x)
     if dtype.is_float:
@@ -125,8 +130,8 @@ def cast(b: Builder, dtype: DType, x: Value) -> Value:
 
 
 class Rounding(NamedTuple):
-    """A float that is rounded to the nearest whole number, of ties to the even one, and the whole
-    number that is added then."""
+    """A float that is rounded to the nearest integer, ties to even, and the integer that is added
+    then."""
 
     rounded: Expr
     offset: int
@@ -154,7 +159,8 @@ def held_by_i32(dtype: DType) -> bool:
 
 
 def rounded_cast(b: Builder, dtype: DType, x: Value, offset: int) -> Value:
-    """`x`, rounded, and an offset as an integer of less than 32 bits: as `cast` of that sum."""
+    """Emit the sum of `x`, rounded, and an offset as an integer of less than 32 bits; equal to
+    `cast` of the sum."""
     assert b.instructions.to_nearest_i32 is not None
     nearest = b.instructions.to_nearest_i32(b, x.operand)
     low, high = (instr.number_of(I32, int(limit) - offset) for limit in dtype.limits)
@@ -168,7 +174,7 @@ def rounded_cast(b: Builder, dtype: DType, x: Value, offset: int) -> Value:
 
 
 def extended(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
-    """The low bits of an integer, of its register's type, extended to the register's width."""
+    """Emit the low bits of an integer, of its register's type, extended to the register's width."""
     if not dtype.is_integer or dtype.bits >= 8:
         return text
     if not dtype.is_signed:
@@ -179,21 +185,21 @@ def extended(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
 
 
 def rounded(b: Builder, x: Value) -> Value:
-    """A narrow float as its memory would hold it; others as they are."""
+    """Emit a narrow float rounded as memory would hold it; return others unchanged."""
     if not x.dtype.is_narrow_float:
         return x
     return from_memory(b, to_memory(b, x), x.dtype, x.lanes)
 
 
 def to_memory(b: Builder, x: Value) -> Operand:
-    """The value as it is stored, of `memory_type`."""
+    """Emit the value as it is stored, of `memory_type`."""
     dtype, lanes = x.dtype, x.lanes
     if dtype is DType.BOOL:
         return b.convert(instr.ZEXT, x.operand, vector("i8", lanes))
     if dtype.is_narrow_float:
-        known = b.in_memory.get((x.operand, dtype))
-        if known is not None:
-            return known
+        memory_value = b.in_memory.get((x.operand, dtype))
+        if memory_value is not None:
+            return memory_value
         if dtype is DType.F16 and b.instructions.converts_f16:
             return b.convert(instr.FPTRUNC, x.operand, vector("f16", lanes))
         return _bfloat_bits(b, x) if dtype is DType.BF16 else narrow_floats.encode(b, x)
@@ -204,7 +210,7 @@ def to_memory(b: Builder, x: Value) -> Operand:
 
 
 def joined(b: Builder, elements: Sequence[Value], lanes: int) -> Value:
-    """Elements as they lie in memory, the first lowest, as one i32 a lane."""
+    """Emit elements as they lie in memory, the first lowest, as one i32 for each lane."""
     kind = vector("i32", lanes)
     total: Operand = instr.zero(kind)
     for number, element in enumerate(elements):
@@ -221,7 +227,7 @@ def joined(b: Builder, elements: Sequence[Value], lanes: int) -> Value:
 
 
 def from_memory(b: Builder, text: Operand, dtype: DType, lanes: int) -> Value:
-    """What was loaded, of `memory_type`, as a value."""
+    """Emit the value of a loaded operand of `memory_type`."""
     if dtype is DType.BOOL:
         kind = vector("i8", lanes)
         return Value(b.icmp("ne", text, literal(0, DType.I8, lanes).operand), dtype, lanes)
@@ -236,12 +242,12 @@ def from_memory(b: Builder, text: Operand, dtype: DType, lanes: int) -> Value:
         value = b.bitcast(bits, kind)
     else:
         value = narrow_floats.decode(b, text, dtype, lanes)
-    b.in_memory[value, dtype] = text  # rounding it again would change nothing
+    b.in_memory[value, dtype] = text  # Rounding it again would change nothing.
     return Value(value, dtype, lanes)
 
 
 def _bfloat_bits(b: Builder, x: Value) -> Operand:
-    """The upper half of the f32, rounded to nearest even; a NaN stays a NaN."""
+    """Emit the upper half of the f32, rounded to nearest even; a NaN stays a NaN."""
     if b.instructions.rounds_bf16:
         half = vector("bf16", x.lanes)
         rounded = b.convert(instr.FPTRUNC, x.operand, half)
@@ -270,8 +276,9 @@ def _float_to_float(b: Builder, dtype: DType, x: Value) -> Value:
 
 
 def _to_odd(b: Builder, x: Value) -> Operand:
-    """An f64 as f32; where it is none, as the neighbour whose last bit is 1: rounded again to fewer
-    bits, that is what the f64 would be (S. Boldo, G. Melquiond, "When double rounding is odd")."""
+    """Round an f64 to odd in f32: a number that f32 cannot hold becomes the neighbour with a last
+    bit of 1. Rounding that again to fewer bits equals rounding the f64 once (S. Boldo, G.
+    Melquiond, "When double rounding is odd")."""
     kind, bits = vector("f32", x.lanes), vector("i32", x.lanes)
     single = b.convert(instr.FPTRUNC, x.operand, kind)
     back = b.convert(instr.FPEXT, single, x.type)
@@ -279,8 +286,8 @@ def _to_odd(b: Builder, x: Value) -> Operand:
     above = b.fcmp("ogt", size_back, size)
     inexact = b.fcmp("one", back, x.operand)
     code = b.bitcast(single, bits)
-    one = b.convert(instr.ZEXT, above, bits)
-    truncated = b.op(instr.SUB, code, one)
+    unit = b.convert(instr.ZEXT, above, bits)
+    truncated = b.op(instr.SUB, code, unit)
     odd = b.op(instr.OR, truncated, literal(1, DType.I32, x.lanes).operand)
     chosen = b.choose(inexact, odd, code)
     return b.bitcast(chosen, kind)
@@ -298,15 +305,15 @@ def _float_to_integer(b: Builder, dtype: DType, x: Value) -> Value:
 
 
 def _floats_to_integers(b: Builder, dtype: DType, x: Value) -> Value:
-    """A vector of floats as integers that i32 holds. LLVM takes a saturating conversion apart, lane
-    by lane, so floats are clamped before a plain one."""
+    """Emit a vector of floats as integers that i32 holds. LLVM splits a saturating conversion into
+    lanes, so floats are clamped before a plain one."""
     whole = vector("i32", x.lanes)
     low, high = dtype.limits
-    # The last below 2³¹, where the float has fewer bits than i32.
+    # The last number below 2³¹, if the float has fewer bits than i32.
     held = DType.F64 if x.dtype is DType.F64 else DType.F32
     top = _LAST_I32 if dtype is DType.I32 and held is DType.F32 else high
     least, most = (literal(float(limit), held, x.lanes).operand for limit in (low, top))
-    above = b.fcmp("ogt", x.operand, least)  # NaN is not
+    above = b.fcmp("ogt", x.operand, least)  # This is false for NaN.
     text = b.choose(above, x.operand, least)
     below = b.fcmp("olt", text, most)
     text = b.choose(below, text, most)
@@ -316,15 +323,15 @@ def _floats_to_integers(b: Builder, dtype: DType, x: Value) -> Value:
         greatest = literal(high, DType.I32, x.lanes).operand
         text = b.choose(fits, text, greatest)
     if low:
-        known = b.fcmp("ord", x.operand, x.operand)
-        text = b.choose(known, text, instr.zero(whole))
+        is_number = b.fcmp("ord", x.operand, x.operand)
+        text = b.choose(is_number, text, instr.zero(whole))
     if dtype is not DType.I32:
         text = b.convert(instr.TRUNC, text, type_of(dtype, x.lanes))
     return Value(text, dtype, x.lanes)
 
 
 def _integer_to_float(b: Builder, dtype: DType, x: Value) -> Value:
-    if dtype.is_narrow_float and x.dtype.bits >= 32:  # more bits than f32 holds
+    if dtype.is_narrow_float and x.dtype.bits >= 32:  # An integer with more bits than f32 holds.
         return _float_to_float(b, dtype, _integer_to_float(b, DType.F64, _sticky(b, x)))
     operation = instr.SITOFP if x.dtype.is_signed else instr.UITOFP
     text = b.convert(operation, x.operand, type_of(dtype, x.lanes))
@@ -332,8 +339,8 @@ def _integer_to_float(b: Builder, dtype: DType, x: Value) -> Value:
 
 
 def _sticky(b: Builder, x: Value) -> Value:
-    """An integer of 64 bits with few enough bits for f64: where it has more, one bit tells whether
-    any of the last twelve was set."""
+    """Emit an integer of 64 bits with few enough bits for f64: if it has more, one sticky bit
+    replaces the last twelve."""
     if x.dtype.bits < 64:
         return x
     lanes = x.lanes
@@ -341,8 +348,8 @@ def _sticky(b: Builder, x: Value) -> Value:
     rest = b.op(instr.AND, x.operand, tail)
     some = b.icmp("ne", rest, zero)
     kept = b.op(instr.SUB, x.operand, rest)
-    told = b.op(instr.OR, kept, bit)
-    coarse = b.choose(some, told, kept)
+    with_sticky_bit = b.op(instr.OR, kept, bit)
+    coarse = b.choose(some, with_sticky_bit, kept)
     negated = b.op(instr.SUB, zero, x.operand)
     size = b.math("smax", x.operand, negated) if x.dtype.is_signed else x.operand
     large = b.icmp("ugt", size, literal(1 << 53, x.dtype, lanes).operand)
@@ -350,10 +357,10 @@ def _sticky(b: Builder, x: Value) -> Value:
 
 
 def _logical(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
-    for one, other in ((left, right), (right, left)):
-        if one.const is not None and one.dtype is DType.BOOL:
-            absorbs = bool(one.const) is (op is BinaryOp.OR)
-            return one if absorbs else other
+    for side, other in ((left, right), (right, left)):
+        if side.const is not None and side.dtype is DType.BOOL:
+            absorbs = bool(side.const) is (op is BinaryOp.OR)
+            return side if absorbs else other
     lanes = max(left.lanes, right.lanes)
     left, right = b.widen(left, lanes), b.widen(right, lanes)
     return Value(b.op(_LOGICAL[op], left.operand, right.operand), left.dtype, lanes)
@@ -370,7 +377,7 @@ def _compare(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
 
 
 def _boolean(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
-    """Arithmetic on booleans, as numpy's: add and max are or, mul and min are and."""
+    """Emit arithmetic on booleans like numpy's: add and max are or, mul and min are and."""
     operation = instr.OR if op in (BinaryOp.ADD, BinaryOp.MAX) else instr.AND
     return Value(b.op(operation, left.operand, right.operand), DType.BOOL, left.lanes)
 
@@ -382,7 +389,7 @@ def _float_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operan
     if op is BinaryOp.MIN or op is BinaryOp.MAX:
         return _float_extreme(b, op, left, right)
     if op is BinaryOp.MOD:
-        # a - floor(a / b) * b: the result has the sign of b, as in Python.
+        # The result a - floor(a / b) * b has the sign of b, as in Python.
         ratio = b.op(instr.FDIV, left.operand, right.operand)
         whole = b.math("floor", ratio)
         part = b.pure(instr.FMUL, left.type, (whole, right.operand), _CONTRACT)
@@ -393,8 +400,8 @@ def _float_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operan
 
 
 def _float_extreme(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
-    """min or max that propagates NaN. Where the machine's own returns its second operand if either
-    is NaN, an operand that cannot be NaN goes first, and otherwise one more select is needed."""
+    """Emit a min or max that propagates NaN. If the machine's own returns its second operand for
+    NaN, an operand that cannot be NaN goes first; otherwise one more select is needed."""
     if b.instructions.keeps_nan:
         name = "maximum" if op is BinaryOp.MAX else "minimum"
         return b.math(name, left.operand, right.operand)
@@ -418,7 +425,7 @@ def _integer_unary(b: Builder, op: UnaryOp, x: Value) -> Operand:
         return b.math("smax", x.operand, negated)
     if op in (UnaryOp.ABS, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND):
         return x.operand
-    # Transcendental functions of integers go through f64.
+    # Transcendental functions of integers use f64.
     wide = unary(b, op, cast(b, DType.F64, x))
     return cast(b, x.dtype, wide).operand
 
@@ -441,7 +448,7 @@ def _integer_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Oper
 
 
 def _upper_half(b: Builder, left: Value, right: Value) -> Operand:
-    """The upper 32 bits of a product of 64."""
+    """Emit the upper 32 bits of a 64-bit product."""
     wide = vector("i64", left.lanes)
     extend = instr.SEXT if left.dtype.is_signed else instr.ZEXT
     factors = (b.convert(extend, side.operand, wide) for side in (left, right))
@@ -451,7 +458,7 @@ def _upper_half(b: Builder, left: Value, right: Value) -> Operand:
 
 
 def _shift(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
-    """A shift by any amount, where the machine's own takes those below the width."""
+    """Emit a shift by any amount; the machine's own takes amounts below the width."""
     lanes, dtype = left.lanes, left.dtype
     width = dtype.nbytes * 8
     arithmetic = op is BinaryOp.SHR and dtype.is_signed
@@ -470,7 +477,7 @@ def _shift(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
 
 
 def _integer_division(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
-    """Floor division or its remainder; by zero both give 0, where the machine would trap."""
+    """Emit floor division or its remainder; a division by zero, which would trap, yields 0."""
     lanes, dtype = left.lanes, left.dtype
     if not dtype.is_signed:
         safe, is_zero = _nonzero(b, right)
@@ -482,8 +489,8 @@ def _integer_division(b: Builder, op: BinaryOp, left: Value, right: Value) -> Op
     if right.const is None:
         # The least integer over -1 traps as well: divide by 1 and negate.
         is_minus = b.icmp("eq", right.operand, minus_one)
-        one = literal(1, dtype, lanes).operand
-        divisor = b.choose(is_minus, one, divisor)
+        unit = literal(1, dtype, lanes).operand
+        divisor = b.choose(is_minus, unit, divisor)
     quotient = b.op(instr.SDIV, left.operand, divisor)
     product = b.op(instr.MUL, quotient, divisor)
     rest = b.op(instr.SUB, left.operand, product)
@@ -504,13 +511,13 @@ def _integer_division(b: Builder, op: BinaryOp, left: Value, right: Value) -> Op
 
 
 def _nonzero(b: Builder, divisor: Value) -> tuple[Operand, Operand | None]:
-    """The divisor with 1 for 0, and where it was 0 (None: nowhere)."""
+    """Return the divisor with 1 for 0, and the condition that it was 0 (None: never)."""
     if divisor.const:
         return divisor.operand, None
     zero = literal(0, divisor.dtype, divisor.lanes).operand
-    one = literal(1, divisor.dtype, divisor.lanes).operand
+    unit = literal(1, divisor.dtype, divisor.lanes).operand
     is_zero = b.icmp("eq", divisor.operand, zero)
-    safe = b.choose(is_zero, one, divisor.operand)
+    safe = b.choose(is_zero, unit, divisor.operand)
     return safe, is_zero
 
 
@@ -522,13 +529,13 @@ def _zero_where(b: Builder, condition: Operand | None, text: Operand, like: Valu
 
 
 def _integer_power(b: Builder, base: Value, exponent: Value) -> Operand:
-    """Square and multiply over the exponent's low six bits, and once more where it has others: of
-    odd numbers but 1 and -1 that has overflowed. A negative exponent gives what truncation does: 0,
-    but for 1 and -1."""
+    """Emit square-and-multiply over the exponent's low six bits, and one more multiplication if it
+    has others: such powers of odd bases other than 1 and -1 have overflowed. A negative exponent
+    truncates: the result is 0 except for 1 and -1."""
     dtype, lanes = base.dtype, base.lanes
     exponent = cast(b, dtype, exponent)
-    zero, one = literal(0, dtype, lanes).operand, literal(1, dtype, lanes).operand
-    result: Operand = one
+    zero, unit = literal(0, dtype, lanes).operand, literal(1, dtype, lanes).operand
+    result: Operand = unit
     square = base.operand
     for bit in range(6):
         chosen = b.op(instr.AND, exponent.operand, literal(1 << bit, dtype, lanes).operand)
@@ -541,7 +548,7 @@ def _integer_power(b: Builder, base: Value, exponent: Value) -> Operand:
     result = b.choose(beyond, product, result)
     if dtype.is_signed:
         negative = b.icmp("slt", exponent.operand, zero)
-        above = b.op(instr.ADD, base.operand, one)
+        above = b.op(instr.ADD, base.operand, unit)
         other = b.icmp("ugt", above, literal(2, dtype, lanes).operand)
         vanishes = b.op(instr.AND, negative, other)
         result = b.choose(vanishes, zero, result)

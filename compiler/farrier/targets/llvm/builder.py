@@ -1,9 +1,8 @@
-"""One function of instructions under construction.
+"""Build one function of instructions.
 
 Instructions are appended to a tree of lists, so that they can still be placed earlier: each loop is
-a `LoopScope` whose `head`, right at the start of its body, takes what depends on nothing further
-in.
-No pass will hoist anything later, so everything is put where it belongs when it is made.
+a `LoopScope` whose `head`, at the start of its body, takes instructions that depend on nothing
+further in. No later pass hoists anything, so every instruction is put in its final place.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from farrier.ir.types import DType
 from farrier.targets.llvm.llvm_text import operand_of, type_named
 from farrier.targets.llvm.values import Value, literal
 
-HERE = 1 << 30  # a depth that no scope has: the current position
+HERE = 1 << 30  # Stands for the current position; no scope has such a depth.
 
-# Equal instructions are one: operation, type, operands, attribute.
+# Equal instructions share a key: operation, type, operands, attribute.
 _Key: TypeAlias = tuple[Operation, Type, tuple[Operand, ...], Any]
 
 
 class LoopScope:
     """The body of a loop, or of the whole function (depth 0).
 
-    `known` remembers what the head holds by its contents, `atoms` by index expression. `stepped`
-    are pointers that move on with each iteration of the loop over `variable` (None: there are
-    none), by where they begin and by how much they move.
+    `known` maps instructions in the head to their results, `atoms` index expressions to theirs.
+    `stepped` holds pointers that advance with each iteration of the loop over `variable` (None:
+    there are none), by start and step.
     """
 
     __slots__ = ("atoms", "head", "known", "stepped", "variable")
@@ -63,20 +62,19 @@ Scale: TypeAlias = Callable[["Builder", Operand, Operand, Operand], Operand]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instructions:
-    """What a machine can do that LLVM does not find by itself, or not every machine can.
+    """The abilities of a machine that LLVM does not use by itself, or that other machines lack.
 
     `scale(b, x, exponent, mask)` multiplies f32 vectors of `scale_bits` bits by powers of two with
-    one instruction, 0 where no bit of `mask`, an i16, is set. `fuses` says whether
-    one instruction multiplies and adds floats, rounding once, `rounds_bf16`
-    whether one instruction rounds f32 to bf16, `converts_f16` whether there are instructions
-    between f32 and f16, `keeps_nan` whether there are a minimum and a maximum that are NaN where an
-    operand is, `counts_loops` whether going round a loop that does little shows beside it,
-    `takes_lanes` whether a dot product takes one lane of a register as factor for all its lanes.
-    `to_nearest_i32(b, x)` rounds an f32 to an i32, of ties to the even one, where that is cheaper
-    than to round it to a float first; it saturates, and NaN becomes 0.
-    `pair_reach` is how many bytes from its pointer two vectors may begin that one instruction loads
-    or stores, 0 where none does. LLVM needs `attributes` of every function, and `spaces` numbers
-    the address spaces of memory that does not lie in the common one.
+    one instruction; lanes whose bit in `mask`, an i16, is not set become 0. `fuses`: one
+    instruction multiplies and adds floats, rounding once. `rounds_bf16`: one instruction rounds f32
+    to bf16. `converts_f16`: there are instructions between f32 and f16. `keeps_nan`: minimum and
+    maximum are NaN if an operand is. `counts_loops`: the overhead of a small loop is noticeable.
+    `takes_lanes`: a dot product reads one lane of a register as factor for all its lanes.
+    `to_nearest_i32(b, x)` rounds an f32 to an i32, ties to even, if that is cheaper than rounding
+    it to a float first; it saturates, and NaN becomes 0. `pair_reach` is the largest offset in
+    bytes of two vectors that one instruction loads or stores, 0 without such an instruction. LLVM
+    needs `attributes` of every function, and `spaces` numbers the address spaces other than the
+    common one.
     """
 
     scale: Scale | None = None
@@ -94,9 +92,9 @@ class Instructions:
 
 
 class Builder:
-    """Appends instructions; equal pure instructions of a basic block are one.
+    """Append instructions; equal pure instructions of a basic block are emitted once.
 
-    `in_memory` remembers what narrow floats are in memory, by their value and dtype.
+    `in_memory` caches the memory representation of narrow floats, by value and dtype.
     """
 
     def __init__(self, instructions: Instructions = Instructions()) -> None:
@@ -108,7 +106,7 @@ class Builder:
         self._count = 0
 
     def labels(self, count: int) -> int:
-        """Return the first of some numbers that nothing has yet."""
+        """Return the first of `count` unused numbers for labels."""
         self._count += count
         return self._count - count + 1
 
@@ -117,7 +115,7 @@ class Builder:
         return instr.pointer(0 if scope is None else self.instructions.spaces.get(scope, 0))
 
     def variable(self, type_: Type, prefix: str) -> Variable:
-        """Return a variable with a name that nothing has yet; instructions are called `v`."""
+        """Return a variable with an unused name; instructions are called `v`."""
         self._count += 1
         return Variable(type_, f"{prefix}{self._count}")
 
@@ -143,7 +141,7 @@ class Builder:
         operands: tuple[Operand, ...],
         attribute: Any = None,
     ) -> Operand:
-        """Return an instruction whose result depends on its operands alone: an equal one of this
+        """Return an instruction whose result depends only on its operands: an equal one of this
         basic block, or a new one."""
         key = (operation, type_, operands, attribute)
         equal = self._known.get(key)
@@ -187,7 +185,7 @@ class Builder:
 
     @contextlib.contextmanager
     def nested(self) -> Iterator[list[Statement]]:
-        """Within it, instructions go to a new body; each end of it is one of a basic block."""
+        """Redirect instructions to a new body, which starts and ends a basic block."""
         outer = self.body
         self.body, self._known = [], {}
         try:
@@ -202,12 +200,12 @@ class Builder:
         otherwise: Sequence[Statement] = (),
         joined: Sequence[Joined] = (),
     ) -> None:
-        """Append a branch, whose joined variables hold from here on."""
+        """Append a branch, whose joined variables are defined from here on."""
         self.body.append(Branch(condition, then, otherwise, joined, self.labels(3)))
 
     @contextlib.contextmanager
     def only_if(self, condition: Operand) -> Iterator[None]:
-        """Within it, instructions run where the condition holds."""
+        """Run the instructions within if the condition holds."""
         with self.nested() as body:
             yield
         self.branch(condition, body)
@@ -217,8 +215,8 @@ class Builder:
         self.body.append(Return(result, self.labels(1)))
 
     def open_scope(self, variable: Variable | None = None) -> LoopScope:
-        """Return a scope whose head is here: that of the loop over `variable`, whose pointers may
-        be stepped, where there is one."""
+        """Return a scope whose head is here. `variable` is that of a loop with stepped pointers, if
+        it has any."""
         scope = LoopScope(variable)
         self.body.append(scope.head)
         self.scopes.append(scope)
@@ -229,14 +227,14 @@ class Builder:
 
     @contextlib.contextmanager
     def at_head(self, depth: int) -> Iterator[None]:
-        """Within it, scalar instructions go to the head of the scope at `depth`."""
-        body, known = self.body, self._known
+        """Redirect scalar instructions to the head of the scope at `depth`."""
+        body, instructions = self.body, self._known
         scope = self.scopes[depth]
         self.body, self._known = scope.head, scope.known
         try:
             yield
         finally:
-            self.body, self._known = body, known
+            self.body, self._known = body, instructions
 
     # -- constructors
 
@@ -253,7 +251,7 @@ class Builder:
         return self.pure(instr.FCMP, I1.of(left.type.lanes), (left, right), order)
 
     def choose(self, condition: Operand, then: Operand, otherwise: Operand) -> Operand:
-        """Return `then` where the condition holds, lane by lane."""
+        """Return `then` if the condition holds, else `otherwise`, lane by lane."""
         return self.pure(instr.SELECT, then.type, (condition, then, otherwise))
 
     def convert(self, operation: Operation, x: Operand, to: Type) -> Operand:
@@ -272,8 +270,8 @@ class Builder:
         return self.pure(instr.MATH, operands[0].type, operands, name)
 
     def reduce(self, name: str, *operands: Operand, flags: str = "") -> Operand:
-        """Return all lanes of the last operand joined into one, from a first one where it stands
-        before."""
+        """Return all lanes of the last operand joined into one value, starting from the operand
+        before it if there is one."""
         element = vector_element(operands[-1].type)
         return self.pure(instr.REDUCE, element, operands, (name, flags))
 
@@ -284,7 +282,7 @@ class Builder:
         return self.pure(instr.INSERT, x.type, (x, element), lane)
 
     def shuffle(self, x: Operand, other: Operand | None, order: Sequence[int]) -> Operand:
-        """Return lanes of two vectors (None: of one) in an order, where -1 is any value."""
+        """Return lanes of one or two vectors in an order, where -1 is any value."""
         if other is None:
             other = instr.poison(x.type)
         return self.pure(instr.SHUFFLE, x.type.of(len(order)), (x, other), tuple(order))
@@ -299,15 +297,15 @@ class Builder:
         return self.shuffle(first, None, (0,) * lanes)
 
     def part(self, x: Operand, number: int) -> Operand:
-        """Return a part of a struct or an array."""
+        """Return one part of a struct or an array."""
         return self.pure(instr.EXTRACT_PART, x.type.parts[number], (x,), number)
 
     def with_part(self, x: Operand, part: Operand, number: int) -> Operand:
-        """Return a struct or an array with another part."""
+        """Return a struct or an array with one part replaced."""
         return self.pure(instr.INSERT_PART, x.type, (x, part), number)
 
     def offset(self, pointer: Operand, nbytes: Operand | int) -> Operand:
-        """Return the address some bytes behind a pointer."""
+        """Return a pointer plus some bytes."""
         if isinstance(nbytes, int):
             nbytes = instr.index(nbytes)
         return self.pure(instr.OFFSET, pointer.type, (pointer, nbytes))
@@ -315,7 +313,7 @@ class Builder:
     def load(
         self, type_: Type, pointer: Operand, alignment: int, *, is_constant: bool = False
     ) -> Operand:
-        """Return what lies at an address now, or always if it is a constant of the module."""
+        """Return the present content of an address, or its constant content if `is_constant`."""
         make = self.pure if is_constant else self.emit
         return make(instr.LOAD, type_, (pointer,), alignment)
 
@@ -328,7 +326,7 @@ class Builder:
         return self.pure(instr.INTRINSIC, type_named(result), operands, (name, flags))
 
     def effect(self, name: str, result: Type | str, *arguments: Argument) -> Operand:
-        """Append a call of an intrinsic that is not the same wherever it stands."""
+        """Append a call of an intrinsic with effects."""
         operands, type_ = tuple(map(operand_of, arguments)), type_named(result)
         if type_ is instr.VOID:
             return self.put(instr.INTRINSIC_EFFECT, operands, name)
@@ -341,7 +339,7 @@ class Builder:
     # -- values
 
     def widen(self, value: Value, lanes: int) -> Value:
-        """A scalar in every lane."""
+        """Return a scalar in every lane."""
         if value.lanes == lanes:
             return value
         if value.const is not None:
@@ -349,11 +347,11 @@ class Builder:
         return Value(self.splat(value.operand, lanes), value.dtype, lanes)
 
     def widen_group(self, value: Value, lanes: int) -> Value:
-        """A group of neighbours, an i32, in every lane, for a dot product.
+        """Return a group of neighbours, an i32, in every lane, for a dot product.
 
-        Where that takes one lane of a register, the group is loaded as a float, into the first.
-        LLVM would load it into every lane, which keeps a port of arithmetic busy, if it saw that
-        what it multiplies by comes from memory; a vector of another type between hides it.
+        If the dot product takes one lane of a register, the group is loaded as a float into the
+        first lane. If LLVM saw that the factor comes from memory, it would load it into every lane,
+        which keeps an arithmetic port busy; a vector of another type in between hides it.
         """
         if value.lanes == lanes or not self.instructions.takes_lanes or value.const is not None:
             return self.widen(value, lanes)
@@ -363,7 +361,7 @@ class Builder:
         return Value(self.shuffle(words, None, (0,) * lanes), value.dtype, lanes)
 
     def both(self, left: Value | None, right: Value | None) -> Value | None:
-        """The conjunction of two conditions, None being one that always holds."""
+        """Return the conjunction of two conditions; None means always true."""
         if left is None or right is None:
             return left or right
         lanes = max(left.lanes, right.lanes)
@@ -376,7 +374,7 @@ class Builder:
         return Value(negated, DType.BOOL, condition.lanes)
 
     def select(self, condition: Value, then: Value, otherwise: Value) -> Value:
-        """`then` where the condition holds, lane by lane."""
+        """Return `then` if the condition holds, else `otherwise`, lane by lane."""
         lanes = max(condition.lanes, then.lanes, otherwise.lanes)
         then, otherwise = self.widen(then, lanes), self.widen(otherwise, lanes)
         if then.operand is otherwise.operand:

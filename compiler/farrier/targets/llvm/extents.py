@@ -1,4 +1,4 @@
-"""Sizes known when the model runs, as instructions on i64."""
+"""Emit sizes known when the model runs as instructions on i64."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farrier.ir.instr import I1, I64, Operand, Operation, Type
 
 
 class Make(Protocol):
-    """Appends a pure instruction, or returns an equal one."""
+    """Append a pure instruction, or return an equal one."""
 
     def __call__(
         self,
@@ -24,7 +24,7 @@ class Make(Protocol):
 
 
 def emit_extent(extent: Extent, value_of: Callable[[Symbol], Operand], make: Make) -> Operand:
-    """The operand that holds an extent: a literal, or what instructions compute. `value_of` gives
+    """Return the operand of an extent: a literal, or the result of instructions. `value_of` returns
     the operand of a symbol."""
 
     def op(operation: Operation, left: Operand, right: Operand) -> Operand:
@@ -36,8 +36,8 @@ def emit_extent(extent: Extent, value_of: Callable[[Symbol], Operand], make: Mak
         summed: Operand | None = None
         for monomial, factor in extent.terms:
             part: Operand | None = None
-            for one in monomial:
-                part = atom(one) if part is None else op(instr.MUL, part, atom(one))
+            for factor_atom in monomial:
+                part = atom(factor_atom) if part is None else op(instr.MUL, part, atom(factor_atom))
             if part is None:
                 part = instr.index(factor)
             elif factor != 1:
@@ -46,27 +46,27 @@ def emit_extent(extent: Extent, value_of: Callable[[Symbol], Operand], make: Mak
         assert summed is not None
         return summed
 
-    @functools.cache  # what stands in several places is computed once
-    def atom(one: Atom) -> Operand:
-        if isinstance(one, Symbol):
-            return value_of(one)
-        left, right = total(one.left), total(one.right)
-        match one.op:
+    @functools.cache  # An atom in several places is computed once.
+    def atom(factor_atom: Atom) -> Operand:
+        if isinstance(factor_atom, Symbol):
+            return value_of(factor_atom)
+        left, right = total(factor_atom.left), total(factor_atom.right)
+        match factor_atom.op:
             case DimOp.MIN | DimOp.MAX:
-                order = "slt" if one.op is DimOp.MIN else "sgt"
+                order = "slt" if factor_atom.op is DimOp.MIN else "sgt"
                 first = make(instr.ICMP, I1, (left, right), order)
                 return make(instr.SELECT, I64, (first, left, right))
             case DimOp.FLOORDIV:
-                return quotient(one.left, left, right)
+                return quotient(factor_atom.left, left, right)
             case DimOp.MOD:
-                whole = op(instr.MUL, quotient(one.left, left, right), right)
+                whole = op(instr.MUL, quotient(factor_atom.left, left, right), right)
                 return op(instr.SUB, left, whole)
 
     def quotient(extent: Extent, left: Operand, right: Operand) -> Operand:
         """`left // right` for a positive divisor."""
         if bounds(extent)[0] >= 0:
             return op(instr.UDIV, left, right)
-        # Of a negative number: -1 - (-1 - x) // d.
+        # For a negative number it is -1 - (-1 - x) // d.
         sign = op(instr.ASHR, left, instr.index(63))
         size = op(instr.XOR, left, sign)
         return op(instr.XOR, op(instr.UDIV, size, right), sign)
@@ -77,7 +77,7 @@ def emit_extent(extent: Extent, value_of: Callable[[Symbol], Operand], make: Mak
 def emit_largest(
     extents: Sequence[Extent], value_of: Callable[[Symbol], Operand], make: Make
 ) -> Operand:
-    """The operand that holds the largest of some extents, as `emit_extent` has one."""
+    """Return the operand of the largest of some extents, with arguments as in `emit_extent`."""
     largest, *others = (emit_extent(extent, value_of, make) for extent in extents)
     for other in others:
         is_larger = make(instr.ICMP, I1, (other, largest), "sgt")

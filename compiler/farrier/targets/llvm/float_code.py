@@ -21,7 +21,8 @@ _EXP = (0.50000000142862, 0.16666666682534687, 0.041666456809676435,
         0.008333310024155282, 0.001393454192860991, 0.00019891981350687228)  # fmt: skip
 # The Taylor series of the same for f64: the first term left out is r^14 / 14! < 2^-57.
 _EXP_F64 = tuple(1 / math.factorial(k + 2) for k in range(12))
-# ln 2 in two parts; the high part has few bits, so that its product with n is exact. Keys: is f64.
+# The sum of the two is ln 2; the high part has few bits, so that its product with n is exact. Keys:
+# is f64.
 LN2_HIGH = {True: 0.693145751953125, False: 0.693359375}
 LN2_LOW = {True: 1.4286068203094172321e-6, False: math.log(2) - 0.693359375}
 

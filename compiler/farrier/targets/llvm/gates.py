@@ -27,7 +27,7 @@ def sigmoid(c: FloatCode, x: Operand) -> Operand:
     Without an instruction that scales, the exponential is kept 2^64 times as large until the end,
     which makes it a normal number.
     """
-    # exp is 0 below -103.97 in f32 and -745.1 in f64.
+    # The result of exp is 0 below -103.97 in f32 and -745.1 in f64.
     parts = c.reduced(c.at_least(c.neg(c.abs(x)), c.of(-104.0, -746.0)))
     is_negative = c.less(x, 0.0)
     if c.scales:

@@ -34,7 +34,7 @@ Expansion: TypeAlias = Callable[[FloatCode, Operand], Operand]
 
 def expand(b: Builder, name: str, x: Value) -> Operand:
     """Return the SSA value of the function `name` of `x`, a unary operator of the expression
-    grammar for which there is no instruction."""
+    grammar without an instruction."""
     return _EXPANSIONS[name](FloatCode(b, x.dtype, x.lanes), x.operand)
 
 

@@ -11,12 +11,12 @@ from farrier.ir.types import DType
 from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.values import Value, literal
 
-_MANTISSA, _BIAS = 23, 127  # of f32
+_MANTISSA, _BIAS = 23, 127  # Those of f32.
 _NAN, _INFINITY, _MAGNITUDE = 0x7FC00000, 0x7F800000, 0x7FFFFFFF
 
 
 def decode(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
-    """The f32 that each code stands for."""
+    """Return the f32 value of each code."""
     bits = _Bits(b, lanes)
     memory = vector(f"i{8 * dtype.nbytes}", lanes)
     if dtype is DType.F16:
@@ -44,8 +44,8 @@ def decode(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
 
 
 def encode(b: Builder, x: Value) -> Operand:
-    """The codes of f32 values rounded to nearest, ties to even; what is too large gives the
-    format's `overflow`, NaN in a format without NaN gives zero."""
+    """Return the codes of f32 values rounded to nearest, ties to even. A value beyond the range
+    becomes the format's `overflow`; NaN becomes zero in a format without NaN."""
     bits = _Bits(b, x.lanes)
     whole = bits.of_float(x.operand)
     if x.dtype is DType.F8E8M0:
@@ -66,7 +66,7 @@ def _encode(bits: _Bits, whole: Operand, form: FloatFormat) -> Operand:
     carried = bits.op(instr.ADD, bits.op(instr.ADD, size, odd), (1 << drop - 1) - 1)
     offset = (_BIAS - form.bias) << form.mantissa_bits
     normal = bits.op(instr.SUB, bits.op(instr.LSHR, carried, drop), offset)
-    # Below the normal numbers, what is added makes the last bit of the sum one step.
+    # Below the normal numbers, adding this constant makes the last bit of the sum one step.
     added = form.step * 2.0**_MANTISSA
     step = literal(added, DType.F32, bits.lanes).operand
     total = bits.b.op(instr.FADD, bits.as_float(size), step)
@@ -84,15 +84,15 @@ def _encode(bits: _Bits, whole: Operand, form: FloatFormat) -> Operand:
 
 
 def _exponent_to_bits(bits: _Bits, code: Operand) -> Operand:
-    """F8E8M0: 2 ** (code - 127), 255 is NaN; the least is no normal f32."""
+    """Decode F8E8M0: 2 ** (code - 127), and NaN for 255; the least number is subnormal in f32."""
     normal = bits.op(instr.SHL, code, _MANTISSA)
     result = bits.select(bits.compare("eq", code, 0), _bits_of(2.0**-127), normal)
     return bits.select(bits.compare("eq", code, 255), _NAN, result)
 
 
 def _bits_to_exponent(bits: _Bits, whole: Operand) -> Operand:
-    """The nearest power of two, the larger of two that are; zero, what is negative and what is too
-    large are NaN."""
+    """Return the exponent code of the nearest power of two, of two such powers the larger; NaN for
+    zero, negative numbers and numbers beyond the range."""
     code = bits.op(instr.LSHR, bits.op(instr.ADD, whole, 1 << _MANTISSA - 1), _MANTISSA)
     least = bits.compare("ult", whole, _bits_of(1.5 * 2.0**-127))
     code = bits.select(least, 0, code)

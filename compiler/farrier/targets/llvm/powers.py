@@ -16,7 +16,8 @@ from farrier.targets.llvm.logarithms import log, split
 # s^2 is at most 0.0295.
 _SERIES = tuple(2 / (2 * k + 5) for k in range(11))
 _TWO_THIRDS_LOW = 3.700743415417188e-17  # 2 / 3 minus the f64 nearest to it.
-_LN2_LAST = -2.3407938865678234e-23  # ln 2 minus LN2_HIGH and LN2_LOW of f64.
+# The difference of ln 2 and the sum of LN2_HIGH and LN2_LOW of f64.
+_LN2_LAST = -2.3407938865678234e-23
 
 
 def power(c: FloatCode, base: Operand, exponent: Operand) -> Operand:

@@ -20,7 +20,8 @@ from farrier.targets.llvm.float_code import FloatCode
 # 2^-62.
 _SIN = tuple((-1) ** (k + 1) / math.factorial(2 * k + 3) for k in range(8))
 _COS = tuple((-1) ** k / math.factorial(2 * k) for k in range(10))
-# pi / 2 in parts of 33 bits, whose products with an integer of 20 bits are exact in f64.
+# The sum is pi / 2, in parts of 33 bits, whose products with an integer of 20 bits are exact in
+# f64.
 _HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21)
 _NEAR = 2.0**20  # Angles below it are less than 2^20 quadrants.
 # (atan(t) - t) / t^3 in t^2 on |t| <= tan(pi / 8), to 2^-30 (f32) and to 2^-59 (f64).

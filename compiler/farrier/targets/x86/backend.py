@@ -1,4 +1,4 @@
-"""What x86-64 machines are, as targets."""
+"""The backend and the targets of x86-64 machines."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from farrier.targets.llvm.builder import Instructions
     from farrier_device.describe import MachineDescription
 
-# The scheduler before register allocation hoists broadcasts until they spill; to shorten chains of
-# integer additions more values are kept than there are registers. All users of an address are asked
-# whether they can hold its sum, an eighth of LLVM's time; code runs as fast where one is asked.
+# The scheduler before register allocation hoists broadcasts until they spill; the shortening of
+# chains of integer additions keeps more values than there are registers. LLVM would check for all
+# users of an address whether they can fold its sum, which takes an eighth of its time; code is as
+# fast if it checks one.
 _FLAGS = (
     "-enable-misched=false",
     "-x86-machine-combiner=false",
@@ -55,8 +56,8 @@ class X86Target(CpuTarget):
 
     @property
     def figures(self) -> Mapping[str, Any]:
-        known = figures(self.tune, self.cores)
-        return {**known, "fused": "fma" in self.required_features}
+        parameters = figures(self.tune, self.cores)
+        return {**parameters, "fused": "fma" in self.required_features}
 
     @property
     def llvm(self) -> LLVMMachine:
@@ -72,14 +73,14 @@ class X86Target(CpuTarget):
         from farrier.targets.llvm.builder import Instructions
         from farrier.targets.x86.intrinsics import scale
 
-        is_wide = self.vector_bits == 512  # narrower vectors of that instruction set are rare
+        is_wide = self.vector_bits == 512  # Narrower vectors of that instruction set are rare.
         return Instructions(
             scale=scale if is_wide else None,
             scale_bits=512 if is_wide else 0,
             rounds_bf16=_BF16 in self.features,
             converts_f16="f16c" in self.required_features,
             fuses="fma" in self.required_features,
-            # Without it LLVM splits vectors of 512 bits where a machine prefers those of 256.
+            # Without it LLVM splits vectors of 512 bits on a machine that prefers those of 256.
             attributes=(f'"min-legal-vector-width"="{self.vector_bits}"',),
         )
 
@@ -160,8 +161,8 @@ class X86Backend(CpuBackend):
 
 
 def _microarchitecture(machine: MachineDescription) -> str:
-    """The nearest of those that have figures, "" for none. A virtual machine may hide the model of
-    its processor; the vendor and the extensions show through."""
+    """Return the nearest microarchitecture that has figures, "" for none. A virtual machine may
+    hide the model of its processor; the vendor and the extensions remain visible."""
     flags = set(machine.features)
     if "Intel" in machine.cpu and "avx512f" in flags:
         return "sapphirerapids"

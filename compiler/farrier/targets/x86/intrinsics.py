@@ -16,7 +16,8 @@ from farrier.ir.types import DType
 
 
 def _broadcast_fma(name: str, lanes: int, feature: str) -> TensorIntrinsic:
-    """c[l] = c[l] + a * b[l] for `lanes` f32 lanes, rounded once: one vfmadd231ps."""
+    """Return the intrinsic c[l] = c[l] + a * b[l] for `lanes` f32 lanes, rounded once: one
+    vfmadd231ps."""
     c, a, b = (
         Buffer("c", DType.F32, (lanes,)),
         Buffer("a", DType.F32, ()),
@@ -35,7 +36,8 @@ def _broadcast_fma(name: str, lanes: int, feature: str) -> TensorIntrinsic:
 
 
 def _accumulating(instruction: str, element: str, group: int) -> EmitDot:
-    """An instruction that adds to a total the products of `group` neighbours a lane."""
+    """Return the emitter of an instruction that adds to a total the products of `group` neighbours
+    a lane."""
 
     def emit(writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand) -> Operand:
         left, right = _as_groups(writer, vector(element, group * lanes), a, b)
@@ -48,8 +50,8 @@ def _accumulating(instruction: str, element: str, group: int) -> EmitDot:
 def _multiply_add_i16(
     writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand
 ) -> Operand:
-    """What vpdpwssd does: one pmaddwd, whose only sum beyond i32 (of four least factors) wraps
-    around as well, and one paddd."""
+    """Emit the equivalent of vpdpwssd: one pmaddwd, whose only sum beyond i32 (of four least
+    factors) wraps around as well, and one paddd."""
     left, right = _as_groups(writer, vector("i16", 2 * lanes), a, b)
     name = f"llvm.x86.{_MULTIPLY_ADD_I16[lanes]}"
     products = writer.call(name, total.type, left, right)
@@ -57,7 +59,7 @@ def _multiply_add_i16(
 
 
 def _as_groups(writer: Writer, groups: Type, a: Operand, b: Operand) -> tuple[Operand, Operand]:
-    """Operands of 32 bits a lane as vectors of their neighbours."""
+    """Return operands of 32 bits a lane as vectors of their neighbours."""
     return writer.bitcast(a, groups), writer.bitcast(b, groups)
 
 
@@ -84,18 +86,19 @@ def _store_rows(
 
 _TILE = vector("x86_amx")
 _AMX_TILES = RowRegisters(_TILE, _load_rows, _store_rows)
-_ROW_BYTES = 64  # of a tile register
-_DEPTH_BYTES = (64, 32, 16, 8)  # of a row of the left operand; vectors take fewer as fast
+_ROW_BYTES = 64  # The bytes of a row of a tile register.
+# The bytes of a row of the left operand; vectors multiply shorter rows as fast.
+_DEPTH_BYTES = (64, 32, 16, 8)
 
 
 def _zero_rows(writer: Writer, rows: int) -> Operand:
-    # Each total is a register of its own, so none may be another's value.
+    # Each sum is a register of its own, so none may be another's value.
     return writer.effect("llvm.x86.tilezero.internal", _TILE, *_i16(rows, _ROW_BYTES))
 
 
 def _keep_awake(writer: Writer) -> None:
-    """One addition of floats. A core that has made none for 2,000 cycles takes 800 to store a
-    tile (bench/notes/2026-11-25-bf16.md); LLVM leaves out what no result depends on."""
+    """Emit one addition of floats. A core that has made none for 2,000 cycles takes 800 to store a
+    tile (bench/notes/2026-11-25-bf16.md); LLVM drops code whose result is unused, so it is opaque."""
     add = r"vxorps $0, $0, $0\0A\09vaddss $0, $0, $0"
     writer.assembly(add, "=x", instr.F32)
 
@@ -103,8 +106,8 @@ def _keep_awake(writer: Writer) -> None:
 def _tile_product(
     name: str, left: DType, right: DType, total: DType, instruction: str, feature: str
 ) -> TileProduct:
-    """One instruction for up to 16 rows of 16 totals. That of bf16 flushes subnormal numbers to
-    zero; sums of i32 wrap around."""
+    """Return a product by one instruction for up to 16 rows of 16 sums. That of bf16 flushes
+    subnormal numbers to zero; sums of i32 wrap around."""
 
     def emit(writer: Writer, rows: int, depth: int, *operands: Operand) -> Operand:
         shape = _i16(rows, _ROW_BYTES, depth * left.nbytes)
@@ -117,7 +120,7 @@ def _tile_product(
         left=left,
         right=right,
         total=total,
-        rows=range(2, 17),  # one row is a product of a vector
+        rows=range(2, 17),  # One row is a product of a vector.
         lanes=_ROW_BYTES // total.nbytes,
         depths=tuple(size // left.nbytes for size in _DEPTH_BYTES),
         group=total.nbytes // right.nbytes,
@@ -129,8 +132,8 @@ def _tile_product(
 
 
 def _vnni(prefix: str, feature: str, lanes: tuple[int, ...]) -> tuple[Dot, Dot]:
-    """u8 times i8 by fours and i16 by pairs, whose sums wrap around. LLVM has one intrinsic for the
-    encodings of both extensions."""
+    """Return the dot products of u8 times i8 by fours and of i16 by pairs, whose sums wrap around.
+    LLVM has one intrinsic for the encodings of both extensions."""
     bytes_of = _accumulating("avx512.vpdpbusd", "i8", 4)
     words_of = _accumulating("avx512.vpdpwssd", "i16", 2)
     u8, i8, i16, i32 = DType.U8, DType.I8, DType.I16, DType.I32
@@ -158,7 +161,7 @@ AVX512_DOT_BF16 = Dot(
     total=DType.F32,
     lanes=(4, 8, 16),
     feature="avx512_bf16",
-    emit=_accumulating("avx512bf16.dpbf16ps", "bf16", 2),  # rounds each sum
+    emit=_accumulating("avx512bf16.dpbf16ps", "bf16", 2),  # The instruction rounds each sum.
 )
 AVX512_BROADCAST_FMA = _broadcast_fma("avx512_broadcast_fma", 16, "x86-64-v4")
 AVX2_BROADCAST_FMA = _broadcast_fma("avx2_broadcast_fma", 8, "x86-64-v3")
@@ -168,7 +171,7 @@ TILE_PRODUCTS = (
     _tile_product("amx_dot_u8_i8", DType.U8, DType.I8, DType.I32, "tdpbusd", "amx_int8"),
 )
 INTRINSICS = (*BROADCASTS, *declared(TILE_PRODUCTS))
-DOTS = (  # the best first
+DOTS = (  # The best first.
     AVX512_DOT_BF16,
     *_vnni("avx512", "avx512_vnni", (4, 8, 16)),
     *_vnni("avx", "avx_vnni", (4, 8)),
@@ -177,8 +180,8 @@ DOTS = (  # the best first
 
 
 def _permute_bytes(writer: Writer, table: Operand, indices: Operand) -> Operand:
-    """A vpermi2b for each half of the table. Bit 6 of an index says which of its two registers, and
-    bit 7 which half."""
+    """Emit a vpermi2b for each half of the table. Bit 6 of an index selects one of its two
+    registers, and bit 7 the half."""
     places = (writer.offset(table, 64 * row) for row in range(4))
     rows = [writer.load(indices.type, place, 64, is_constant=True) for place in places]
     halves = [
@@ -193,8 +196,8 @@ TABLE_LOOKUPS = (TableLookup("avx512_vpermi2b", 64, "avx512vbmi", _permute_bytes
 
 
 def scale(b: Writer, x: Operand, exponent: Operand, mask: Operand) -> Operand:
-    """x * 2 ** exponent of whole numbers, rounded once: one vscalefps. 0 where no bit of `mask` is
-    set, an i16."""
-    rounding = instr.number_of(instr.I32, 4)  # as the control register says
+    """Emit x * 2 ** exponent of whole numbers, rounded once, by one vscalefps; lanes whose bit in
+    `mask`, an i16, is not set become 0."""
+    rounding = instr.number_of(instr.I32, 4)  # Rounds as the control register specifies.
     name = f"llvm.x86.avx512.mask.scalef.ps.{32 * x.type.lanes}"
     return b.call(name, x.type, x, exponent, instr.zero(x.type), mask, rounding)

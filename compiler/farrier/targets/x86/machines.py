@@ -1,4 +1,4 @@
-"""The machines of x86-64 that have a name, and what is known of its cores."""
+"""The named machines of x86-64, and the figures of their cores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from farrier.targets.describing import KnownMachine
 from farrier_device.describe import MachineDescription
 
-# The kernel's names of what a level of the psABI promises, as far as code uses it.
+# The kernel's names of the extensions in a level of the psABI that code uses.
 V2 = frozenset({"sse4_1", "sse4_2", "ssse3", "popcnt", "cx16"})
 V3 = V2 | {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"}
 V4 = V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
@@ -92,9 +92,9 @@ _FIGURES: dict[str, dict[str, Any]] = {
         "l3_bandwidth": 20.0,
         "memory_bandwidth": 33e9,
     },
-    # A core of a virtual machine is a hyperthread here. The other one of its core, a stranger's,
-    # leaves between 2.4 of 6 instructions a cycle and all, so tiles with few loads win; it leaves
-    # multiply-adds in registers alone.
+    # A core of a virtual machine is a hyperthread here. The other hyperthread of the core, another
+    # tenant's, leaves between 2.4 and 6 of 6 instructions a cycle, so tiles with few loads win; it
+    # does not affect multiply-adds in registers.
     "sapphirerapids": {
         "hertz": 2.2e9,
         "issue": 3.0,
@@ -108,8 +108,8 @@ _FIGURES: dict[str, dict[str, Any]] = {
         "exposed": 0.7,
         "unroll": 8,
     },
-    # Of 6 instructions a cycle the other hyperthread, a stranger's, leaves between 3.5 and all, and
-    # of 2 loads of a vector between 1.6 and all.
+    # The other hyperthread, another tenant's, leaves between 3.5 and 6 of 6 instructions a cycle,
+    # and between 1.6 and 2 of 2 loads of a vector.
     "znver3": {
         "hertz": 3.2e9,
         "issue": 4.0,
@@ -127,19 +127,19 @@ _FIGURES: dict[str, dict[str, Any]] = {
     },
 }
 
-# The share of a server's memory that a virtual machine has grows with its cores: of Emerald Rapids
-# 20 GB/s of two, 120 of 16. Other processors may be desktops, of two channels.
+# The share of a server's memory bandwidth that a virtual machine has grows with its cores: 20 GB/s
+# of Emerald Rapids for two, 120 for 16. Other processors may be desktops with two channels.
 _GROWTH = 0.85
 _MOST_BANDWIDTH = {"sapphirerapids": 250e9}
 _TWO_CHANNELS = 64e9
 
 
 def figures(tune: str, cores: int) -> Mapping[str, Any]:
-    """What is known of a microarchitecture, where it has so many cores."""
-    known = _FIGURES.get(tune, _FIGURES[""])
-    grown = known["memory_bandwidth"] * (max(cores, 2) / 2) ** _GROWTH
+    """Return the figures of a microarchitecture with `cores` cores."""
+    differing = _FIGURES.get(tune, _FIGURES[""])
+    grown = differing["memory_bandwidth"] * (max(cores, 2) / 2) ** _GROWTH
     return {
         **_ZEN5,
-        **known,
+        **differing,
         "memory_bandwidth": min(grown, _MOST_BANDWIDTH.get(tune, _TWO_CHANNELS)),
     }

@@ -9,9 +9,9 @@ from farrier.space.space import Floats
 from farrier.targets.cpu.units.tile_unit import TileUnit
 from farrier.targets.x86.intrinsics import TILE_PRODUCTS
 
-# Cycles on a Sapphire Rapids (bench/notes/2026-11-25-bf16.md):
-_ROW_CYCLES = 1.0  # a product takes for a row of its tile, whole or not,
-_PRODUCT_CYCLES = 9.3  # but no less than that
+# Cycles on a Sapphire Rapids (bench/notes/2026-11-25-bf16.md).
+_ROW_CYCLES = 1.0  # The time of a product for each row of its tile, whole or not.
+_PRODUCT_CYCLES = 9.3  # The least time of a product.
 
 
 def _cycles(rows: Floats, row_bytes: int) -> Floats:

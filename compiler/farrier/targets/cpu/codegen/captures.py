@@ -1,7 +1,7 @@
-"""What the body of a parallel loop needs from the function around it.
+"""The values that the body of a parallel loop takes from the function around it.
 
-The body finds out as it is emitted; each value gets a place in a context struct on the caller's
-stack, is stored there before the loop and loaded where the body begins.
+They are collected while the body is emitted; each value gets a slot in a context struct on the
+caller's stack, is stored there before the loop and loaded at the start of the body.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from farrier.targets.cpu.codegen.registers import Piece, Registers
 from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.values import Value
 
-CONTEXT = Variable(PTR, "ctx")  # the body's first argument
+CONTEXT = Variable(PTR, "ctx")  # The body's first argument.
 _WORD = 8  # Bytes of a pointer or a size.
-_SLOT_BYTES = 64  # a place holds anything up to a vector register
+_SLOT_BYTES = 64  # A slot holds any value up to a vector register.
 
 
 class Captures:
@@ -32,14 +32,17 @@ class Captures:
         self._memory = memory
         self._registers = registers
         self._inner = inner
-        self._places: dict[Operand, int] = {}  # offsets of what lies in the context
+        self._places: dict[Operand, int] = {}  # The offsets of values in the context.
         self._loaded: dict[Operand, Operand] = {}
         self._size = 0
 
     def attach(self, bindings: Bindings, memory: Memory, registers: Registers) -> None:
-        """Let the body see the variables, buffers and registers around it."""
+        """Make the variables, buffers and registers of the function around available in the
+        body."""
         bindings.constants.update(self._bindings.constants)
-        bindings.dynamic = _Lazy(self._bindings.dynamic, lambda found: (0, self._take(found[1])))
+        bindings.dynamic = _Lazy(
+            self._bindings.dynamic, lambda captured: (0, self._take(captured[1]))
+        )
         memory.bases = _Lazy(self._memory.bases, self._take)
         registers.tiles = _Lazy(self._registers.tiles, self._tile)
 
@@ -65,7 +68,7 @@ class Captures:
         return value.held_in(self._take(value.operand))
 
     def _take(self, outer: Operand) -> Operand:
-        """Return in the body what is `outer` outside."""
+        """Return the value in the body of `outer`, a value outside."""
         if outer in self._loaded:
             return self._loaded[outer]
         kind = outer.type
@@ -84,7 +87,7 @@ def _alignment(type_: Type) -> int:
 
 
 class _Lazy(dict[str, Any]):
-    """A dictionary that takes a missing entry from outside, translated, when it is asked for."""
+    """A dictionary that translates a missing entry from an outer dictionary on first access."""
 
     def __init__(self, outside: dict[str, Any], translate: Any) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
-"""The driver of a whole model: one entry point that takes the steps of a program in order
-(`farrier.partition.program`), each value at its place in memory. It calls kernels, nothing else.
+"""The driver of a whole model: one entry point that runs the steps of a program in order
+(`farrier.partition.program`), with each value at its place in memory. It only calls kernels.
 
 i32 @farrier_entry(ptr %args, ptr %pool)    args = inputs…, outputs…, params, workspace, sizes?
 
-`sizes` are i64: what the caller gives, then room for what the entry finds out. A size found that
-does not fit what the caller gave ends the call: the entry returns -1 - n for its check n, and
-leaves the size in the last of that room. So does a branch that cannot be taken, for a check of its
-own.
+`sizes` are i64: the sizes that the caller passes, then room for sizes that the entry computes. A
+computed size that contradicts a passed one ends the call: the entry returns -1 - n for its check n,
+and leaves the size in the last element of that room. A branch that cannot be compiled ends it
+likewise, with a check of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _WORD = 8  # The bytes of a pointer or a size.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """A module with an entry point, and the checks that it makes, in the order of their numbers."""
+    """A module with an entry point, and its checks, in the order of their numbers."""
 
     text: str
     checks: tuple[Check, ...]
@@ -64,15 +64,15 @@ def emit_entry(
     usual: Mapping[str, int] | None = None,
     first_check: int = 0,
 ) -> Entry:
-    """The entry point of a program, the kernels that it calls being declared.
+    """Emit the entry point of a program; the kernels that it calls are declared.
 
-    `dims` are what a caller says, where that is not what the program says. With `usual`, sizes that
-    kernels leave in memory are these instead, by symbol, others are held to their limits, and no
-    branch is taken that fails: an entry to measure, whatever the memory holds.
+    `dims` are the sizes that a caller passes, by default the program's. `usual` is for an entry to
+    measure, with any memory: sizes that kernels leave in memory are replaced by these, by symbol,
+    other sizes are clamped to their limits, and branches that fail are not taken.
 
-    It returns the first non-zero code of a kernel or of a check, and 0 when all have run. The
-    entry's last argument points to i64: the values of the dims, behind them room for those that are
-    counted, which it finds out, and for the size at which a check fails.
+    The entry returns the first non-zero code of a kernel or of a check, and 0 after all have run.
+    Its last argument points to i64: the values of the dims, then room for data-dependent sizes,
+    which it computes, and for the size at which a check fails.
     """
     driver = _Driver(program, addresses, dims or program.dims, usual, first_check)
     driver.steps(program.steps)
@@ -82,8 +82,8 @@ def emit_entry(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HotEntry:
-    """Code for one size of each of the first dims, as the entry `name`, and how its memory is laid
-    out, which may depend on the others."""
+    """Code for one size of each of the first dims, as the entry `name`, and its memory plan, which
+    may depend on the other dims."""
 
     sizes: tuple[int, ...]
     name: str
@@ -91,20 +91,21 @@ class HotEntry:
 
 
 def emit_dispatch(inputs: int, outputs: int, hot: Sequence[HotEntry], otherwise: str) -> str:
-    """A module with the entry point that calls the code made for the sizes at hand, or that for all
-    sizes."""
+    """Emit a module with the entry point that calls the code for the sizes at hand, or else the
+    general code."""
     b = Builder()
     dims = b.load(PTR, b.offset(_ARGS, _WORD * (inputs + outputs + 2)), _WORD)
-    for one in hot:
-        with b.only_if(_has_sizes(b, dims, one.sizes)):
-            b.leave(b.effect(one.name, I32, _ARGS, _POOL))
+    for hot_entry in hot:
+        with b.only_if(_has_sizes(b, dims, hot_entry.sizes)):
+            b.leave(b.effect(hot_entry.name, I32, _ARGS, _POOL))
     return _function(ENTRY, (_ARGS, _POOL), b, b.effect(otherwise, I32, _ARGS, _POOL))
 
 
 def emit_workspace_bytes(
     memory: MemoryPlan, dims: Sequence[Symbol], hot: Sequence[HotEntry] = ()
 ) -> str:
-    """A module with `i64 @farrier_workspace_bytes(ptr dims)`: what the entry needs for these."""
+    """Emit a module with `i64 @farrier_workspace_bytes(ptr dims)`, the bytes that the entry
+    needs."""
     b = Builder()
 
     def needed_bytes(memory: MemoryPlan) -> Operand:
@@ -114,8 +115,10 @@ def emit_workspace_bytes(
         return emit_extent(memory.workspace_bytes, values.__getitem__, b.pure)
 
     total = needed_bytes(memory)
-    for one in hot:
-        total = b.choose(_has_sizes(b, _DIMS, one.sizes), needed_bytes(one.memory), total)
+    for hot_entry in hot:
+        total = b.choose(
+            _has_sizes(b, _DIMS, hot_entry.sizes), needed_bytes(hot_entry.memory), total
+        )
     return _function(WORKSPACE_BYTES, (_DIMS,), b, total)
 
 
@@ -125,7 +128,7 @@ def _function(name: str, arguments: Sequence[Variable], b: Builder, result: Oper
 
 
 def _size_at(b: Builder, dims: Operand, number: int) -> Operand:
-    """Return one of the sizes that a caller gives. Nothing writes them."""
+    """Return one of the sizes that a caller passes. They are never written."""
     return b.load(I64, b.offset(dims, _WORD * number), _WORD, is_constant=True)
 
 
@@ -209,20 +212,20 @@ class _Driver:
         return self._sizes(argument) if isinstance(argument, Sizes) else self._address(argument)
 
     def _found(self, symbol: str, place: Place) -> Operand:
-        """The value of a symbol that lies in memory."""
+        """Return the value of a symbol that lies in memory."""
         if self._usual is not None:
             return index(self._usual[symbol])
         return self.b.load(I64, self._address(place), _WORD)
 
     def _define(self, symbol: str, value: Operand) -> None:
-        """The value of a symbol is known from here on."""
+        """Define the value of a symbol from here on."""
         self.checks.bound.add(symbol)
         self._dims[symbol] = value
         if symbol in self._returned:
             self._tell(value, self._returned[symbol])
 
     def _tell(self, value: Operand, position: int) -> None:
-        """Leave a size where the caller finds it."""
+        """Store a size where the caller reads it."""
         at = self.b.offset(self._base(self._sizes_at), _WORD * position)
         self.b.store(value, at, _WORD)
 
@@ -239,7 +242,7 @@ class _Driver:
                 self._checked(self.b.load(I64, self._address(place), _WORD), limit)
 
     def _checked(self, value: Operand, limit: Limit) -> Operand:
-        """The value; leaves where it is beyond its limit, or negative."""
+        """Return the value, after code that leaves if it is beyond its limit, or negative."""
         b, most = self.b, self._extent(limit.most)
         if self._usual is not None:
             return b.choose(b.icmp("slt", value, most), value, most)
@@ -258,37 +261,37 @@ class _Driver:
         b, condition = self.b, self._condition(branch)
         with b.nested() as then:
             self.steps(branch.then)
-            first = [self._extent(one.then) for one in branch.joined]
+            first = [self._extent(size.then) for size in branch.joined]
         with b.nested() as otherwise:
             self.steps(branch.otherwise)
-            second = [self._extent(one.otherwise) for one in branch.joined]
+            second = [self._extent(size.otherwise) for size in branch.joined]
         variables = [b.variable(I64, "size") for _ in branch.joined]
         b.branch(condition, then, otherwise, list(map(Joined, variables, first, second)))
-        for one, variable in zip(branch.joined, variables, strict=True):
-            self._define(str(one.symbol), variable)
+        for size, variable in zip(branch.joined, variables, strict=True):
+            self._define(str(size.symbol), variable)
 
     def _repeat(self, loop: Repeat) -> None:
         b = self.b
         trips = self._trips(loop)
         starts = instr.number_of(I1, True) if loop.condition is None else self._bool(loop.condition)
-        initial = [self._address(self._place(one.initial)) for one in loop.carried]
+        initial = [self._address(self._place(value.initial)) for value in loop.carried]
         buffers = [
-            [self._address(self._addresses.places[name]) for name in buffers_of(one.current.name)]
-            for one in loop.carried
+            [self._address(self._addresses.places[name]) for name in buffers_of(value.current.name)]
+            for value in loop.carried
         ]
         slices = (*loop.read, *loop.written)
-        wholes = [self._address(self._place(one.whole)) for one in slices]
+        wholes = [self._address(self._place(part.whole)) for part in slices]
         most = self.checks.of_trips(loop)
         limits = [self.checks.of_grown(grown, loop) for grown in loop.grown]
         first_sizes = [
-            self._checked(self._extent(one.initial), limit)
-            for one, limit in zip(loop.grown, limits, strict=True)
+            self._checked(self._extent(extent.initial), limit)
+            for extent, limit in zip(loop.grown, limits, strict=True)
         ]
         i, goes = b.variable(I64, "i"), b.variable(I1, "goes")
         sizes = [b.variable(I64, "size") for _ in loop.grown]
         held = [(b.variable(PTR, "current"), b.variable(PTR, "next")) for _ in loop.carried]
-        for one, (current, following) in zip(loop.carried, held, strict=True):
-            self._pointers |= {one.current.name: current, one.next.name: following}
+        for value, (current, following) in zip(loop.carried, held, strict=True):
+            self._pointers |= {value.current.name: current, value.next.name: following}
         for grown, size in zip(loop.grown, sizes, strict=True):
             self.checks.bound.add(str(grown.symbol))
             self._dims[str(grown.symbol)] = size
@@ -322,7 +325,7 @@ class _Driver:
             self._define(str(grown.result), size)
 
     def _trips(self, loop: Repeat) -> Operand | None:
-        """How often a loop runs, where something says that beforehand."""
+        """Return the trip count of a loop if it is known beforehand."""
         match loop.trips:
             case None:
                 return None
@@ -334,7 +337,7 @@ class _Driver:
     def _goes_on(
         self, i: Operand, goes: Operand, trips: Operand | None, most: Limit | None
     ) -> Operand:
-        """Whether a loop runs once more."""
+        """Return the condition that a loop runs once more."""
         ends = [] if trips is None else [trips]
         if most is not None and self._usual is not None:
             ends.append(self._extent(most.most))
@@ -374,7 +377,8 @@ class _Driver:
         return all(symbol.name in self._given for symbol in symbols(extents))
 
     def _sizes(self, sizes: Sizes) -> Operand:
-        """A pointer to sizes in memory, filled where the entry begins if they are known there."""
+        """Return a pointer to sizes in memory, which are stored at the start of the entry if known
+        there."""
         values = tuple(map(self._extent, sizes.extents))
         if not self._is_given(sizes.extents):
             return self._filled(values)
@@ -384,23 +388,23 @@ class _Driver:
         return self._given_sizes[values]
 
     def _filled(self, values: Sequence[Operand]) -> Operand:
-        """An array of its own with these sizes."""
+        """Return a new array with these sizes."""
         array = self._room(f"sizes{self.b.labels(1)}", len(values))
         for number, value in enumerate(values):
             self.b.store(value, self.b.offset(array, _WORD * number), _WORD)
         return array
 
     def _room(self, name: str, words: int) -> Operand:
-        """An array of pointers or sizes on the stack, which `name` tells from others."""
+        """Return an array of pointers or sizes on the stack, identified by `name`."""
         return self._hoisted(instr.STACK, PTR, (), (_WORD * max(words, 1), name))
 
     def _base(self, position: int) -> Operand:
-        """An argument of the entry, loaded where it begins."""
+        """Return an argument of the entry, loaded at its start."""
         at = self._hoisted(instr.OFFSET, PTR, (_ARGS, index(_WORD * position)))
         return self._hoisted(instr.LOAD, PTR, (at,), _WORD)
 
     def _dim(self, number: int) -> Operand:
-        """A size that the caller gives."""
+        """Return a size that the caller passes."""
         base = self._base(self._sizes_at)
         at = self._hoisted(instr.OFFSET, PTR, (base, index(_WORD * number)))
         return self._hoisted(instr.LOAD, I64, (at,), _WORD)

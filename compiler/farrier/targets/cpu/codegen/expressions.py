@@ -1,4 +1,4 @@
-"""Scalar expressions to values, in all lanes of a vectorized loop at once."""
+"""Emit scalar expressions, in all lanes of a vectorized loop at once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _INDEX_OPS = frozenset(
 )
 
 
-Maker: TypeAlias = Callable[[], Value]  # evaluates one expression at the current position
+Maker: TypeAlias = Callable[[], Value]  # Emits one expression at the current position.
 
 
 class _Kind(enum.Enum):
@@ -63,10 +63,10 @@ class _Kind(enum.Enum):
 
 
 class Expressions:
-    """Evaluates expressions of one function under construction at its current position.
+    """Emit expressions of one function under construction at its current position.
 
-    Unrolled loops ask for the same expression at each iteration. What it consists of is found out
-    once: it becomes a function that makes the value, of the functions of its operands.
+    Unrolled loops request the same expression at each iteration. It is analysed once: it becomes a
+    function that emits the value from the functions of its operands.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class Expressions:
         self._operators: dict[int, tuple[Expr, Maker]] = {}
 
     def close(self) -> None:
-        """Forget everything, once the function is text. These objects refer to one another: of
-        who compiles without the garbage collector each kernel would take half a MB for good."""
-        for one in (self.indices, self.memory, self):
-            vars(one).clear()
+        """Drop all references once the function is text. These objects refer to one another; for a
+        caller that compiles without the garbage collector, each kernel would leak half a MB."""
+        for part in (self.indices, self.memory, self):
+            vars(part).clear()
 
     def evaluate(self, expr: Expr) -> Value:
-        """The value of an expression; a scalar where it is the same in every lane."""
+        """Return the value of an expression; a scalar if it is equal in every lane."""
         return self._maker(expr)()
 
     def _maker(self, expr: Expr) -> Maker:
-        """What evaluates an expression."""
-        known = self._makers.get(id(expr))
-        if known is None:
-            known = self._makers[id(expr)] = (expr, self._maker_of(expr))
-        return known[1]
+        """Return the function that emits an expression."""
+        entry = self._makers.get(id(expr))
+        if entry is None:
+            entry = self._makers[id(expr)] = (expr, self._maker_of(expr))
+        return entry[1]
 
     def _maker_of(self, expr: Expr) -> Maker:
         if isinstance(expr, Const):
@@ -121,15 +121,16 @@ class Expressions:
         return index
 
     def _apply(self, expr: Expr) -> Value:
-        """The value of the operator at the root of `expr`."""
+        """Return the value of the operator at the root of `expr`."""
         return self._operator(expr)()
 
     def _operator(self, expr: Expr) -> Maker:
-        """What applies the operator at the root of `expr` to the values of its operands."""
-        known = self._operators.get(id(expr))
-        if known is None:
-            known = self._operators[id(expr)] = (expr, self._operator_of(expr))
-        return known[1]
+        """Return the function that applies the operator at the root of `expr` to its operands'
+        values."""
+        entry = self._operators.get(id(expr))
+        if entry is None:
+            entry = self._operators[id(expr)] = (expr, self._operator_of(expr))
+        return entry[1]
 
     def _operator_of(self, expr: Expr) -> Maker:
         match expr:
@@ -172,12 +173,13 @@ class Expressions:
         return rounded
 
     def register_range(self, node: Load | Store) -> tuple[int, int]:
-        """First element and elements a lane of an access to a register buffer."""
-        known = self._places.get(id(node))
-        if known is None:
+        """Return the first element, and the elements for each lane, of an access to a register
+        buffer."""
+        entry = self._places.get(id(node))
+        if entry is None:
             form = flatten(node.buffer, node.indices, self.indices.simplifier, 1)
-            known = self._places[id(node)] = (node, self.indices.place(form))
-        offset, const = known[1].resolve()
+            entry = self._places[id(node)] = (node, self.indices.place(form))
+        offset, const = entry[1].resolve()
         if offset.terms or offset.irregular:
             raise CompilerError(
                 f"an index of register buffer {node.buffer.name} is not constant",
@@ -210,7 +212,8 @@ class Expressions:
         return binary
 
     def _product_sum(self, expr: Binary) -> Maker | None:
-        """`a + b * c` and its like, as one operation; None where there is no product of floats."""
+        """Return a maker of `a + b * c` and similar forms as one operation; None without a product
+        of floats."""
         if expr.op is not BinaryOp.ADD and expr.op is not BinaryOp.SUB:
             return None
         subtracts, left, right = expr.op is BinaryOp.SUB, expr.left, expr.right
@@ -266,7 +269,7 @@ class Expressions:
         return select
 
     def _guarded(self, maker: Maker, condition: Value) -> Value:
-        """What `maker` makes, whose loads touch memory only where the condition holds."""
+        """Call `maker` so that loads touch memory only if the condition holds."""
         memory = self.memory
         outer = memory.guard
         memory.guard = self.b.both(outer, condition)

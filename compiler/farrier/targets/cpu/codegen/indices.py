@@ -1,9 +1,9 @@
-"""Index expressions to addresses, without a pass that would tidy them up.
+"""Emit index expressions as addresses, in a form that needs no later optimization.
 
-An index is brought into linear form once a function. Variables of unrolled loops are constants at
-each iteration and end up in the constant offset; each other term is computed in the head of the
-loop that defines its variable, or moves on with it where the loop sums in registers; so an unrolled
-tile shares a pointer and differs by displacements.
+An index is brought into linear form once for each function. Variables of unrolled loops are
+constants at each iteration and become part of the constant offset. Each other term is computed in
+the head of the loop that defines its variable, or advances with the loop if the loop sums in
+registers. An unrolled tile so shares a pointer, and its accesses differ by displacements.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from farrier.targets.llvm.values import Value
 
 
 class Term(NamedTuple):
-    """`coefficient * factor`, where `factor` is an i64 defined in the scope at `depth`, or HERE."""
+    """The term `coefficient * factor`; `factor` is an i64 defined in the scope at `depth`, or
+    HERE."""
 
     depth: int
     factor: Operand
@@ -38,10 +39,10 @@ class Term(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """`sum(terms) + lane * stride`, a constant aside; `irregular` where it is not linear in the
+    """`sum(terms) + lane * stride`, without a constant; `irregular` if it is not linear in the
     lane.
 
-    `pointers` remembers the address of the terms from each base that was asked for.
+    `pointers` caches the address of the terms from each base.
     """
 
     terms: tuple[Term, ...]
@@ -50,14 +51,14 @@ class Offset(NamedTuple):
     pointers: dict[Operand, Operand]
 
 
-_Constants: TypeAlias = list[tuple[str, Extent]]  # variable, coefficient
+_Constants: TypeAlias = list[tuple[str, Extent]]  # Pairs of variable and coefficient.
 
 
 class AddressExpr:
-    """What a linear form is at the current position: an offset and a constant.
+    """The value of a linear form at the current position: an offset and a constant.
 
-    The offset is found once an era and lane. Only the constant changes from one iteration of an
-    unrolled loop to the next.
+    The offset is computed once for each era and lane. Only the constant changes from one iteration
+    of an unrolled loop to the next.
     """
 
     __slots__ = (
@@ -75,14 +76,15 @@ class AddressExpr:
         self._form = form
         self._indices = indices
         self._bindings = indices.bindings
-        self._era: int | None = None  # of the bindings, and their lane, for which the rest holds
+        # The era of the bindings, and their lane, for which the rest holds.
+        self._era: int | None = None
         self._lane: str | None
         self._offset: Offset
-        self._const: Extent  # without the variables of unrolled loops
+        self._const: Extent  # The part without the variables of unrolled loops.
         self._constants: _Constants
 
     def resolve(self) -> tuple[Offset, Extent]:
-        """The offset, and the constant with the variables of unrolled loops folded in."""
+        """Return the offset, and the constant with the variables of unrolled loops folded in."""
         bindings = self._bindings
         if self._era != bindings.era or self._lane != bindings.lane:
             self._offset, self._const, self._constants, fixed = self._indices.parts(self._form)
@@ -94,19 +96,19 @@ class AddressExpr:
 
 
 class Bindings:
-    """What each loop variable is at this point of the function under construction."""
+    """The value of each loop variable at this point of the function under construction."""
 
     def __init__(self) -> None:
         self.constants: dict[str, int] = {}
-        self.dynamic: dict[str, tuple[int, Operand]] = {}  # depth of its scope, and what it is
+        self.dynamic: dict[str, tuple[int, Operand]] = {}  # The depth of its scope, and its value.
         self.lane: str | None = None
-        self.lanes = 1  # physical lanes of the vectorized loop: a power of two
-        self.active = 1  # its extent
-        self.era = 0  # counts the changes of what is dynamic
+        self.lanes = 1  # The physical lanes of the vectorized loop, a power of two.
+        self.active = 1  # The extent of that loop.
+        self.era = 0  # Counts the changes of `dynamic`.
 
 
 class Indices:
-    """Evaluates index expressions under the current bindings."""
+    """Emit index expressions under the current bindings."""
 
     def __init__(
         self,
@@ -120,15 +122,15 @@ class Indices:
         self.simplifier = simplifier
         self._evaluate = evaluate
         self._variables: dict[int, tuple[Expr, tuple[str, ...], bool]] = {}
-        self._sizes: dict[Extent, Operand] = {}  # operands of those that were computed
+        self._sizes: dict[Extent, Operand] = {}  # The operands of extents that were computed.
 
     def place(self, form: Linear) -> AddressExpr:
-        """A form, to be resolved again and again."""
+        """Return a form as an address, to be resolved at each use."""
         return AddressExpr(form, self)
 
     def parts(self, form: Linear) -> tuple[Offset, Extent, _Constants, bool]:
-        """The form's offset, its constant, its variables that are constants, and whether all this
-        holds for the whole era."""
+        """Return the form's offset, its constant, its variables that are constants, and whether all
+        of this holds for the whole era."""
         bindings = self.bindings
         const, stride, irregular, fixed = form.const, 0, False, True
         constants: _Constants = []
@@ -155,12 +157,12 @@ class Indices:
             else:
                 terms.append(Term(depth, value.operand, coefficient))
         if len(terms) > 1:
-            # Any order does that is the same for all accesses: they share their first sums.
+            # Any order that is equal for all accesses works: they share their first sums.
             terms.sort(key=lambda term: (term.depth, str(term.factor), str(term.coefficient)))
         return Offset(tuple(terms), stride, irregular, {}), const, constants, fixed
 
     def pointer(self, base: Operand, offset: Offset) -> Operand:
-        """`base` plus the terms, in bytes; prefixes are shared between accesses."""
+        """Return `base` plus the terms, in bytes; prefixes are shared between accesses."""
         at = offset.pointers.get(base)
         if at is None:
             at, outer = base, -1
@@ -176,21 +178,21 @@ class Indices:
         return at
 
     def _stepped(self, depth: int, start: Operand, coefficient: Extent) -> Operand:
-        """A pointer that is `start` in the first iteration of the loop at `depth`, and moves on by
-        so many bytes with each: an addition where an index would be multiplied, and be a part of
-        each address."""
+        """Return a pointer that equals `start` in the first iteration of the loop at `depth` and
+        advances by `coefficient` bytes with each: one addition instead of a multiplication in each
+        address."""
         pointers = self.b.scopes[depth].stepped
         if (start, coefficient) not in pointers:
             pointers[start, coefficient] = self.b.variable(start.type, "at")
         return pointers[start, coefficient]
 
     def value(self, expr: Expr) -> Value | None:
-        """An index expression as an i64 value, a vector where it depends on the lane; None where
+        """Return an index expression as an i64 value, a vector if it depends on the lane; None if
         it is not linear in the lane."""
         return self.value_at(self.place(self.simplifier.linear(expr)))
 
     def value_at(self, place: AddressExpr) -> Value | None:
-        """As `value`, of the expression that a place was made of."""
+        """Return `value` for the expression behind a place."""
         offset, const = place.resolve()
         return None if offset.irregular else self._sum(offset, const)
 
@@ -225,21 +227,21 @@ class Indices:
         return self.b.hoisted(depth, instr.MUL, I64, (factor, self.size(coefficient)))
 
     def size(self, extent: Extent) -> Operand:
-        """An extent as an operand: a literal, or computed where the function begins."""
+        """Return an extent as an operand: a literal, or computed at the start of the function."""
         if isinstance(extent, int):
             return instr.index(extent)
-        known = self._sizes.get(extent)
-        if known is None:
-            known = self._sizes[extent] = emit_extent(
+        operand = self._sizes.get(extent)
+        if operand is None:
+            operand = self._sizes[extent] = emit_extent(
                 extent,
                 lambda symbol: self.bindings.dynamic[symbol.name][1],
                 functools.partial(self.b.hoisted, 0),
             )
-        return known
+        return operand
 
     def _atom(self, atom: Expr) -> tuple[int, Value | None]:
-        """The value of what is not linear, with the depth of the scope that holds it; None where it
-        depends on the lane."""
+        """Return the value of a nonlinear atom, with the depth of the scope that holds it; None if
+        it depends on the lane."""
         names, loads = self._facts(atom)
         bindings = self.bindings
         if bindings.lane in names:
@@ -261,7 +263,8 @@ class Indices:
         return depth, atoms[at]
 
     def _unsigned(self, atom: Expr) -> Value | None:
-        """A quotient or remainder of what is never negative: one instruction instead of nine."""
+        """Return a quotient or remainder of a number that is never negative by one instruction
+        instead of nine; None for any other."""
         if not isinstance(atom, Binary) or atom.op not in (BinaryOp.DIV, BinaryOp.MOD):
             return None
         divisor = self.simplifier.linear(atom.right)
@@ -276,9 +279,9 @@ class Indices:
         return Value(self.b.op(operation, left.operand, self.size(divisor.const)), DType.I64)
 
     def _facts(self, atom: Expr) -> tuple[tuple[str, ...], bool]:
-        """The variables below an atom, and whether it loads from memory."""
-        known = self._variables.get(id(atom))
-        if known is None:
+        """Return the variables in an atom, and whether it loads from memory."""
+        entry = self._variables.get(id(atom))
+        if entry is None:
             reads = any(True for _ in loads(atom))
-            known = self._variables[id(atom)] = (atom, tuple(sorted(variables(atom))), reads)
-        return known[1], known[2]
+            entry = self._variables[id(atom)] = (atom, tuple(sorted(variables(atom))), reads)
+        return entry[1], entry[2]

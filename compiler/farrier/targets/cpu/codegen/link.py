@@ -1,4 +1,4 @@
-"""Objects to a shared library, by ld.lld: no toolchain, any ELF target."""
+"""Link objects to a shared library by ld.lld, without a toolchain, for any ELF target."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from farrier.llvm import zig
 from farrier.targets.cpu.codegen.support import SYMBOLS, support_object
 from farrier.targets.cpu.target import CpuTarget
 
-_PAGE_BYTES = 65536  # as large as a page of any Linux
+_PAGE_BYTES = 65536  # The largest page size of any Linux.
 
 
 def library(objects: Sequence[bytes], symbols: Sequence[str], target: CpuTarget) -> bytes:
-    """The shared library of `objects` and the support code, which hosts bind to. `symbols` are to
-    be seen from outside, as are those of the support code; none are named: all are."""
+    """Return the shared library of `objects` and the support code, which hosts bind to. `symbols`
+    are exported, and those of the support code; all are, if none are named."""
     exports = (*SYMBOLS, *symbols) if symbols else None
     return link([*objects, support_object(target)], exports, target.page_bytes)
 
@@ -23,10 +23,10 @@ def library(objects: Sequence[bytes], symbols: Sequence[str], target: CpuTarget)
 def link(
     objects: Sequence[bytes], exports: Sequence[str] | None = None, page_bytes: int = _PAGE_BYTES
 ) -> bytes:
-    """The shared library of `objects`, which see each other's symbols and need nothing else.
+    """Return the shared library of `objects`, which see each other's symbols and need nothing else.
 
-    `exports` are the symbols to be seen from outside (None: all). CompilerError names every symbol
-    that nothing defines: generated code may call neither libc nor libm.
+    `exports` are the exported symbols (None: all). CompilerError names every undefined symbol:
+    generated code may call neither libc nor libm.
     """
     with tempfile.TemporaryDirectory(prefix="farrier-link-") as name:
         folder = Path(name)

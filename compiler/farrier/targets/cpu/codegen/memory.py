@@ -1,8 +1,8 @@
 """Loads and stores: one element, a vector of consecutive elements, or lane by lane.
 
-The `guard` is a condition under which memory may be touched, for a load in the branch of a Select
-and for a store under a condition on the lane. It becomes a mask of a vector access, and the choice
-of a harmless address (the buffer's first element) for a scalar one.
+The `guard` is a condition under which memory may be touched: for a load in the branch of a Select,
+and for a store under a condition on the lane. It becomes a mask of a vector access, or selects a
+harmless address (the buffer's first element) for a scalar one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from farrier.targets.llvm.values import Value, literal, memory_type, type_of
 
 
 class Memory:
-    """Accesses of one function under construction."""
+    """The accesses of one function under construction."""
 
     def __init__(
         self, builder: Builder, bindings: Bindings, indices: Indices, registers: int
@@ -39,19 +39,20 @@ class Memory:
         self.bindings = bindings
         self.indices = indices
         self.guard: Value | None = None
-        self.tile_vectors = 0  # registers that register tiles take
+        self.tile_vectors = 0  # The registers of register tiles.
         self._registers = registers
         self._places: dict[int, tuple[object, AddressExpr]] = {}
-        self._equal: dict[tuple[Buffer, tuple[Expr, ...]], AddressExpr] = {}  # by what is accessed
+        # By buffer and indices.
+        self._equal: dict[tuple[Buffer, tuple[Expr, ...]], AddressExpr] = {}
         self.bases: dict[str, Operand] = {}
-        # Loads of this basic block, the least recently used first. No more are remembered than the
-        # register tiles leave room for: a value that is kept is a register that is taken.
+        # Loads of this basic block, the least recently used first. The register tiles limit their
+        # number, as each cached value takes a register.
         self._recent: dict[tuple[object, ...], Value] = {}
-        self._evicted: set[tuple[object, ...]] = set()  # since the last fence in this block
-        self._loaded: set[object] = set()  # The buffers of loads that may be remembered.
+        self._evicted: set[tuple[object, ...]] = set()  # Since the last fence in this block.
+        self._loaded: set[object] = set()  # The buffers of cached loads.
 
     def bind(self, name: str, pointer: Operand) -> None:
-        """Say where a buffer begins."""
+        """Set the start of a buffer."""
         self.bases[name] = pointer
         self.forget(name)
 
@@ -62,7 +63,7 @@ class Memory:
             raise CompilerError(f"buffer {buffer.name} is used outside its Alloc") from None
 
     def forget(self, name: str | None = None) -> None:
-        """Drop remembered loads, of one buffer or all: at a store, and where a block starts."""
+        """Drop cached loads, of one buffer or all: at a store, and at the start of a block."""
         if name is None:
             self._recent.clear()
             self._evicted.clear()
@@ -73,19 +74,20 @@ class Memory:
                 del self._recent[key]
 
     def load(self, node: Load) -> Value:
-        """The value of a Load from memory, a scalar where it is the same in every lane."""
+        """Return the value of a Load from memory, a scalar if it is equal in every lane."""
         buffer = node.buffer
         offset, const = self._place(node).resolve()
         guard = self.guard
         key: tuple[object, ...]
         if offset.irregular:
             if any(True for index in node.indices for _ in loads(index)):
-                return self._gather(node)  # what the indices read may change before the next time
+                # Memory that the indices read may change before the next time.
+                return self._gather(node)
             unrolled = tuple(self.bindings.constants.items())
             key = (buffer.name, node.indices, unrolled, guard and guard.operand)
             return self._remembered(key, lambda: self._gather(node))
         pointer = self.indices.pointer(self.base(buffer), offset)
-        # A tail's load leaves the lanes beyond it unset: it serves tails of the same width alone.
+        # A tail's load leaves the lanes beyond it unset: only tails of the same width can reuse it.
         width = self.bindings.active if self.bindings.lane is not None and offset.stride else 1
         key = (buffer.name, pointer, const, offset.stride, width, guard and guard.operand)
         spread = self.bindings.lane is not None and offset.stride != 0
@@ -94,8 +96,8 @@ class Memory:
         )
 
     def load_group(self, node: Load, loop: str, size: int) -> Value | None:
-        """The elements that `size` iterations of a loop read, one group a lane, as i32; None where
-        they are not neighbours, or not as wide together."""
+        """Return the elements that `size` iterations of a loop read, one group for each lane, as
+        i32; None if they are not neighbours, or not 32 bits together."""
         first = self._first_neighbour(node, loop, size)
         if first is None:
             return None
@@ -111,8 +113,8 @@ class Memory:
         return self._codes(node, loop, value) if shares_bytes(node.buffer) else value
 
     def _codes(self, node: Load, loop: str, value: Value) -> Value | None:
-        """The codes in a group of bytes that several share, one a byte; None if they do not lie
-        alike in their bytes."""
+        """Return the codes in a group of shared bytes, one for each byte; None if their positions
+        in the bytes differ."""
         place = shared_byte(node.buffer, node.indices, self.indices.simplifier)
         assert isinstance(place.shift, Cast)
         self.bindings.constants[loop] = 0
@@ -128,7 +130,7 @@ class Memory:
         return Value(self.b.op(instr.AND, text, mask), DType.I32, lanes)
 
     def load_rows(self, operand: RowsOperand) -> Value:
-        """A tile of rows, in the register that holds it whole."""
+        """Return a tile of rows, in the register that holds it whole."""
         buffer, registers = operand.buffer, operand.registers
         offset, const = self._first_row(operand)
         pointer = self.indices.pointer(self.base(buffer), offset)
@@ -157,29 +159,31 @@ class Memory:
     def _first_neighbour(
         self, node: Load | Store, loop: str, size: int
     ) -> tuple[Offset, Extent] | None:
-        """Where the first of `size` iterations of a loop reads or writes; None where these are no
-        neighbours that make an i32 together."""
+        """Return the place of the first of `size` accesses of a loop; None if these are not
+        neighbours that form an i32 together."""
         constants, element = self.bindings.constants, node.buffer.dtype.nbytes
-        found = []
+        accesses = []
         for number in range(size):
             constants[loop] = number
-            found.append(self._place(node).resolve())
+            accesses.append(self._place(node).resolve())
         del constants[loop]
-        first, start = found[0]
-        if first.irregular or any(offset[:3] != first[:3] for offset, _ in found):
+        first, start = accesses[0]
+        if first.irregular or any(offset[:3] != first[:3] for offset, _ in accesses):
             return None
-        steps = [const - start for _, const in found]
+        steps = [const - start for _, const in accesses]
         are_neighbours = steps == [number * element for number in range(size)]
         wide = size * element == DType.I32.nbytes
-        return found[0] if are_neighbours and wide else None
+        return accesses[0] if are_neighbours and wide else None
 
     def is_group(self, node: Store, loop: str, size: int) -> bool:
-        """Whether `size` iterations of a loop store an i32 together, and the lanes a vector."""
+        """Check whether `size` iterations of a loop store an i32 together, and the lanes a
+        vector."""
         first = self._first_neighbour(node, loop, size)
         return first is not None and first[0].stride == DType.I32.nbytes
 
     def store_group(self, node: Store, loop: str, value: Value) -> None:
-        """Store what all iterations of a loop do, an i32 a lane; `is_group` holds of them."""
+        """Store the elements of all iterations of a loop, an i32 for each lane, if `is_group`
+        holds."""
         self.bindings.constants[loop] = 0
         offset, const = self._place(node).resolve()
         del self.bindings.constants[loop]
@@ -190,8 +194,8 @@ class Memory:
     def _remembered(
         self, key: tuple[object, ...], load: Callable[[], Value], spread: bool = False
     ) -> Value:
-        """The value of an earlier load that `key` says is the same, or of `load`; `spread`: each
-        lane has an element of its own."""
+        """Return the value of an earlier load with an equal `key`, or of `load`; `spread` means
+        that each lane has its own element."""
         value = self._recent.pop(key, None)
         if value is None:
             self._make_room(key, spread)
@@ -201,11 +205,11 @@ class Memory:
         return value
 
     def _make_room(self, key: tuple[object, ...], spread: bool) -> None:
-        """Forget the load that was used longest ago if there is no register for one more.
+        """Forget the least recently used load if no register is free for one more.
 
-        LLVM would make a load early that it finds to be the same as one that is forgotten, or a
-        vector that neighbours an earlier one, keep its value for all that time, and spill: a fence
-        that costs no instruction stands between.
+        LLVM would move up a load that equals a forgotten one, or a vector next to an earlier one,
+        keep its value for all that time, and spill. A fence, which costs no instruction, prevents
+        that.
         """
         room = self._registers - self.tile_vectors - SPARE_REGISTERS
         is_full = len(self._recent) >= max(room, FEWEST_HELD)
@@ -219,7 +223,7 @@ class Memory:
             self._evicted.clear()
 
     def store(self, node: Store, value: Value) -> None:
-        """Store a value of the buffer's dtype, in a vectorized loop one element a lane."""
+        """Store a value of the buffer's dtype, in a vectorized loop one element for each lane."""
         buffer = node.buffer
         offset, const = self._place(node).resolve()
         size = buffer.dtype.nbytes
@@ -229,7 +233,7 @@ class Memory:
                 raise CompilerError(f"lanes of a vectorized loop all store to one {buffer.name}")
             lanes = 1
         value = self.b.widen(value, lanes)
-        # A guard that lets one lane pass may have made its index one number.
+        # A guard that lets one lane pass may have made its index a constant.
         if offset.irregular or (lanes > 1 and offset.stride != size):
             self._scatter(node, value)
         else:
@@ -237,7 +241,7 @@ class Memory:
         self.forget(buffer.name)
 
     def _store_at(self, buffer: Buffer, offset: Offset, const: Extent, value: Value) -> None:
-        """Stores neighbours, one a lane of the value."""
+        """Store neighbouring elements, one for each lane of the value."""
         pointer, size = self._at(buffer, offset, const), buffer.dtype.nbytes
         mask = self._mask(value.lanes)
         stored = to_memory(self.b, value)
@@ -247,35 +251,35 @@ class Memory:
             self.b.put(instr.MASKED_STORE, (stored, pointer, mask.operand), size)
 
     def is_invariant(self, node: Store) -> bool:
-        """Whether the address is the same in every lane."""
+        """Check whether the address is equal in every lane."""
         offset, _ = self._place(node).resolve()
         return not offset.irregular and offset.stride == 0
 
     def prefetch(self, node: Prefetch) -> None:
-        """A hint to fetch a cache line, the first lane's in a vectorized loop."""
+        """Emit a hint to fetch a cache line, the first lane's in a vectorized loop."""
         offset, const = self._place(node).resolve()
         if offset.irregular:
             return
         locality = {1: 3, 2: 2, 3: 1}[node.level]
-        # Its last byte: the first one's address may be where the loop's pointer moves on to, which
-        # would be computed here, for both, and kept in a register until there.
+        # The last byte of the element: the first one's address may be where the loop's pointer
+        # moves on to, which would then be computed here for both uses and kept in a register.
         pointer = self._at(node.buffer, offset, const + node.buffer.dtype.nbytes - 1)
         self.b.put(instr.PREFETCH, (pointer,), locality)
 
     def _place(self, node: Load | Store | Prefetch) -> AddressExpr:
-        """Where a node's element lies, in bytes from the beginning of its buffer."""
-        known = self._places.get(id(node))
-        if known is None:
+        """Return the address of a node's element, in bytes from the start of its buffer."""
+        entry = self._places.get(id(node))
+        if entry is None:
             at = (node.buffer, node.indices)
             place = self._equal.get(at)
             if place is None:
                 form = self._offset(*at)
                 place = self._equal[at] = self.indices.place(form)
-            known = self._places[id(node)] = (node, place)
-        return known[1]
+            entry = self._places[id(node)] = (node, place)
+        return entry[1]
 
     def _offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear:
-        """The first byte of an element, from the beginning of its buffer."""
+        """Return the first byte of an element, from the start of its buffer."""
         simplifier = self.indices.simplifier
         if shares_bytes(buffer):
             (at,) = shared_byte(buffer, indices, simplifier).byte.indices
@@ -283,17 +287,18 @@ class Memory:
         return flatten(buffer, indices, simplifier, buffer.dtype.nbytes)
 
     def place_of(self, operand: RowsOperand) -> AddressExpr:
-        """Where a tile of rows begins."""
-        known = self._places.get(id(operand))
-        if known is None:
-            known = self._places[id(operand)] = (operand, self.indices.place(operand.place))
-        return known[1]
+        """Return the address of a tile of rows."""
+        entry = self._places.get(id(operand))
+        if entry is None:
+            entry = self._places[id(operand)] = (operand, self.indices.place(operand.place))
+        return entry[1]
 
     def _at(self, buffer: Buffer, offset: Offset, const: Extent) -> Operand:
         return self._displaced(self.indices.pointer(self.base(buffer), offset), const)
 
     def _displaced(self, pointer: Operand, const: Extent) -> Operand:
-        """`pointer` plus bytes: a size in a register, and the number that an instruction holds."""
+        """Return `pointer` plus bytes: a size in a register, and the number that an instruction
+        holds."""
         if isinstance(const, Dim):
             fixed = dict(const.terms).get((), 0)
             size = self.indices.size(const - fixed)
@@ -301,7 +306,8 @@ class Memory:
         return self.b.offset(pointer, const) if const else pointer
 
     def _load(self, buffer: Buffer, pointer: Operand, const: Extent, stride: int) -> Value:
-        """What lies `const` bytes behind the pointer, and `stride` from lane to lane."""
+        """Load the elements `const` bytes after the pointer, `stride` bytes apart from lane to
+        lane."""
         size = buffer.dtype.nbytes
         lanes = self.bindings.lanes
         if self.bindings.lane is None or stride == 0:
@@ -318,7 +324,7 @@ class Memory:
         )
 
     def _scalar(self, buffer: Buffer, pointer: Operand, lane: int | None = None) -> Value:
-        """One element; where the guard fails, the buffer's first instead."""
+        """Load one element, or the buffer's first if the guard fails."""
         guard = self.guard
         if guard is not None:
             if guard.lanes > 1 and lane is not None:
@@ -331,7 +337,7 @@ class Memory:
         return from_memory(self.b, loaded, buffer.dtype, 1)
 
     def in_any_lane(self, condition: Value) -> Value:
-        """Whether a condition holds in a lane that the loop has; those beyond hold anything."""
+        """Return whether a condition holds in a lane within the loop's extent."""
         lanes, active = condition.lanes, self.bindings.active
         if lanes == 1:
             return condition
@@ -351,8 +357,8 @@ class Memory:
         return from_memory(self.b, loaded, buffer.dtype, lanes)
 
     def _every_other(self, buffer: Buffer, pointer: Operand, lanes: int) -> Value:
-        """Elements 0, 2, 4, …: two vectors, the second ending at the last element that is wanted,
-        and a shuffle; nothing beyond it is touched."""
+        """Load elements 0, 2, 4, …: two vectors, the second of which ends at the last element, and
+        a shuffle; nothing beyond it is read."""
         size = buffer.dtype.nbytes
         kind = memory_type(buffer.dtype, lanes)
         low = self.b.load(kind, pointer, size)
@@ -363,7 +369,7 @@ class Memory:
         return from_memory(self.b, text, buffer.dtype, lanes)
 
     def _collect(self, buffer: Buffer, pointers: list[Operand]) -> Value:
-        """One element a lane, from its own address."""
+        """Load one element for each lane, from its own address."""
         lanes = self.bindings.lanes
         total: Operand = instr.poison(type_of(buffer.dtype, lanes))
         for lane, pointer in enumerate(pointers):
@@ -375,7 +381,7 @@ class Memory:
         return self._collect(node.buffer, self._lane_pointers(node))
 
     def _lane_pointers(self, node: Load | Store) -> list[Operand]:
-        """The address of each lane, found with the lane variable as a constant."""
+        """Return the address of each lane, computed with the lane variable as a constant."""
         bindings = self.bindings
         lane = bindings.lane
         assert lane is not None
@@ -391,7 +397,7 @@ class Memory:
         return pointers
 
     def _scatter(self, node: Store, value: Value) -> None:
-        """Stores lane by lane, under a guard as masked vectors of one."""
+        """Store lane by lane, under a guard as masked vectors of one."""
         size = node.buffer.dtype.nbytes
         for lane, pointer in enumerate(self._lane_pointers(node)):
             text = self.b.extract(value.operand, lane)
@@ -405,7 +411,8 @@ class Memory:
             self.b.put(instr.MASKED_STORE, (single, pointer, mask), size)
 
     def _mask(self, lanes: int) -> Value | None:
-        """Which lanes may touch memory: those within the loop's extent and the guard."""
+        """Return the mask of lanes that may touch memory: those within the loop's extent and the
+        guard."""
         if lanes == 1:
             return None if self.guard is None else self.guard
         guard = None if self.guard is None else self.b.widen(self.guard, lanes)
@@ -415,6 +422,6 @@ class Memory:
 
 
 def tail_mask(lanes: int, active: int) -> Value:
-    """The first `active` lanes."""
+    """Return a mask of the first `active` lanes."""
     bits = (lane < active for lane in range(lanes))
     return Value(instr.lanes_of(I1.of(lanes), *bits), DType.BOOL, lanes)

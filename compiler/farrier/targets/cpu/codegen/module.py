@@ -1,7 +1,8 @@
-"""What the kernel and the bodies of its parallel loops share, and facts about its statements.
+"""The common part of a kernel and of the bodies of its parallel loops, and facts about its
+statements.
 
-Facts are found once a statement and remembered by identity: an unrolled loop asks for them at each
-iteration.
+A fact is computed once for each statement and cached by identity: an unrolled loop requests it at
+each iteration.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from farrier.targets.llvm.builder import Instructions
 
 
 class Module:
-    """Names, bodies and facts that all functions made from one loop function share."""
+    """Names, bodies and facts that are shared by all functions of one loop function."""
 
     def __init__(self, function: Function, target: CpuTarget, instructions: Instructions) -> None:
         self.function = function
@@ -57,47 +58,48 @@ class Module:
         return f"{self.function.name}.body{self.names - 1}"
 
     def is_lockstep(self, loop: For) -> bool:
-        """Whether the body of a vectorized loop can run in all lanes at once: it has no memory of
-        its own, which each lane would need for itself, and no other vectorized or parallel loop
-        and no while."""
-        known = self._lockstep.get(id(loop))
-        if known is None:
-            known = self._lockstep[id(loop)] = (
+        """Check whether the body of a vectorized loop can run in all lanes at once: it has no
+        memory of its own, which each lane would need separately, no other vectorized or parallel
+        loop, and no while."""
+        entry = self._lockstep.get(id(loop))
+        if entry is None:
+            entry = self._lockstep[id(loop)] = (
                 loop,
                 not any(map(_is_apart, walk_stmts(loop.body))),
             )
-        return known[1]
+        return entry[1]
 
     def tile_call(self, stmt: Intrinsic) -> TileCall | RowsCall:
-        """What a call of a tensor intrinsic reads and writes."""
-        known = self._tile_calls.get(id(stmt))
-        if known is None:
-            known = self._tile_calls[id(stmt)] = (stmt, tile_call(stmt, self.simplifier))
-        return known[1]
+        """Return the accesses of a call of a tensor intrinsic."""
+        entry = self._tile_calls.get(id(stmt))
+        if entry is None:
+            entry = self._tile_calls[id(stmt)] = (stmt, tile_call(stmt, self.simplifier))
+        return entry[1]
 
     def reduction(self, stmt: Store) -> Reduction | None:
-        """The operator and operand of a store that adds to what it finds."""
-        known = self._reductions.get(id(stmt))
-        if known is None:
-            known = self._reductions[id(stmt)] = (stmt, split_reduction(stmt))
-        return known[1]
+        """Return the operator and operand of a store that adds to the stored value; None for
+        another store."""
+        entry = self._reductions.get(id(stmt))
+        if entry is None:
+            entry = self._reductions[id(stmt)] = (stmt, split_reduction(stmt))
+        return entry[1]
 
     def old(self, stmt: Store) -> Load:
-        """What reads the element that a store writes."""
-        known = self._old.get(id(stmt))
-        if known is None:
-            known = self._old[id(stmt)] = (stmt, Load(stmt.buffer, stmt.indices))
-        return known[1]
+        """Return a load of the element that a store writes."""
+        entry = self._old.get(id(stmt))
+        if entry is None:
+            entry = self._old[id(stmt)] = (stmt, Load(stmt.buffer, stmt.indices))
+        return entry[1]
 
     def stored(self, stmt: Stmt) -> frozenset[str]:
-        """The register buffers that a statement writes."""
-        known = self._stored.get(id(stmt))
-        if known is None:
+        """Return the register buffers that a statement writes."""
+        entry = self._stored.get(id(stmt))
+        if entry is None:
             parts = [self.stored(part) for part in below(stmt)]
             parts += [_register(buffer) for buffer in stmt.writes]
             names = parts[0] if len(parts) == 1 else frozenset[str]().union(*parts)
-            known = self._stored[id(stmt)] = (stmt, names)
-        return known[1]
+            entry = self._stored[id(stmt)] = (stmt, names)
+        return entry[1]
 
 
 def _register(buffer: Buffer) -> frozenset[str]:
@@ -105,7 +107,7 @@ def _register(buffer: Buffer) -> frozenset[str]:
 
 
 def _is_apart(node: Stmt) -> bool:
-    """What cannot stand within a vectorized loop that runs in lockstep."""
+    """Check whether a statement cannot stand within a vectorized loop that runs in lockstep."""
     match node:
         case For(_, extent, kind, _):
             return extent != 1 and kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)

@@ -1,7 +1,7 @@
 """Register tiles: buffers that are SSA values, keyed by the constant number of their element.
 
-A piece is the value of some consecutive elements, as wide as it was stored. What is read as it was
-stored costs nothing; other widths are put together from lanes.
+A piece is the value of some consecutive elements, as wide as it was stored. Reading a piece as it
+was stored costs nothing; other widths are assembled from lanes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from farrier.targets.cpu.codegen.transpose import column
 from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.values import Value, type_of
 
-_FEWEST = 4  # rows and lanes of a square worth transposing
+_FEWEST = 4  # The fewest rows and lanes of a square that is worth transposing.
 
 Tiles = dict[str, dict[int, "Piece"]]
 
 
 class Piece(NamedTuple):
-    """Elements first, first + stride, … of a tile, `width` of them; the value has at least as many
+    """The `width` elements first, first + stride, … of a tile; the value has at least `width`
     lanes."""
 
     value: Value
@@ -39,7 +39,7 @@ class Piece(NamedTuple):
 
 
 class Registers:
-    """The register buffers of one function and what they hold at this point."""
+    """The register buffers of one function, and their contents at this point."""
 
     def __init__(self, builder: Builder) -> None:
         self.b = builder
@@ -47,14 +47,14 @@ class Registers:
 
     @property
     def vectors(self) -> int:
-        """How many vector values are held: a measure of register pressure."""
+        """The number of vector values that are held: a measure of register pressure."""
         return sum(piece.value.lanes > 1 for tile in self.tiles.values() for piece in tile.values())
 
     def snapshot(self, names: Iterable[str]) -> Tiles:
         return {name: dict(self.tiles[name]) for name in names if name in self.tiles}
 
     def read(self, name: str, first: int, width: int, stride: int, lanes: int) -> Value:
-        """`width` elements from `first` on, `stride` apart, in a value of `lanes` lanes."""
+        """Return `width` elements from `first` on, `stride` apart, in a value of `lanes` lanes."""
         value = self.find(name, first, width, stride, lanes)
         if value is None:
             raise CompilerError(
@@ -64,8 +64,8 @@ class Registers:
         return value
 
     def find(self, name: str, first: int, width: int, stride: int, lanes: int) -> Value | None:
-        """As `read`, but None where nothing of it was written. Single elements may be missing: the
-        lanes of a partial block that its padding fills, whose results nobody reads."""
+        """Return the same as `read`, but None if nothing of it was written. Single elements may be
+        missing: lanes of a partial block that its padding fills, whose results are never read."""
         tile = self.tiles[name]
         piece = tile.get(first)
         if piece is not None and piece.is_like(width, stride, lanes):
@@ -88,8 +88,8 @@ class Registers:
         return None if total is None or dtype is None else Value(total, dtype, lanes)
 
     def find_group(self, name: str, first: int, size: int, stride: int) -> Value | None:
-        """`size` elements from `first` on, `stride` apart, 32 bits together, as one i32; None where
-        no one vector holds them as neighbours, at a multiple of their number."""
+        """Return `size` elements from `first` on, `stride` apart, 32 bits together, as one i32;
+        None unless one vector holds them as neighbours, at a multiple of their number."""
         for start, (value, width, step) in self.tiles[name].items():
             at, apart = divmod(first - start, stride)
             inside = apart == 0 <= at <= width - size and at % size == 0
@@ -110,7 +110,8 @@ class Registers:
         tile[first] = piece
 
     def divide_like(self, pieces: Tiles) -> None:
-        """Divide what is held now as `pieces` are, so that both can meet piece by piece."""
+        """Divide the pieces held now like `pieces`, so that the two can be joined piece by
+        piece."""
         for name, tile in pieces.items():
             for first, (old, width, stride) in tile.items():
                 held = self.tiles[name].get(first)
@@ -132,7 +133,7 @@ class Registers:
         return None
 
     def _clear(self, tile: dict[int, Piece], first: int, piece: Piece) -> None:
-        """Remove the elements of `piece`; what remains of older pieces is split into elements."""
+        """Remove the elements of `piece`; the rest of older pieces is split into elements."""
         wanted = piece.elements(first)
         for start, old in list(tile.items()):
             elements = old.elements(start)
@@ -146,8 +147,8 @@ class Registers:
 def _rows(
     tile: dict[int, Piece], first: int, width: int, stride: int
 ) -> tuple[list[Value], int] | None:
-    """The vectors that elements first, first + stride, … are each the lane `number` of, and number;
-    None where they are not such a column."""
+    """Return the vectors of which elements first, first + stride, … are each the lane `number`, and
+    `number`; None if they do not form such a column."""
     if width < _FEWEST:
         return None
     for start, piece in tile.items():

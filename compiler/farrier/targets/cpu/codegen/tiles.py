@@ -1,5 +1,5 @@
-"""Calls of tensor intrinsics: each operand tile as a load, the output tile as a store too; tiles of
-rows as an address and a distance."""
+"""Calls of tensor intrinsics: each operand tile becomes a load, the output tile a store too; tiles
+of rows become an address and a distance."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from farrier.ir.loop import Intrinsic, Store, Tile
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TileCall:
-    """What a call reads and writes. Vector tiles are indexed by the variable `lane`."""
+    """The loads and the store of a call. Vector tiles are indexed by the variable `lane`."""
 
     intrinsic: TensorIntrinsic
     lane: str
     loads: tuple[Load, ...]
-    store: Store  # its value is a placeholder
+    store: Store  # The value is a placeholder.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowsOperand:
-    """A tile of `rows` rows: `place` is the offset of its first in bytes, `pitch` how far apart."""
+    """A tile of `rows` rows: `place` is the offset of its first in bytes, `pitch` their distance in
+    bytes."""
 
     buffer: Buffer
     registers: RowRegisters
@@ -45,7 +46,7 @@ class RowsCall:
 
 
 def tile_call(stmt: Intrinsic, simplifier: Simplifier) -> TileCall | RowsCall:
-    """The accesses of a call, the lane variable known to the simplifier."""
+    """Return the accesses of a call, and add the lane variable to the simplifier."""
     intrinsic = lookup(stmt.name)
     params = intrinsic.semantics.params
     if intrinsic.rows is not None:
@@ -53,7 +54,7 @@ def tile_call(stmt: Intrinsic, simplifier: Simplifier) -> TileCall | RowsCall:
         registers = intrinsic.rows
         operands = (_rows(tile, param, registers, simplifier) for tile, param in pairs)
         return RowsCall(intrinsic, tuple(operands))
-    lane = f"lane!{intrinsic.lanes}"  # no loop can have this name
+    lane = f"lane!{intrinsic.lanes}"  # No loop can have this name.
     simplifier.ranges = {**simplifier.ranges, lane: intrinsic.lanes}
     loads = tuple(
         _load(tile, lane if param.shape else None)
@@ -75,12 +76,12 @@ def _load(tile: Tile, lane: str | None) -> Load:
 def _rows(
     tile: Tile, declared: Buffer, registers: RowRegisters, simplifier: Simplifier
 ) -> RowsOperand:
-    found = place(tile, declared, simplifier)
-    if found is None:
+    place_and_pitch = place(tile, declared, simplifier)
+    if place_and_pitch is None:
         raise CompilerError(
             f"the rows of a tile of {tile.buffer.name} do not lie at even distances",
             hint="transform its layout before tensorize",
         )
     rows, *run = physical_shape(declared)
     row_bytes = math.prod(run) * declared.dtype.nbytes
-    return RowsOperand(tile.buffer, registers, rows, row_bytes, *found)
+    return RowsOperand(tile.buffer, registers, rows, row_bytes, *place_and_pitch)

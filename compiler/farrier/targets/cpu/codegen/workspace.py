@@ -1,8 +1,8 @@
-"""Where the Allocs of a function live: on the stack, in memory that the threads share, or in each
+"""Place the Allocs of a function: on the stack, in memory that the threads share, or in each
 thread's slice.
 
-WORKSPACE buffers lie one behind another in the workspace argument. LOCAL buffers that are too large
-for a stack lie in the slices argument, at `slices + worker * step`; the caller says `step`, by the
+WORKSPACE buffers lie one after another in the workspace argument. LOCAL buffers that are too large
+for a stack lie in the slices argument, at `slices + worker * step`; the caller passes `step` as the
 size `SLICE_STEP`. Offsets are multiples of 64.
 """
 
@@ -16,7 +16,7 @@ from farrier.ir.loop import Alloc, Function
 from farrier.ir.statements import walk_stmts
 from farrier.targets.interface import Interface
 
-SHARED = "workspace!"  # no buffer can have these names
+SHARED = "workspace!"  # Names that no buffer can have.
 SLICES = "slices!"
 SLICE_STEP = Symbol("slice step!", 0, 1 << 62, 0)
 
@@ -28,15 +28,15 @@ _STACK_BYTES = 64 << 10
 class WorkspacePlan:
     """Bytes by buffer name. Allocs of one name in different branches share their place."""
 
-    on_stack: dict[str, int]  # name -> size
-    shared: dict[str, Extent]  # name -> offset in the workspace argument
+    on_stack: dict[str, int]  # Sizes by name.
+    shared: dict[str, Extent]  # Offsets in the workspace argument by name.
     shared_bytes: Extent
-    per_worker: dict[str, Extent]  # name -> offset in a worker's slice
+    per_worker: dict[str, Extent]  # Offsets in a worker's slice by name.
     slice_bytes: Extent
 
 
 def plan(function: Function) -> WorkspacePlan:
-    """Where each Alloc of the function goes."""
+    """Return the place of each Alloc of the function."""
     sizes: dict[MemoryScope, dict[str, Extent]] = {MemoryScope.LOCAL: {}, MemoryScope.WORKSPACE: {}}
     for node in walk_stmts(function.body):
         if isinstance(node, Alloc) and node.buffer.scope in sizes:
@@ -51,7 +51,8 @@ def plan(function: Function) -> WorkspacePlan:
 
 
 def sizes_of(function: Function) -> tuple[Symbol, ...]:
-    """What the sizes argument holds: the dims, and the slices' step where the function has any."""
+    """Return the symbols in the sizes argument: the dims, and the slices' step if the function has
+    slices."""
     return (*function.dims, *((SLICE_STEP,) if plan(function).per_worker else ()))
 
 
@@ -65,7 +66,7 @@ def _stack_up(sizes: dict[str, Extent]) -> tuple[dict[str, Extent], Extent]:
 
 
 def interface(function: Function) -> Interface:
-    """The interface of a scheduled kernel."""
+    """Return the interface of a scheduled kernel."""
     needed = plan(function)
     return Interface(
         function.name, function.params, function.dims, needed.shared_bytes, needed.slice_bytes

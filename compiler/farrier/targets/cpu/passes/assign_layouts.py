@@ -1,4 +1,4 @@
-"""Decides where the elements of every tensor lie in memory."""
+"""Choose the memory layout of every tensor."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from farrier.targets.cpu.target import as_cpu
 
 
 def assign_layouts(graph: Graph, settings: Settings) -> Graph:
-    """Lay the images of convolution networks out in blocks of as many channels as a vector has
-    lanes (`channel_block` knows better), inside the zeros that their readers take for padding.
-    Inputs and outputs of the model stay row-major; Relayout nodes stand between.
+    """Lay the images of convolution networks out in blocks of channels of `channel_block`'s size,
+    usually a vector's lanes, surrounded by the zeros that their readers need as padding. Inputs and
+    outputs of the model stay row-major, with Relayout nodes in between.
 
     before:
         @graph
@@ -48,12 +48,13 @@ class _Assignment:
         self._images = Images(self._is_blocked, self._extents, block)
         self._returned = frozenset(value.name for value in graph.outputs)
         self._rewriter = Rewriter(graph)
-        self._forms: dict[int, Form] = {}  # by position of the node
-        self._blocked: set[str] = set()  # values that their producer writes in blocks
-        self._halos: dict[str, int] = {}  # what readers of the blocked form ask for
-        self._rims: dict[str, int] = {}  # what readers of a plain form ask for, of bf16 images
-        self._written_as: dict[str, Value] = {}  # each value as its producer writes it
-        self._copies: dict[tuple[str, bool], Value] = {}  # by name, and whether in blocks
+        self._forms: dict[int, Form] = {}  # By position of the node.
+        self._blocked: set[str] = set()  # Values that their producer writes in blocks.
+        self._halos: dict[str, int] = {}  # The halo that readers of the blocked form need.
+        # The halo that readers of a plain form need, for bf16 images.
+        self._rims: dict[str, int] = {}
+        self._written_as: dict[str, Value] = {}  # Each value in its producer's layout.
+        self._copies: dict[tuple[str, bool], Value] = {}  # By name, and whether in blocks.
 
     def run(self) -> Graph:
         for position, node in enumerate(self._graph.nodes):
@@ -84,8 +85,8 @@ class _Assignment:
             self._rims[x.name] = max(self._rims.get(x.name, 0), halo_read(node))
 
     def _keep_rims(self) -> None:
-        """Leave a halo around those plain images alone that are computed here, and that nothing
-        reads but the convolutions that ask for it."""
+        """Keep a halo only around plain images that are computed here and only read by the
+        convolutions that need it."""
         computed = {value.name for node in self._graph.nodes for value in node.outputs}
         others = self._returned | {
             value.name
@@ -96,8 +97,7 @@ class _Assignment:
         self._rims = {n: rim for n, rim in self._rims.items() if rim and n in computed - others}
 
     def _share_halos(self) -> None:
-        """Give the parts of a concatenation the halo of the whole, so that they may be written
-        where they are to lie."""
+        """Extend the halo of a concatenation to its parts, so that they can be written in place."""
         joins = [
             [value.name for value in (*node.inputs, *node.outputs) if value is not None]
             for position, node in enumerate(self._graph.nodes)
@@ -132,8 +132,8 @@ class _Assignment:
         self._rewriter.emit(dataclasses.replace(node, inputs=inputs, outputs=outputs))
 
     def _written(self, value: Value) -> Value:
-        """A value as its producer writes it. An output of the model keeps its name for the plain
-        copy."""
+        """Return a value in its producer's layout. An output of the model keeps its name for the
+        plain copy."""
         written = value
         if value.name in self._blocked:
             returned = value.name in self._returned
@@ -147,7 +147,7 @@ class _Assignment:
         return written
 
     def _operand(self, node: Node, position: int, form: Form) -> Value | None:
-        """Input `position` of a node, in the layout in which the node reads it."""
+        """Return input `position` of a node, in the layout in which the node reads it."""
         value = node.inputs[position]
         if value is None:
             return None
@@ -161,12 +161,13 @@ class _Assignment:
             return self._copy(value, False) if is_blocked else written
         if _is_convolution(node) and position > 0:
             return self._copy(value, False) if is_blocked else written
-        # Only what has the output's points is worth blocking: gates, masks and scalars broadcast.
+        # Only operands with the output's points are worth blocking: gates, masks and scalars
+        # broadcast.
         wants = is_image(value) and _covers(value, node)
         return self._copy(value, True) if wants and not is_blocked else written
 
     def _copy(self, value: Value, blocked: bool) -> Value:
-        """`value` in the other layout, converted once for all its readers."""
+        """Return `value` in the other layout, converted once for all its readers."""
         key = (value.name, blocked)
         if key not in self._copies:
             layout = self._layout(value) if blocked else None
@@ -180,20 +181,20 @@ class _Assignment:
         return self._copies[key]
 
     def _constant(self, node: Node, value: Value, position: int, form: Form) -> Value:
-        """A constant that meets blocks along its channels is packed in blocks, so that a vector may
-        read the last, partial one whole."""
+        """Return a constant along blocked channels in blocks, so that a vector may read the last,
+        partial block whole."""
         y = node.outputs[0]
         if form in (Form.PLAIN, Form.BLOCKED_INPUT) or not is_image(y):
             return value
         shape, channels = value.type.shape, y.type.shape[1]
         is_bias = _is_convolution(node) and position == 2
         if _is_convolution(node) and not is_bias:
-            return value  # the kernel's schedule packs the weights
+            return value  # The kernel's schedule packs the weights.
         axis = 0 if is_bias else len(shape) - y.type.rank + 1
         if axis < 0 or shape[axis] != channels or value.type.dtype not in ELEMENTS:
             return value
         if channels % self._block == 0 and all(extent == 1 for extent in shape[axis + 1 :]):
-            return value  # lies the same way in blocks
+            return value  # Its layout is the same in blocks.
         key = (value.name, True)
         if key not in self._copies:
             layout = Layout.blocked(len(shape), axis, self._block)
@@ -211,8 +212,8 @@ def _halo(rank: int, around: int) -> tuple[tuple[int, int], ...]:
 
 
 def _covers(value: Value, node: Node) -> bool:
-    """Whether an operand has the channels and points of what the node computes from, so that it is
-    read along with them and not broadcast."""
+    """Check whether an operand has the channels and points that a node computes, so that the two
+    are read together instead of broadcast."""
     if _is_convolution(node) or lookup(node.op).has(Trait.JOINS):
         return True
     x, y = node.inputs[0], node.outputs[0]

@@ -1,4 +1,4 @@
-"""How many channels lie together, where images lie in blocks of channels."""
+"""Choose the number of channels in a block of an image's layout."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from farrier.ops import Product, Trait, lookup, product_of
 from farrier.ops.layout import is_image
 from farrier.targets.cpu.target import CpuTarget
 
-# Channels of a block on a machine with fewer lanes, if those of all convolutions fill such blocks.
-# The tiles of a convolution run along channels, and find those of a point together; RISC-V needs up
-# to a third fewer instructions.
+# The channels of a block on a machine with fewer lanes, if those of all convolutions fill such
+# blocks. The tiles of a convolution run along channels, which lie together for each point; RISC-V
+# needs up to a third fewer instructions.
 _OF_SCALARS = 4
 _MOST_MERGED = (
-    8  # groups in one: its products are as many times those of the model, and vectors of zeros
+    # The most groups that become one, which multiplies the model's products by this number, with
+    # vectors of zeros.
+    8
 )
 
 
 def channel_block(
     graph: Graph, target: CpuTarget, *, merges: bool = False, floats: DType = DType.F32
 ) -> int:
-    """As many as a vector has lanes; or the most that a convolution's products make worth it, where
-    the channels of all others fill such blocks: their tiles end where the channels do. `merges`:
-    groups of channels may still be merged to fill them. `floats` is what f32 will be rounded to
-    before it is multiplied. What joins or parts images along their channels takes no wider blocks
-    than it finds whole."""
+    """Return the channels of a block: the lanes of a vector, or the largest block that pays for a
+    convolution's products, if the channels of all others fill such blocks, since their tiles end
+    with the channels. With `merges`, groups of channels may still be merged to fill them. `floats`
+    is the dtype that f32 factors will be rounded to. An operator that joins or splits images along
+    their channels requires blocks that divide its parts."""
     products = ((node, product_of(node)) for node in graph.nodes)
     nodes = [node for node, product in products if product is not None and product.is_convolution]
     blocks = [_blocks(node, target, floats) for node in nodes]
@@ -45,15 +47,15 @@ def channel_block(
 
 
 def block_for(dot: Dot, target: CpuTarget) -> int:
-    """Channels of a block of which a dot product takes groups: where it takes a lane of a register
-    as a factor, as many as fill the register, so that one load brings the groups of all lanes."""
+    """Return the channels of a block from which a dot product takes groups. If it takes a lane of a
+    register as a factor, they fill a register, so that one load brings the groups of all lanes."""
     return target.lanes * dot.group if target.machine(1).by_lane else target.lanes
 
 
 def _parts(graph: Graph, lanes: int) -> list[int]:
-    """The channels of images that are joined, or that an image is parted into, where they fill
-    blocks of so many `lanes`: each image begins with a block."""
-    found = []
+    """Return the channels of images that are joined, or that an image is split into, if they fill
+    blocks of `lanes` channels; each image must begin with a block."""
+    channels = []
     for node in graph.nodes:
         operator = lookup(node.op)
         joins = operator.has(Trait.JOINS)
@@ -61,12 +63,12 @@ def _parts(graph: Graph, lanes: int) -> list[int]:
             continue
         images = node.inputs if joins else node.outputs
         if node.attr("axis", 0) % node.outputs[0].type.rank == 1:
-            found += [image.type.shape[1] for image in images[:-1] if image and is_image(image)]
-    return [n for n in found if isinstance(n, int) and n % lanes == 0]
+            channels += [image.type.shape[1] for image in images[:-1] if image and is_image(image)]
+    return [n for n in channels if isinstance(n, int) and n % lanes == 0]
 
 
 def _blocks(node: Node, target: CpuTarget, floats: DType) -> frozenset[int]:
-    """The channels of blocks that suit a convolution's products; none where none is better."""
+    """Return the channels of blocks that suit a convolution's products; none if none is better."""
     if product_of(node) is not Product.CONVOLUTION or node.attr("group", 1) != 1:
         return frozenset()
     (x, w), y = node.inputs[:2], node.outputs[0].type
@@ -81,7 +83,7 @@ def _blocks(node: Node, target: CpuTarget, floats: DType) -> frozenset[int]:
 
 
 def _fills(node: Node, block: int, merges: bool) -> bool:
-    """Whether a convolution's channels, and those of each group, fill blocks."""
+    """Check whether a convolution's channels, and those of each group, fill blocks."""
     outputs, group = node.outputs[0].type.shape[1], int(node.attr("group", 1))
     if outputs % block:
         return False
@@ -91,8 +93,8 @@ def _fills(node: Node, block: int, merges: bool) -> bool:
     channels, inputs, *_ = node.inputs[1].type.static_shape
     if inputs == channels // group == 1:  # depthwise
         return True
-    found = merging(group, channels // group, inputs, block)
-    return found is not None and not found.rest and (merges or found.count == 1)
+    merged = merging(group, channels // group, inputs, block)
+    return merged is not None and not merged.rest and (merges or merged.count == 1)
 
 
 def _reads_whole(node: Node) -> bool:
@@ -105,17 +107,17 @@ def _reads_whole(node: Node) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Merging:
-    """`count` neighbours of a convolution's groups become one; as many as `rest`, the last ones,
-    become a convolution of their own."""
+    """Merge each `count` neighbouring groups of a convolution; the last `rest` groups become a
+    separate convolution."""
 
     count: int
     rest: int
 
 
 def merging(group: int, outputs: int, inputs: int, block: int) -> Merging | None:
-    """How to merge the groups of a convolution, of so many outputs and inputs each, so that they
-    fill blocks of `block` channels, with none left over where that is possible; None where no few
-    groups fill blocks. `Merging(1, 0)` leaves a convolution as it is."""
+    """Return a merging of a convolution's groups that fills blocks of `block` channels, without a
+    rest if possible; `outputs` and `inputs` are the channels of one group. None if no small number
+    of groups fills blocks. `Merging(1, 0)` leaves a convolution as it is."""
     fitting = [
         n for n in range(1, _MOST_MERGED + 1) if n * outputs % block == n * inputs % block == 0
     ]

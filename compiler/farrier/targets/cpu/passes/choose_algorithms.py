@@ -1,4 +1,4 @@
-"""Decides how each convolution is computed: by the direct sum, or by Winograd's filtering."""
+"""Choose an algorithm for each convolution: the direct sum, or Winograd's filtering."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from farrier.space.machine import Machine
 from farrier.targets.cpu.passes.channel_blocks import channel_block
 from farrier.targets.cpu.target import CpuTarget, as_cpu
 
-_LATE = 0.7  # of what shows of traffic that is not fetched ahead (`Machine.exposed`)
-_MARGIN = 0.85  # of the direct sum's time: what another algorithm must stay below
-# Vectors of output channels that a thread takes at least; twice as many by filtering.
+_LATE = 0.7  # The share of `Machine.exposed` that remains for traffic that is not fetched ahead.
+_MARGIN = 0.85  # Another algorithm must take less than this share of the direct sum's time.
+# The fewest vectors of output channels for a thread; twice this number by filtering.
 _PANEL = 2
-# For one vector of a tile, by the tile: to load it, its sums, to store it.
+# By the tile, the cycles to load, transform and store one vector of it.
 _TRANSFORM_CYCLES = {2: 4.0, 3: 4.0, 4: 4.0, 6: 8.0}
-_ROUNDING_CYCLES = 1.0  # to round it to the dtype of the weights, where that is not f32
+# The cycles to round a vector to the dtype of the weights, if that is not f32.
+_ROUNDING_CYCLES = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +42,12 @@ class Layer:
     target: CpuTarget
     machine: Machine
     max_error: float
-    block: int  # channels of an image that lie together
+    block: int  # The channels of a block of an image.
 
     @functools.cached_property
     def key(self) -> str:
-        """64 hex digits over all that decides how fast each algorithm is, for records."""
+        """The identity of the layer for records: 64 hex digits of everything that affects the speed
+        of the algorithms."""
         x, w = (v.type.shape for v in self.node.inputs[:2] if v is not None)
         shapes = [tuple(map(typical, shape)) for shape in (x, w)]
         text = f"algorithm of Conv {self.operands} {shapes} {self.window}"
@@ -53,19 +55,19 @@ class Layer:
 
     @property
     def operands(self) -> DType:
-        """The dtype of what the direct sum multiplies."""
+        """The dtype of the factors of the direct sum."""
         assert self.node.inputs[0] is not None
         return self.node.inputs[0].type.dtype
 
     @property
     def origin(self) -> str:
-        """The ONNX nodes that it comes from."""
+        """The ONNX nodes that the layer comes from."""
         return self.node.origin
 
     @property
     def allowed(self) -> tuple[Algorithm, ...]:
-        """The direct sum, and what there is for these strides within the error that the user
-        allows; what comes on top with operands in bf16 was allowed with the precision."""
+        """The direct sum, and the algorithms for these strides within the error that the user
+        allows; the additional error of operands in bf16 was allowed with the precision."""
         return tuple(
             way
             for way in Algorithm
@@ -75,14 +77,14 @@ class Layer:
 
     @functools.cached_property
     def fastest(self) -> Algorithm:
-        """The best by arithmetic and weight traffic; the direct sum unless another beats it
-        clearly."""
+        """The best algorithm by arithmetic and weight traffic; the direct sum unless another is
+        clearly faster."""
         best = min(self.allowed, key=self.seconds)
         is_clear = self.seconds(best) < _MARGIN * self.seconds(Algorithm.DIRECT)
         return best if is_clear else Algorithm.DIRECT
 
     def seconds(self, way: Algorithm) -> float:
-        """How long it should take, all threads together."""
+        """Return the predicted seconds of an algorithm, all threads together."""
         kind = way.weights(self.operands)
         dot = self.target.dot_of(kind, kind, self.node.outputs[0].type.dtype)
         rate = self.machine.lanes * self.machine.fma_ports * (1 if dot is None else dot.group)
@@ -92,8 +94,8 @@ class Layer:
         return _seconds(self.node, None, kind, rate, self.machine)
 
     def _products_in_tiles(self, kind: DType) -> float:
-        """Products of such operands that a core adds up in a cycle in tile registers; 0 where the
-        target has none for this layer."""
+        """Return the products of such operands that a core sums up in a cycle in tile registers; 0
+        if the target has none for this layer."""
         assert self.node.inputs[1] is not None
         outputs, inputs, *_ = self.node.inputs[1].type.static_shape
         width = self.node.outputs[0].type.shape[3]
@@ -103,32 +105,31 @@ class Layer:
         return 0.0 if unit is None else unit.rate(outputs, width, depth)
 
     def filtering(self, way: Algorithm) -> Filtering:
-        """The tiles of an algorithm for the strides of the layer."""
+        """Return the tiles of an algorithm for the strides of the layer."""
         return Filtering(self.window.strides[0], way.tile)
 
 
 def layers(graph: Graph, settings: Settings) -> list[Layer]:
     """Return the convolutions of a graph for which there is a choice, in the graph's order."""
     rewriter, block = Rewriter(graph), channel_block(graph, as_cpu(settings.target))
-    found = []
+    candidates = []
     for node in graph.nodes:
-        found.append(_layer(node, rewriter, settings, block))
+        candidates.append(_layer(node, rewriter, settings, block))
         rewriter.emit(node)
-    return [layer for layer in found if layer is not None]
+    return [layer for layer in candidates if layer is not None]
 
 
 def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
-    """Compute a convolution by Winograd's filtering where that is clearly faster.
+    """Compute a convolution by Winograd's filtering if that is clearly faster.
 
-    A way takes as long as its arithmetic, or as its weights take from memory if that is longer, and
-    what of the shorter the longer does not hide; threads divide the image or the channels, whichever
-    is faster. For 3x3 windows, tiles of 4 outputs take a quarter
-    of the products and four times the weights, tiles of 2 four ninths and 16/9; where windows move
-    by two, 9/16 and nine times, 25/36 and 25/9. So large images of few channels get tiles of 4,
-    smaller ones tiles of 3 or 2, and the smallest the direct sum; open sizes count as typical. An
-    algorithm whose error the user does not allow is left out; one that was measured to be best on
-    this machine is taken. Of operands in bf16 tiles of 2 keep the precision, larger ones have f32
-    weights: see `farrier.ops.winograd`.
+    Predicted time = max(arithmetic, weight traffic) + exposed share of the smaller; threads divide
+    the image or the channels, whichever is faster. For 3x3 windows, tiles of 4 outputs take a
+    quarter of the products and four times the weights, tiles of 2 four ninths and 16/9; if windows
+    move by two, 9/16 and nine times, 25/36 and 25/9. So large images of few channels get tiles of
+    4, smaller ones tiles of 3 or 2, and the smallest the direct sum; open sizes count as typical.
+    An algorithm beyond the error that the user allows is excluded; the best algorithm measured on
+    this machine takes precedence. With operands in bf16, tiles of 2 keep the precision, and larger
+    ones have f32 weights: see `farrier.ops.winograd`.
 
     before:
         @graph
@@ -162,7 +163,7 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
 
 
 def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> Layer | None:
-    """The node as a convolution that Winograd's filtering could compute, else None."""
+    """Return the node as a convolution that Winograd's filtering could compute, else None."""
     if product_of(node) is not Product.CONVOLUTION or node.attr("group", 1) != 1:
         return None
     x, w = node.inputs[:2]
@@ -187,7 +188,8 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> La
 
 
 def _windows(w: Value, rewriter: Rewriter) -> Value | None:
-    """The weights in f32, before they were rounded to another dtype; None where there are none."""
+    """Return the weights in f32, before they were rounded to another dtype; None if they are
+    unknown."""
     producer = rewriter.producer(w)
     if CAST.matches(producer):
         (w,) = (value for value in producer.inputs if value is not None)
@@ -195,7 +197,7 @@ def _windows(w: Value, rewriter: Rewriter) -> Value | None:
 
 
 def _is_known(value: Value, rewriter: Rewriter) -> bool:
-    """Whether a value is a constant, or one that fold-constants is about to compute."""
+    """Check whether a value is a constant, or will be one after fold-constants."""
     if rewriter.constant_of(value) is not None:
         return True
     producer = rewriter.producer(value)
@@ -205,29 +207,31 @@ def _is_known(value: Value, rewriter: Rewriter) -> bool:
 def _seconds(
     node: Node, filtering: Filtering | None, kind: DType, rate: float, machine: Machine
 ) -> float:
-    """How long a convolution takes by filtering, or by the direct sum, all threads together:
-    operands of `kind`, `rate` products a cycle, of an image of typical size."""
+    """Return the predicted seconds of a convolution by filtering, or by the direct sum, all threads
+    together: operands of `kind`, `rate` products a cycle, of an image of typical size."""
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None
     batch, outputs, height, width = map(typical, node.outputs[0].type.shape)
     inputs = w.type.static_shape[1]
     count, taps, panel = batch * height * width, TAPS**2, _PANEL * machine.lanes
-    transforms, made = 0.0, math.prod(map(typical, x.type.shape))
+    transforms, image_elements = 0.0, math.prod(map(typical, x.type.shape))
     if filtering is not None:
         tile, taps, panel = filtering.tile, filtering.points**2, 2 * panel
         count = batch * -(-height // tile) * -(-width // tile)
         transforms = _TRANSFORM_CYCLES[tile] * count * taps * (inputs + outputs) / machine.lanes
         is_rounded = kind is not DType.F32
         transforms += _ROUNDING_CYCLES * is_rounded * count * taps * inputs / machine.lanes
-        made = 2 * count * taps * inputs  # and taken back, to be written again
+        # Each element moves twice: it is read by others, and fetched back to be written again.
+        image_elements = 2 * count * taps * inputs
     products = count * taps * inputs * outputs / rate
     arithmetic = (products + transforms) / machine.hertz / machine.threads
     weights = kind.nbytes * taps * inputs * outputs
     # Threads divide the image, and each waits for all weights; or they divide the channels first,
-    # and each waits for a share of them, and for what the others have made of the image.
+    # and each waits for a share of the weights, and for the parts of the image that others
+    # transformed.
     shares = min(max(outputs // panel, 1), machine.threads)
-    passed = kind.nbytes * made * (1 - 1 / machine.threads) * shares / machine.threads
+    passed = kind.nbytes * image_elements * (1 - 1 / machine.threads) * shares / machine.threads
     by_image = _overlapped(arithmetic, machine.memory_seconds(weights, 1.0), machine)
     by_channels = _overlapped(arithmetic, machine.memory_seconds(weights, 1 / shares), machine)
     return min(by_image, by_channels + passed / machine.remote_bandwidth / machine.hertz)
@@ -244,9 +248,11 @@ def _emit_winograd(rewriter: Rewriter, layer: Layer, way: Algorithm) -> None:
     tile, points = filtering.tile, filtering.points
     shape, kind = (points, points, outputs, inputs), way.weights(layer.operands)
     weights = Value(rewriter.fresh(f"{layer.windows.name}_winograd"), TensorType(DType.F32, shape))
-    made = attributes(strides=window.strides, tile=tile)
+    winograd_attrs = attributes(strides=window.strides, tile=tile)
     origin = node.origin
-    rewriter.emit(Node("WinogradWeights", (layer.windows,), (weights,), made, origin=origin))
+    rewriter.emit(
+        Node("WinogradWeights", (layer.windows,), (weights,), winograd_attrs, origin=origin)
+    )
     if kind is not DType.F32:
         wide, name = weights, rewriter.fresh(f"{weights.name}_{kind.value}")
         weights = Value(name, TensorType(kind, shape))

@@ -1,4 +1,5 @@
-"""How nodes run on channel-blocked images, for `assign-layouts`, and the halos that they read."""
+"""The layouts in which nodes run on channel-blocked images, for `assign-layouts`, and the halos
+that they read."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from farrier.ops.layout import IMAGE_RANKS, Form, Images
 from farrier.ops.traits import Trait
 from farrier.ops.window import Window
 
-# A halo that makes an image larger than this many times costs more than checks for padding do: that
-# of a 3×3 window dilated by 12, for one.
+# A halo that enlarges an image by more than this factor costs more than checks for padding: an
+# example is that of a 3×3 window dilated by 12.
 _MAX_GROWTH = 4
 
 
@@ -25,11 +26,12 @@ def form_of(node: Node, images: Images) -> Form:
 
 
 def halo_read(node: Node) -> int:
-    """Zeros around the image, as many on each side, that spare `node` the checks for its padding; 0
-    for an operator that reads no padding, not zeros, or too many of them.
+    """Return the width of zeros on every side of the image with which `node` needs no checks for
+    its padding; 0 for an operator without padding, with padding other than zeros, or with too much
+    of it.
 
-    The same number on all sides, though one might do with less: then images that differ in what
-    reads them are written by one kernel.
+    The width is equal on all sides, even if one needs less: so one kernel can write images for
+    different readers.
     """
     x = node.inputs[0] if node.inputs else None
     if x is None or x.type.rank not in IMAGE_RANKS:
@@ -45,8 +47,8 @@ def halo_read(node: Node) -> int:
 
 
 def _reach(window: Window, axis: int, extent: Extent, outputs: Extent) -> int:
-    """How far the window slides out of the image whatever its size, at the end where it does so
-    more."""
+    """Return the furthest distance that the window slides out of the image at either end, for all
+    of its sizes."""
     before = window.before[axis]
     last = (outputs - 1) * window.strides[axis] + window.reach(axis) - 1 - before
     for reach in range(window.reach(axis)):

@@ -22,22 +22,22 @@ from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 Inputs: TypeAlias = tuple[Value | None, ...]
 
-# How operators move elements that may as well move them narrow.
+# Operators that move elements can move narrow ones as well.
 _MOVED = (Moves.ONCE, Moves.EXTREME)
-_FEWEST_LANES = 8  # results along the lanes that are worth a kernel of dot products
-# Products that are added up at once: by a dot product, by the least of tiles.
+_FEWEST_LANES = 8  # The fewest results along the lanes for which a kernel of dot products pays.
+# The products that one dot product, or the smallest tile, adds up.
 _STEPS = {DType.BF16: 2, DType.F16: 8}
 
 
 def lower_precision(graph: Graph, settings: Settings) -> Graph:
-    """Where the settings ask for bf16 or f16, gives convolutions and matrix products such operands,
-    rounded to nearest even, and f32 sums. What only they, elementwise operators and those that move
-    elements read is stored so, and so is a result that waits to be added to a later one;
-    everything else is computed in f32 as before. Convolutions in groups that fill no tiles, odd
-    sums but those of an attention over its keys, and inputs and outputs of the model stay f32; so
-    does the one row of a product with constant weights, which takes the time of reading these. In
-    f16 only products with constant weights are taken, whose sums are of multiples of eight: those
-    that tiles multiply.
+    """Give convolutions and matrix products operands in bf16 or f16, rounded to nearest even, with
+    f32 sums, if the settings request it. Values that only these, elementwise operators and moves of
+    elements read are stored narrow, and so is a result that waits to be added to a later one;
+    everything else is computed in f32 as before. Some products stay f32: convolutions in groups
+    that do not fill tiles, sums of odd length except those of an attention over its keys, and the
+    product of a single row with constant weights, whose time is that of reading these. Inputs and
+    outputs of the model stay f32. In f16 only products with constant weights are lowered whose sums
+    have a multiple of eight terms, since tiles multiply those.
 
     Images of few channels lie plane by plane, so that a dot product takes neighbours along a row: a
     window of odd width gets a column of zeros.
@@ -84,7 +84,7 @@ class _Lowering:
         self._contexts = frozenset(map(id, attention_regions(graph).values()))
         self._lowered = {id(node) for node in graph.nodes if self._is_lowered(node)}
         self._homes = self._find_homes()
-        self._narrow: set[str] = set()  # values that are stored so
+        self._narrow: set[str] = set()  # Values that are stored narrow.
         self._made_narrow: dict[str, Value] = {}
 
     def run(self) -> Graph:
@@ -99,7 +99,7 @@ class _Lowering:
     # Deciding -------------------------------------------------------------------------------------
 
     def _is_lowered(self, node: Node) -> bool:
-        """Whether a node is a contraction that instructions for narrow operands compute."""
+        """Check whether a node is a contraction that instructions for narrow operands compute."""
         product = product_of(node)
         if product not in (Product.MATRIX, Product.CONVOLUTION):
             return False
@@ -118,7 +118,7 @@ class _Lowering:
         return id(node) in self._contexts or x.type.shape[-1] % self._step == 0
 
     def _is_lowered_convolution(self, node: Node, x: Value, w: Value) -> bool:
-        """Its padding must be zeros that lie in memory."""
+        """Check a convolution, whose padding must be zeros in memory."""
         if x.type.rank != 4 or w.name not in self._constants or not self._takes_groups(node, w):
             return False
         if w.type.static_shape[0] < _FEWEST_LANES:
@@ -131,8 +131,8 @@ class _Lowering:
         return w.type.static_shape[1] % self._step == 0
 
     def _takes_groups(self, node: Node, w: Value) -> bool:
-        """Whether a convolution has one group, or the channels of each fill blocks of which the
-        target multiplies whole tiles."""
+        """Check whether a convolution has one group, or groups whose channels fill blocks of which
+        the target multiplies whole tiles."""
         group = int(node.attr("group", 1))
         if group == 1:
             return True
@@ -143,11 +143,11 @@ class _Lowering:
         return any(outputs % block == inputs % block == 0 for block in blocks)
 
     def _is_planar(self, x: Value) -> bool:
-        """Whether an image has too few channels to lie in blocks of them."""
+        """Check whether an image has too few channels to lie in blocks of them."""
         return is_less(x.type.shape[1], _FEWEST_LANES)
 
     def _is_row(self, node: Node) -> bool:
-        """Whether a node is the product of one row with constant weights."""
+        """Check whether a node is the product of one row with constant weights."""
         x, w = node.inputs[:2]
         assert x is not None
         assert w is not None
@@ -157,7 +157,8 @@ class _Lowering:
         return math.prod(x.type.shape[:-1]) == 1 and not node.attr("transA", 0)
 
     def _is_narrow(self, value: Value) -> bool:
-        """Whether a value is stored narrow: some reader wants it so, and none suffers."""
+        """Check whether a value is stored narrow: at least one reader wants it so, and the others
+        can read it."""
         readers = self._readers.get(value.name, [])
         if value.type.dtype is not DType.F32 or value.name in self._returned or not readers:
             return False
@@ -170,8 +171,8 @@ class _Lowering:
         )
 
     def _waits(self, value: Value, reader: Node) -> bool:
-        """Whether a contraction's result lies in memory until that of a later one meets it in an
-        elementwise operator, the later one's epilogue."""
+        """Check whether a contraction's result waits in memory for a later one, whose epilogue
+        joins the two elementwise."""
         first = self._producers.get(value.name)
         if first is None or id(first) not in self._lowered:
             return False
@@ -185,8 +186,8 @@ class _Lowering:
         )
 
     def _find_homes(self) -> dict[str, int]:
-        """For each value, the position of the latest lowered contraction whose result reaches it
-        through elementwise operators of its shape alone."""
+        """Return for each value the position of the latest lowered contraction whose result reaches
+        it only through elementwise operators of its shape."""
         homes: dict[str, int] = {}
         for position, node in enumerate(self._graph.nodes):
             y = node.outputs[0]
@@ -194,20 +195,20 @@ class _Lowering:
                 homes[y.name] = position
             elif lookup(node.op).kind is Kind.ELEMENTWISE:
                 same = (v for v in node.inputs if v is not None and v.type.shape == y.type.shape)
-                found = [homes[v.name] for v in same if v.name in homes]
-                if found:
-                    homes[y.name] = max(found)
+                positions = [homes[v.name] for v in same if v.name in homes]
+                if positions:
+                    homes[y.name] = max(positions)
         return homes
 
     def _wants(self, reader: Node, value: Value) -> bool:
-        """Whether a reader takes all it reads of a value narrow."""
+        """Check whether a reader takes all its operands that are `value` narrow."""
         return all(
             other != value or position in self._narrow_inputs(reader)
             for position, other in enumerate(reader.inputs)
         )
 
     def _narrow_inputs(self, node: Node) -> range:
-        """The inputs that a node reads narrow."""
+        """Return the inputs that a node reads narrow."""
         if id(node) in self._lowered:
             return range(1, 2) if self._is_row(node) else range(2)
         operator = lookup(node.op)
@@ -220,12 +221,12 @@ class _Lowering:
 
     def _rewrite(self, node: Node) -> None:
         narrow, lowered = self._narrow_inputs(node), id(node) in self._lowered
-        given, attrs, outputs = node.inputs, dict(node.attrs), node.outputs
+        operands, attrs, outputs = node.inputs, dict(node.attrs), node.outputs
         if lowered and product_of(node) is Product.CONVOLUTION:
-            given, attrs = self._with_even_window(node)
+            operands, attrs = self._with_even_window(node)
         inputs = tuple(
             None if value is None else self._narrowed(value) if at in narrow else self._f32(value)
-            for at, value in enumerate(given)
+            for at, value in enumerate(operands)
         )
         if lowered:
             attrs["accumulator"] = DType.F32.value
@@ -233,12 +234,14 @@ class _Lowering:
             (y,) = outputs
             self._made_narrow[y.name] = self._like(y, self._dtype)
             outputs = (self._made_narrow[y.name],)
-        made = Node(node.op, inputs, outputs, attributes(**attrs), node.regions, node.origin)
-        self._rewriter.emit(made)
+        lowered_node = Node(
+            node.op, inputs, outputs, attributes(**attrs), node.regions, node.origin
+        )
+        self._rewriter.emit(lowered_node)
 
     def _with_even_window(self, node: Node) -> tuple[Inputs, dict[str, Attribute]]:
-        """The inputs and attributes of a convolution, its window a column of zeros wider where it
-        reads an odd number of columns of a planar image."""
+        """Return the inputs and attributes of a convolution; its window is one column of zeros
+        wider if it reads an odd number of columns of a planar image."""
         x, w, *bias = node.inputs
         assert x is not None
         assert w is not None
@@ -258,21 +261,21 @@ class _Lowering:
         return (x, weights, *bias), {**window.explicit(attrs)}
 
     def _narrowed(self, value: Value) -> Value:
-        """A value as operands are, converted once for all its readers."""
+        """Return a value in the dtype of operands, converted once for all its readers."""
         if value.name not in self._made_narrow:
             self._made_narrow[value.name] = self._cast(value, self._dtype)
         return self._made_narrow[value.name]
 
     def _f32(self, value: Value) -> Value:
-        """A value as it was; what is stored narrow is converted by each reader for itself."""
+        """Return a value in f32; each reader converts a value that is stored narrow for itself."""
         if value.name not in self._narrow:
             return value
         return self._cast(self._narrowed(value), DType.F32, value.name)
 
     def _cast(self, value: Value, dtype: DType, hint: str = "") -> Value:
-        made = self._like(value, dtype, hint)
-        self._rewriter.emit(Node("Cast", (value,), (made,), attributes(to=dtype.value)))
-        return made
+        converted = self._like(value, dtype, hint)
+        self._rewriter.emit(Node("Cast", (value,), (converted,), attributes(to=dtype.value)))
+        return converted
 
     def _like(self, value: Value, dtype: DType, hint: str = "") -> Value:
         name = self._rewriter.fresh(f"{hint or value.name}_{dtype.value}")

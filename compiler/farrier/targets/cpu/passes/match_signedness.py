@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     Array: TypeAlias = npt.NDArray[Any]
 
 _OTHER = {DType.U8: DType.I8, DType.I8: DType.U8}
-_SIGN = 0x80  # the bit in which a byte differs from the byte of the other signedness
-# How operators move bytes, by position or, as both signednesses have one order, the greatest.
+_SIGN = 0x80  # The bit in which a byte differs from the byte of the other signedness.
+# Operators move bytes by position or, since both signednesses have one order, by the greatest.
 _MOVED = (Moves.ONCE, Moves.EXTREME)
 
 
 def match_signedness(graph: Graph, settings: Settings) -> Graph:
-    """Make a tensor of u8 one of i8, or the other way round, where a product with constant weights
-    reads it that the target has a dot product for with the other signedness alone. Bytes become
-    less, or more, by 128, and the product's sums are made up for that; its padding is written out,
-    as it is no longer zero.
+    """Turn a u8 tensor into i8, or the reverse, if a product with constant weights reads it for
+    which the target has a dot product only of the other signedness. Bytes decrease, or increase, by
+    128, and the product's sums are corrected; its padding is stored in memory, since it is not
+    zero any more.
 
-    A QuantizeLinear or Requantize quantizes with its zero point moved by 128, and a
-    DequantizeLinear of the tensor takes off as much; what moves elements moves the other bytes.
-    Bytes that come from elsewhere, or that something else reads, are converted. All integers stay
-    the same, but for what a NaN is quantized to, which ONNX leaves open.
+    A QuantizeLinear or Requantize gets a zero point moved by 128, and so does a DequantizeLinear of
+    the tensor; operators that move elements move the new bytes. Bytes from another source, or with
+    another reader, are converted. All integers stay the same, except that ONNX leaves open to which
+    integer a NaN is quantized.
 
     before:
         @graph
@@ -71,9 +71,10 @@ def match_signedness(graph: Graph, settings: Settings) -> Graph:
 
 
 def _tensors(graph: Graph, target: CpuTarget) -> frozenset[str]:
-    """The names of the tensors that change: what products ask for, and what only moves these."""
+    """Return the names of the tensors that change: the tensors that products request, and moves
+    of these."""
     constants = {constant.value.name for constant in graph.constants}
-    found = {
+    changing = {
         node.inputs[0].name
         for node in graph.nodes
         if node.inputs and node.inputs[0] is not None and _asks(node, constants, target)
@@ -83,18 +84,19 @@ def _tensors(graph: Graph, target: CpuTarget) -> frozenset[str]:
         for node in graph.nodes
         if _moves_bytes(node)
     ]
-    settled = not found
+    settled = not changing
     while not settled:
         settled = True
         for names in movers:
-            if found & names and not names <= found:
-                found |= names
+            if changing & names and not names <= changing:
+                changing |= names
                 settled = False
-    return frozenset(found - constants)
+    return frozenset(changing - constants)
 
 
 def _asks(node: Node, constants: set[str], target: CpuTarget) -> bool:
-    """Whether a product has a dot product with the first factor of the other signedness alone."""
+    """Check whether a product has a dot product only for the other signedness of its first
+    factor."""
     if not _is_movable(node, constants) or node.attr("group", 1) != 1:
         return False
     x, w = node.inputs[:2]
@@ -106,7 +108,8 @@ def _asks(node: Node, constants: set[str], target: CpuTarget) -> bool:
 
 
 def _is_movable(node: Node, constants: set[str]) -> bool:
-    """Whether what 128 more or less of the first factor adds to a product's sums is constant."""
+    """Check whether the correction of a product's sums, for a first factor changed by 128, is
+    constant."""
     is_convolution = product_of(node) is Product.CONVOLUTION
     is_product = is_convolution or MATMUL.matches(node)
     if not is_product or node.outputs[0].type.dtype is not DType.I32:
@@ -120,15 +123,15 @@ def _is_movable(node: Node, constants: set[str]) -> bool:
 
 
 def _pads(node: Node) -> tuple[int, ...] | None:
-    """A convolution's padding of all its axes, all of their beginnings first; None where it depends
-    on sizes that are open."""
+    """Return a convolution's padding of all its axes, first all starts, then all ends; None if it
+    depends on open sizes."""
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None
     window = window_of(dict(node.attrs), x.type.shape[2:], w.type.shape[2:])
     pads = (0, 0, *window.before, 0, 0, *window.after)
-    known = tuple(pad for pad in pads if isinstance(pad, int))
-    return known if len(known) == len(pads) else None
+    constant_pads = tuple(pad for pad in pads if isinstance(pad, int))
+    return constant_pads if len(constant_pads) == len(pads) else None
 
 
 def _moves_bytes(node: Node) -> bool:
@@ -139,12 +142,12 @@ def _moves_bytes(node: Node) -> bool:
 
 
 def _moved_by(node: Node) -> tuple[Value | None, ...]:
-    """The inputs of a mover whose elements it moves."""
+    """Return the inputs of a mover whose elements it moves."""
     return lookup(node.op).data_operands(node)
 
 
 def _other_bytes(data: Array) -> Array:
-    """Bytes in the other signedness."""
+    """Return bytes in the other signedness."""
     kind = _OTHER[DType.from_numpy(data.dtype)].numpy
     other: Array = (np.ascontiguousarray(data).view(np.uint8) ^ np.uint8(_SIGN)).view(kind)
     return other.reshape(data.shape)
@@ -159,9 +162,9 @@ class _Change:
         self._changed = changed
         self._rewriter = Rewriter(graph)
         self._constants = {constant.value.name for constant in graph.constants}
-        self._there = {value.name for value in graph.inputs}  # computed as the model has them
-        self._others: dict[str, Value] = {}  # what changed, by name of what it was
-        self._moved: dict[str, tuple[Node, Value, Array]] = {}  # sums that were made up for it
+        self._there = {value.name for value in graph.inputs}  # Tensors computed as in the model.
+        self._others: dict[str, Value] = {}  # Changed tensors, by the names of the originals.
+        self._moved: dict[str, tuple[Node, Value, Array]] = {}  # Corrected sums.
 
     def run(self) -> Graph:
         for node in self._graph.nodes:
@@ -189,7 +192,7 @@ class _Change:
             self._emit(node)
 
     def _emit(self, node: Node) -> None:
-        """A node that reads what the model has it read."""
+        """Emit a node that reads the tensors of the model."""
         if self._joins(node):
             return
         for value in node.inputs:
@@ -201,7 +204,7 @@ class _Change:
     # Bytes ----------------------------------------------------------------------------------------
 
     def _other(self, value: Value) -> Value:
-        """A tensor in the other signedness."""
+        """Return a tensor in the other signedness."""
         if value.name not in self._others:
             data = self._rewriter.data(value)
             if data is None:
@@ -213,15 +216,15 @@ class _Change:
         return self._others[value.name]
 
     def _keep(self, value: Value) -> None:
-        """Compute a tensor as the model has it, where only the other is there."""
+        """Compute a tensor as in the model if only the other one exists."""
         if value.name in self._others and value.name not in self._there | self._constants:
             self._convert(self._others[value.name], value)
             self._there.add(value.name)
 
-    def _convert(self, given: Value, wanted: Value) -> None:
+    def _convert(self, source: Value, wanted: Value) -> None:
         kind = wanted.type.dtype
         cast = Value(self._rewriter.fresh(f"{wanted.name}_bits"), wanted.type)
-        self._rewriter.emit(Node("Cast", (given,), (cast,), attributes(to=kind.value)))
+        self._rewriter.emit(Node("Cast", (source,), (cast,), attributes(to=kind.value)))
         bit = np.array(_SIGN, np.uint8).view(kind.numpy)
         sign = self._rewriter.constant(bit, f"{wanted.name}_sign")
         self._rewriter.emit(Node("BitwiseXor", (cast, sign), (wanted,)))
@@ -234,13 +237,13 @@ class _Change:
         return f"{value.name}_{_OTHER[value.type.dtype].value}"
 
     def _zero_point(self, node: Node, kind: DType) -> Value:
-        """The zero point of a node in the other signedness than `kind`."""
+        """Return the zero point of a node in the other signedness than `kind`."""
         point = node.inputs[2] if len(node.inputs) > 2 else None
         if point is not None and self._rewriter.constant_of(point) is None:
             return self._other(point)
-        given = np.zeros((), kind.numpy) if point is None else self._rewriter.data(point)
-        assert given is not None
-        return self._rewriter.constant(_other_bytes(given), f"{node.outputs[0].name}_zero")
+        points = np.zeros((), kind.numpy) if point is None else self._rewriter.data(point)
+        assert points is not None
+        return self._rewriter.constant(_other_bytes(points), f"{node.outputs[0].name}_zero")
 
     def _quantize(self, node: Node) -> None:
         (y,) = node.outputs
@@ -250,10 +253,10 @@ class _Change:
         self._others[y.name] = self._like(y)
         zero = self._zero_point(node, y.type.dtype)
         attrs = attributes(**{**dict(node.attrs), "to": _OTHER[y.type.dtype].value})
-        made = dataclasses.replace(
+        quantize = dataclasses.replace(
             node, inputs=(*node.inputs[:2], zero), outputs=(self._others[y.name],), attrs=attrs
         )
-        self._rewriter.emit(made)
+        self._rewriter.emit(quantize)
 
     def _requantize(self, node: Node) -> None:
         """Move the zero point and the bounds of a Requantize by 128."""
@@ -292,7 +295,7 @@ class _Change:
     # Sums -----------------------------------------------------------------------------------------
 
     def _multiply(self, node: Node, x: Value) -> None:
-        """A product of the other bytes, and what its sums lack."""
+        """Emit a product of the other bytes, and the correction of its sums."""
         (y,), other, w = node.outputs, self._other(x), node.inputs[1]
         weights = self._rewriter.data(w)
         assert weights is not None
@@ -312,8 +315,8 @@ class _Change:
         self._moved[y.name] = (added, total, lack)
 
     def _convolve(self, node: Node, x: Value, lack: Array) -> None:
-        """A convolution of the other bytes: what it lacks goes to its bias, and its padding lies in
-        memory."""
+        """Emit a convolution of the other bytes: the correction is added to its bias, and its
+        padding is stored in memory."""
         pads, attrs = _pads(node), dict(node.attrs)
         assert pads is not None
         if any(pads):
@@ -322,50 +325,50 @@ class _Change:
             attrs["pads"] = (0,) * (len(pads) - 4)
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         name = f"{node.outputs[0].name}_moved"
-        known = np.zeros((), np.int64) if bias is None else self._rewriter.data(bias)
-        if known is None:
+        bias_data = np.zeros((), np.int64) if bias is None else self._rewriter.data(bias)
+        if bias_data is None:
             assert bias is not None
             moved = self._rewriter.constant(lack.astype(np.int32), name)
             total = Value(self._rewriter.fresh(f"{bias.name}_moved"), bias.type)
             self._rewriter.emit(Node("Add", (bias, moved), (total,)))
         else:
-            total = self._rewriter.constant((known + lack).astype(np.int32), name)
+            total = self._rewriter.constant((bias_data + lack).astype(np.int32), name)
         inputs = (x, node.inputs[1], total)
         self._rewriter.emit(dataclasses.replace(node, inputs=inputs, attrs=attributes(**attrs)))
 
     def _padded(self, x: Value, pads: tuple[int, ...]) -> Value:
-        """An image inside what was zero before the change."""
+        """Return an image within a border of the byte that stands for zero after the change."""
         rank = len(pads) // 2
         sides = zip(x.type.shape, pads[:rank], pads[rank:], strict=True)
         kind = dataclasses.replace(x.type, shape=tuple(n + a + b for n, a, b in sides))
         wider = Value(self._rewriter.fresh(f"{x.name}_padded"), kind)
         zero = np.array(_SIGN, np.uint8).view(x.type.dtype.numpy)
-        given = (
+        operands = (
             x,
             self._rewriter.constant(np.array(pads, np.int64), f"{x.name}_pads"),
             self._rewriter.constant(zero, f"{x.name}_zero"),
         )
-        self._rewriter.emit(Node("Pad", given, (wider,)))
+        self._rewriter.emit(Node("Pad", operands, (wider,)))
         return wider
 
     def _joins(self, node: Node) -> bool:
-        """Add what sums lack to the constant that a node adds to them, or takes off, and that
-        nothing else reads; say whether it is so."""
+        """Add the correction of sums to the constant that a node adds to, or subtracts from, them,
+        if that has no other reader; return whether it does."""
         is_sum = ADD.matches(node)
         if not is_sum and not SUB.matches(node):
             return False
         sums, rest = node.inputs
         if is_sum and rest is not None and rest.name in self._moved:
             sums, rest = rest, sums
-        known = self._rewriter.data(rest)
-        if sums is None or sums.name not in self._moved or known is None:
+        constant_data = self._rewriter.data(rest)
+        if sums is None or sums.name not in self._moved or constant_data is None:
             return False
         if not self._rewriter.single_use(sums):
             return False
         added, total, lack = self._moved.pop(sums.name)
         self._rewriter.withdraw(added)
         (y,), sign = node.outputs, 1 if is_sum else -1
-        all_of_it = (lack + sign * known.astype(np.int64)).astype(np.int32)
+        all_of_it = (lack + sign * constant_data.astype(np.int64)).astype(np.int32)
         constant = self._rewriter.constant(all_of_it, f"{y.name}_moved")
         self._rewriter.emit(dataclasses.replace(node, op="Add", inputs=(total, constant)))
         self._there.add(y.name)

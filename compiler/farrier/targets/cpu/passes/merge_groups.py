@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def merge_groups(graph: Graph, settings: Settings) -> Graph:
-    """Merge neighbouring groups of convolutions whose channels fill no blocks, up to 8 of them:
-    weights of zero stand where an output does not depend on an input. Groups that are left over
-    are a convolution of their own. Depthwise convolutions stay as they are, and with
-    `max_layer_error` 0 those of floats, where zero times infinity would count.
+    """Merge neighbouring groups of convolutions whose channels do not fill blocks, up to 8 of them,
+    with weights of zero where an output does not depend on an input. Remaining groups become a
+    separate convolution. Depthwise convolutions stay as they are, and with `max_layer_error` 0
+    those of floats, where zero times infinity would matter.
 
     before:
         @graph
@@ -47,8 +47,8 @@ def merge_groups(graph: Graph, settings: Settings) -> Graph:
     block = channel_block(graph, as_cpu(settings.target), merges=True, floats=floats)
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
-        for made in _merged(node, rewriter, block, settings.max_layer_error > 0):
-            rewriter.emit(made)
+        for replacement in _merged(node, rewriter, block, settings.max_layer_error > 0):
+            rewriter.emit(replacement)
     return rewriter.finish()
 
 
@@ -64,31 +64,32 @@ def _merged(node: Node, rewriter: Rewriter, block: int, floats: bool) -> tuple[N
     channels, inputs, *_ = weights.value.type.static_shape
     outputs = channels // group
     is_depthwise = inputs == outputs == 1
-    found = None if is_depthwise else merging(group, outputs, inputs, block)
-    if found is None or found.count == 1 or not (floats or w.type.dtype.is_integer):
+    merge = None if is_depthwise else merging(group, outputs, inputs, block)
+    if merge is None or merge.count == 1 or not (floats or w.type.dtype.is_integer):
         return (node,)
-    whole = group - found.rest
-    if not found.rest:
-        made = _packed(weights, slice(None), found.count, outputs, rewriter)
-        attrs = attributes(**{**dict(node.attrs), "group": group // found.count})
-        return (dataclasses.replace(node, inputs=(x, made, *rest), attrs=attrs),)
+    whole = group - merge.rest
+    if not merge.rest:
+        merged_weights = _packed(weights, slice(None), merge.count, outputs, rewriter)
+        attrs = attributes(**{**dict(node.attrs), "group": group // merge.count})
+        return (dataclasses.replace(node, inputs=(x, merged_weights, *rest), attrs=attrs),)
     parts, nodes = list[Value](), list[Node]()
-    for first, last, count in ((0, whole, found.count), (whole, group, found.rest)):
+    for first, last, count in ((0, whole, merge.count), (whole, group, merge.rest)):
         part = slice(first * outputs, last * outputs)
         read = _channels(node.inputs[0], first * inputs, last * inputs, rewriter)
-        given = [read.outputs[0], _packed(weights, part, count, outputs, rewriter)]
+        operands = [read.outputs[0], _packed(weights, part, count, outputs, rewriter)]
         if bias is not None and biases is not None:
-            given.append(rewriter.constant(biases.data[part], bias.name))
+            operands.append(rewriter.constant(biases.data[part], bias.name))
         y = node.outputs[0]
         written = Value(rewriter.fresh(y.name), _of_channels(y.type, (last - first) * outputs))
         attrs = attributes(**{**dict(node.attrs), "group": (last - first) // count})
-        nodes += [read, Node("Conv", tuple(given), (written,), attrs, origin=node.origin)]
+        nodes += [read, Node("Conv", tuple(operands), (written,), attrs, origin=node.origin)]
         parts.append(written)
     return (*nodes, Node("Concat", tuple(parts), node.outputs, attributes(axis=1)))
 
 
 def _packed(weights: Constant, part: slice, count: int, outputs: int, rewriter: Rewriter) -> Value:
-    """The weights of `part` of the outputs, with `count` groups of so many outputs as one."""
+    """Return the weights of `part` of the outputs, with `count` groups of `outputs` outputs each as
+    one."""
     type = weights.value.type
     channels, inputs, *kernel = type.static_shape
     first, last, _ = part.indices(channels)
@@ -102,15 +103,15 @@ def _packed(weights: Constant, part: slice, count: int, outputs: int, rewriter: 
 
 
 def _block_diagonal(weights: Array, part: slice, count: int, outputs: int) -> Array:
-    """[oc, ic, kernel…] → [oc, count · ic, kernel…]."""
+    """Return grouped weights as merged ones: [oc, ic, kernel…] → [oc, count · ic, kernel…]."""
     taken = weights[part]
     _, inputs, *kernel = taken.shape
     shape = (len(taken) // (count * outputs), count, outputs, count, inputs, *kernel)
-    made = np.zeros(shape, weights.dtype)
+    merged = np.zeros(shape, weights.dtype)
     groups = taken.reshape(shape[0], count, outputs, inputs, *kernel)
     for each in range(count):
-        made[:, each, :, each] = groups[:, each]
-    return made.reshape(len(taken), count * inputs, *kernel)
+        merged[:, each, :, each] = groups[:, each]
+    return merged.reshape(len(taken), count * inputs, *kernel)
 
 
 def _channels(x: Value, first: int, last: int, rewriter: Rewriter) -> Node:

@@ -1,4 +1,4 @@
-"""Make one table of what is computed from a byte, element by element, until it is a byte again."""
+"""Replace an elementwise computation from a byte to a byte by one table."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _BYTES = (DType.U8, DType.I8)
-_PER_LANE = 3  # instructions of an entry that is looked up alone
+_PER_LANE = 3  # The instructions for one lookup, lane by lane.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _OfByte:
-    """A tensor whose elements depend each on one byte of `source`: what they are for each byte."""
+    """A tensor whose elements depend on one byte of `source` each, with the result for each
+    byte."""
 
     source: Value
     results: npt.NDArray[Any]
-    nodes: tuple[Node, ...]  # that compute it
+    nodes: tuple[Node, ...]  # The nodes that compute it.
 
 
 def tabulate_bytes(graph: Graph, settings: Settings) -> Graph:
-    """Replace what computes bytes from a tensor of bytes, element by element and with constants
-    that are the same for all elements, by a table of its 256 results, where the target looks them
-    up in fewer instructions. Quantized activations are such: a DequantizeLinear, elementwise
-    operators, and a QuantizeLinear, or several of these in a row. The table is what the operators
-    give, so results stay what they are.
+    """Replace an elementwise computation of bytes from a tensor of bytes, with constants that are
+    equal for all elements, by a table of its 256 results, if the target looks them up in fewer
+    instructions. Quantized activations are an example: a DequantizeLinear, elementwise operators,
+    and a QuantizeLinear, or several of these in a row. The operators themselves fill the table, so
+    results do not change.
 
     before:
         @graph
@@ -69,15 +70,16 @@ class _Tables:
     def run(self) -> Graph:
         for original in self._graph.nodes:
             node = self._rewriter.resolve_inputs(original)
-            found = self._of_byte(node)
-            if found is not None:
-                self._found[node.outputs[0].name] = found
-                node = self._tabulated(node, found)
+            of_byte = self._of_byte(node)
+            if of_byte is not None:
+                self._found[node.outputs[0].name] = of_byte
+                node = self._tabulated(node, of_byte)
             self._rewriter.emit(node)
         return self._rewriter.finish()
 
     def _of_byte(self, node: Node) -> _OfByte | None:
-        """What a node computes from one tensor of bytes and from constants of one element."""
+        """Return a node's results if it is computed from one tensor of bytes and constants of one
+        element; else None."""
         if lookup(node.op).kind is not Kind.ELEMENTWISE or len(node.outputs) != 1 or node.regions:
             return None
         (y,), operands, parts = node.outputs, list[Any](), dict[str, _OfByte]()
@@ -100,24 +102,27 @@ class _Tables:
         if source.type.shape != y.type.shape:
             return None
         (results,) = lookup(node.op).evaluate(operands, dict(node.attrs), [y.type])
-        before = {id(one): one for part in parts.values() for one in part.nodes}
+        before = {
+            id(node_before): node_before for part in parts.values() for node_before in part.nodes
+        }
         return _OfByte(source, results, (*before.values(), node))
 
     def _part(self, value: Value) -> _OfByte | None:
-        """What computes a value; a byte that nothing of the kind computes is its own source."""
-        known = self._found.get(value.name)
-        if known is None and value.type.dtype in _BYTES and self._rewriter.data(value) is None:
+        """Return the computation of a value; a byte that is not computed in this way is its own
+        source."""
+        computed = self._found.get(value.name)
+        if computed is None and value.type.dtype in _BYTES and self._rewriter.data(value) is None:
             numbers = np.arange(BYTES, dtype=np.uint8).view(value.type.dtype.numpy)
             return _OfByte(value, numbers, ())
-        return known
+        return computed
 
-    def _tabulated(self, node: Node, found: _OfByte) -> Node:
-        """The node, or a table in its place where that takes fewer instructions."""
+    def _tabulated(self, node: Node, of_byte: _OfByte) -> Node:
+        """Return the node, or a table in its place if that takes fewer instructions."""
         (y,) = node.outputs
-        instructions = sum(lookup(each.op).instructions for each in found.nodes)
-        if y.type.dtype not in _BYTES or len(found.nodes) < 2 or instructions <= self._dearest:
+        instructions = sum(lookup(each.op).instructions for each in of_byte.nodes)
+        if y.type.dtype not in _BYTES or len(of_byte.nodes) < 2 or instructions <= self._dearest:
             return node
-        entries = found.results.astype(y.type.dtype.numpy).tobytes().hex()
-        made = attributes(entries=entries, to=y.type.dtype.value)
-        origin = join_origins(found.nodes)
-        return Node("ByteTable", (found.source,), node.outputs, made, origin=origin)
+        entries = of_byte.results.astype(y.type.dtype.numpy).tobytes().hex()
+        attrs = attributes(entries=entries, to=y.type.dtype.value)
+        origin = join_origins(of_byte.nodes)
+        return Node("ByteTable", (of_byte.source,), node.outputs, attrs, origin=origin)

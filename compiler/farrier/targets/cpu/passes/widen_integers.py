@@ -1,4 +1,4 @@
-"""Let products of bytes be products of 16-bit integers where the target adds up only these."""
+"""Multiply bytes as 16-bit integers if the target has dot products only for these."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets.cpu.target import CpuTarget, as_cpu
 
-_FIT = frozenset((DType.I8, DType.U8, DType.I16))  # whose values i16 holds
+_FIT = frozenset((DType.I8, DType.U8, DType.I16))  # The types whose values i16 holds.
 
 
 def widen_integers(graph: Graph, settings: Settings) -> Graph:
-    """Give products of integers i16 operands where the target has dot products for these and none
-    for theirs: conversions that fuse with what computes an operand, and are folded of weights. What
-    dot products cannot take in groups stays as it is. It comes after the last
+    """Give products of integers i16 operands if the target has dot products for these but not for
+    theirs. The conversions fuse with the operand's computation, and are folded for weights.
+    Products that dot products cannot take in groups stay unchanged. Run it after the last
     eliminate-common-subexpressions.
 
     before:
@@ -36,11 +36,11 @@ def widen_integers(graph: Graph, settings: Settings) -> Graph:
             return y
     """
     rewriter, target = Rewriter(graph), as_cpu(settings.target)
-    made: dict[str, Value] = {}
+    widened: dict[str, Value] = {}
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
         if _is_widened(node, target):
-            wide = tuple(_wide(value, made, rewriter) for value in node.inputs[:2])
+            wide = tuple(_wide(value, widened, rewriter) for value in node.inputs[:2])
             node = dataclasses.replace(node, inputs=(*wide, *node.inputs[2:]))
         rewriter.emit(node)
     return rewriter.finish()
@@ -62,21 +62,21 @@ def _is_widened(node: Node, target: CpuTarget) -> bool:
 
 
 def _neighbours(node: Node, x: Value, w: Value, lanes: int) -> Extent:
-    """How many elements lie together of those that one sum takes. An image of few channels lies
-    plane by plane (`integer-products`)."""
+    """Return the number of a sum's elements that are adjacent in memory. An image of few channels
+    lies plane by plane (`integer-products`)."""
     if product_of(node) is Product.MATRIX:
         return x.type.shape[-1]
     return w.type.shape[-1] if is_less(w.type.shape[1], lanes) else w.type.shape[1]
 
 
-def _wide(value: Value | None, made: dict[str, Value], rewriter: Rewriter) -> Value:
-    """A value as i16, converted once for all its readers."""
+def _wide(value: Value | None, widened: dict[str, Value], rewriter: Rewriter) -> Value:
+    """Return a value as i16, converted once for all its readers."""
     assert value is not None
     if value.type.dtype is DType.I16:
         return value
-    if value.name not in made:
+    if value.name not in widened:
         kind = dataclasses.replace(value.type, dtype=DType.I16)
-        made[value.name] = Value(rewriter.fresh(f"{value.name}_i16"), kind)
+        widened[value.name] = Value(rewriter.fresh(f"{value.name}_i16"), kind)
         cast = attributes(to=DType.I16.value)
-        rewriter.emit(Node("Cast", (value,), (made[value.name],), cast))
-    return made[value.name]
+        rewriter.emit(Node("Cast", (value,), (widened[value.name],), cast))
+    return widened[value.name]

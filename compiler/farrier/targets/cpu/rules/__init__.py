@@ -1,5 +1,5 @@
-"""Which rule makes the space of a program: the first that knows it. Beside it stand the templates
-of other packages."""
+"""Choose the rule for the schedule space of a program: the first that matches. Templates of other
+packages compete with it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RULES = (
 )
 IDS = frozenset(module.RULE for module in (*RULES, nest)) | sketch.RULES
 
-# Rules for kinds of programs whose nests differ widely; the others know theirs well.
+# Rules for programs whose best nests vary widely; other rules cover their programs well.
 _WITH_SKETCHES = (register_tile.RULE, rows.RULE)
 
 

@@ -1,8 +1,8 @@
 """Attention in one kernel: scores, softmax and context for a block of query rows at a time.
 
-The scores of a block stay in memory of the thread that computes them, so no sequence is too long
-for them; keys are turned once for all blocks of a head, so that vectors run along them. The
-division by a row's sum is left to the context, which is shorter than the row.
+The scores of a block stay in memory of the thread that computes them, so their size does not limit
+sequences; keys are transposed once for all blocks of a head, so that vectors run along them. The
+context, which is shorter than a row of weights, is divided by the row's sum.
 
     for part, head in parallel:                          a part of the query rows
         packed[k, key] = keys[key, k]                    for dot products values as well, in groups
@@ -11,8 +11,8 @@ division by a row's sum is left to the context, which is shorter than the row.
             high = max(scores);  weights = exp(scores - high);  share = 1 / sum(weights)
             for panel, row:  context[rows, vectors] = sum(weights * values) * share
 
-Of long sequences, the keys come in blocks too (`space/key_blocks.py`): scores, weights and the
-context of a block of keys are made together, and the blocks' contexts joined at the end.
+For long sequences, the keys come in blocks too (`space/key_blocks.py`): scores, weights and the
+context of a block of keys are computed together, and the blocks' contexts are joined at the end.
 
         for block:                                   of query rows
             for key block:  scores, high, weights, total and context, as above
@@ -81,49 +81,51 @@ from farrier.targets.cpu.units.tiled_sum import TiledSum
 RULE = RuleId("attention", version=7)
 _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 4, 6, 8, 11, 12, 13)
-_BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96, 104, 128, 192)  # query rows
-_KEYS = (512, 256, 128)  # of a block
+# The numbers of query rows of a block.
+_BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96, 104, 128, 192)
+_KEYS = (512, 256, 128)  # Of a block.
 
-_PACK_CYCLES = 0.3  # to turn one element of the keys
+_PACK_CYCLES = 0.3  # To transpose one element of the keys.
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """The space of a product, a softmax along its rows, and a product with those; elementwise
-    stages may follow both products. None for any other program."""
+    """Return the space of a product, a softmax along its rows, and a product with the result;
+    elementwise stages may follow both products. None for any other program."""
     kernel = _kernel(without_halos(program), target.machine(threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
 def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> AttentionKernel | None:
-    """The program made ready, or None where it is something else."""
-    made = prepared(program)
-    if made is None:
+    """Return the program prepared for scheduling, or None if it is not an attention."""
+    prepared_program = prepared(program)
+    if prepared_program is None:
         return None
-    program = made
+    program = prepared_program
     scores = product(program.stages[0], ())
     grouped = find_grouping(scores, target)
     packs = grouped is not None or not is_direct(scores)
     if packs:
         program = pack_lane_operand(program, scores)
-    found = second(program)
-    operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
-    dot = target.dot_of(*operands, found.stage.buffer.dtype)
+    context = second(program)
+    operands = context.broadcast_load.buffer.dtype, context.vector_load.buffer.dtype
+    dot = target.dot_of(*operands, context.stage.buffer.dtype)
     if dot is None:
         return AttentionKernel(program, machine, packs, grouped, None)
-    program = in_whole_groups(pack_lane_operand(program, found, VALUES), dot.group)
+    program = in_whole_groups(pack_lane_operand(program, context, VALUES), dot.group)
     return AttentionKernel(program, machine, packs, grouped, find_grouping(second(program), target))
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionKernel(RowsKernel):
-    """Stages: packed keys where they are packed, a product, its epilogue, the rows', packed values
-    where they are packed, a product and its epilogue."""
+    """The stages: packed keys if they are packed, a product, its epilogue, the rows', packed values
+    if they are packed, a product and its epilogue."""
 
     program: TensorProgram
     machine: Machine
-    packs: bool  # the keys are a stage of their own, computed for each part of a head
-    score_grouping: Grouping | None  # how dot products take the sums of the scores
-    grouping: Grouping | None  # and those of the context: then the values are a stage of their own
+    packs: bool  # Set if the keys are a stage of their own, computed for each part of a head.
+    score_grouping: Grouping | None  # The grouping in dot products of the sums of the scores.
+    # The same of the context; with it, the values are a stage of their own.
+    grouping: Grouping | None
 
     @property
     def scores(self) -> Contraction:
@@ -135,7 +137,7 @@ class AttentionKernel(RowsKernel):
 
     @property
     def keys(self) -> int:
-        """Keys of a head."""
+        """The keys of a head."""
         return extent_of(self.scores.stage, self.scores.lane)
 
     # -- decisions ------------------------------------------------------------------------------
@@ -156,25 +158,26 @@ class AttentionKernel(RowsKernel):
         )
 
     def _key_block(self) -> int:
-        """The keys of a block; all of them where no size divides them."""
+        """Return the keys of a block; all keys if no size divides them."""
         sizes = () if self.program.dims else _KEYS
         return next((size for size in sizes if self.keys % size == 0), self.keys)
 
     def _longest(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Query rows whose scores and weights of so many keys fit the second-level cache beside
-        these; the fewest there are where none do."""
+        """Return the most query rows whose scores and weights for `keys` keys fit the second-level
+        cache together; the smallest block if none do."""
         room = self.machine.l2_bytes * 0.6 / (self._row_bytes * keys)
         return np.maximum(room.astype(np.int64), min(*_BLOCKS, self.rows))
 
     @property
     def _row_bytes(self) -> int:
-        """What one key's score and weight take."""
+        """The bytes of one key's score and weight."""
         return (
             self.scores.stage.buffer.dtype.nbytes + self.context.broadcast_load.buffer.dtype.nbytes
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Both tiles fit the registers, and divide the block; every part has a block."""
+        """Check that both tiles fit the registers and divide the block, and every part has a
+        block."""
         block, parts = columns["block"], columns["parts"]
         fits: npt.NDArray[np.bool_] = part_rows(self.rows, block, parts) * (parts - 1) < self.rows
         fits &= block <= self._longest(columns["keys"])
@@ -187,14 +190,16 @@ class AttentionKernel(RowsKernel):
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Both products by the model of register tiles; the rows between them; packing; the caches
-        from which each block takes keys, values and its own scores; and memory for the scores of
-        a block, which has left the caches since the last layer."""
+        """Estimate both products by the model of register tiles; the rows between them; packing;
+        the caches from which each block reads keys, values and its own scores; and memory for the
+        scores of a block, which have left the caches since the last layer."""
         machine = self.machine
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
         first, second = (
-            microkernel.estimate(self._problem(found), self._tiles(decided, found), machine)
-            for found in (self.scores, self.context)
+            microkernel.estimate(
+                self._problem(contraction), self._tiles(decided, contraction), machine
+            )
+            for contraction in (self.scores, self.context)
         )
         blocks = self.heads * np.ceil(self.rows / decided["block"])
         uneven = balance(self.heads, self.rows, columns, machine.threads)
@@ -218,7 +223,7 @@ class AttentionKernel(RowsKernel):
         return Estimate(seconds, terms)
 
     def _pack_cycles(self) -> float:
-        """To pack keys and values of all heads once."""
+        """Return the cycles to pack keys and values of all heads once."""
         operands = (self.scores.vector_load.buffer, self.context.vector_load.buffer)
         keys, values = (typical(buffer.nbytes) / 4 for buffer in operands)
         if self.grouping is None:
@@ -226,34 +231,34 @@ class AttentionKernel(RowsKernel):
         turn, put = GROUP_CYCLES
         return keys * (_PACK_CYCLES if self.score_grouping is None else turn) + values * put
 
-    def _tiles(self, decided: dict[str, Floats], found: Contraction) -> microkernel.Tiles:
-        tiled, one = self._sum(found), np.ones(len(decided["block"]))
+    def _tiles(self, decided: dict[str, Floats], contraction: Contraction) -> microkernel.Tiles:
+        tiled, ones = self._sum(contraction), np.ones(len(decided["block"]))
         vectors, rows = decided[f"{tiled.prefix}vectors"], decided[f"{tiled.prefix}rows"]
-        order, prefetch = microkernel.LoopOrder.PANELS * one, 0 * one
-        unroll = max(tiled.unrolls(self.machine.unroll)) * one
+        order, prefetch = microkernel.LoopOrder.PANELS * ones, 0 * ones
+        unroll = max(tiled.unrolls(self.machine.unroll)) * ones
         return microkernel.Tiles(
-            vectors, rows, one, unroll, order, prefetch, ahead=0 * one, slices=one
+            vectors, rows, ones, unroll, order, prefetch, ahead=0 * ones, slices=ones
         )
 
-    def _problem(self, found: Contraction) -> microkernel.Problem:
-        group = self._sum(found).group
+    def _problem(self, contraction: Contraction) -> microkernel.Problem:
+        group = self._sum(contraction).group
         return microkernel.Problem(
-            batch=volume(found.stage, found.batch),
-            lanes=extent_of(found.stage, found.lane),
-            points=(volume(found.stage, found.points), 1),
-            steps=volume(found.stage, found.reduction) // group,
+            batch=volume(contraction.stage, contraction.batch),
+            lanes=extent_of(contraction.stage, contraction.lane),
+            points=(volume(contraction.stage, contraction.points), 1),
+            steps=volume(contraction.stage, contraction.reduction) // group,
             group=group,
-            lane_bytes=typical(found.vector_load.buffer.nbytes),
-            point_bytes=typical(found.broadcast_load.buffer.nbytes),
+            lane_bytes=typical(contraction.vector_load.buffer.nbytes),
+            point_bytes=typical(contraction.broadcast_load.buffer.nbytes),
             cold=False,
-            epilogue=operations(found.epilogue),
+            epilogue=operations(contraction.epilogue),
         )
 
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Blocks of query rows outside; in each the context's tiles, and before them the rows'
-        stages and the scores' tiles."""
+        """Schedule blocks of query rows outside; in each the context's tiles, and before them the
+        rows' stages and the scores' tiles."""
         if decisions["keys"] < self.keys:
             return self._schedule_key_blocks(decisions)
         schedule = Schedule(self.function)
@@ -275,29 +280,29 @@ class AttentionKernel(RowsKernel):
         return schedule
 
     def _schedule_key_blocks(self, decisions: Decisions) -> Schedule:
-        """Blocks of query rows outside; in each first the blocks of keys with the tiles of scores
-        and context, then what joins them, row by row."""
+        """Schedule blocks of query rows outside; in each first the blocks of keys with the tiles of
+        scores and context, then their join, row by row."""
         size = decisions["keys"]
-        made = in_key_blocks(self.program, size, self.stages.row_stages, self.context.stage)
-        found, name, width = (
-            product(made.context, ()),
-            made.partial.buffer.name,
+        blocked = in_key_blocks(self.program, size, self.stages.row_stages, self.context.stage)
+        context, name, width = (
+            product(blocked.context, ()),
+            blocked.partial.buffer.name,
             self.machine.lanes,
         )
-        schedule = Schedule(to_loops(made.program))
+        schedule = Schedule(to_loops(blocked.program))
         scores_end = inline_once(schedule, self.scores.epilogue)
         kept = inline_once(schedule, self.context.epilogue)
         shared = self._tile_rows(schedule, decisions)
         keep_values(schedule, kept, "vector", innermost_axis(self.context.stage))
-        self._join_blocks(schedule, made.joined)
-        for stage in reversed(made.outer):
+        self._join_blocks(schedule, blocked.joined)
+        for stage in reversed(blocked.outer):
             schedule.compute_at(stage.buffer.name, "block")
-        for stage in made.outer:
+        for stage in blocked.outer:
             put_on_lanes(schedule, stage, self.machine.lanes)
         schedule.compute_at(name, "block")
-        *batch, block, row, lane = (f"{name}_{axis.name}" for axis in made.partial.axes)
+        *batch, block, row, lane = (f"{name}_{axis.name}" for axis in blocked.partial.axes)
         schedule.reorder(*batch, block, lane, row)
-        schedule.cut(lane, extent_of(made.context, found.lane), "known")
+        schedule.cut(lane, extent_of(blocked.context, context.lane), "known")
         schedule.split(lane, decisions["vectors"] * width, "panel", "in_panel")
         schedule.split("in_panel", width, "context_vector", "context_lane")
         schedule.split(row, decisions["rows"], "context_row", "in_context_row")
@@ -308,34 +313,34 @@ class AttentionKernel(RowsKernel):
             schedule.unroll(loop)
         schedule.compute_at(CONTEXT, "context_row")
         schedule.set_scope(CONTEXT, MemoryScope.REGISTER)
-        tiled = TiledSum.of(found, self.machine, (found.points[0], ""), "", self.grouping)
+        tiled = TiledSum.of(context, self.machine, (context.points[0], ""), "", self.grouping)
         tiled.order(schedule, max(tiled.unrolls(self.machine.unroll)))
-        for stage in reversed(made.inner):
+        for stage in reversed(blocked.inner):
             schedule.compute_at(stage.buffer.name, block)
-        for stage in made.inner:
+        for stage in blocked.inner:
             put_on_lanes(schedule, stage, self.machine.lanes)
         self._place_scores(schedule, decisions, block, scores_end)
         self._pack_operands(schedule, decisions, shared[-1])
-        self._align_rows(schedule, made.inner[1:2], size)
+        self._align_rows(schedule, blocked.inner[1:2], size)
         schedule.pad_axis(
-            name, len(made.partial.axes) - 1, extent_of(made.context, found.lane) + width
+            name, len(blocked.partial.axes) - 1, extent_of(blocked.context, context.lane) + width
         )
         run_parallel(schedule, shared)
         return schedule
 
     def _tile_rows(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Walk the output in blocks of rows, one row at a time; give the loops around a block."""
-        found, loops = self.context, output_loops(self.context)
-        split_parts(schedule, loops[found.points[0]], self.rows, decisions, "row")
-        schedule.split(loops[found.lane], self.machine.lanes, "vector", "lane")
-        shared = ["part", *(loops[axis] for axis in found.batch)]
+        """Walk the output in blocks of rows, one row at a time; return the loops around a block."""
+        context, loops = self.context, output_loops(self.context)
+        split_parts(schedule, loops[context.points[0]], self.rows, decisions, "row")
+        schedule.split(loops[context.lane], self.machine.lanes, "vector", "lane")
+        shared = ["part", *(loops[axis] for axis in context.batch)]
         schedule.reorder(*shared, "block", "row", "vector", "lane")
         schedule.vectorize("lane")
         schedule.unroll("vector")
         return shared
 
     def _join_blocks(self, schedule: Schedule, joined: Stage) -> None:
-        """Sums up the blocks' contexts of one row as values."""
+        """Sum up the blocks' contexts of one row as values."""
         name, lane = joined.buffer.name, joined.axes[-1].name
         schedule.compute_at(name, "row")
         schedule.set_scope(name, MemoryScope.REGISTER)
@@ -357,7 +362,7 @@ class AttentionKernel(RowsKernel):
         self._sum_tile(schedule, self.scores, "score_row")
 
     def _pack_operands(self, schedule: Schedule, decisions: Decisions, loop: str) -> None:
-        """Pack what is packed of keys and values within each iteration of `loop`."""
+        """Pack the packed operands among keys and values within each iteration of `loop`."""
         if self.packs:
             panel = decisions["score_vectors"] * self.machine.lanes
             keys = self.program.stage(PACKED)
@@ -366,18 +371,18 @@ class AttentionKernel(RowsKernel):
             panel, values = decisions["vectors"] * self.machine.lanes, self.program.stage(VALUES)
             pack_panels(schedule, values, loop, panel, self.machine.lanes, self.grouping)
 
-    def _sum(self, found: Contraction) -> TiledSum:
-        first = found.stage is self.scores.stage
+    def _sum(self, contraction: Contraction) -> TiledSum:
+        first = contraction.stage is self.scores.stage
         prefix, grouping = ("score_", self.score_grouping) if first else ("", self.grouping)
-        return TiledSum.of(found, self.machine, (found.points[0], ""), prefix, grouping)
+        return TiledSum.of(contraction, self.machine, (contraction.points[0], ""), prefix, grouping)
 
-    def _sum_tile(self, schedule: Schedule, found: Contraction, loop: str) -> None:
+    def _sum_tile(self, schedule: Schedule, contraction: Contraction, loop: str) -> None:
         """Move a product into the registers of a tile."""
-        schedule.compute_at(found.stage.buffer.name, loop)
-        schedule.set_scope(found.stage.buffer.name, MemoryScope.REGISTER)
-        tiled = self._sum(found)
+        schedule.compute_at(contraction.stage.buffer.name, loop)
+        schedule.set_scope(contraction.stage.buffer.name, MemoryScope.REGISTER)
+        tiled = self._sum(contraction)
         tiled.order(schedule, max(tiled.unrolls(self.machine.unroll)))
 
     def _align_rows(self, schedule: Schedule, stages: tuple[Stage, ...], keys: int) -> None:
-        if not self.program.dims:  # else how long a row is shows only when it runs
+        if not self.program.dims:  # The length of a row is known only at run time otherwise.
             align_rows(schedule, self.scores, stages, keys, self.machine.lanes)

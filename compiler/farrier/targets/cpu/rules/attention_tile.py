@@ -1,4 +1,4 @@
-"""Attention whose products are taken in tile registers: see `attention` for what is computed when.
+"""Attention with products in tile registers; `attention` describes the order of computation.
 
     for part, head in parallel:                          a part of the query rows
         packed keys and values, panels of lanes, groups of neighbours together
@@ -8,9 +8,9 @@
             for panel, row:  context = tiles of weights x values, copied, divided
 
 A block of tiles is `score_high` by `score_vectors` of them for the scores, `high` by `vectors` for
-the context. Keys are filled up with zeros until they are whole vectors, and whole rows of weights.
-The totals go to memory and back, which dot products on vectors spare: where a tile's products are
-not several times theirs, the other rule stays.
+the context. Keys are padded with zeros to whole vectors, and whole rows of weights. The sums are
+stored and reloaded, which dot products on vectors avoid: this rule applies only if tiles multiply
+several times as fast.
 """
 
 from __future__ import annotations
@@ -67,13 +67,14 @@ from farrier.targets.cpu.units.tile_unit import TileUnit
 from farrier.targets.cpu.units.tiled_product import TiledProduct, find_unit
 
 RULE = RuleId("attention_tile", version=2)
-_BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256)  # query rows
-_WORTH = 4.0  # times the products of vectors, that pay for the way of the totals
+_BLOCKS = (16, 32, 48, 64, 96, 128, 192, 256)  # The numbers of query rows of a block.
+# The minimum speed-up over vector products that pays for spilling accumulators to memory.
+_WORTH = 4.0
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """The space of an attention of static extents, whose operands tiles multiply much faster than
-    vectors do; None for any other program."""
+    """Return the space of an attention of static extents, whose operands tiles multiply much faster
+    than vectors do; None for any other program."""
     kernel = _kernel(without_halos(program), target.machine(threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
@@ -81,53 +82,60 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 def _kernel(
     program: TensorProgram, machine: Machine, target: CpuTarget
 ) -> AttentionTileKernel | None:
-    """The program made ready, or None where it is something else."""
-    made = None if program.dims else prepared(program)
-    if made is None:
+    """Return the program prepared for scheduling, or None if the rule does not apply."""
+    program_in_stages = None if program.dims else prepared(program)
+    if program_in_stages is None:
         return None
-    scores = product(made.stages[0], ())
-    units = [_unit(found, machine, target) for found in (scores, second(made))]
+    scores = product(program_in_stages.stages[0], ())
+    units = [
+        _unit(contraction, machine, target) for contraction in (scores, second(program_in_stages))
+    ]
     if None in units:
         return None
     of_scores, of_context = (unit for unit in units if unit is not None)
-    made = accumulate(made, made.stages.index(second(made).stage))
-    made = accumulate(made, 0)
-    made = pack_lane_operand(made, product(made.stages[0], ()), PACKED)
-    made = pack_lane_operand(made, second(made), VALUES)
+    program_in_stages = accumulate(
+        program_in_stages, program_in_stages.stages.index(second(program_in_stages).stage)
+    )
+    program_in_stages = accumulate(program_in_stages, 0)
+    program_in_stages = pack_lane_operand(
+        program_in_stages, product(program_in_stages.stages[0], ()), PACKED
+    )
+    program_in_stages = pack_lane_operand(program_in_stages, second(program_in_stages), VALUES)
     extent, deep = extent_of(scores.stage, scores.lane), of_context.product.depths
     depth = next((size for size in reversed(deep) if size >= extent), deep[0])
     step = math.lcm(depth, of_scores.product.lanes)
-    made = in_whole_keys(made, -(-extent // step) * step)
-    kernel = AttentionTileKernel(made, machine, of_scores, of_context)
-    fits = all(_fits(one, target) for one in (kernel.scores, kernel.context))
+    program_in_stages = in_whole_keys(program_in_stages, -(-extent // step) * step)
+    kernel = AttentionTileKernel(program_in_stages, machine, of_scores, of_context)
+    fits = all(_fits(tiled, target) for tiled in (kernel.scores, kernel.context))
     return kernel if fits and all(kernel.tile_rows) else None
 
 
 def _fits(tiled: TiledProduct, target: CpuTarget) -> bool:
-    """Whether operands and lanes of a product are whole tiles."""
-    found = tiled.contraction
-    whole = extent_of(found.stage, found.lane) % tiled.product.lanes == 0
-    return whole and find_unit(found, target) is tiled.unit
+    """Check whether operands and lanes of a product are whole tiles."""
+    contraction = tiled.contraction
+    whole = extent_of(contraction.stage, contraction.lane) % tiled.product.lanes == 0
+    return whole and find_unit(contraction, target) is tiled.unit
 
 
-def _unit(found: Contraction, machine: Machine, target: CpuTarget) -> TileUnit | None:
-    """What multiplies tiles of a product's operands several times as fast as vectors do."""
-    operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
+def _unit(contraction: Contraction, machine: Machine, target: CpuTarget) -> TileUnit | None:
+    """Return the unit that multiplies tiles of a product's operands several times as fast as
+    vectors do; None without one."""
+    operands = contraction.broadcast_load.buffer.dtype, contraction.vector_load.buffer.dtype
     unit = target.unit_of(*operands)
-    lanes = extent_of(found.stage, found.lane)
+    lanes = extent_of(contraction.stage, contraction.lane)
     if unit is None or not machine.lanes <= unit.product.lanes <= lanes:
         return None
-    dot = target.dot_of(*operands, found.stage.buffer.dtype)
+    dot = target.dot_of(*operands, contraction.stage.buffer.dtype)
     of_vectors = machine.lanes * machine.fma_ports * (1 if dot is None else dot.group)
-    rows = min(volume(found.stage, found.points), max(unit.product.rows))
+    rows = min(volume(contraction.stage, contraction.points), max(unit.product.rows))
     rate = unit.rate(unit.product.lanes, rows, unit.product.depths[0])
     return unit if rate >= _WORTH * of_vectors else None
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionTileKernel(RowsKernel):
-    """Stages: packed keys, a product, its copy and epilogue, the rows', packed values, a product,
-    its copy and epilogue."""
+    """The stages: packed keys, a product, its copy and epilogue, the rows', packed values, a
+    product, its copy and epilogue."""
 
     program: TensorProgram
     machine: Machine
@@ -144,14 +152,14 @@ class AttentionTileKernel(RowsKernel):
 
     @property
     def keys(self) -> int:
-        """Keys of a head, with what fills them up."""
+        """The keys of a head, padding included."""
         output = self.scores.contraction.output
         return extent_of(output, output.axes[-1].name)
 
     @functools.cached_property
     def tile_rows(self) -> tuple[int, int]:
-        """The rows of a tile of either product; 0 where it has too few."""
-        first, last = (max(one.rows, default=0) for one in (self.scores, self.context))
+        """The rows of a tile of either product; 0 if it has too few."""
+        first, last = (max(tiled.rows, default=0) for tiled in (self.scores, self.context))
         return first, last
 
     # -- decisions ------------------------------------------------------------------------------
@@ -168,14 +176,15 @@ class AttentionTileKernel(RowsKernel):
         )
 
     def _sides(self, tiled: TiledProduct) -> tuple[int, ...]:
-        """The counts of vectors that divide the lanes evenly."""
-        found = tiled.contraction
-        vectors = extent_of(found.stage, found.lane) // tiled.product.lanes
+        """Return the counts of vectors that divide the lanes evenly."""
+        contraction = tiled.contraction
+        vectors = extent_of(contraction.stage, contraction.lane) // tiled.product.lanes
         return tuple(side for side in tiled.unit.sides if vectors % side == 0)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Both blocks of tiles fit the registers and divide the block of rows; every part has a
-        block; a block's scores and weights fit the second-level cache where any do."""
+        """Check that both blocks of tiles fit the registers and divide the block of rows; that
+        every part has a block; and that a block's scores and weights fit the second-level cache, if
+        any block's do."""
         block, parts = columns["block"], columns["parts"]
         fits: npt.NDArray[np.bool_] = part_rows(self.rows, block, parts) * (parts - 1) < self.rows
         room = int(self.machine.l2_bytes * 0.6 / (self._row_bytes * self.keys))
@@ -189,27 +198,27 @@ class AttentionTileKernel(RowsKernel):
 
     @property
     def _tiled(self) -> tuple[tuple[TiledProduct, str, int], ...]:
-        """Both products, the prefix of their knobs, the rows of a tile."""
+        """Return both products, the prefix of their knobs, and the rows of a tile."""
         first, last = self.tile_rows
         return (self.scores, "score_", first), (self.context, "", last)
 
     @property
     def _row_bytes(self) -> int:
-        """What one key's score and weight take."""
+        """The bytes of one key's score and weight."""
         score = self.scores.contraction.output.buffer.dtype
         return score.nbytes + self.context.contraction.broadcast_load.buffer.dtype.nbytes
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Both products in tiles; the rows between them; packing; the caches from which each block
-        takes keys, values and its own scores."""
+        """Estimate both products in tiles; the rows between them; packing; and the caches from
+        which each block reads keys, values and its own scores."""
         machine = self.machine
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
         ones = np.ones(len(decided["block"]))
         multiply, loads, finish = 0 * ones, 0 * ones, 0 * ones
         for tiled, prefix, rows in self._tiled:
             high, vectors = decided[f"{prefix}high"], decided[f"{prefix}vectors"]
-            found = tiled.contraction
-            lanes = extent_of(found.stage, found.lane) / (tiled.product.lanes * vectors)
+            contraction = tiled.contraction
+            lanes = extent_of(contraction.stage, contraction.lane) / (tiled.product.lanes * vectors)
             blocks = self.heads * lanes * np.ceil(self.rows / (rows * high))
             taken = tiled.cycles(high, rows * ones, vectors)
             multiply = multiply + blocks * taken[0]
@@ -217,7 +226,7 @@ class AttentionTileKernel(RowsKernel):
         uneven = balance(self.heads, self.rows, columns, machine.threads)
         softmax = self.heads * softmax_cycles(self.rows, self.keys, ones, machine)
         packing = decided["parts"] * self._pack_cycles()
-        operands = (one.contraction.vector_load.buffer for one in (self.scores, self.context))
+        operands = (tiled.contraction.vector_load.buffer for tiled in (self.scores, self.context))
         head_bytes = sum(typical(buffer.nbytes) for buffer in operands) / self.heads
         score_bytes = self._row_bytes * decided["block"] * self.keys
         beyond = traffic_cycles(head_bytes, score_bytes, ones, machine)
@@ -238,18 +247,18 @@ class AttentionTileKernel(RowsKernel):
         return Estimate(seconds + machine.fork_join, terms)
 
     def _pack_cycles(self) -> float:
-        """To pack keys and values of all heads once."""
+        """Return the cycles to pack keys and values of all heads once."""
         pairs = zip(GROUP_CYCLES, (self.scores, self.context), strict=True)
         return sum(
-            cycles * typical(one.contraction.vector_load.buffer.type.size) / one.group
-            for cycles, one in pairs
+            cycles * typical(tiled.contraction.vector_load.buffer.type.size) / tiled.group
+            for cycles, tiled in pairs
         )
 
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Blocks of query rows outside; in each the context's tiles, and before them the rows'
-        stages and the scores' tiles."""
+        """Schedule blocks of query rows outside; in each the context's tiles, and before them the
+        rows' stages and the scores' tiles."""
         schedule = Schedule(self.function)
         scores, context = self.scores.contraction, self.context.contraction
         lanes, (score_rows, rows) = self.machine.lanes, self.tile_rows

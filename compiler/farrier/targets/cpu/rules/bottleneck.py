@@ -1,5 +1,5 @@
-"""Inverted bottlenecks: pointwise, depthwise and, where it follows, pointwise convolution; of an
-image of few channels, as networks begin, the first may have windows.
+"""Inverted bottlenecks: pointwise, depthwise and, if it follows, pointwise convolution. For an
+image of few channels, as at the start of networks, the first may have windows.
 
     for strip in parallel:                   lines of the output; of open height, even shares
         for panel:                           vectors of channels of the expanded image
@@ -7,8 +7,8 @@ image of few channels, as networks begin, the first may have windows.
             for vector: for tile: filter, epilogue
         for panel, tile: project, epilogue
 
-Without a projection strips and panels are shared alike. The expanded image of one strip and panel,
-and the filtered one of a strip, lie in memory of the thread's own: the large images never leave its
+Without a projection, threads share strips and panels. The expanded image of one strip and panel,
+and the filtered one of a strip, lie in the thread's own memory: the large images never leave its
 caches. Lines that two strips read are computed for each of them.
 """
 
@@ -57,42 +57,42 @@ RULE = RuleId("bottleneck", version=7)
 _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 3, 4)
 _COLUMNS = range(1, 33)
-_TILES = 6  # of each kind, that a space holds
-_ROOM = 0.7  # of the second-level cache, for what a strip keeps
-_TAIL = 0.02  # of the time, that a tile of another height for the last lines must gain
-_SIDES = {2: ("below", "bottom"), 3: ("inside", "right")}  # loops beyond the padding, by axis
-_SOURCE = "source"  # the first image within its padding, where that has no halo
+_TILES = 6  # The most tiles of each kind in a space.
+_ROOM = 0.7  # The share of the second-level cache for the data of a strip.
+_TAIL = 0.02  # The least share of the time that a separate tile for the last lines must gain.
+_SIDES = {2: ("below", "bottom"), 3: ("inside", "right")}  # The loops beyond the padding, by axis.
+_SOURCE = "source"  # The first image within its padding, if it has no halo.
 _SUMS = (DType.F32, DType.I32)
 _TIMES = ("compute", "latency", "load", "l2", "memory", "late")
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """The space of an inverted bottleneck; None for any other program, and where sizes decide how
-    much padding the windows read."""
+    """Return the space of an inverted bottleneck; None for any other program, and if the padding of
+    windows depends on sizes."""
     kernel = _kernel(by_first_use(without_halos(program)), target.machine(threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
 def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> BottleneckKernel | None:
-    """The program's stages in their parts, or None where it is something else."""
-    found = _contractions(program)
-    if len(program.outputs) != 1 or not all(map(_convolves, found)):
+    """Return the program's stages in their parts, or None if the rule does not apply."""
+    contractions = _contractions(program)
+    if len(program.outputs) != 1 or not all(map(_convolves, contractions)):
         return None
-    if not all(part.depthwise or _is_pointwise(part) for part in found[1:]):
+    if not all(part.depthwise or _is_pointwise(part) for part in contractions[1:]):
         return None
-    if [part.depthwise for part in found] not in ([False, True], [False, True, False]):
+    if [part.depthwise for part in contractions] not in ([False, True], [False, True, False]):
         return None
-    for before, after in itertools.pairwise(found):
+    for before, after in itertools.pairwise(contractions):
         image = before.output.buffer.name
         if after.broadcast_load.buffer.name != image or reads_of(image, program.stages) != 1:
             return None
-    if not all(is_elementwise(stage, program) for part in found for stage in part.epilogue):
+    if not all(is_elementwise(stage, program) for part in contractions for stage in part.epilogue):
         return None
-    for part in found[1:]:
+    for part in contractions[1:]:
         if not part.epilogue:
             program = accumulate(program, program.stages.index(part.stage))
     program = hoist_padding(program, _contractions(program)[1])
-    if found[0].padded:
+    if contractions[0].padded:
         program = hoist_padding(program, _contractions(program)[0], _SOURCE)
     expand, window, *project = _contractions(program)
     padded = program.stages[program.stages.index(window.stage) - 1]
@@ -105,36 +105,38 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> Bott
     )
 
 
-def _convolves(found: Contraction) -> bool:
-    """Whether a sum is a convolution of an image by known weights, into one in blocks."""
-    stage, load = found.stage, found.vector_load
-    image = len(stage.axes) == 4 and found.lane == stage.axes[1].name
-    if not image or found.reduction[-2:] != ("kh", "kw") or stage.buffer.dtype not in _SUMS:
+def _convolves(contraction: Contraction) -> bool:
+    """Check whether a sum is a convolution of an image with constant weights, into a blocked
+    image."""
+    stage, load = contraction.stage, contraction.vector_load
+    image = len(stage.axes) == 4 and contraction.lane == stage.axes[1].name
+    if not image or contraction.reduction[-2:] != ("kh", "kw") or stage.buffer.dtype not in _SUMS:
         return False
-    grouped = not found.depthwise and group_size(found.broadcast_load, found.lane) > 0
+    grouped = (
+        not contraction.depthwise and group_size(contraction.broadcast_load, contraction.lane) > 0
+    )
     return load.buffer.scope is MemoryScope.CONSTANT and not grouped
 
 
-def _is_pointwise(found: Contraction) -> bool:
-    """Whether a convolution is of single points, of each once."""
-    same = found.broadcast_load.buffer.shape[2:] == found.stage.buffer.shape[2:]
-    return same and volume(found.stage, ("kh", "kw")) == 1
+def _is_pointwise(contraction: Contraction) -> bool:
+    """Check whether a convolution reads single points, each once."""
+    same = contraction.broadcast_load.buffer.shape[2:] == contraction.stage.buffer.shape[2:]
+    return same and volume(contraction.stage, ("kh", "kw")) == 1
 
 
 def _contractions(program: TensorProgram) -> list[Contraction]:
-    """The sums of products that a program consists of, each with what follows it up to the next;
-    none where a sum is something else or the program begins with another stage than the first's
-    image."""
+    """Return the sums of products of a program, each with the stages up to the next; none if a sum
+    has another form, or the program begins with a stage other than the first image."""
     stages = tuple(stage for stage in program.stages if stage.buffer.name != _SOURCE)
     starts = [at for at, stage in enumerate(stages) if isinstance(stage.body, Reduce)]
     if not starts or starts[0] != 0:
         return []
-    found = []
+    candidates = []
     for start, end in zip(starts, [*starts[1:], len(stages)], strict=True):
         rest = tuple(stage for stage in stages[start + 1 : end] if stage.buffer.name != PADDED)
-        found.append(contraction_of(stages[start], rest))
-    known = [contraction for contraction in found if contraction is not None]
-    return known if len(known) == len(found) else []
+        candidates.append(contraction_of(stages[start], rest))
+    contractions = [contraction for contraction in candidates if contraction is not None]
+    return contractions if len(contractions) == len(candidates) else []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,24 +147,25 @@ class BottleneckKernel(ProgramKernel):
     expand: Contraction
     window: Contraction
     project: Contraction | None
-    padded: Stage  # the expanded image [n, c, y, x] within its padding
+    padded: Stage  # The expanded image [n, c, y, x] within its padding.
     machine: Machine
-    groupings: Mapping[str, Grouping | None]  # how dot products take a pointwise sum, by its name
+    # The grouping in dot products of a pointwise sum, by its name.
+    groupings: Mapping[str, Grouping | None]
 
     @functools.cached_property
     def _filtered(self) -> tuple[int, int, int, int]:
-        """Extents [n, c, y, x] of the filtered image."""
+        """The extents [n, c, y, x] of the filtered image."""
         n, c, y, x = (typical(axis.extent) for axis in self.window.stage.axes)
         return n, c, y, x
 
     @functools.cached_property
     def _is_static(self) -> bool:
-        """Whether the number of lines is known."""
+        """Check whether the number of lines is constant."""
         return isinstance(self.window.stage.axes[2].extent, int)
 
     @property
     def _stride(self) -> int:
-        """Lines of the expanded image from one line of the filtered one to the next."""
+        """The lines of the expanded image from one line of the filtered one to the next."""
         return _stride(self.window)
 
     @property
@@ -186,50 +189,50 @@ class BottleneckKernel(ProgramKernel):
 
     @property
     def _rows(self) -> tuple[int, ...]:
-        """Rows of tiles: one, where strips have any number of lines."""
+        """The rows of tiles; one if strips have an open number of lines."""
         return _ROWS if self._is_static else (1,)
 
     @property
     def _parts(self) -> int:
-        """How many strips there are at least, of an image of unknown height: where strips alone are
-        shared, one for each thread."""
+        """The least number of strips of an image of unknown height: if threads share only strips,
+        one for each thread."""
         return 1 if self.project is None else self.machine.threads
 
     def _heights(self) -> tuple[int, ...]:
-        """Lines of a strip: of an image of known height what divides it, else the most that a
-        strip may have, each of another number of strips where the height is typical."""
+        """Return the lines of a strip: for a constant height its divisors, else limits, each for a
+        different number of strips at the typical height."""
         rows = self._filtered[2]
         if self._is_static:
             return tuple(n for n in range(1, rows + 1) if rows % n == 0)
         return tuple(sorted({-(-rows // (self._parts * n)) for n in range(1, rows + 1)}))
 
-    def _unrolls(self, found: Contraction) -> tuple[int, ...]:
-        return self._sum(found).unrolls(self.machine.unroll)
+    def _unrolls(self, contraction: Contraction) -> tuple[int, ...]:
+        return self._sum(contraction).unrolls(self.machine.unroll)
 
     def _expansions(self) -> tuple[int, ...]:
-        """Tiles of each number of vectors, of one row and, for whole images, of several."""
+        """Return tiles of each number of vectors: of one row and, for whole images, of several."""
         rows = typical(self.expand.stage.axes[2].extent)
-        found: dict[int, None] = {}
+        tiles: dict[int, None] = {}
         for vectors in _VECTORS:
             for allowed in ((1,), tuple(r for r in self._rows if r <= rows)):
-                found |= dict.fromkeys(self._tiles(self.expand, (vectors,), allowed))
-        return tuple(found)
+                tiles |= dict.fromkeys(self._tiles(self.expand, (vectors,), allowed))
+        return tuple(tiles)
 
     def _tiles(
-        self, found: Contraction, vectors: Sequence[int], rows: Sequence[int]
+        self, contraction: Contraction, vectors: Sequence[int], rows: Sequence[int]
     ) -> tuple[int, ...]:
-        _, lanes, *extents = (typical(axis.extent) for axis in found.stage.axes)
+        _, lanes, *extents = (typical(axis.extent) for axis in contraction.stage.axes)
         blocks = -(-lanes // self.machine.lanes)
         choices = (
             tuple(v for v in vectors if v <= blocks),
             tuple(r for r in rows if r <= extents[0]),
             tuple(c for c in _COLUMNS if c <= extents[1]),
         )
-        return shortlist(self._problem(found), self.machine, choices, _TILES)
+        return shortlist(self._problem(contraction), self.machine, choices, _TILES)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """In strips, tiles of the output divide the lines, and those of the expanded image have one
-        row: others would reach into padding."""
+        """Check that in strips, tiles of the output divide the lines, and tiles of the expanded
+        image have one row: others would reach into padding."""
         lines, output = columns["lines"], "window" if self.project is None else "project"
         fits: npt.NDArray[np.bool_] = lines % parts(columns[output])[1] == 0
         fits &= parts(columns["expand"])[1] == 1
@@ -238,22 +241,22 @@ class BottleneckKernel(ProgramKernel):
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Each convolution by the model of register tiles, the first for as many lines as strips
-        read; and the traffic of what does not fit the second-level cache."""
-        machine, one = self.machine, np.ones(len(columns["lines"]))
+        """Estimate each convolution by the model of register tiles, the first for the lines that
+        strips read; and the traffic that does not fit the second-level cache."""
+        machine, ones = self.machine, np.ones(len(columns["lines"]))
         lines, unroll = columns["lines"].astype(np.float64), columns["unroll"].astype(np.float64)
         whole = (lines == self._filtered[2]) & (self.project is None)
         order = np.where(whole, float(LoopOrder.PANELS), float(LoopOrder.PARTS))
         tiles = tiles_of(columns["expand"], unroll, order, prefetch=True)
         expand = microkernel.estimate(self._problem(self.expand), tiles, machine)
         others = []
-        for name, found in (("window", self.window), ("project", self.project)):
-            if found is not None:
+        for name, contraction in (("window", self.window), ("project", self.project)):
+            if contraction is not None:
                 tiles = tiles_of(columns[name], unroll, order, prefetch=False)
-                others.append(microkernel.estimate(self._problem(found), tiles, machine))
+                others.append(microkernel.estimate(self._problem(contraction), tiles, machine))
         batch, channels, rows, width = self._filtered
         panel = parts(columns["expand"])[0] * machine.lanes
-        if not self._is_static:  # what `split_evenly` makes of them
+        if not self._is_static:  # These are the sizes that `split_evenly` chooses.
             lines = np.ceil(rows / (self._parts * np.ceil(rows / (self._parts * lines))))
         strips, panels = batch * rows / lines, np.ceil(channels / panel)
         read = (lines - 1) * self._stride + extent_of(self.window.stage, "kh")
@@ -277,49 +280,50 @@ class BottleneckKernel(ProgramKernel):
             for name in _TIMES
         }
         terms["l2"] = terms["l2"] + spilt
-        terms["overhead"] = machine.fork_join * one
+        terms["overhead"] = machine.fork_join * ones
         terms["tiles"], terms["balance"], terms["waste"] = units, balance, again
         seconds *= 1 + _TAIL * self._tails(columns)
         return Estimate(seconds * balance + machine.fork_join, terms)
 
     def _tails(self, columns: Columns) -> Floats:
-        """How many tiles of another height the code has for the last lines of a strip."""
-        lines, found = columns["lines"], np.zeros(len(columns["lines"]))
+        """Return the number of tiles of another height that the code has for the last lines of a
+        strip."""
+        lines, count = columns["lines"], np.zeros(len(columns["lines"]))
         for name in ("window", *(() if self.project is None else ("project",))):
-            found += lines % parts(columns[name])[1] > 0
-        return found
+            count += lines % parts(columns[name])[1] > 0
+        return count
 
-    def _problem(self, found: Contraction) -> microkernel.Problem:
-        batch, lanes, rows, columns = (typical(axis.extent) for axis in found.stage.axes)
-        window, stride = found is self.window, _stride(found)
-        taps = tuple(extent_of(found.stage, axis) for axis in ("kh", "kw"))
+    def _problem(self, contraction: Contraction) -> microkernel.Problem:
+        batch, lanes, rows, columns = (typical(axis.extent) for axis in contraction.stage.axes)
+        window, stride = contraction is self.window, _stride(contraction)
+        taps = tuple(extent_of(contraction.stage, axis) for axis in ("kh", "kw"))
         return microkernel.Problem(
             batch=batch,
             lanes=lanes,
             points=(rows, columns),
-            steps=volume(found.stage, found.reduction) // self._sum(found).group,
-            group=self._sum(found).group,
+            steps=volume(contraction.stage, contraction.reduction) // self._sum(contraction).group,
+            group=self._sum(contraction).group,
             taps=(taps[0], taps[1]),
             strides=(stride, stride),
-            lane_bytes=typical(found.vector_load.buffer.nbytes),
-            # What the windows read was written a moment ago.
-            point_bytes=0 if window else typical(found.broadcast_load.buffer.nbytes),
+            lane_bytes=typical(contraction.vector_load.buffer.nbytes),
+            # Windows read data that was written a moment ago.
+            point_bytes=0 if window else typical(contraction.broadcast_load.buffer.nbytes),
             cold=True,
             common=True,
             depthwise=window,
-            epilogue=operations(found.epilogue),
-            by_lane=self._sum(found).by_lane,
+            epilogue=operations(contraction.epilogue),
+            by_lane=self._sum(contraction).by_lane,
         )
 
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Tiles the output, and computes before each strip, and in it before each panel, what is
-        read there."""
+        """Tile the output, and compute the operands of each strip before it, and those of each
+        panel before the panel."""
         schedule = Schedule(self.function)
         lanes, expand = self.machine.lanes, Tile.of(decisions["expand"])
-        for found in (self.expand, self.window):
-            self._sum(found).lay_out_weights(schedule, expand.vectors * lanes)
+        for contraction in (self.expand, self.window):
+            self._sum(contraction).lay_out_weights(schedule, expand.vectors * lanes)
         first = inline_once(schedule, (*self.expand.epilogue, self.padded))
         second = inline_once(schedule, self.window.epilogue)
         image = self.window.output.buffer.name
@@ -347,25 +351,29 @@ class BottleneckKernel(ProgramKernel):
             schedule.transform_layout(buffer, Layout.blocked(4, 1, lanes))
         return schedule
 
-    def _sum(self, found: Contraction) -> TiledSum:
-        rows, columns = found.stage.axes[2:]
+    def _sum(self, contraction: Contraction) -> TiledSum:
+        rows, columns = contraction.stage.axes[2:]
         tiled = (rows.name, columns.name)
-        name = found.stage.buffer.name
+        name = contraction.stage.buffer.name
         grouping = self.groupings.get(name)
-        return TiledSum.of(found, self.machine, tiled, f"{name}_", grouping)
+        return TiledSum.of(contraction, self.machine, tiled, f"{name}_", grouping)
 
-    def _place_sum(self, schedule: Schedule, found: Contraction, loop: str, unroll: int) -> None:
+    def _place_sum(
+        self, schedule: Schedule, contraction: Contraction, loop: str, unroll: int
+    ) -> None:
         """Sum a tile of points in registers within each iteration of `loop`."""
-        name = found.stage.buffer.name
+        name = contraction.stage.buffer.name
         schedule.compute_at(name, loop)
         schedule.set_scope(name, MemoryScope.REGISTER)
-        self._sum(found).order(schedule, max(u for u in self._unrolls(found) if u <= unroll))
+        self._sum(contraction).order(
+            schedule, max(u for u in self._unrolls(contraction) if u <= unroll)
+        )
 
     def _split_strips(
         self, schedule: Schedule, loops: list[str], decisions: Decisions
     ) -> list[str]:
-        """Split the lines of the output [n, c, y, x] into strips; `loops` goes on within one.
-        Gives the loops around."""
+        """Split the lines of the output [n, c, y, x] into strips, and replace the loop over them in
+        `loops` by that within a strip. Return the loops around."""
         lines = decisions["lines"]
         if self._is_static:
             schedule.split(loops[2], lines, "strip", "in_strip")
@@ -375,7 +383,7 @@ class BottleneckKernel(ProgramKernel):
         return [batch, "strip"]
 
     def _tile_projection(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tiles the output in strips; gives the loops around a strip's panels."""
+        """Tile the output in strips; return the loops around a strip's panels."""
         assert self.project is not None
         tile, lanes = Tile.of(decisions["project"]), self.machine.lanes
         output = self.project.output
@@ -398,8 +406,8 @@ class BottleneckKernel(ProgramKernel):
         return around
 
     def _tile_window(self, schedule: Schedule, loops: list[str], decisions: Decisions) -> None:
-        """Tiles the filtered image, whose loops are those around and c, y, x: panels of channels,
-        in them tiles of one vector."""
+        """Tile the filtered image, whose loops are those around and c, y, x: panels of channels,
+        and in them tiles of one vector."""
         *around, channels, y, x = loops
         tile, lanes = Tile.of(decisions["window"]), self.machine.lanes
         panel = Tile.of(decisions["expand"]).vectors * lanes
@@ -433,8 +441,8 @@ class BottleneckKernel(ProgramKernel):
         self._place_sum(schedule, self.expand, "point", decisions["unroll"])
 
     def _between_padding(self, schedule: Schedule, loops: list[str], axis: int) -> list[str]:
-        """Write the zeros on either side of an axis in nests of their own; give the loops of the
-        nest between them."""
+        """Write the zeros on either side of an axis in separate nests; return the loops of the nest
+        between them."""
         before, after = map(number, _padding(self.padded, self.expand, axis))
         inside, beyond = _SIDES[axis]
         sides: list[list[str]] = []
@@ -452,7 +460,7 @@ class BottleneckKernel(ProgramKernel):
     def _cut(
         self, schedule: Schedule, loops: list[str], axis: int, at: int, name: str
     ) -> list[str]:
-        """Cut a nest in two along an axis; give the loops of the second."""
+        """Cut a nest in two along an axis; return the loops of the second."""
         others = loops[:axis] + loops[axis + 1 :]
         schedule.reorder(loops[axis], *others)
         schedule.cut(loops[axis], at, name)
@@ -460,7 +468,8 @@ class BottleneckKernel(ProgramKernel):
 
 
 def _padding(padded: Stage, expand: Contraction, axis: int) -> tuple[Extent, Extent]:
-    """How many zeros before and after the expanded image the windows read along an axis."""
+    """Return the numbers of zeros before and after the expanded image that windows read along an
+    axis."""
     body = padded.body
     load = body.then if isinstance(body, Select) else body
     assert isinstance(load, Load)
@@ -470,8 +479,9 @@ def _padding(padded: Stage, expand: Contraction, axis: int) -> tuple[Extent, Ext
     return maximum(-low, 0), maximum(after, 0)
 
 
-def _stride(found: Contraction) -> int:
-    """Lines of the image that a convolution reads from one line of its result to the next."""
-    simplifier = Simplifier({axis.name: axis.extent for axis in found.stage.axes})
-    row = Var(found.stage.axes[2].name)
-    return number(simplifier.linear(found.broadcast_load.indices[2]).terms.get(row, 1))
+def _stride(contraction: Contraction) -> int:
+    """Return the lines of the image that a convolution reads from one line of its result to the
+    next."""
+    simplifier = Simplifier({axis.name: axis.extent for axis in contraction.stage.axes})
+    row = Var(contraction.stage.axes[2].name)
+    return number(simplifier.linear(contraction.broadcast_load.indices[2]).terms.get(row, 1))

@@ -1,14 +1,14 @@
-"""Programs without a reduction: arithmetic element by element, and elements moved about.
+"""Programs without a reduction: elementwise arithmetic, and moves of elements.
 
-Each output is one nest: vectors along its contiguous axis, the axes outside shared by the threads
-where there is enough to do. Axes that lie together in every buffer are walked as one, so that a
-tensor whose last axis is short still fills its vectors.
+Each output is one nest: vectors along its contiguous axis, the outer axes shared by the threads if
+there is enough work. Axes that are contiguous in every buffer are walked as one, so that a tensor
+with a short last axis still fills its vectors.
 
     for outer in parallel:
         for chunk, vector:  y[outer, chunk, vector, lane] = f(x[…])
 
-Where neighbours in an input lie along another axis than the output's, both are walked in squares:
-the input's rows are loaded as vectors and turned in registers.
+If neighbours in an input lie along another axis than the output's, both are walked in squares: the
+input's rows are loaded as vectors and transposed in registers.
 
     for outer in parallel:
         rows[i] = x[…, i, lanes]
@@ -44,25 +44,25 @@ from farrier.targets.cpu.units.program_kernel import ProgramKernel
 from farrier.targets.cpu.units.squares import SMALLEST, turn_squares
 
 RULE = RuleId("elementwise", version=7)
-_WORTH_SHARING = 32 << 10  # bytes a kernel moves before a second thread pays
+_WORTH_SHARING = 32 << 10  # The least bytes that a kernel moves for which a second thread pays.
 
-_EXPOSED = 0.1  # of the shorter of arithmetic and traffic, what the longer does not hide
-_TURNING = 6.0  # cycles a vector of what is read across
+_EXPOSED = 0.1  # The share of the shorter of arithmetic and traffic that the longer does not hide.
+_TURNING = 6.0  # The cycles for each vector to transpose.
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """The space of a program of tensors (no scalars) without Reduce; None for any other."""
-    made = without_halos(program)
-    if any(isinstance(stage.body, Reduce) or not stage.axes for stage in made.stages):
+    """Return the space of a program of tensors (no scalars) without Reduce; None for any other."""
+    plain_program = without_halos(program)
+    if any(isinstance(stage.body, Reduce) or not stage.axes for stage in plain_program.stages):
         return None
-    if len(made.outputs) > 1 and _is_tangled(made):
+    if len(plain_program.outputs) > 1 and _is_tangled(plain_program):
         return None
-    kernel = ElementwiseKernel(made, target.machine(threads))
+    kernel = ElementwiseKernel(plain_program, target.machine(threads))
     return Space.of(RULE, kernel)
 
 
 def _is_tangled(program: TensorProgram) -> bool:
-    """Whether a stage is read at several places, or an output by a later stage."""
+    """Check whether a stage is read at several places, or an output by a later stage."""
     outputs = {buffer.name for buffer in program.outputs}
     counts = {s.buffer.name: reads_of(s.buffer.name, program.stages) for s in program.stages}
     return any(count > (name not in outputs) for name, count in counts.items())
@@ -70,7 +70,7 @@ def _is_tangled(program: TensorProgram) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Across:
-    """Inputs whose neighbours in memory lie along another axis than the output's."""
+    """The inputs whose neighbours in memory lie along another axis than the output's."""
 
     axis: str
     buffers: tuple[str, ...]
@@ -97,7 +97,8 @@ class ElementwiseKernel(ProgramKernel):
         return np.ones(len(columns["vectors"]), bool)
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Arithmetic a vector, or the caches' bandwidth, whichever is slower."""
+        """Return the greater of the time of a vector's arithmetic and that of the caches'
+        bandwidth."""
         machine, vectors = self.machine, columns["vectors"].astype(np.float64)
         elements = sum(typical(stage.buffer.type.size) for stage in self.outputs)
         steps = elements / machine.lanes
@@ -112,7 +113,7 @@ class ElementwiseKernel(ProgramKernel):
         return Estimate(seconds, {"memory": memory, "code": vectors * operations(self.outputs)})
 
     def _is_contiguous(self, stage: Stage) -> bool:
-        """Whether neighbouring lanes read neighbouring elements."""
+        """Check whether neighbouring lanes read neighbouring elements."""
         lane = Var(stage.axes[innermost_axis(stage)].name)
         return all(
             lane.name not in variables(index)
@@ -165,7 +166,7 @@ class ElementwiseKernel(ProgramKernel):
         schedule.reorder(*outer, vector, lanes)
         if all(is_elementwise(s, self.program) for s in self.program.stages):
             keep_values(schedule, kept, vector, lane)
-        else:  # lanes read elements of other lanes: those have to lie in memory
+        else:  # Lanes read elements of other lanes, which must lie in memory.
             for other in reversed(kept):
                 schedule.compute_at(other.buffer.name, vector)
         schedule.vectorize(lanes)
@@ -182,8 +183,8 @@ class ElementwiseKernel(ProgramKernel):
         return max(-(-typical(extent) // lanes), 1) * lanes
 
     def _read_across(self, schedule: Schedule, stage: Stage) -> _Across | None:
-        """Where vectors of the output are columns of what is read: the inputs that run along one
-        other axis of it. None where there are none, or they run along several."""
+        """Return the inputs that run along one other axis of the output, so that its vectors are
+        columns of them. None if there are none, or if they run along several axes."""
         name, lane = (
             stage.buffer.name,
             f"{stage.buffer.name}_{stage.axes[innermost_axis(stage)].name}",
@@ -222,7 +223,7 @@ class ElementwiseKernel(ProgramKernel):
 
 
 def _walks(load: Load, suffix: tuple[Axis, ...]) -> bool:
-    """Whether a load runs along the axes of `suffix` together, or along none of them."""
+    """Check whether a load runs along the axes of `suffix` together, or along none of them."""
     names, count = {axis.name for axis in suffix}, len(suffix)
     if not any(names & variables(index) for index in load.indices):
         return True

@@ -5,14 +5,14 @@
         for each tile:                   from its register to memory of the thread's own
         epilogue, store                  on vectors, from there
 
-Which operands there are products of, and how deep one goes, the target declares
-(`CpuBackend.tile_units`). Of AMX a row of the left one is 64 bytes of the reduction: 32 of bf16, 64
-of u8; of NEON it is up to 16 bytes of bf16 or integers, and up to 64 of f16. The rows are those of
-a matrix product, or the points along a line of an image, as far apart as a convolution's windows;
-the reduction then also runs over the taps. An instruction takes no more channels than lie together:
-those of AMX take as long for 16 of bf16 as for 32. The weights lie as the tiles want them: in
-panels, groups of the reduction beside each other. The last block of rows begins early enough to be
-whole. Where lanes do not divide evenly, the register tile of vectors remains.
+The target declares the types of operands and the depth of one instruction
+(`CpuBackend.tile_units`). For AMX a row of the left one is 64 bytes of the reduction: 32 of bf16,
+64 of u8; for NEON it is up to 16 bytes of bf16 or integers, and up to 64 of f16. The rows are those
+of a matrix product, or the points along a line of an image, at the distance of a convolution's
+windows; the reduction then also runs over the taps. An instruction takes only contiguous channels:
+those of AMX take as long for 16 of bf16 as for 32. The weights are laid out in panels with
+neighbours of the reduction in groups, as the tiles require. The last block of rows begins early
+enough to be whole. If lanes do not divide evenly, the rule of register tiles applies.
 """
 
 from __future__ import annotations
@@ -53,48 +53,49 @@ from farrier.targets.cpu.units.tile_unit import TileUnit, panels_cover
 from farrier.targets.cpu.units.tiled_product import TiledProduct, find_unit
 
 RULE = RuleId("matrix_tile", version=8)
-# Of the shorter of arithmetic and memory traffic, where the next panel is fetched ahead:
+# The exposed share of the shorter of arithmetic and memory traffic if the next panel is fetched
+# ahead.
 _EXPOSED_AHEAD = 0.2
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """The space of products of rows, or of an image's windows, with constant lanes; None for any
-    other program, and for a target without tiles of such operands."""
+    """Return the space of products of rows, or of an image's windows, with constant lanes; None for
+    any other program, and for a target without tiles of such operands."""
     if program.dims:
         return None
     program = by_first_use(without_halos(program))
-    found = find_contraction(program)
-    unit = None if found is None else find_unit(found, target)
-    if found is None or unit is None:
+    contraction = find_contraction(program)
+    unit = None if contraction is None else find_unit(contraction, target)
+    if contraction is None or unit is None:
         return None
     machine = target.machine(threads)
     width = max(unit.product.lanes, machine.lanes)
-    if not _fits(found, width):
+    if not _fits(contraction, width):
         return None
     program = accumulate(program)
     sums = (isinstance(stage.body, Reduce) for stage in program.stages)
     program = accumulate(program, list(sums).index(True))
-    made = find_contraction(program)
-    assert made is not None  # what rewrites a contraction leaves a contraction
-    kernel = MatrixTileKernel(program, TiledProduct(made, unit), width, machine)
+    accumulated = find_contraction(program)
+    assert accumulated is not None  # Rewrites of a contraction leave a contraction.
+    kernel = MatrixTileKernel(program, TiledProduct(accumulated, unit), width, machine)
     return Space.of(RULE, kernel) if kernel.tiled_product.rows and kernel.wide else None
 
 
-def _fits(found: Contraction, width: int) -> bool:
-    """Whether the weights can be made to lie as tiles want them, and the lanes are whole vectors of
-    `width`."""
-    whole = extent_of(found.stage, found.lane) % width == 0
-    fits_group = group_size(found.broadcast_load, found.lane) % width == 0
-    return is_constant(found.vector_load) and whole and fits_group
+def _fits(contraction: Contraction, width: int) -> bool:
+    """Check whether the weights can have the layout that tiles require, and the lanes are whole
+    vectors of `width`."""
+    whole = extent_of(contraction.stage, contraction.lane) % width == 0
+    fits_group = group_size(contraction.broadcast_load, contraction.lane) % width == 0
+    return is_constant(contraction.vector_load) and whole and fits_group
 
 
 @dataclasses.dataclass(frozen=True)
 class MatrixTileKernel(ProgramKernel):
-    """One product: the sum in registers, its copy in memory, what follows."""
+    """One product: the sum in registers, its copy in memory, and the stages after it."""
 
     program: TensorProgram
     tiled_product: TiledProduct
-    width: int  # lanes of a vector of results: one tile's, or several tiles'
+    width: int  # The lanes of a vector of results: of one tile or of several.
     machine: Machine
 
     @property
@@ -116,12 +117,12 @@ class MatrixTileKernel(ProgramKernel):
 
     @property
     def depth(self) -> tuple[str, int]:
-        """The reduced axis that instructions run along, and how far."""
+        """The reduced axis that instructions run along, and its extent."""
         return self.tiled_product.depth
 
     @functools.cached_property
     def group(self) -> int:
-        """Neighbours on the lane axis that read the same points; 0: all do."""
+        """The neighbours on the lane axis that read the same points; 0: all do."""
         return group_size(self.contraction.broadcast_load, self.contraction.lane)
 
     @property
@@ -137,7 +138,7 @@ class MatrixTileKernel(ProgramKernel):
 
     @functools.cached_property
     def _lanes(self) -> int:
-        """What the loop over lanes covers: whole blocks where the layout has blocks."""
+        """The extent of the loop over lanes: whole blocks if the layout has blocks."""
         stage, lane = self.contraction.stage, self.contraction.lane
         return loop_extents(self.function)[f"{stage.buffer.name}_{lane}"]
 
@@ -149,12 +150,12 @@ class MatrixTileKernel(ProgramKernel):
             Knob("high", self.unit.sides),
             Knob("lines", self.unit.sides if self.tiled[0] else (1,)),
             Knob("wide", self.wide),
-            Knob("order", (0, 1)),  # 1: all panels of a block of rows follow one another
+            Knob("order", (0, 1)),  # With 1, all panels of a block of rows follow one another.
             Knob("prefetch", (0, 1)),
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """The totals and one step's operands are registers."""
+        """Check that the sums and one step's operands fit the registers."""
         high, lines = columns["high"], columns["lines"]
         lanes = self.width * columns["wide"]
         fits = self._registers(columns) <= self.unit.registers
@@ -166,21 +167,23 @@ class MatrixTileKernel(ProgramKernel):
 
     @property
     def _tiles(self) -> int:
-        """Tiles of a vector of results."""
+        """The tiles of a vector of results."""
         return self.width // self.product.lanes
 
     def _registers(self, columns: Columns) -> Ints:
-        """Of a block's totals and of the operands of a step."""
+        """Return the registers of a block's sums and of the operands of a step."""
         points, lanes = columns["high"] * columns["lines"], columns["wide"] * self._tiles
         return self.unit.taken(columns["rows"], self.tiled_product.row_bytes, points, lanes)
 
     def estimate(self, columns: Columns) -> Estimate:
-        machine, found, unit = self.machine, self.contraction, self.unit
+        machine, contraction, unit = self.machine, self.contraction, self.unit
         names = ("high", "lines", "wide", "rows")
         high, lines, wide, rows = (columns[name].astype(np.float64) for name in names)
         tiles, lanes = high * lines, self._lanes
-        reduced = volume(found.stage, found.reduction)
-        others = volume(found.stage, tuple(a for a in found.points if a not in self.tiled))
+        reduced = volume(contraction.stage, contraction.reduction)
+        others = volume(
+            contraction.stage, tuple(a for a in contraction.points if a not in self.tiled)
+        )
         blocks = lanes / (self.width * wide) * others
         for axis, size in zip(self.tiled, (lines, rows * high), strict=True):
             blocks = blocks * np.ceil(self._extent(axis) / size)
@@ -193,7 +196,7 @@ class MatrixTileKernel(ProgramKernel):
         cycles = np.maximum(np.maximum(multiply, loads), l2) + 0.1 * (loads + l2) + finish
         balance = np.ceil(blocks / machine.threads) / (blocks / machine.threads)
         busy = blocks * cycles * balance / machine.threads / machine.hertz
-        cold = found.vector_load.buffer.scope is MemoryScope.CONSTANT
+        cold = contraction.vector_load.buffer.scope is MemoryScope.CONSTANT
         lane_bytes = lanes * reduced * self.product.right.nbytes
         # A thread's share of the lanes, and of the points.
         own, by_lanes = 1 / machine.threads, columns["order"] == 0
@@ -205,7 +208,7 @@ class MatrixTileKernel(ProgramKernel):
         exposed = np.where(columns["prefetch"] > 0, _EXPOSED_AHEAD, machine.exposed)
         seconds = np.maximum(busy, memory) + exposed * np.minimum(busy, memory)
         beside = microkernel.shared(
-            typical(found.broadcast_load.buffer.nbytes) * (point_share - own),
+            typical(contraction.broadcast_load.buffer.nbytes) * (point_share - own),
             lane_bytes * (lane_share - own),
             columns["prefetch"] > 0,
             machine,
@@ -223,36 +226,37 @@ class MatrixTileKernel(ProgramKernel):
         return Estimate(seconds + machine.fork_join + beside, terms, beside)
 
     def _point_bytes(self, lines: Floats, rows: Floats) -> Floats:
-        """What a block reads of the points, each element once: the windows overlap."""
-        found = self.contraction
+        """Return the bytes of points that a block reads, each element once: the windows overlap."""
+        contraction = self.contraction
         channels = self._extent(self.depth[0])
         sides = []
         for count, axis in zip((lines, rows), self.tiled, strict=True):
-            taps, stride = window_along(found, axis) or (1, 1)
+            taps, stride = window_along(contraction, axis) or (1, 1)
             sides.append((count - 1) * stride + taps)
         return self.product.left.nbytes * channels * sides[0] * sides[1]
 
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Tiles the output; computes a block's sum in registers, copies it, and applies what
-        follows to the copy."""
+        """Tile the output; compute a block's sum in registers, copy it, and apply the later stages
+        to the copy."""
         schedule = Schedule(self.function)
-        found = self.contraction
+        contraction = self.contraction
         self._lay_out_weights(schedule, self.width * decisions["wide"])
-        kept = inline_once(schedule, found.epilogue[1:])
+        kept = inline_once(schedule, contraction.epilogue[1:])
         outer = self._tile_output(schedule, decisions)
-        keep_values(schedule, kept, "vector", innermost_axis(found.stage))
+        keep_values(schedule, kept, "vector", innermost_axis(contraction.stage))
         rows = decisions["rows"]
         steps = self.tiled_product.place(schedule, outer[-1], rows, self.width)
         if decisions["prefetch"]:
-            schedule.prefetch(found.vector_load.buffer.name, "panel", steps[-1])
+            schedule.prefetch(contraction.vector_load.buffer.name, "panel", steps[-1])
         self.tiled_product.tensorize(schedule, rows)
         run_parallel(schedule, outer)
         return schedule
 
     def _lay_out_weights(self, schedule: Schedule, panel: int) -> None:
-        """Panels of lanes, in each the order in which the reduction reads them."""
+        """Lay the weights out in panels of lanes, each in the order in which the reduction reads
+        it."""
         load = self.contraction.vector_load
         places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
         lane, depth = places[self.contraction.lane], places[self.depth[0]]
@@ -275,18 +279,18 @@ class MatrixTileKernel(ProgramKernel):
         schedule.transform_layout(load.buffer.name, layout)
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Split the nest that writes the output; give the loops around a block."""
-        found = self.contraction
-        prefix = found.output.buffer.name
+        """Split the nest that writes the output; return the loops around a block."""
+        contraction = self.contraction
+        prefix = contraction.output.buffer.name
         loops = {
             inner.name: f"{prefix}_{outer.name}"
-            for inner, outer in zip(found.stage.axes, found.output.axes, strict=True)
+            for inner, outer in zip(contraction.stage.axes, contraction.output.axes, strict=True)
         }
         line, row = self.tiled
-        schedule.split(loops[found.lane], self.width * decisions["wide"], "panel", "in_panel")
+        schedule.split(loops[contraction.lane], self.width * decisions["wide"], "panel", "in_panel")
         schedule.split("in_panel", self.width, "vector", "lane")
         schedule.split(loops[row], decisions["rows"] * decisions["high"], "block", "in_block")
-        outer = [loops[axis] for axis in loops if axis not in (found.lane, *self.tiled)]
+        outer = [loops[axis] for axis in loops if axis not in (contraction.lane, *self.tiled)]
         blocks, inner = ["block"], ["in_block"]
         if line:
             schedule.split(loops[line], decisions["lines"], "lines", "line")

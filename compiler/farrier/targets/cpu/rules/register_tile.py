@@ -2,14 +2,15 @@
 
 Matrix products, convolutions of any window and stride, depthwise and grouped: the lanes run along
 the output's contiguous axis; a tile of `rows` x `columns` points and `vectors` vectors stays in
-registers through the whole reduction, and what follows the contraction is applied to it there.
+registers through the whole reduction, and the epilogue is applied to it there.
 
     for panel, row in parallel:          a panel of `vectors` vectors of the lane axis
         for column:                      a tile
             for the reduction:           sum[point, vector] += broadcast[point] * lanes[vector]
             epilogue, store
 
-A long reduction may be taken in slices, each for all tiles of a panel (`cpu/units/tiled_sum.py`).
+A long reduction may be cut into slices; all tiles of a panel finish one slice before the next
+begins (`cpu/units/tiled_sum.py`).
 """
 
 from __future__ import annotations
@@ -66,14 +67,16 @@ from farrier.targets.cpu.units.tiled_sum import UNROLLED, TiledSum
 
 RULE = RuleId("register_tile", version=7)
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
-_COPY = 0.02  # of a kernel's time, that one more copy of its tile must gain
-_WIDTHS = 3.0  # of a tile along an open extent, about (`lower/narrow_tiles.py`)
-_ROWS = 8  # of a tile that has columns as well
-_LONG_SUM, _SLICE_STEPS = 1024, 256  # steps of what is cut into slices, and of a slice, at least
+_COPY = 0.02  # The least share of a kernel's time that one more copy of its tile must gain.
+# The approximate number of widths of a tile along an open extent (`lower/narrow_tiles.py`).
+_WIDTHS = 3.0
+_ROWS = 8  # The limit for a tile that also has columns.
+# The least number of steps of a sum that is cut into slices, and of a slice.
+_LONG_SUM, _SLICE_STEPS = 1024, 256
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """The space of a contraction with whole vectors of lanes; None for any other program."""
+    """Return the space of a contraction with whole vectors of lanes; None for any other program."""
     machine = target.machine(threads)
     kernel = _kernel(by_first_use(without_halos(program)), machine, target)
     return None if kernel is None else Space.of(RULE, kernel)
@@ -82,7 +85,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 def _kernel(
     program: TensorProgram, machine: Machine, target: CpuTarget
 ) -> RegisterTileKernel | None:
-    """The program made ready for tiling, or None where the rule does not apply."""
+    """Return the program prepared for tiling, or None if the rule does not apply."""
     contraction = find_contraction(program)
     if contraction is None:
         return None
@@ -97,10 +100,11 @@ def _kernel(
         program = accumulate(program)
         program = take_apart(program, _again(program).stage, turns)
         contraction = find_contraction(program)
-        if contraction is None:  # The lanes themselves took turns, as in a plain image.
+        # The lanes themselves alternated between phases, as in a plain image.
+        if contraction is None:
             return None
     grouping = find_grouping(contraction, target) if is_permuted(contraction.vector_load) else None
-    # A group of the lane operand lies together where its layout is chosen, or in its copy.
+    # A group of the lane operand is contiguous if its layout is chosen here, or in its copy.
     packs = not (
         is_direct(contraction) if grouping is None else is_constant(contraction.vector_load)
     )
@@ -128,15 +132,16 @@ class RegisterTileKernel(ProgramKernel):
     program: TensorProgram
     contraction: Contraction
     machine: Machine
-    turns: tuple[PhaseAxis, ...]  # axes of the output whose parts are axes of the contraction
-    group: int  # neighbours on the lane axis that read the same points; 0: all do
-    hoisted: bool  # the padding is a stage of its own, computed for each row of tiles
-    packs: bool  # the lane operand is a stage of its own, computed for each panel
-    grouping: Grouping | None  # how dot products take the sum; None: its products one by one
+    turns: tuple[PhaseAxis, ...]  # The axes of the output whose parts are axes of the contraction.
+    group: int  # The neighbours on the lane axis that read the same points; 0: all do.
+    hoisted: bool  # Set if the padding is a stage of its own, computed for each row of tiles.
+    packs: bool  # Set if the lane operand is a stage of its own, computed for each panel.
+    # The grouping of the sum in dot products; None: its products one by one.
+    grouping: Grouping | None
 
     @functools.cached_property
     def extents(self) -> dict[str, int]:
-        """What the loops of the contraction cover: whole blocks where the layout has blocks."""
+        """The extents of the contraction's loops: whole blocks if the layout has blocks."""
         stage = self.contraction.stage
         names = (*(axis.name for axis in stage.axes), *self.contraction.reduction)
         ranges = loop_extents(self.function)
@@ -144,7 +149,7 @@ class RegisterTileKernel(ProgramKernel):
 
     @functools.cached_property
     def tiled(self) -> tuple[str, str]:
-        """The axes of a tile's rows and columns, "" where there are not as many."""
+        """The axes of a tile's rows and columns, "" for a missing one."""
         points = [axis for axis in self.contraction.points if self.extents[axis] > 1]
         return (points[-2], points[-1]) if len(points) > 1 else ("".join(points), "")
 
@@ -154,13 +159,13 @@ class RegisterTileKernel(ProgramKernel):
 
     @property
     def _outer_points(self) -> tuple[str, ...]:
-        """Axes of points that are not tiled."""
+        """The axes of points that are not tiled."""
         return tuple(axis for axis in self.contraction.points if axis not in self.tiled)
 
     @functools.cached_property
     def _is_scattered(self) -> bool:
-        """Whether each few steps of the sum read blocks of the points that lie apart in memory; the
-        taps of a window read a block again and again."""
+        """Check whether every few steps of the sum read blocks of points that lie apart in memory;
+        the taps of a window read a block again and again."""
         return self._problem.scattered and self._problem.taps == (1, 1)
 
     def extent(self, axis: str) -> int:
@@ -168,7 +173,7 @@ class RegisterTileKernel(ProgramKernel):
 
     @property
     def _outputs(self) -> int:
-        """The extent of the lane axis, without what fills its last block."""
+        """The extent of the lane axis, without the padding of its last block."""
         stage = self.contraction.stage
         axis = next(axis for axis in stage.axes if axis.name == self.contraction.lane)
         return typical(axis.extent)
@@ -196,23 +201,25 @@ class RegisterTileKernel(ProgramKernel):
 
     @functools.cached_property
     def _vectors(self) -> tuple[int, ...]:
-        """Of a panel."""
+        """The counts of vectors of a panel."""
         loop = f"{self.contraction.stage.buffer.name}_{self.contraction.lane}"
         extent = exact_extents(self.function)[loop]
         return whole_panels(extent, self.machine.lanes, _VECTORS)
 
     @functools.cached_property
     def _slices(self) -> tuple[int, ...]:
-        """Into how many slices the reduction may be cut: of a plain sum of tiles that are known."""
-        found = self.contraction
-        is_plain = not (self.turns or self.hoisted or self.packs or found.depthwise)
+        """The numbers of slices of the reduction; more than one only for a plain sum with constant
+        tiles."""
+        contraction = self.contraction
+        is_plain = not (self.turns or self.hoisted or self.packs or contraction.depthwise)
         is_long = self._problem.steps >= _LONG_SUM
         whole = not (is_plain and is_long and not self._open)
         return (1,) if whole else self._sum.slice_choices(_SLICE_STEPS)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Accumulators, one step's vectors and a broadcast fit the registers; panels do not
-        straddle groups, and those of the weights reach as far as the output's blocks do."""
+        """Check that accumulators, one step's vectors and a broadcast fit the registers, that
+        panels do not straddle groups, and that those of the weights reach as far as the output's
+        blocks."""
         vectors = columns["vectors"]
         points, dtype = columns["rows"] * columns["columns"], self.contraction.stage.buffer.dtype
         held = np.where((columns["unroll"] > 1) & self._sum.by_lane, points, 1)
@@ -222,8 +229,8 @@ class RegisterTileKernel(ProgramKernel):
             fits &= self.group % lanes == 0
         if not self.packs:
             fits &= np.ceil(self._outputs / lanes) * lanes >= self.extents[self.contraction.lane]
-        # There is something to fetch ahead where panels follow one another, and time to do so
-        # where one panel serves several tiles.
+        # Prefetching needs panels that follow one another, and takes the time of several tiles on
+        # one panel.
         rows = np.ceil(self.extent(self.tiled[0]) / columns["rows"])
         parts = columns["order"] == LoopOrder.PARTS
         fits &= ~parts | (rows >= self.machine.threads)
@@ -233,22 +240,22 @@ class RegisterTileKernel(ProgramKernel):
             columns["order"] != LoopOrder.ROWS
         )
         fits &= (columns["prefetch"] == 0) | (follows & (tiles > 1))
-        # The next blocks of the points are fetched where an iteration does not hold them all.
+        # The next blocks of the points are fetched if an iteration does not hold them all.
         fits &= (columns["ahead"] == 0) | (columns["unroll"] < self.extent(self._sum.blocked))
-        # A slice is read again by every tile of a panel.
+        # Every tile of a panel reads a slice again.
         fits &= (columns["slices"] == 1) | ((columns["order"] != LoopOrder.ROWS) & (tiles > 1))
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        found = microkernel.estimate(self._problem, _tiles(columns), self.machine)
+        estimate = microkernel.estimate(self._problem, _tiles(columns), self.machine)
         if not self._open:
-            return found
+            return estimate
         code = _COPY * self._copies(columns) + UNROLLED * np.log2(columns["unroll"])
-        return dataclasses.replace(found, seconds=found.seconds * (1 + code))
+        return dataclasses.replace(estimate, seconds=estimate.seconds * (1 + code))
 
     def _copies(self, columns: Columns) -> npt.NDArray[np.float64]:
-        """How many tiles the code has beside the first: tails of the panels, and of axes whose
-        extents are open. These take time to make, and no size says that it is the right one."""
+        """Return the number of further tiles in the code: tails of the panels, and of axes with
+        open extents. They take time to compile, and no size proves one of them right."""
         panel = columns["vectors"] * self.machine.lanes
         tiles = np.where(self.extents[self.contraction.lane] % panel, 2.0, 1.0)
         for name in self._open:
@@ -264,37 +271,38 @@ class RegisterTileKernel(ProgramKernel):
 
     @functools.cached_property
     def _problem(self) -> microkernel.Problem:
-        found, stage = self.contraction, self.contraction.stage
-        rows, columns = (window_along(found, axis) or (1, 1) for axis in self.tiled)
+        contraction, stage = self.contraction, self.contraction.stage
+        rows, columns = (window_along(contraction, axis) or (1, 1) for axis in self.tiled)
         return microkernel.Problem(
-            batch=volume(stage, (*found.batch, *self._outer_points)),
-            lanes=self.extents[found.lane],
+            batch=volume(stage, (*contraction.batch, *self._outer_points)),
+            lanes=self.extents[contraction.lane],
             points=(self.extent(self.tiled[0]), self.extent(self.tiled[1])),
-            steps=volume(stage, found.reduction) // self._sum.group,
+            steps=volume(stage, contraction.reduction) // self._sum.group,
             group=self._sum.group,
             taps=(rows[0], columns[0]),
             strides=(rows[1], columns[1]),
-            lane_bytes=typical(found.vector_load.buffer.nbytes),
-            point_bytes=typical(found.broadcast_load.buffer.nbytes),
-            cold=found.vector_load.buffer.scope is MemoryScope.CONSTANT,
+            lane_bytes=typical(contraction.vector_load.buffer.nbytes),
+            point_bytes=typical(contraction.broadcast_load.buffer.nbytes),
+            cold=contraction.vector_load.buffer.scope is MemoryScope.CONSTANT,
             common=not self._has_lanes_of_its_own,
-            depthwise=found.depthwise,
+            depthwise=contraction.depthwise,
             packs=self.packs,
             padded=self._padded_line() if self.hoisted else 0,
-            epilogue=operations(found.epilogue),
+            epilogue=operations(contraction.epilogue),
             row_bytes=0 if self.tiled[1] else self._row_bytes(),
-            scattered=bool(self._sum.blocked) and not found.depthwise,
+            scattered=bool(self._sum.blocked) and not contraction.depthwise,
             by_lane=self._sum.by_lane,
         )
 
     @property
     def _has_lanes_of_its_own(self) -> bool:
-        """Whether the lane operand varies from product to product."""
+        """Check whether the lane operand varies from product to product."""
         axes = {name for index in self.contraction.vector_load.indices for name in variables(index)}
         return bool(axes & {*self.contraction.batch, *self._outer_points})
 
     def _row_bytes(self) -> int:
-        """From one row's points to the next's, where an index of the points is the row itself."""
+        """Return the bytes from one row's points to the next's, if an index of the points is the
+        row itself."""
         load = self.contraction.broadcast_load
         if not self.tiled[0] or Var(self.tiled[0]) not in load.indices:
             return 0
@@ -304,7 +312,7 @@ class RegisterTileKernel(ProgramKernel):
         return typical(product(layout.physical_shape(buffer.shape)[at + 1 :])) * buffer.dtype.nbytes
 
     def _padded_line(self) -> int:
-        """Elements of the padded operand that share one index along the tile's rows."""
+        """Return the elements of the padded operand that share one index along the tile's rows."""
         row = self.tiled[0]
         load = self.contraction.broadcast_load
         return typical(
@@ -318,8 +326,8 @@ class RegisterTileKernel(ProgramKernel):
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Tiles the output, moves the sum into the tile's registers, the epilogue into its
-        vectors, and shares panels and rows among the threads."""
+        """Tile the output, move the sum into the tile's registers and the epilogue into its
+        vectors, and share panels and rows among the threads."""
         schedule = Schedule(self.function)
         if is_constant(self.contraction.vector_load):
             self._sum.lay_out_weights(schedule, decisions["vectors"] * self.machine.lanes)
@@ -330,7 +338,7 @@ class RegisterTileKernel(ProgramKernel):
         sizes = decisions["rows"], decisions["columns"]
         tile = sliced.compute_at(schedule, outer[-1], "panel", sizes)
         step = sliced.order(schedule, decisions["unroll"])
-        # The innermost loop to be shared: what is computed for its iteration belongs to one thread.
+        # The innermost shared loop: computations for its iteration belong to one thread.
         last = "row" if "row" in outer else "panel"
         if self.hoisted:
             schedule.compute_at(PADDED, last)
@@ -357,7 +365,7 @@ class RegisterTileKernel(ProgramKernel):
         return schedule
 
     def _pack_panel(self, schedule: Schedule, stage: Stage) -> None:
-        """Put the copy of a panel on vectors."""
+        """Vectorize the copy of a panel."""
         if self.grouping is None:
             pack(schedule, stage, self.machine.lanes)
         else:
@@ -365,21 +373,21 @@ class RegisterTileKernel(ProgramKernel):
             lay_out_packed(schedule, stage, 0, self.grouping)
 
     def _is_paced(self, decisions: Decisions) -> bool:
-        """Whether every step of a sum may fetch one cache line of the next panel."""
+        """Check whether every step of a sum may fetch one cache line of the next panel."""
         columns = {name: np.array([value]) for name, value in decisions.items()}
         tiles, threads = _tiles(columns), self.machine.threads
         hints = microkernel.hints_a_line(self._problem.points, tiles, threads)
         return bool(hints[0] <= microkernel.PACED)
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tiles the nest that writes the output; gives the loops around a tile, outermost first."""
-        found = self.contraction
+        """Tile the nest that writes the output; return the loops around a tile, outermost first."""
+        contraction = self.contraction
         loops = self._output_loops(schedule)
         rows, columns = self.tiled
         width = self.machine.lanes
-        schedule.split(loops[found.lane], decisions["vectors"] * width, "panel", "in_panel")
+        schedule.split(loops[contraction.lane], decisions["vectors"] * width, "panel", "in_panel")
         schedule.split("in_panel", width, "vector", "lane")
-        outer = [loops[axis] for axis in loops if axis not in (found.lane, rows, columns)]
+        outer = [loops[axis] for axis in loops if axis not in (contraction.lane, rows, columns)]
         inner = []
         middle = ["panel"]
         if rows:
@@ -397,7 +405,7 @@ class RegisterTileKernel(ProgramKernel):
         return outer
 
     def _divide_rows(self, schedule: Schedule, loop: str, decisions: Decisions) -> list[str]:
-        """Split the loop over rows; give the loops of panels and rows of tiles in their order."""
+        """Split the loop over rows; return the loops of panels and rows of tiles in their order."""
         if decisions["order"] != LoopOrder.PARTS:
             schedule.split(loop, decisions["rows"], "row", "in_row")
             return ["panel", "row"] if decisions["order"] == LoopOrder.PANELS else ["row", "panel"]
@@ -407,23 +415,23 @@ class RegisterTileKernel(ProgramKernel):
         return ["part", "panel", "row"]
 
     def _output_loops(self, schedule: Schedule) -> dict[str, str]:
-        """The loop over the output for each spatial axis of the contraction."""
-        found = self.contraction
-        prefix = found.output.buffer.name
-        whole = self.program.stage(INTERLEAVED) if self.turns else found.stage
+        """Return the loop over the output for each spatial axis of the contraction."""
+        contraction = self.contraction
+        prefix = contraction.output.buffer.name
+        whole = self.program.stage(INTERLEAVED) if self.turns else contraction.stage
         loops = {
             inner.name: f"{prefix}_{outer.name}"
-            for inner, outer in zip(whole.axes, found.output.axes, strict=True)
+            for inner, outer in zip(whole.axes, contraction.output.axes, strict=True)
         }
         for turn in self.turns:
             loops[turn.step], loops[turn.tap] = schedule.split(loops[turn.axis], turn.stride)
-        return {axis.name: loops[axis.name] for axis in found.stage.axes}
+        return {axis.name: loops[axis.name] for axis in contraction.stage.axes}
 
 
-def _lane_extent(found: Contraction) -> int:
-    """The extent of the lane axis, blocks of the layout counted as whole."""
-    axis = innermost_axis(found.stage)
-    return typical(coverage(found.stage.buffer, axis))
+def _lane_extent(contraction: Contraction) -> int:
+    """Return the extent of the lane axis, with blocks of the layout counted as whole."""
+    axis = innermost_axis(contraction.stage)
+    return typical(coverage(contraction.stage.buffer, axis))
 
 
 def _tiles(columns: Columns) -> microkernel.Tiles:

@@ -1,7 +1,7 @@
 """Winograd convolutions: transforms along the lanes, the products as tiles in registers.
 
-Apart, the input is transformed first, for all threads; fused, each thread transforms the tiles that
-it works on, and nothing leaves its caches:
+Apart, the input is transformed first, for all threads; fused, each thread transforms its own tiles,
+and nothing leaves its caches:
 
     apart                                          fused
     for tile in parallel: input transform          for tiles in parallel:
@@ -59,30 +59,32 @@ RULE = RuleId("winograd", version=7)
 _VECTORS = (1, 2, 3, 4)
 _PANELS = (1, 2, 4, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 6, 7, 8, 14, 16, 28, 32)
-_MANY_CHUNKS = (48, 64, 96, 128, 192, 256, 384, 512)  # of large images, of so many tiles at least:
+# For images with at least `_CHUNK_TILES` tiles in each chunk.
+_MANY_CHUNKS = (48, 64, 96, 128, 192, 256, 384, 512)
 _CHUNK_TILES = 24
 _SUM = "winograd_sum"
 _TILES = ("t", "")
-_ROOM = 0.9  # of a cache, for one chunk's products and what they are made of
-_WHOLE = 0.25  # of the second-level cache: larger chunks lose more and more of theirs, up to _ROOM
-_CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
-_WAYS = 6  # that elements of one tile may take
-_SPREAD = 8  # tiles more to try
-_LATE = (
-    0.3  # of the time that weights take from memory, what shows where they are not fetched ahead
-)
-_TRANSFORM_CYCLES = 4.0  # an element of a tile, as a vector: to load it, its sums, to store it
+_ROOM = 0.9  # The share of a cache for one chunk's products and their operands.
+# The share of the second-level cache from which on larger chunks lose more and more of their data,
+# up to _ROOM.
+_WHOLE = 0.25
+_CACHE_WAY = 4096  # The bytes of one way of a first-level cache.
+_WAYS = 6  # The ways that elements of one tile may occupy.
+_SPREAD = 8  # The additional tiles to try.
+_LATE = 0.3  # The exposed share of the time of weights from memory that are not fetched ahead.
+# For each element of a tile, as a vector: to load it, its sums, to store it.
+_TRANSFORM_CYCLES = 4.0
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """The space of a Winograd convolution and what follows it; None for any other program."""
+    """Return the space of a Winograd convolution and its epilogue; None for any other program."""
     machine = target.machine(threads)
     kernel = _kernel(program, machine, target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
 def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> WinogradKernel | None:
-    """The program's stages in their parts, or None where it is something else."""
+    """Return the program's stages in their parts, or None if the rule does not apply."""
     program = by_first_use(without_halos(program))
     if len(program.stages) < 5 or len(program.outputs) != 1:
         return None
@@ -92,16 +94,16 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> Wino
         return None
     if any(not reads_of(a.buffer.name, [b]) for a, b in itertools.pairwise(chain)):
         return None
-    found = contraction_of(product)
-    if found is None or found.batch != ("i", "j") or found.points != ("n", "t"):
+    contraction = contraction_of(product)
+    if contraction is None or contraction.batch != ("i", "j") or contraction.points != ("n", "t"):
         return None
     if not all(is_elementwise(stage, program) for stage in epilogue):
         return None
-    if found.vector_load.buffer.scope is not MemoryScope.CONSTANT:
+    if contraction.vector_load.buffer.scope is not MemoryScope.CONSTANT:
         return None
-    grouping = find_grouping(found, target)
+    grouping = find_grouping(contraction, target)
     return WinogradKernel(
-        program, found, rows, columns, half, (result, *epilogue), machine, grouping
+        program, contraction, rows, columns, half, (result, *epilogue), machine, grouping
     )
 
 
@@ -114,13 +116,14 @@ class WinogradKernel(ProgramKernel):
     rows: Stage
     columns: Stage
     half: Stage
-    outputs: tuple[Stage, ...]  # the outputs' stage and the epilogue
+    outputs: tuple[Stage, ...]  # The outputs' stage and the epilogue.
     machine: Machine
-    grouping: Grouping | None  # how dot products take the sums; None: their products one by one
+    # The grouping of the sums in dot products; None: their products one by one.
+    grouping: Grouping | None
 
     @functools.cached_property
     def _sum(self) -> TiledSum:
-        """The sum of the products under the name that it has as values."""
+        """The sum of the products, under its name as a value."""
         stage = self.products.stage
         buffer = dataclasses.replace(stage.buffer, name=_SUM)
         renamed = dataclasses.replace(self.products, stage=Stage(buffer, stage.axes, stage.body))
@@ -128,12 +131,12 @@ class WinogradKernel(ProgramKernel):
 
     @property
     def tile(self) -> int:
-        """Outputs of a tile along one axis."""
+        """The outputs of a tile along one axis."""
         return extent_of(self.half, "r")
 
     @property
     def points(self) -> int:
-        """Factors of a tile along one axis."""
+        """The factors of a tile along one axis."""
         return extent_of(self.half, "j")
 
     def extent(self, axis: str) -> int:
@@ -143,13 +146,13 @@ class WinogradKernel(ProgramKernel):
 
     @functools.cached_property
     def _vectors(self) -> tuple[int, ...]:
-        """Of a panel."""
+        """The counts of vectors of a panel."""
         loop = f"{self.products.stage.buffer.name}_oc"
         return whole_panels(exact_extents(self.function)[loop], self.machine.lanes, _VECTORS)
 
     @property
     def _blocks(self) -> int:
-        """Vectors of output channels that there are a multiple of."""
+        """The vectors of output channels."""
         return -(-factor_of(self.products.stage, "oc") // self.machine.lanes)
 
     def knobs(self) -> tuple[Knob, ...]:
@@ -168,8 +171,8 @@ class WinogradKernel(ProgramKernel):
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Accumulators, one step's vectors and a broadcast fit the registers, a row of them the
-        chunk; chunks of channels are whole."""
+        """Check that accumulators, one step's vectors and a broadcast fit the registers, that a row
+        of them fits the chunk, and that chunks of channels are whole."""
         vectors = columns["vectors"]
         held = np.where((columns["unroll"] > 1) & self._sum.by_lane, columns["rows"], 1)
         fits = self.machine.fits(vectors, columns["rows"], held=held)
@@ -178,8 +181,8 @@ class WinogradKernel(ProgramKernel):
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        """The products by the model of register tiles; around them the transforms, and the traffic
-        of what does not fit the second-level cache."""
+        """Estimate the products by the model of register tiles; the transforms around them; and the
+        traffic that does not fit the second-level cache."""
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
         fused, machine = decided["fused"] > 0, self.machine
         products = microkernel.estimate(self._problem, _tiles(columns), machine)
@@ -207,12 +210,12 @@ class WinogradKernel(ProgramKernel):
         far = tiled + scratch * machine.threads > last
         streamed = np.where(far, (inputs * (chunks + 1) + 2 * scratch * chunks) * groups, 0.0)
         units = np.where(fused, groups, groups * chunks)
-        # Chunks are of one size but for the last, and a thread has the others' to wait for.
+        # Chunks have one size except for the last, and a thread waits for the others'.
         even = np.where(fused, batch * tiles / chunk, units)
         balance = np.ceil(units / machine.threads) * machine.threads / even
-        # A thread reads what the others have transformed, of all tiles where threads divide the
-        # channels alone, and they take it back to write it again. The tiles that it multiplies are
-        # seldom those that it has transformed, so what it reads is counted twice.
+        # A thread reads tiles that the others have transformed, all of them if threads divide only
+        # the channels, and the others fetch them back to write them again. A thread seldom
+        # multiplies tiles that it has transformed itself, so its reads are counted twice.
         written = 2 * 1.0 * width * squared * batch * tiles * ic * (1 - 1 / machine.threads)
         read = np.minimum(2 * chunks / machine.threads, 1.0)
         remote = np.where(fused, 0.0, written * read / machine.remote_bandwidth)
@@ -238,20 +241,20 @@ class WinogradKernel(ProgramKernel):
 
     @property
     def _is_open(self) -> bool:
-        """Whether the number of tiles is open: there are tails of any length then."""
+        """Check whether the number of tiles is open, so that tails may have any length."""
         return isinstance(axis_extent(self.products.stage, "t"), Dim)
 
     @functools.cached_property
     def _problem(self) -> microkernel.Problem:
-        found = self.products
+        contraction = self.products
         return microkernel.Problem(
             batch=self.extent("n") * self.points**2,
             lanes=self.extent("oc"),
             points=(self.extent("t"), 1),
             steps=self.extent("ic") // self._sum.group,
             group=self._sum.group,
-            lane_bytes=typical(found.vector_load.buffer.nbytes),
-            point_bytes=typical(found.broadcast_load.buffer.nbytes),
+            lane_bytes=typical(contraction.vector_load.buffer.nbytes),
+            point_bytes=typical(contraction.broadcast_load.buffer.nbytes),
             cold=True,
             epilogue=operations(self.outputs[1:]),
             scattered=bool(self._sum.blocked),
@@ -260,7 +263,7 @@ class WinogradKernel(ProgramKernel):
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Tiles the outputs, and computes what each chunk of them takes where it is taken."""
+        """Tile the outputs, and compute the operands of each chunk where the chunk needs them."""
         schedule = Schedule(self.function)
         panel = decisions["vectors"] * self.machine.lanes
         self._sum.lay_out_weights(schedule, panel, panel * decisions["panels"])
@@ -280,26 +283,26 @@ class WinogradKernel(ProgramKernel):
         return schedule
 
     def _is_paced(self, decisions: Decisions) -> bool:
-        """Whether every step of a sum may fetch one cache line of the next panel."""
+        """Check whether every step of a sum may fetch one cache line of the next panel."""
         tiles = _tiles({name: np.array([value]) for name, value in decisions.items()})
         points = (self._chunk(decisions), 1)
         hints = microkernel.hints_a_line(points, tiles, self.machine.threads)
         return bool(hints[0] <= microkernel.PACED)
 
     def _chunk(self, decisions: Decisions) -> int:
-        """Tiles of a chunk at most; the last may have fewer. Of an image of unknown size whole
-        register tiles: a tail computes one anyway."""
+        """Return the most tiles of a chunk; the last may have fewer. For an image of unknown size
+        they are whole register tiles, because a tail computes one anyway."""
         chunk = -(-self.extent("t") // decisions["chunks"])
         return chunk if self._is_static else -(-chunk // decisions["rows"]) * decisions["rows"]
 
     @functools.cached_property
     def _is_static(self) -> bool:
-        """Whether the number of an image's tiles is known."""
+        """Check whether the number of an image's tiles is constant."""
         return all(isinstance(axis.extent, int) for axis in self.products.stage.axes)
 
     def _tile_outputs(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Chunks of tiles and channels, in them tiles of one vector; gives the loops of the chunks,
-        outermost first."""
+        """Tile the outputs in chunks of tiles and channels, and in them tiles of one vector; return
+        the loops of the chunks, outermost first."""
         width, last = self.machine.lanes, self.outputs[-1]
         kept = inline_once(schedule, self.outputs)
         batch, channels, y, x = (f"{last.buffer.name}_{axis.name}" for axis in last.axes)
@@ -340,8 +343,8 @@ class WinogradKernel(ProgramKernel):
             schedule.unroll(unrolled)
 
     def _tile_products(self, schedule: Schedule, decisions: Decisions, chunk: str) -> str:
-        """The products of one chunk, point by point, through tiles in registers into scratch. Gives
-        the innermost loop of the sum, "" where all are unrolled."""
+        """Compute the products of one chunk, point by point, in tiles in registers, and store them
+        in scratch. Return the innermost loop of the sum, "" if all are unrolled."""
         name, width = self.products.stage.buffer.name, self.machine.lanes
         schedule.cache_write(name, _SUM)
         schedule.compute_at(name, chunk)
@@ -378,8 +381,8 @@ class WinogradKernel(ProgramKernel):
             schedule.transform_layout(buffer.name, Layout((*order, *rest)))
 
     def _tile_inputs(self, schedule: Schedule, loop: str) -> None:
-        """The input transform, where each iteration of `loop` begins; or, with no loop given,
-        before all else and in parallel."""
+        """Transform the input at the start of each iteration of `loop`; or, if it is "", before all
+        else and in parallel."""
         name, width = self.columns.buffer.name, self.machine.lanes
         if loop:
             schedule.compute_at(name, loop)
@@ -397,16 +400,17 @@ class WinogradKernel(ProgramKernel):
 
 def _tiles(columns: Columns) -> microkernel.Tiles:
     """The register tiles of the products: panels around all tiles of a chunk."""
-    given = {name: column.astype(np.float64) for name, column in columns.items()}
-    chosen = {name: given[name] for name in ("vectors", "rows", "unroll", "prefetch", "ahead")}
-    single = np.ones(len(given["vectors"]))
+    floats = {name: column.astype(np.float64) for name, column in columns.items()}
+    chosen = {name: floats[name] for name in ("vectors", "rows", "unroll", "prefetch", "ahead")}
+    single = np.ones(len(floats["vectors"]))
     order = np.full(len(single), float(LoopOrder.PANELS))
     return microkernel.Tiles(**chosen, columns=single, order=order, slices=single)
 
 
 def _spread(tiles: int, block_bytes: int, points: int) -> int:
-    """How many tiles to lay out for `tiles`, so that one tile's elements at all points, which are
-    tiles times `block_bytes` apart, do not compete for the same lines of a cache."""
+    """Return the number of tiles, at least `tiles`, to reserve memory for, so that one tile's
+    elements at all points, which are that number times `block_bytes` apart, do not compete for the
+    same lines of a cache."""
 
     def competing(count: int) -> float:
         return points / (_CACHE_WAY / math.gcd(count * block_bytes, _CACHE_WAY))

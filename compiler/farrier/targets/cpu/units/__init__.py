@@ -1,1 +1,1 @@
-"""What schedule rules for CPUs are made of: contractions, register tiles, the analytic model."""
+"""The parts of schedule rules for CPUs: contractions, register tiles, the analytic model."""

@@ -1,4 +1,4 @@
-"""What attention takes besides its two products, in cycles of a core."""
+"""The cost of attention in addition to its two products, in cycles of a core."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from farrier.space.machine import Machine
 from farrier.space.space import Columns, Floats
 from farrier.targets.cpu.units.attention_nests import part_rows
 
-GROUP_CYCLES = (1.2, 0.2)  # to turn one group of the keys, to put one of the values together
-EXPOSED = 0.15  # of the traffic beyond the first-level cache, what arithmetic does not hide
-_SOFTMAX = 13.0  # a vector of scores: its maximum, exponential and sum
-_ROW = 40.0  # to join the partial results of one row, twice
-_JOIN = 20.0  # to store what is known of a row and a block of keys, and to join it
-_PASSES = 5  # over the scores of a block: written, for the maximum, the exponential, its sum, read
+GROUP_CYCLES = (1.2, 0.2)  # To transpose one group of the keys, and to assemble one of the values.
+# The share of the traffic beyond the first-level cache that arithmetic does not hide.
+EXPOSED = 0.15
+_SOFTMAX = 13.0  # For a vector of scores: its maximum, exponential and sum.
+_ROW = 40.0  # To join the partial results of one row, twice.
+_JOIN = 20.0  # To store the results of a row in a block of keys, and to join them.
+# The passes over the scores of a block: written, read for the maximum, for the exponential and its
+# sum, and for the product.
+_PASSES = 5
 
 
 def balance(heads: int, rows: int, columns: Columns, threads: int) -> Floats:
-    """How much longer the busiest thread takes than an even share."""
+    """Return the time of the busiest thread over that of an even share."""
     units = heads * columns["parts"]
     even: Floats = np.ceil(units / threads) / (units / threads)
     of_part = np.minimum(part_rows(rows, columns["block"], columns["parts"]), rows)
@@ -25,7 +28,8 @@ def balance(heads: int, rows: int, columns: Columns, threads: int) -> Floats:
 
 
 def softmax_cycles(rows: int, keys: int, key_blocks: Floats, machine: Machine) -> Floats:
-    """The rows of a head between the products, their keys in so many blocks."""
+    """Return the cycles of a head's rows between the products, with their keys in `key_blocks`
+    blocks."""
     joins = _ROW * key_blocks + _JOIN * np.where(key_blocks > 1, key_blocks, 0.0)
     cycles: Floats = rows * keys / machine.lanes * _SOFTMAX + rows * joins
     return cycles
@@ -42,6 +46,6 @@ def traffic_cycles(
         far = score_bytes + beside > 0.9 * machine.l2_bytes
         return np.where(far, machine.l3_bandwidth, machine.l2_bandwidth)
 
-    again = head_bytes / key_blocks  # what the passes over the scores find beside them
+    again = head_bytes / key_blocks  # The data that the passes over the scores leave in the cache.
     traffic: Floats = head_bytes / rate(head_bytes) + passes * 0.5 * score_bytes / rate(again)
     return traffic

@@ -1,4 +1,4 @@
-"""Loops of attention that do not depend on how its products are computed."""
+"""Loops of attention that do not depend on the computation of its products."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from farrier.targets.cpu.units.operands import lay_out_packed, pack, pack_groups
 from farrier.targets.cpu.units.partials import reduce_on_lanes
 
 _PARTS = (1, 2, 4, 8, 16)
-_SHARES = 8  # of parts of heads, that a thread has at most to choose from
-_PARTIALS = 2  # vectors of partial results along a row
+_SHARES = 8  # The most parts of heads for each thread.
+_PARTIALS = 2  # The number of vectors of partial results along a row.
 
 
 def part_rows(rows: int, block: Ints, parts: Ints) -> Ints:
-    """Query rows of a part: whole blocks, as many in each."""
+    """Return the query rows of a part: whole blocks, the same number in each."""
     blocks = np.ceil(rows / block)
     whole: Ints = np.ceil(blocks / parts).astype(np.int64) * block
     return whole
 
 
 def part_choices(rows: int, heads: int, threads: int) -> tuple[int, ...]:
-    """The counts of parts that a head's query rows may be cut into."""
+    """Return the counts of parts that a head's query rows may be cut into."""
     most = max(_SHARES * threads // heads, 1)
     return tuple(count for count in _PARTS if count <= min(rows, most))
 
 
-def output_loops(found: Contraction) -> dict[str, str]:
-    """The loops of the nest that writes a product's output, by the axes of the product."""
-    pairs = zip(found.stage.axes, found.output.axes, strict=True)
-    return {inner.name: f"{found.output.buffer.name}_{outer.name}" for inner, outer in pairs}
+def output_loops(contraction: Contraction) -> dict[str, str]:
+    """Return the loops of the nest that writes a product's output, by the axes of the product."""
+    pairs = zip(contraction.stage.axes, contraction.output.axes, strict=True)
+    return {inner.name: f"{contraction.output.buffer.name}_{outer.name}" for inner, outer in pairs}
 
 
 def split_parts(schedule: Schedule, row: str, rows: int, decisions: Decisions, inner: str) -> None:
@@ -47,17 +47,17 @@ def split_parts(schedule: Schedule, row: str, rows: int, decisions: Decisions, i
 
 
 def tile_context(
-    schedule: Schedule, found: Contraction, decisions: Decisions, rows: int, width: int
+    schedule: Schedule, contraction: Contraction, decisions: Decisions, rows: int, width: int
 ) -> list[str]:
-    """Tiles the nest that writes the output by `rows` rows and panels of vectors of `width` lanes;
-    gives the loops over parts and heads."""
-    loops = output_loops(found)
-    queries = volume(found.stage, found.points)
-    split_parts(schedule, loops[found.points[0]], queries, decisions, "in_block")
+    """Tile the nest that writes the output by `rows` rows and panels of vectors of `width` lanes;
+    return the loops over parts and heads."""
+    loops = output_loops(contraction)
+    queries = volume(contraction.stage, contraction.points)
+    split_parts(schedule, loops[contraction.points[0]], queries, decisions, "in_block")
     schedule.split("in_block", rows, "row", "in_row")
-    schedule.split(loops[found.lane], decisions["vectors"] * width, "panel", "in_panel")
+    schedule.split(loops[contraction.lane], decisions["vectors"] * width, "panel", "in_panel")
     schedule.split("in_panel", width, "vector", "lane")
-    shared = ["part", *(loops[axis] for axis in found.batch)]
+    shared = ["part", *(loops[axis] for axis in contraction.batch)]
     schedule.reorder(*shared, "block", "panel", "row", "in_row", "vector", "lane")
     schedule.vectorize("lane")
     schedule.unroll("vector")
@@ -65,15 +65,15 @@ def tile_context(
 
 
 def tile_scores(
-    schedule: Schedule, found: Contraction, decisions: Decisions, rows: int, width: int
+    schedule: Schedule, contraction: Contraction, decisions: Decisions, rows: int, width: int
 ) -> None:
-    """Tiles the nest that writes the scores of a block in the same way."""
-    loops = output_loops(found)
-    schedule.split(loops[found.points[0]], rows, "score_row", "score_in_row")
+    """Tile the nest that writes the scores of a block in the same way."""
+    loops = output_loops(contraction)
+    schedule.split(loops[contraction.points[0]], rows, "score_row", "score_in_row")
     panel = decisions["score_vectors"] * width
-    schedule.split(loops[found.lane], panel, "score_panel", "score_in_panel")
+    schedule.split(loops[contraction.lane], panel, "score_panel", "score_in_panel")
     schedule.split("score_in_panel", width, "score_vector", "score_lane")
-    batch = (loops[axis] for axis in found.batch)
+    batch = (loops[axis] for axis in contraction.batch)
     inner = ("score_in_row", "score_vector", "score_lane")
     schedule.reorder(*batch, "score_panel", "score_row", *inner)
     schedule.vectorize("score_lane")
@@ -83,7 +83,7 @@ def tile_scores(
 def pack_panels(
     schedule: Schedule, stage: Stage, loop: str, panel: int, lanes: int, grouping: Neighbours | None
 ) -> None:
-    """Packs keys or values within each iteration of `loop`, in panels of so many lanes, by vectors
+    """Pack keys or values within each iteration of `loop`, in panels of `panel` lanes, by vectors
     of `lanes`."""
     schedule.compute_at(stage.buffer.name, loop)
     lay_out_packed(schedule, stage, panel, grouping)
@@ -94,7 +94,7 @@ def pack_panels(
 
 
 def put_on_lanes(schedule: Schedule, stage: Stage, lanes: int) -> None:
-    """Vectors along a row; of what a row has one of, along the rows."""
+    """Vectorize along a row; for a stage with one element a row, along the rows."""
     if isinstance(stage.body, Reduce):
         reduce_on_lanes(schedule, stage, lanes, _PARTIALS)
         return
@@ -105,11 +105,11 @@ def put_on_lanes(schedule: Schedule, stage: Stage, lanes: int) -> None:
 def align_rows(
     schedule: Schedule, scores: Contraction, stages: tuple[Stage, ...], keys: int, lanes: int
 ) -> None:
-    """Rows of scores and weights of so many keys begin with a cache line each, an odd number of
-    vectors apart: a tile's rows then do not compete for the same lines."""
+    """Align rows of scores and weights of `keys` keys to cache lines, an odd number of vectors
+    apart, so that a tile's rows do not compete for the same lines."""
     rank, read = len(scores.stage.axes), extent_of(scores.output, scores.output.axes[-1].name)
     for stage in (scores.output, *stages):
-        if len(stage.axes) == rank:  # neither a maximum nor a sum
+        if len(stage.axes) == rank:  # The stage is neither a maximum nor a sum.
             line = lanes * DType.F32.nbytes // stage.buffer.dtype.nbytes
             spare = max(extent_of(stage, stage.axes[-1].name) - read, 0)
             vectors = -(-(keys + spare) // line) | 1

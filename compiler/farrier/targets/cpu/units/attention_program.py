@@ -1,5 +1,5 @@
-"""Attention as a program, made ready for its kernel: the order of its stages, what its weights are
-rounded to, and zeros that fill up what products take at once."""
+"""Prepare attention for its kernel: order its stages, round its weights, and pad operands with
+zeros to whole groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUES = "packed_values"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stages:
-    """Both products, each with what follows it, and the stages of the rows between them."""
+    """Both products, each with its epilogue, and the stages of the rows between them."""
 
     scores: Contraction
     context: Contraction
@@ -37,8 +37,8 @@ class Stages:
 
     @classmethod
     def of(cls, program: TensorProgram) -> Stages:
-        """Of a program of packed keys where they are packed, a product, its epilogue, the rows'
-        stages, packed values where they are packed, a product and its epilogue."""
+        """Split a program into stages: packed keys if they are packed, a product, its epilogue, the
+        rows' stages, packed values if they are packed, a product and its epilogue."""
         stages = program.stages
         first, last = (at for at, s in enumerate(stages) if contraction_of(s) is not None)
         high = next(
@@ -56,7 +56,7 @@ class Stages:
 
     @property
     def queries(self) -> int:
-        """Query rows of a head."""
+        """The query rows of a head."""
         return volume(self.context.stage, self.context.points)
 
 
@@ -73,14 +73,14 @@ class RowsKernel(ProgramKernel):
 
     @property
     def rows(self) -> int:
-        """Query rows of a head."""
+        """The query rows of a head."""
         return self.stages.queries
 
 
 def prepared(program: TensorProgram) -> TensorProgram | None:
-    """The program of a product, a softmax along its rows, and a product with those, elementwise
-    stages after both: scores first, weights rounded, both sums apart from what follows. None for
-    any other program."""
+    """Return a program of a product, a softmax along its rows, and a product with the result, with
+    elementwise stages after both, in the kernel's form: scores first, weights rounded, both sums
+    separate from their epilogues. None for any other program."""
     products = [s for s in program.stages if contraction_of(s) is not None]
     rows = [s for s in program.stages if isinstance(s.body, Reduce) and s not in products]
     if len(products) != 2 or len(program.outputs) != 1:
@@ -89,7 +89,7 @@ def prepared(program: TensorProgram) -> TensorProgram | None:
         return None
     program = _in_order(program, products[0], rows[0], products[1])
     scores, context = (product(stage, ()) for stage in products)
-    if any(found.padded or len(found.points) != 1 for found in (scores, context)):
+    if any(contraction.padded or len(contraction.points) != 1 for contraction in (scores, context)):
         return None
     if not is_permuted(scores.vector_load) or not is_direct(context):
         return None
@@ -104,21 +104,25 @@ def prepared(program: TensorProgram) -> TensorProgram | None:
 
 
 def product(stage: Stage, epilogue: tuple[Stage, ...]) -> Contraction:
-    """The contraction that a stage is known to be, and what follows it."""
-    found = contraction_of(stage, epilogue)
-    assert found is not None  # what rewrites a contraction leaves a contraction
-    return found
+    """Return the contraction of a stage that is known to be one, with its epilogue."""
+    contraction = contraction_of(stage, epilogue)
+    assert contraction is not None  # Rewrites of a contraction leave a contraction.
+    return contraction
 
 
 def second(program: TensorProgram) -> Contraction:
-    """The product with the weights."""
-    *_, last = (found for found in map(contraction_of, program.stages) if found is not None)
+    """Return the product with the weights."""
+    *_, last = (
+        contraction
+        for contraction in map(contraction_of, program.stages)
+        if contraction is not None
+    )
     return last
 
 
 def _with_rounded_weights(program: TensorProgram, context: Contraction) -> TensorProgram:
-    """The program with the exponentials in the dtype that they are multiplied in, where that is
-    another than f32: their sum is one of what is multiplied.
+    """Return the program with the exponentials in the dtype of the second product's factors, if
+    that is not f32; their sum is of the rounded numbers.
 
     before:  weight[m, k] = exp(score[m, k] - high[m])
              total[m] = sum(weight[m, k])
@@ -138,11 +142,11 @@ def _with_rounded_weights(program: TensorProgram, context: Contraction) -> Tenso
     rank = len(share.axes)
     weights = [load.buffer for load in loads(share.body) if len(load.indices) == rank]
     old = weights[0]
-    made = dataclasses.replace(old, dtype=dtype)
+    narrow_buffer = dataclasses.replace(old, dtype=dtype)
 
     def narrowed(node: object) -> object:
         if isinstance(node, Load) and node.buffer == old:
-            return Cast(old.dtype, Load(made, node.indices))
+            return Cast(old.dtype, Load(narrow_buffer, node.indices))
         read = node.operand if isinstance(node, Cast) else None
         if isinstance(read, Load) and read.buffer == narrow.buffer:
             return Load(share.buffer, read.indices)
@@ -152,30 +156,30 @@ def _with_rounded_weights(program: TensorProgram, context: Contraction) -> Tenso
     for stage in program.stages:
         body = rewrite(stage.body, narrowed)
         if stage.buffer == old:
-            stages.append(Stage(made, stage.axes, Cast(dtype, body)))
+            stages.append(Stage(narrow_buffer, stage.axes, Cast(dtype, body)))
         elif stage is not narrow:
             stages.append(dataclasses.replace(stage, body=body))
     return dataclasses.replace(program, stages=tuple(stages))
 
 
 def in_whole_groups(program: TensorProgram, group: int) -> TensorProgram:
-    """The program with zeros after the last weights and values, so that dot products of `group`
-    take all of them; as it was where they do.
+    """Return the program with zeros after the last weights and values, so that dot products of
+    `group` cover all of them; unchanged if they do already.
 
     before:  packed[k, n] = v[k, n]                             for 3 k
              context[m, n] = sum(weight[m, k] * packed[k, n])
     after:   packed[k, n] = v[k, n] if k < 3 else 0             for 4 k, and so the weights
              context[m, n] = sum(weight[m, k] * packed[k, n])
     """
-    found = second(program)
-    assert isinstance(found.stage.body, Reduce)
-    (axis,) = found.stage.body.axes
+    context = second(program)
+    assert isinstance(context.stage.body, Reduce)
+    (axis,) = context.stage.body.axes
     extent, reduced = axis.extent, axis.name
     whole = -(-extent // group) * group
     if whole == extent:
         return program
     wider: dict[str, Stage] = {}
-    for load in (found.broadcast_load, found.vector_load):
+    for load in (context.broadcast_load, context.vector_load):
         stage, at = program.stage(load.buffer.name), load.indices.index(Var(reduced))
         axes = [*stage.axes]
         axes[at] = dataclasses.replace(axes[at], extent=whole)
@@ -188,7 +192,7 @@ def in_whole_groups(program: TensorProgram, group: int) -> TensorProgram:
     for stage in program.stages:
         stage = wider.get(stage.buffer.name, stage)
         body = change.expr(stage.body)
-        if stage.buffer == found.stage.buffer:
+        if stage.buffer == context.stage.buffer:
             assert isinstance(body, Reduce)
             body = dataclasses.replace(body, axes=(dataclasses.replace(axis, extent=whole),))
         stages.append(dataclasses.replace(stage, body=body))
@@ -196,8 +200,8 @@ def in_whole_groups(program: TensorProgram, group: int) -> TensorProgram:
 
 
 def in_whole_keys(program: TensorProgram, keys: int) -> TensorProgram:
-    """The program of packed keys and values with so many of them: the scores of those beyond the
-    given ones are -inf, so their weights are 0. As it was where as many are given.
+    """Return the program of packed keys and values padded to `keys` keys. The scores of the padding
+    are -inf, so its weights are 0. Unchanged if there are `keys` keys already.
 
     before:  packed[k, n] = key[n, k]                           for 5 n
              sums[m, n] = sum(query[m, k] * packed[k, n])
@@ -208,8 +212,8 @@ def in_whole_keys(program: TensorProgram, keys: int) -> TensorProgram:
     """
     sums, context = (s for s in program.stages if contraction_of(s) is not None)
     lane, (reduced,) = product(sums, ()).lane, product(context, ()).reduction
-    given = next(axis.extent for axis in sums.axes if axis.name == lane)
-    if given == keys:
+    actual_keys = next(axis.extent for axis in sums.axes if axis.name == lane)
+    if actual_keys == keys:
         return program
     high = next(s for s in program.stages if isinstance(s.body, Reduce) and s is not sums)
     first, (scores,) = program.stages.index(sums), (load.buffer.name for load in loads(high.body))
@@ -223,20 +227,20 @@ def in_whole_keys(program: TensorProgram, keys: int) -> TensorProgram:
         name = stage.buffer.name
         along = [load.indices[-1] for load in loads(stage.body) if load.buffer.name in wide]
         axis = axes.get(name) or next((at.name for at in along if isinstance(at, Var)), "")
-        made = _widened(stage, axis, keys)
-        body = Substitution(buffers=wide).expr(made.body)
-        if made.buffer != stage.buffer:
-            wide[name] = made.buffer
+        widened_stage = _widened(stage, axis, keys)
+        body = Substitution(buffers=wide).expr(widened_stage.body)
+        if widened_stage.buffer != stage.buffer:
+            wide[name] = widened_stage.buffer
             if name in fills:
-                dtype = made.buffer.dtype
+                dtype = widened_stage.buffer.dtype
                 fill = Const(fills[name] if dtype.is_float else 0, dtype)
-                body = Select(e.less(Var(axis), given), body, fill)
-        stages.append(dataclasses.replace(made, body=body))
+                body = Select(e.less(Var(axis), actual_keys), body, fill)
+        stages.append(dataclasses.replace(widened_stage, body=body))
     return dataclasses.replace(program, stages=tuple(stages))
 
 
 def _widened(stage: Stage, name: str, extent: int) -> Stage:
-    """The stage with so many iterations along an axis of its own, or of what it reduces."""
+    """Return the stage with `extent` iterations along one of its own or reduced axes."""
 
     def widened(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(
@@ -256,8 +260,8 @@ def _operation(stage: Stage) -> ReduceOp:
 
 
 def _in_order(program: TensorProgram, scores: Stage, high: Stage, context: Stage) -> TensorProgram:
-    """The program with the scores first, then what else their rows' maximum takes, then what the
-    context takes."""
+    """Return the program with the scores first, then the other stages that their rows' maximum
+    needs, then the stages for the context."""
     first = [s for s in _sources(program, high) if s is not scores and s is not high]
     second = [s for s in _sources(program, context) if s is not scores and s not in first]
     rest = [s for s in program.stages if s is not scores and s not in first and s not in second]
@@ -265,7 +269,7 @@ def _in_order(program: TensorProgram, scores: Stage, high: Stage, context: Stage
 
 
 def _sources(program: TensorProgram, stage: Stage) -> list[Stage]:
-    """`stage` and all stages that it is computed from, in the program's order."""
+    """Return `stage` and all stages that it is computed from, in the program's order."""
     needed = {stage.buffer.name}
     for earlier in reversed(program.stages):
         if earlier.buffer.name in needed:

@@ -1,4 +1,4 @@
-"""What a program contracts: which operand runs along the lanes, which is broadcast, over what.
+"""The contraction of a program: its axes, the operand along the lanes, and the broadcast operand.
 
 conv[n, oc, oy, ox] = sum(x[n, ic, oy + ky, ox + kx] * w[oc, ic, ky, kx])
 
@@ -45,18 +45,19 @@ class Contraction:
     """A sum of products, and the elementwise stages that follow it; axes by their names."""
 
     stage: Stage
-    vector_load: Load  # varies along the lanes
-    broadcast_load: Load  # is broadcast to them; in a depthwise product it varies along them too
+    vector_load: Load  # The operand that varies along the lanes.
+    # The operand that is broadcast to the lanes; in a depthwise product it varies along them, too.
+    broadcast_load: Load
     lane: str
     points: tuple[str, ...]
     batch: tuple[str, ...]
     reduction: tuple[str, ...]
-    padded: bool  # the point operand stands under a Select that makes its padding
-    epilogue: tuple[Stage, ...]  # from the stage after the contraction to the output
+    padded: bool  # The point operand stands under a Select that implements its padding.
+    epilogue: tuple[Stage, ...]  # The stages from that after the contraction to the output.
 
     @property
     def depthwise(self) -> bool:
-        """Whether both operands vary along the lanes, element by element."""
+        """Check whether both operands vary along the lanes, element by element."""
         return any(index == Var(self.lane) for index in self.broadcast_load.indices)
 
     @property
@@ -83,7 +84,7 @@ def find_contraction(program: TensorProgram, leading: tuple[str, ...] = ()) -> C
 
 
 def contraction_of(stage: Stage, epilogue: tuple[Stage, ...] = ()) -> Contraction | None:
-    """The contraction that a stage computes, or None where it is no sum of products."""
+    """Return the contraction that a stage computes, or None if it is not a sum of products."""
     body = stage.body
     if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM or not stage.axes:
         return None
@@ -104,13 +105,13 @@ def contraction_of(stage: Stage, epilogue: tuple[Stage, ...] = ()) -> Contractio
 
 
 def innermost_axis(stage: Stage) -> int:
-    """The axis along which the stage's result is contiguous in memory."""
+    """Return the axis along which the stage's result is contiguous in memory."""
     layout = stage.buffer.layout
     return layout.dims[-1].axis if layout is not None else len(stage.axes) - 1
 
 
 def axis_extent(stage: Stage, name: str) -> Extent:
-    """The logical extent of a stage's axis, spatial or reduced."""
+    """Return the logical extent of a stage's axis, spatial or reduced."""
     for axis in stage.all_axes:
         if axis.name == name:
             return axis.extent
@@ -118,41 +119,41 @@ def axis_extent(stage: Stage, name: str) -> Extent:
 
 
 def extent_of(stage: Stage, name: str) -> int:
-    """The logical extent of a stage's axis, spatial or reduced, where it is typical; 1 of one that
-    typically is empty."""
+    """Return the typical logical extent of a stage's axis, spatial or reduced; 1 for an axis
+    that is typically empty."""
     return max(typical(axis_extent(stage, name)), 1)
 
 
 def factor_of(stage: Stage, name: str) -> int:
-    """What the logical extent of a stage's axis is known to be a multiple of, at all sizes: the
-    extent itself, where that is a number."""
+    """Return the largest known divisor, at all sizes, of the logical extent of a stage's axis: the
+    extent itself if it is a number."""
     return common_factor([axis_extent(stage, name)])
 
 
 def whole_panels(extent: Extent, lanes: int, vectors: Iterable[int]) -> tuple[int, ...]:
-    """Those of `vectors`, of so many lanes each, that a panel may have of a loop over `extent`
-    lanes: no more than there are. Where the extent is open, but whole vectors at all sizes, those
-    by which it is whole panels."""
+    """Return the counts among `vectors`, of `lanes` lanes each, that a panel of a loop over
+    `extent` lanes may have: not more than there are. For an open extent of whole vectors, only
+    those of which it is whole panels."""
     blocks, factor = -(-max(typical(extent), 1) // lanes), common_factor((extent,))
-    found = tuple(count for count in vectors if count <= blocks)
+    counts = tuple(count for count in vectors if count <= blocks)
     if isinstance(extent, int) or factor % lanes:
-        return found
-    return tuple(count for count in found if factor % (count * lanes) == 0)
+        return counts
+    return tuple(count for count in counts if factor % (count * lanes) == 0)
 
 
 def volume(stage: Stage, names: tuple[str, ...]) -> int:
-    """The product of the axes' typical extents."""
+    """Return the product of the axes' typical extents."""
     return math.prod(extent_of(stage, name) for name in names)
 
 
-def window_along(found: Contraction, axis: str) -> tuple[int, int] | None:
-    """(reach of the taps, stride) of the point operand along an axis of points; None where no index
-    of it moves with that axis in steps."""
-    body = found.stage.body
+def window_along(contraction: Contraction, axis: str) -> tuple[int, int] | None:
+    """Return (reach of the taps, stride) of the point operand along an axis of points; None if no
+    index of it moves with that axis in steps."""
+    body = contraction.stage.body
     assert isinstance(body, Reduce)
-    ranges = {a.name: a.extent for a in (*found.stage.axes, *body.axes)}
+    ranges = {a.name: a.extent for a in (*contraction.stage.axes, *body.axes)}
     simplifier = Simplifier(ranges)
-    for index in found.broadcast_load.indices:
+    for index in contraction.broadcast_load.indices:
         terms = simplifier.linear(index).terms
         if Var(axis) in terms:
             low, high = simplifier.bounds(e.sub(index, e.mul(Var(axis), terms[Var(axis)])))
@@ -161,8 +162,8 @@ def window_along(found: Contraction, axis: str) -> tuple[int, int] | None:
 
 
 def factors_of(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
-    """The two loads of a product, be they converted to the dtype of the sum; one may stand under a
-    Select whose other branch is padding."""
+    """Return the two loads of a product, also if they are converted to the dtype of the sum; one
+    may stand under a Select whose other branch is padding."""
     if not isinstance(expr, Binary) or expr.op is not BinaryOp.MUL:
         return None
     sides: list[Load] = []
@@ -178,8 +179,8 @@ def factors_of(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
 
 
 def _is_padding(select: Select) -> bool:
-    """Whether a Select is a load, or 0 where an index of it is out of bounds, and nothing more: the
-    guard of a strided transposed convolution also asks for a multiple of the stride."""
+    """Check whether a Select is only a load, or 0 if an index of it is out of bounds: the guard of
+    a strided transposed convolution also requires a multiple of the stride."""
     load, zero = select.then, select.otherwise
     if not isinstance(load, Load) or not isinstance(zero, Const) or zero.value != 0:
         return False
@@ -201,7 +202,8 @@ def _is_padding(select: Select) -> bool:
 def _roles(
     stage: Stage, body: Reduce, lanes: Load, other: Load, lane: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """(points, batch) with `lanes` as the operand along the lanes, or None where it cannot be."""
+    """Return (points, batch) with `lanes` as the operand along the lanes, or None if it cannot
+    be."""
     if Var(lane) not in lanes.indices:
         return None
     by_lanes = set().union(*(variables(index) for index in lanes.indices))
@@ -218,7 +220,8 @@ def _roles(
 
 
 def _grouped(load: Load, lane: str) -> bool:
-    """Whether the lane axis enters only as `lane // size`: one index for all lanes of a group."""
+    """Check whether the lane axis occurs only as `lane // size`: one index for all lanes of a
+    group."""
 
     def whole(expr: Expr) -> bool:
         if isinstance(expr, Binary):
@@ -231,7 +234,7 @@ def _grouped(load: Load, lane: str) -> bool:
 
 
 def group_size(load: Load, lane: str) -> int:
-    """Lanes that share one group of the point operand; 0 where it has no groups."""
+    """Return the lanes that share one group of the point operand; 0 if it has no groups."""
     for index in load.indices:
         stack: list[Expr] = [index]
         while stack:
@@ -244,42 +247,43 @@ def group_size(load: Load, lane: str) -> int:
 
 
 def is_constant(load: Load) -> bool:
-    """Whether the schedule may choose the layout of what is loaded."""
+    """Check whether the schedule may choose the layout of the loaded buffer."""
     return load.buffer.scope is MemoryScope.CONSTANT and is_permuted(load)
 
 
 def is_permuted(load: Load) -> bool:
-    """Whether each index is a constant or an axis of its own."""
+    """Check whether each index is a constant or an axis of its own."""
     axes = [index.name for index in load.indices if isinstance(index, Var)]
     constants = sum(isinstance(index, Const) for index in load.indices)
     return len(axes) == len(set(axes)) and len(axes) + constants == len(load.indices)
 
 
-def is_direct(found: Contraction) -> bool:
-    """Whether a vector of the lane operand is, or can be made, one contiguous load."""
-    load = found.vector_load
+def is_direct(contraction: Contraction) -> bool:
+    """Check whether a vector of the lane operand is, or can be made, one contiguous load."""
+    load = contraction.vector_load
     layout = load.buffer.layout or Layout.plain(len(load.indices))
-    whole = not any(dim.mod for dim in layout.dims)  # no blocks, which a vector might straddle
-    contiguous = load.indices[layout.dims[-1].axis] == Var(found.lane)
+    whole = not any(dim.mod for dim in layout.dims)  # A vector might straddle blocks.
+    contiguous = load.indices[layout.dims[-1].axis] == Var(contraction.lane)
     return is_constant(load) or (whole and contiguous)
 
 
 def is_elementwise(stage: Stage, program: TensorProgram) -> bool:
-    """Whether a stage reads each earlier stage at its own point only; a point of several turns is
-    one that was taken apart."""
+    """Check whether a stage reads each earlier stage at its own point only. A stage of interleaved
+    phases counts as such."""
     if isinstance(stage.body, Reduce):
         return False
     if stage.buffer.name == INTERLEAVED:
         return True
-    made = {s.buffer.name for s in program.stages}
+    computed = {s.buffer.name for s in program.stages}
     shape = tuple(axis.extent for axis in stage.axes)
     return all(
         load.buffer.shape == shape and all(map(_is_at, load.indices, stage.axes))
         for load in loads(stage.body)
-        if load.buffer.name in made
+        if load.buffer.name in computed
     )
 
 
 def _is_at(index: Expr, axis: Axis) -> bool:
-    """Whether an index is the point of an axis; the only point of an axis may be written as 0."""
+    """Check whether an index is the point of an axis; the only point of an axis may be written as
+    0."""
     return index == Var(axis.name) or (axis.extent == 1 and index == e.index(0))

@@ -1,9 +1,9 @@
-"""Which dot product of the target can take a contraction's products in groups.
+"""Find the dot product of the target that can take a contraction's products in groups.
 
     for k in 32:          t[n] = t[n] + x[m, k] * w[k, n]
     for g in 16, k in 2:  t[n] = t[n] + x[m, 2*g + k] * w[2*g + k, n]       one dot product a step g
 
-A group of the point operand has to lie together in memory, to be broadcast as one element; the lane
+A group of the point operand must be contiguous in memory, to be broadcast as one element; the lane
 operand's layout is chosen to fit.
 """
 
@@ -23,7 +23,7 @@ from farrier.targets.cpu.units.contraction import Contraction, factor_of
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grouping:
-    """`dot` takes the products in groups of neighbours along the reduced axis `axis`."""
+    """A grouping of products: `dot` takes neighbours along the reduced axis `axis`."""
 
     dot: Dot
     axis: str
@@ -34,7 +34,7 @@ class Grouping:
 
 
 class Neighbours(Protocol):
-    """Groups of elements along the reduced axis `axis` that lie together in a packed operand."""
+    """Groups of elements along the reduced axis `axis` that are contiguous in a packed operand."""
 
     @property
     def axis(self) -> str: ...
@@ -43,30 +43,31 @@ class Neighbours(Protocol):
     def group(self) -> int: ...
 
 
-def find_grouping(found: Contraction, target: CpuTarget) -> Grouping | None:
-    """How the target's dot products take a contraction; None where none does."""
-    operands = found.broadcast_load.buffer.dtype, found.vector_load.buffer.dtype
-    dot = target.dot_of(*operands, found.stage.buffer.dtype)
-    if dot is None or found.depthwise or found.padded:
+def find_grouping(contraction: Contraction, target: CpuTarget) -> Grouping | None:
+    """Return the grouping of a contraction in the target's dot products; None without one."""
+    operands = contraction.broadcast_load.buffer.dtype, contraction.vector_load.buffer.dtype
+    dot = target.dot_of(*operands, contraction.stage.buffer.dtype)
+    if dot is None or contraction.depthwise or contraction.padded:
         return None
-    axis = neighbours(found, found.broadcast_load, dot.group)
-    if axis is None or factor_of(found.stage, axis) % dot.group:
+    axis = neighbours(contraction, contraction.broadcast_load, dot.group)
+    if axis is None or factor_of(contraction.stage, axis) % dot.group:
         return None
-    return Grouping(dot, axis) if Var(axis) in found.vector_load.indices else None
+    return Grouping(dot, axis) if Var(axis) in contraction.vector_load.indices else None
 
 
-def neighbours(found: Contraction, load: Load, group: int) -> str | None:
-    """The reduced axis along which groups of a load's elements lie together, within its blocks."""
+def neighbours(contraction: Contraction, load: Load, group: int) -> str | None:
+    """Return the reduced axis along which groups of a load's elements are contiguous, within its
+    blocks."""
     layout = load.buffer.layout or Layout.plain(len(load.indices))
     extents = layout.physical_shape(load.buffer.shape)
     inner = [dim for dim, extent in zip(layout.dims, extents, strict=True) if extent != 1]
     if not inner or inner[-1].div > 1 or inner[-1].mod % group:
         return None
-    assert isinstance(found.stage.body, Reduce)
-    axes = (*found.stage.axes, *found.stage.body.axes)
+    assert isinstance(contraction.stage.body, Reduce)
+    axes = (*contraction.stage.axes, *contraction.stage.body.axes)
     index = load.indices[inner[-1].axis]
     form = Simplifier({axis.name: axis.extent for axis in axes}).linear(index)
-    axis = next((name for name in found.reduction if form.terms.get(Var(name)) == 1), None)
+    axis = next((name for name in contraction.reduction if form.terms.get(Var(name)) == 1), None)
     others = {atom: factor for atom, factor in form.terms.items() if atom != Var(axis or "")}
     if any(axis in variables(atom) for atom in others):
         return None

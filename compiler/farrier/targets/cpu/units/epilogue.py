@@ -1,4 +1,4 @@
-"""Where the elementwise stages of a kernel are computed: as values, beside their reader."""
+"""Place the elementwise stages of a kernel: as values, next to their reader."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def inline_once(schedule: Schedule, stages: Sequence[Stage]) -> list[Stage]:
 
 
 def keep_values(schedule: Schedule, stages: Iterable[Stage], loop: str, lane_axis: int) -> None:
-    """Compute what several expressions read once, as values, within `loop`, whose body is a vector
+    """Compute stages with several readers once, as values, within `loop`, whose body is a vector
     along the axis at `lane_axis`. The last stage is placed first: it reads the others."""
     for stage in reversed(list(stages)):
         schedule.compute_at(stage.buffer.name, loop)

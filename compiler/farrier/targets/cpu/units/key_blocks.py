@@ -1,4 +1,4 @@
-"""Attention over blocks of keys: the softmax of a row is put together from those of its blocks.
+"""Attention over blocks of keys: the softmax of a row is assembled from those of its blocks.
 
     before:  high[m] = max(score[m, k])
              weight[m, k] = exp(score[m, k] - high[m])
@@ -14,9 +14,9 @@
              total[m] = sum(partial[t, m, N] * scale[m, t])
              context[m, n] = sum(partial[t, m, n] * scale[m, t])
 
-What is known of a block lies in one buffer, so that scores and weights live no longer than their
-block (Dao et al., "FlashAttention", 2022, corrects earlier sums in place instead). A block that a
-mask leaves nothing of has the lowest number for its maximum: its weights, and its share in the row,
+All results of a block lie in one buffer, so that scores and weights live no longer than their block
+(Dao et al., "FlashAttention", 2022, corrects earlier sums in place instead). A block that a mask
+excludes completely has the lowest number for its maximum: its weights, and its share in the row,
 are exp(-inf) = 0.
 """
 
@@ -46,30 +46,30 @@ from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 from farrier.ir.walk import rewrite
 
-BLOCK = "key_block"  # the axis over blocks
+BLOCK = "key_block"  # The axis over blocks.
 CONTEXT = "block_context"
 PARTIAL = "partial"
-_LOWEST = Const(-3.4028234663852886e38, DType.F32)  # the finite f32
+_LOWEST = Const(-3.4028234663852886e38, DType.F32)  # The lowest finite f32.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyBlocks:
-    """The program, and which of its stages belong to a block of keys and which to whole rows; each
-    in the program's order."""
+    """The program, with its stages divided into those of a block of keys and those of whole rows,
+    each in the program's order."""
 
     program: TensorProgram
-    inner: tuple[Stage, ...]  # block_high, weight, block_total
+    inner: tuple[Stage, ...]  # The stages block_high, weight and block_total.
     context: Stage
     partial: Stage
-    outer: tuple[Stage, ...]  # high, scale, total, and what is made of it
-    joined: Stage  # the context of whole rows
+    outer: tuple[Stage, ...]  # The stages high, scale, total, and those computed from it.
+    joined: Stage  # The context of whole rows.
 
 
 def in_key_blocks(
     program: TensorProgram, size: int, rows: tuple[Stage, ...], old: Stage
 ) -> KeyBlocks:
-    """The attention whose `rows` are the stages high, weight, total and others after it, and whose
-    context is `old`, over blocks of `size` keys, which divide the keys."""
+    """Return the attention over blocks of `size` keys, which divide the keys. `rows` are the stages
+    high, weight, total and those after it, and `old` is the context."""
     assert isinstance(old.body, Reduce)
     (reduced,) = old.body.axes
     assert isinstance(reduced.extent, int)
@@ -101,7 +101,7 @@ def _local(name: str, axes: tuple[Axis, ...], body: Expr) -> Stage:
 
 
 def _over_block(stage: Stage, size: int) -> Expr:
-    """A stage's reduction over the keys of one block."""
+    """Return a stage's reduction over the keys of one block."""
     assert isinstance(stage.body, Reduce)
     (axis,) = stage.body.axes
     at = e.add(e.mul(Var(BLOCK), size), Var(axis.name))
@@ -110,7 +110,7 @@ def _over_block(stage: Stage, size: int) -> Expr:
 
 
 def _inner(rows: tuple[Stage, ...], block: Axis, size: int) -> tuple[Stage, Stage, Stage]:
-    """block_high, weight and block_total."""
+    """Return block_high, weight and block_total."""
     high, weight, total = rows[:3]
     block_high = _local("block_high", (*high.axes, block), _over_block(high, size))
 
@@ -125,7 +125,7 @@ def _inner(rows: tuple[Stage, ...], block: Axis, size: int) -> tuple[Stage, Stag
 
 
 def _partial(context: Stage, inner: tuple[Stage, Stage, Stage]) -> Stage:
-    """The stage that gathers what is known of a block: its context, and behind it its total and
+    """Return the stage that gathers the results of a block: its context, followed by its total and
     its maximum."""
     block_high, _, block_total = inner
     *batch, block, point, lane = context.axes
@@ -143,17 +143,18 @@ def _partial(context: Stage, inner: tuple[Stage, Stage, Stage]) -> Stage:
 def _outer(
     rows: tuple[Stage, ...], old: Stage, block: Axis, partial: Buffer
 ) -> tuple[tuple[Stage, ...], Stage]:
-    """The stages high, scale, total and what is made of it; and the context of whole rows."""
+    """Return the stages high, scale, total and those computed from it; and the context of whole
+    rows."""
     high, _, total, *rest = rows
     lane = old.axes[-1]
     assert isinstance(lane.extent, int)
 
     def known(row: tuple[Expr, ...], at: Expr) -> Load:
-        """What `partial` holds for a row at `at` along its last axis."""
+        """Return the element of `partial` for a row at `at` along its last axis."""
         return Load(partial, (*row[:-1], Var(BLOCK), row[-1], at))
 
     def scaled(row: tuple[Expr, ...], at: Expr) -> Reduce:
-        """The sum over a row's blocks, each at the row's scale."""
+        """Return the sum over a row's blocks, each at the row's scale."""
         share = Binary(BinaryOp.MUL, known(row, at), Load(scale.buffer, (*row, Var(BLOCK))))
         return Reduce(ReduceOp.SUM, (block,), share)
 

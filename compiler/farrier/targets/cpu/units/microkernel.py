@@ -1,11 +1,11 @@
-"""How long a contraction takes with a given register tile: the model that picks tiles unmeasured.
+"""Predict the time of a contraction with a register tile: the model that picks tiles unmeasured.
 
 One step of the reduction on a tile of v vectors by p points takes v loads of the lane operand, p
-broadcasts of the point operand and v·p multiply-adds. It takes as long as the busiest of: the
-multiply-add ports; the load ports; the latency of one multiply-add, for each accumulator waits for
-its own last; and the caches that the operands come from. Around it: tails, where the tile is
-smaller and the latency shows; the weights that come cold from memory; what another core wrote or
-reads as well; the busiest thread.
+broadcasts of the point operand and v·p multiply-adds. Its time is that of the busiest of: the
+multiply-add ports; the load ports; the latency of one multiply-add, since each accumulator waits
+for its own last; and the caches that the operands come from. Further terms are tails, whose tile is
+smaller and exposes the latency; weights from memory; data that another core wrote or reads as well;
+and the busiest thread.
 """
 
 from __future__ import annotations
@@ -25,62 +25,69 @@ from farrier.targets.cpu.held_operands import FEWEST_HELD, SPARE_REGISTERS
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
-# Of the shorter of arithmetic and memory traffic, what is not hidden behind the longer
-_EXPOSED_AHEAD = 0.2  # where the next panel is fetched ahead, and has room beside this one
-_EXPOSED_CROWDED = 0.3  # where it has none
-PACED = 2  # hints for each cache line of a panel, at most, where every step fetches one
-_HINTS = 0.01  # of the arithmetic: what hints take that are paced so
-_BURST = 0.08  # what they take where they come all at once, before each tile
-_SHARED_AHEAD = 0.25  # of the way of what another core reads as well, where it is fetched ahead
-_LOADS = 0.1  # of the time of loads, what shows where they are not the bottleneck
-_BEYOND = 0.06  # of the traffic beyond the first-level cache, likewise
-_LINE = 64  # bytes of a cache line
-_OF_L1, _OF_L2 = 0.6, 0.7  # of a cache, what is there still when it is used again
-_CACHE_WAY = 4096  # bytes that a way of a first-level cache holds
-_WAYS = 11  # rows of a tile in the same lines of the first-level cache, beside a panel's
-_COMPETING = 0.03  # of the time, where there are more
-_JOIN_CYCLES = 1.0  # to add a vector of a slice's sums to those in memory
-_RESTART_CYCLES = 10.0  # of a tile, for each slice after the first
-_COPY_CYCLES = 1.0  # to copy one element of a panel
-_PAD_CYCLES = 0.35  # to copy one element of a padded row, vectors under a mask
-_WINDOW_LOADS = 0.5  # of the time of a window's loads, what shows
-_PAIR = 0.5  # operations that a vector takes beyond its own, loaded as one of a pair
-_LOOP = 7.0  # operations of one iteration: its pointers, its counter, its hint
-_SPILL = 0.08  # of the time, for each value more
-_MISS_S = 0.12e-6  # until a window's weights come, too few for the hardware to see a stream
+# The constants without a unit are shares of the shorter of arithmetic and memory traffic that the
+# longer does not hide.
+# If the next panel is fetched ahead, and fits the cache together with this one.
+_EXPOSED_AHEAD = 0.2
+_EXPOSED_CROWDED = 0.3  # If it does not fit.
+PACED = 2  # The most hints for each cache line of a panel if every step fetches one.
+_HINTS = 0.01  # The cost of such hints, as a share of the arithmetic.
+_BURST = 0.08  # The cost of hints in a burst before each tile, as a share of the arithmetic.
+# The exposed share of the transfer of data that another core reads as well, if it is fetched ahead.
+_SHARED_AHEAD = 0.25
+_LOADS = 0.1  # The exposed share of the time of loads that are not the bottleneck.
+_BEYOND = 0.06  # The same of the traffic beyond the first-level cache.
+_LINE = 64  # The bytes of a cache line.
+_OF_L1, _OF_L2 = 0.6, 0.7  # The share of a cache whose data is still there when it is used again.
+_CACHE_WAY = 4096  # The bytes of one way of a first-level cache.
+# The rows of a tile that may share lines of the first-level cache, in addition to a panel's.
+_WAYS = 11
+_COMPETING = 0.03  # The slowdown, as a share of the time, if more rows compete.
+_JOIN_CYCLES = 1.0  # To add a vector of a slice's sums to those in memory.
+_RESTART_CYCLES = 10.0  # Of a tile, for each slice after the first.
+_COPY_CYCLES = 1.0  # To copy one element of a panel.
+_PAD_CYCLES = 0.35  # To copy one element of a padded row, in masked vectors.
+_WINDOW_LOADS = 0.5  # The exposed share of the time of a window's loads.
+_PAIR = 0.5  # The additional operations of a vector loaded as one of a pair.
+_LOOP = 7.0  # The operations of one iteration: its pointers, its counter, its hint.
+_SPILL = 0.08  # The slowdown, as a share of the time, for each spilled value.
+# The seconds until a window's weights arrive; they are too few for the hardware to detect a stream.
+_MISS_S = 0.12e-6
 
 
 class LoopOrder(enum.IntEnum):
-    """How panels of the lane operand and rows of tiles follow one another; threads divide among
-    them what comes first."""
+    """The nesting of panels of the lane operand and rows of tiles; threads divide the outer one."""
 
-    PANELS = 0  # panels, and all rows in each: a thread takes its own lanes, and reads all points
-    ROWS = 1  # rows, and all panels in each
-    PARTS = 2  # a part of the rows for each thread, in it panels, and the part's rows in each
+    PANELS = 0  # Panels, with all rows in each: a thread has its own lanes, and reads all points.
+    ROWS = 1  # Rows, with all panels in each.
+    PARTS = 2  # A part of the rows for each thread; in it panels, with the part's rows in each.
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Extents and sizes of one contraction, of all calls' work in one kernel."""
 
-    batch: int  # independent products
-    lanes: int  # extent of the lane axis
-    points: tuple[int, int]  # extents of the two tiled point axes, outer first
-    steps: int  # of the whole reduction; a step adds one product, or one group, to each lane
-    taps: tuple[int, int] = (1, 1)  # the window's extents along the points, (1, 1) for a matmul
-    strides: tuple[int, int] = (1, 1)  # of the points in the point operand
-    lane_bytes: int  # of the lane operand, for all products
-    point_bytes: int  # of the point operand, for all products
-    cold: bool  # whether the lane operand comes from memory
-    common: bool = False  # whether all products have the same lane operand
-    depthwise: bool = False  # the point operand is loaded as vectors too
-    packs: bool = False  # the lane operand is copied, panel by panel, on the way
-    padded: int = 0  # elements of one line of the point operand, where lines are copied; or 0
-    epilogue: int  # operations on each result
-    group: int = 1  # products that a step adds to each lane: an element of an operand is a group
-    row_bytes: int = 0  # from one row's points to the next's; 0 where a tile has columns as well
-    by_lane: bool = False  # the points of several steps are read as vectors, and taken by lane
-    scattered: bool = False  # blocks of the reduced axis lie apart, each a line of every point
+    batch: int  # Independent products.
+    lanes: int  # The extent of the lane axis.
+    points: tuple[int, int]  # The extents of the two tiled point axes, outer first.
+    # The steps of the whole reduction; a step adds one product, or one group, to each lane.
+    steps: int
+    taps: tuple[int, int] = (1, 1)  # The window's extents along the points, (1, 1) for a matmul.
+    strides: tuple[int, int] = (1, 1)  # The strides of the points in the point operand.
+    lane_bytes: int  # The bytes of the lane operand, for all products.
+    point_bytes: int  # The bytes of the point operand, for all products.
+    cold: bool  # Set if the lane operand comes from memory.
+    common: bool = False  # Set if all products have the same lane operand.
+    depthwise: bool = False  # The point operand is loaded as vectors, too.
+    packs: bool = False  # The lane operand is copied panel by panel first.
+    padded: int = 0  # The elements of one line of the point operand if lines are copied, else 0.
+    epilogue: int  # The operations on each result.
+    # The products that a step adds to each lane: an element of an operand is a group.
+    group: int = 1
+    # The bytes from one row's points to the next's; 0 if a tile has columns as well.
+    row_bytes: int = 0
+    by_lane: bool = False  # The points of several steps are read as vectors, and used lane by lane.
+    scattered: bool = False  # Blocks of the reduced axis lie apart, each a line of every point.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,18 +98,20 @@ class Tiles:
     rows: Floats
     columns: Floats
     unroll: Floats
-    order: Floats  # an LoopOrder
-    prefetch: Floats  # 1: the next panel is fetched while this one is in use
-    ahead: Floats  # 1: the points' next block is fetched while this one is in use
-    slices: Floats  # of the reduction, each for all tiles of a panel before the next
+    order: Floats  # A LoopOrder.
+    prefetch: Floats  # With 1, the next panel is fetched while this one is in use.
+    ahead: Floats  # With 1, the points' next block is fetched while this one is in use.
+    # The number of reduction slices; all tiles of a panel finish one slice before the next begins
+    # (split-K).
+    slices: Floats
 
     def at(self, places: npt.NDArray[np.intp]) -> Tiles:
-        """Those of some candidates."""
+        """Return the decisions of some candidates."""
         return Tiles(*(getattr(self, name)[places] for name in self.__slots__))
 
 
 def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
-    """Seconds of one call and what they are made of, for a population of tiles."""
+    """Return the seconds of one call and their terms, for a population of tiles."""
     cycles, latency, load, l2 = _tile_cycles(problem, tiles, machine)
     cycles += _copy_cycles(problem, tiles, machine)
     units, balance = _shares(problem, tiles, machine)
@@ -114,8 +123,8 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     fetched = first + _beside(busy, memory - first, _exposed(problem, tiles, machine))
     late = np.maximum(memory, _late(problem, tiles, machine, lane_share))
     reach = busy / _visits(problem, tiles, machine)
-    found = busy - reach + _beside(reach, late, machine.exposed)
-    seconds = np.where(ahead, fetched, found)
+    unfetched = busy - reach + _beside(reach, late, machine.exposed)
+    seconds = np.where(ahead, fetched, unfetched)
     beside = np.zeros(len(busy))
     if not problem.depthwise and problem.batch < machine.threads:
         beside += shared(
@@ -125,7 +134,7 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
             machine,
         )
     paced = hints_a_line(problem.points, tiles, machine.threads) <= PACED
-    # Alone, hints hide behind arithmetic.
+    # Measured alone, hints hide behind arithmetic.
     beside += np.where(paced & (not problem.depthwise), _HINTS, _BURST) * ahead * busy
     seconds += machine.fork_join + beside
     if problem.depthwise and problem.cold:
@@ -150,7 +159,7 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
 
 
 def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Cycles to copy panels and padded lines, on one core."""
+    """Return the cycles to copy panels and padded lines, on one core."""
     row_tiles = _row_tiles(problem, tiles)
     lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
     copies = row_tiles * np.where(
@@ -164,7 +173,7 @@ def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Floats]:
-    """Pieces of work that threads take, and the work of the busiest over the mean."""
+    """Return the pieces of work for threads, and the work of the busiest thread over the mean."""
     threads, row_tiles = machine.threads, _row_tiles(problem, tiles)
     panels = problem.batch * _panels(problem, tiles, machine)
     alone = problem.packs | (tiles.slices > 1)
@@ -177,21 +186,21 @@ def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, F
 
 
 def busiest(units: Floats, whole: Floats, threads: int) -> Floats:
-    """The work of the busiest thread over the mean, where threads take `units` pieces. The last of
-    a row are smaller: together they are as much as so many `whole` ones, of which a thread has one
-    at least."""
+    """Return the work of the busiest thread over the mean, for threads that share `units` pieces.
+    The last pieces of a row are smaller: together they equal `whole` full ones, of which a thread
+    has at least one."""
     rounds: Floats = np.ceil(units / threads) / (units / threads)
     return np.maximum(rounds, threads / whole)
 
 
 def _panel_bytes(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Of one slice of a panel."""
+    """Return the bytes of one slice of a panel."""
     panel: Floats = tiles.vectors * machine.lanes * problem.steps / tiles.slices * 4
     return panel
 
 
 def _first_panels(problem: Problem, tiles: Tiles, lane_share: Floats, machine: Machine) -> Floats:
-    """Of the weights that a thread reads, the share that it waits for before it computes."""
+    """Return the share of a thread's weights that it waits for before it computes."""
     if problem.depthwise:
         return np.zeros(len(tiles.vectors))
     first = _panel_bytes(problem, tiles, machine)
@@ -203,21 +212,23 @@ def _first_panels(problem: Problem, tiles: Tiles, lane_share: Floats, machine: M
 
 
 def _exposed(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Of the shorter of arithmetic and weights that are fetched ahead, what shows."""
+    """Return the exposed share of the shorter of arithmetic and the transfer of weights that are
+    fetched ahead."""
     room = 2 * _panel_bytes(problem, tiles, machine) <= 0.8 * machine.l2_bytes
     return np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
 
 
-def _beside(one: Floats, other: Floats, exposed: Floats | float) -> Floats:
-    """Seconds of two things at a time; of the shorter one that share shows."""
-    seconds: Floats = np.maximum(one, other) + exposed * np.minimum(one, other)
+def _beside(first: Floats, second: Floats, exposed: Floats | float) -> Floats:
+    """Return the seconds of two overlapping activities; `exposed` is the share of the shorter one
+    that does not overlap."""
+    seconds: Floats = np.maximum(first, second) + exposed * np.minimum(first, second)
     return seconds
 
 
 def _late(problem: Problem, tiles: Tiles, machine: Machine, lane_share: Floats) -> Floats:
-    """Seconds until a thread's weights come from memory that nothing fetches ahead. A core looks
-    so many instructions ahead: the more sums a tile has, the fewer of the next steps' weights are
-    among them, and as many come in the time that one takes."""
+    """Return the seconds in which a thread's weights arrive from memory without prefetching. A core
+    looks `window` instructions ahead: the more sums a tile has, the fewer weights of the next steps
+    are among them, and those transfers overlap."""
     if problem.depthwise or not problem.cold:
         return np.zeros(len(tiles.vectors))
     points = tiles.rows * tiles.columns
@@ -228,8 +239,8 @@ def _late(problem: Problem, tiles: Tiles, machine: Machine, lane_share: Floats) 
 
 
 def _visits(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """How often a thread comes to a panel: its first tile finds the weights in memory, the others
-    near."""
+    """Return the number of times that a thread visits a panel: the first tile finds the weights in
+    memory, the others in a cache."""
     if problem.depthwise:
         return np.ones(len(tiles.vectors))
     count = _row_tiles(problem, tiles) * np.ceil(problem.points[1] / tiles.columns)
@@ -243,7 +254,7 @@ def _panels(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def vectors_of(lanes: int, machine: Machine) -> int:
-    """How many vectors so many lanes fill, the last one maybe in part."""
+    """Return the number of vectors that `lanes` lanes fill, including a partial last one."""
     return -(-lanes // machine.lanes)
 
 
@@ -253,7 +264,7 @@ def _row_tiles(problem: Problem, tiles: Tiles) -> Floats:
 
 
 def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Results of one product that whole tiles compute."""
+    """Return the results of one product that whole tiles compute."""
     lanes = _panels(problem, tiles, machine) * tiles.vectors * machine.lanes
     rows = np.ceil(problem.points[0] / tiles.rows) * tiles.rows
     columns = np.ceil(problem.points[1] / tiles.columns) * tiles.columns
@@ -262,7 +273,8 @@ def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
-    """How often a panel's cache lines would be fetched, were one fetched at each step."""
+    """Return the number of times that a panel's cache lines would be fetched, with one fetch at
+    each step."""
     rows = np.ceil(points[0] / tiles.rows)
     rows = np.where(tiles.order == LoopOrder.PARTS, np.ceil(rows / threads), rows)
     count: Floats = rows * np.ceil(points[1] / tiles.columns)
@@ -270,19 +282,19 @@ def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
 
 
 def shared(points: Floats, lanes: Floats, ahead: Bools, machine: Machine) -> Floats:
-    """Seconds that it takes to get what lies in the caches of other cores: so many bytes of the
-    points, which those wrote, and of the lanes, which those read, be they fetched `ahead`."""
+    """Return the seconds to get data from the caches of other cores: `points` bytes that those
+    wrote, and `lanes` bytes that those read, too, prefetched if `ahead`."""
     again = np.where(ahead, _SHARED_AHEAD, 1.0)
     cycles: Floats = points / machine.remote_bandwidth + again * lanes / machine.shared_bandwidth
     return cycles / machine.hertz
 
 
 def _needs(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Floats]:
-    """Of the lane operand and of the points, the share that one thread reads.
+    """Return the shares of the lane operand and of the points that one thread reads.
 
-    Threads divide the products first, then the lanes or the points. Of the lanes each has its own,
-    with all points; where there are fewer panels than threads, one panel and a part of the points.
-    Of the points, the other way round. Products may have one lane operand in common.
+    Threads divide the products first, then the lanes or the points. With lanes divided each has its
+    own, and all points; with fewer panels than threads, one panel and a part of the points. Divided
+    points are the reverse. Products may have one lane operand in common.
     """
     products = min(problem.batch, machine.threads)
     threads = machine.threads / products  # for each product
@@ -291,7 +303,7 @@ def _needs(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Fl
     units = np.where(by_lanes, panels, _row_tiles(problem, tiles))
     units = np.where(tiles.order == LoopOrder.PARTS, machine.threads, units)
     divided, whole = 1 / np.minimum(units, threads), np.minimum(units / threads, 1.0)
-    alone = by_lanes & (problem.packs | (tiles.slices > 1))  # threads divide panels alone
+    alone = by_lanes & (problem.packs | (tiles.slices > 1))  # Threads divide only panels.
     whole = np.where(alone, 1.0, whole)
     lanes, points = np.where(by_lanes, (divided, whole), (whole, divided))
     return lanes / (1 if problem.common else products), points / products
@@ -300,17 +312,17 @@ def _needs(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Fl
 def _tile_cycles(
     problem: Problem, tiles: Tiles, machine: Machine
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Cycles of all tiles on one core; and those that latency, load ports and the second-level
-    cache alone would take."""
+    """Return the cycles of all tiles on one core, and the cycles that latency, load ports and the
+    second-level cache would take alone."""
     lanes = _parts(float(vectors_of(problem.lanes, machine)), tiles.vectors)
     rows = _parts(float(problem.points[0]), tiles.rows)
     columns = _parts(float(problem.points[1]), tiles.columns)
-    found = []
+    pieces = []
     for (v, n_v), (r, n_r), (c, n_c) in itertools.product(lanes, rows, columns):
         count = problem.batch * n_v * n_r * n_c
-        some = np.flatnonzero(count)  # few have tails
-        found.append((some, *(sizes[some] for sizes in (v, r, c, count))))
-    places, *sizes, counts = map(np.concatenate, zip(*found, strict=True))
+        some = np.flatnonzero(count)  # Few candidates have tails.
+        pieces.append((some, *(sizes[some] for sizes in (v, r, c, count))))
+    places, *sizes, counts = map(np.concatenate, zip(*pieces, strict=True))
     parts = _one_tile(problem, tiles.at(places), machine, *sizes)
     totals = np.zeros((4, len(tiles.vectors)))
     for total, part in zip(totals, parts, strict=True):
@@ -319,7 +331,7 @@ def _tile_cycles(
 
 
 def _parts(extent: Floats | float, tile: Floats) -> list[tuple[Floats, Floats]]:
-    """(size, count) of the whole tiles, and of the tail where there is one."""
+    """Return (size, count) of the whole tiles, and of the tail if there is one."""
     whole = np.floor(extent / tile)
     rest = extent - whole * tile
     return [(np.minimum(tile, extent), whole), (rest, (rest > 0) * 1.0)]
@@ -328,8 +340,8 @@ def _parts(extent: Floats | float, tile: Floats) -> list[tuple[Floats, Floats]]:
 def _one_tile(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Cycles of one tile of v vectors by r x c points: all, latency, loads, beyond the first-level
-    cache."""
+    """Return the cycles of one tile of v vectors by r x c points: all, latency, loads, beyond the
+    first-level cache."""
     steps = problem.steps / tiles.slices
     parts = (_window if problem.depthwise else _product)(problem, tiles, machine, v, r, c)
     panel_bytes = steps * v * machine.lanes * 4
@@ -337,16 +349,17 @@ def _one_tile(
     # With hardly enough accumulators the next one is not always ready: powers of 4 fit 4 to 26 of
     # them within 2%, with vectors of 8 lanes and of 16.
     fourth = np.square(np.square(parts.multiply)) + parts.chain**4
-    if not machine.folds_loads and not problem.depthwise:  # loads take turns with arithmetic
+    if not machine.folds_loads and not problem.depthwise:  # Loads alternate with arithmetic.
         fourth += np.square(np.square(parts.issue))
     core = np.maximum(np.sqrt(np.sqrt(fourth)), np.maximum(parts.loads, beyond))
     core = np.maximum(core, parts.issue)
     if problem.scattered:
-        # The hardware does not guess where the next block lies; the taps of a window read it again.
+        # The hardware does not predict the place of the next block; the taps of a window read it
+        # again.
         near = np.where(tiles.ahead > 0, 1 / machine.issue, machine.miss)
         missed = near * (problem.taps == (1, 1)) + machine.miss * is_far
         core += parts.point_bytes / _LINE * missed
-    # What is not the bottleneck still takes issue slots and waits at times.
+    # Resources other than the bottleneck still take issue slots and sometimes wait.
     core += parts.shown * parts.loads + _BEYOND * beyond
     if problem.row_bytes:
         sets = _CACHE_WAY // math.gcd(problem.row_bytes, _CACHE_WAY)
@@ -361,39 +374,40 @@ def _one_tile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Parts:
-    """Cycles of one slice of a tile, as far as each resource goes, and the bytes of its points."""
+    """The cycles of one slice of a tile by resource, and the bytes of its points."""
 
-    multiply: Floats  # the multiply-add ports
-    chain: Floats  # the latency of an accumulator's multiply-adds
+    multiply: Floats  # The multiply-add ports.
+    chain: Floats  # The latency of an accumulator's multiply-adds.
     loads: Floats
     issue: Floats
-    shown: float  # of the loads' time, what shows where they are not the bottleneck
-    loop: Floats | float  # counters and branches
-    finish: Floats  # the epilogue, of the last slice
+    shown: float  # The exposed share of the loads' time if they are not the bottleneck.
+    loop: Floats | float  # Counters and branches.
+    finish: Floats  # The epilogue, of the last slice.
     point_bytes: Floats
 
 
 def _finish(problem: Problem, sums: Floats) -> Floats:
-    """Cycles of the epilogue of a tile that nothing overlaps."""
+    """Return the cycles of the epilogue of a tile, without overlap."""
     return sums * (1.5 + 0.5 * problem.epilogue) + 20.0
 
 
 def _product(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
 ) -> _Parts:
-    """A tile of a product or of a convolution over channels: points are broadcast."""
+    """Return the cycles of a tile of a product, or of a convolution over channels: points are
+    broadcast."""
     points, steps = r * c, problem.steps / tiles.slices
     multiply = steps * v * points / machine.fma_ports
     broadcasts = points
     if problem.by_lane:
         lanes = np.minimum(tiles.unroll, machine.lanes)
         broadcasts = np.where(lanes > 1, points / lanes, points)
-    # Of a tile of one vector, each broadcast is part of the multiply-add that it is for.
+    # In a tile of one vector, each broadcast is folded into its multiply-add.
     folded = (v == 1) & machine.folds_loads
     operations = steps * (v + np.where(folded, 0, broadcasts) + v * points)
     if not machine.folds_loads:
         operations += steps * (_PAIR * v + _LOOP / tiles.unroll)
-    if machine.by_lane and problem.group == 1:  # what is broadcast goes the way of arithmetic
+    if machine.by_lane and problem.group == 1:  # Broadcasts use the arithmetic ports.
         multiply += steps * np.where(broadcasts < points, 0, points) / machine.fma_ports
     field = ((r - 1) * problem.strides[0] + problem.taps[0]) * (
         (c - 1) * problem.strides[1] + problem.taps[1]
@@ -411,8 +425,8 @@ def _product(
 
 
 def _wait(steps: Floats, operations: Floats, machine: Machine) -> Floats:
-    """Cycles that a sum of so many steps waits for its own multiply-adds. The next tile begins
-    meanwhile, so of a tile of few operations nothing shows."""
+    """Return the cycles that a sum of `steps` steps waits for its own multiply-adds. The next tile
+    begins meanwhile, so a tile of few operations does not wait."""
     shown = 1 - np.minimum(machine.overlap / operations, 1.0)
     cycles: Floats = steps * machine.fma_latency * shown
     return cycles
@@ -421,14 +435,14 @@ def _wait(steps: Floats, operations: Floats, machine: Machine) -> Floats:
 def _window(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
 ) -> _Parts:
-    """A tile of a depthwise convolution: points are loaded as vectors, too."""
+    """Return the cycles of a tile of a depthwise convolution: points are loaded as vectors, too."""
     points, steps = r * c, problem.steps / tiles.slices
     live = v * points
     if machine.folds_loads:
         reads = window_reads(problem, machine, v, r, c)
         # Its stores and the next tile's loads overlap.
         finish = v * points * (0.5 + 0.25 * problem.epilogue) + 4.0
-    else:  # a line is read once for all taps of a row
+    else:  # A line is read once for all taps of a row.
         line = (c - 1) * problem.strides[1] + problem.taps[1]
         reads = v * (problem.taps[0] * r * line + steps)
         live = live + line + 2
@@ -448,16 +462,16 @@ def _window(
 
 
 def window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: Floats) -> Floats:
-    """Vectors that the taps of a tile's windows load. Taps follow one another, each of all sums,
-    and what was read is held in the registers that the sums leave, the newest first
-    (`codegen.memory`): it is read again where too much comes between two uses of it."""
+    """Return the vectors that the taps of a tile's windows load. Taps follow one another, each for
+    all sums, and loaded vectors stay in the registers that the sums leave, the newest first
+    (`codegen.memory`): a vector is loaded again if too many others come between two uses of it."""
     (down, along), (down_stride, along_stride) = problem.taps, problem.strides
     sums, steps = v * r * c, problem.steps
     held = np.maximum(machine.registers - sums - SPARE_REGISTERS, FEWEST_HELD)
     line, lines = (c - 1) * along_stride + along, (r - 1) * down_stride + down
     # The column to the left uses a point `along_stride` taps later.
     by_columns = v * (along_stride * r * c + along_stride - 1) < held
-    # The row above uses it when its own row of taps comes, after those of this row that use it.
+    # The row above uses it in its own row of taps, after those of this row that use it.
     uses = c * along / line
     apart = down_stride * along - along_stride * (uses - 1)
     by_rows = by_columns & (v * apart * r * c < held)
@@ -471,9 +485,9 @@ def window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: Fl
 def _traffic(
     problem: Problem, tiles: Tiles, machine: Machine, panel_bytes: Floats, point_bytes: Floats
 ) -> tuple[Floats, Bools]:
-    """Cycles that the operands of one tile, of one slice of the reduction, take on their way into
-    the first-level cache; and whether the points come from beyond the second."""
-    if problem.depthwise:  # each panel has points of its own
+    """Return the cycles to bring the operands of one tile, in one slice of the reduction, into the
+    first-level cache; and whether the points come from beyond the second."""
+    if problem.depthwise:  # Each panel has its own points.
         is_far = problem.point_bytes / machine.threads > _OF_L2 * machine.l2_bytes
         streamed: Floats = point_bytes * (1 + 0.3 * (tiles.order == LoopOrder.ROWS))
         rate = machine.l3_bandwidth if is_far else machine.l2_bandwidth
@@ -494,7 +508,8 @@ def _traffic(
 
 
 def _per_byte(footprint: Floats, machine: Machine) -> Floats:
-    """Cycles a byte of data that is used again after `footprint` bytes of other data."""
+    """Return the cycles for each byte of data that is used again after `footprint` bytes of other
+    data."""
     far = footprint > _OF_L2 * machine.l2_bytes
     beyond = np.where(far, 1 / machine.l3_bandwidth, 1 / machine.l2_bandwidth)
     return np.where(footprint <= _OF_L1 * machine.l1_bytes, 0.0, beyond)

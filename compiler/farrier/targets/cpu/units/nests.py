@@ -1,4 +1,4 @@
-"""What several rules do to loop nests."""
+"""Transformations of loop nests that several rules share."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from farrier.ir.loop import For, Function
 from farrier.ir.statements import walk_stmts
 from farrier.schedule import Schedule
 
-_CHUNKS = 8  # iterations a thread should have to choose from, for balance
+_CHUNKS = 8  # The iterations that a thread should be able to choose from, for balance.
 
 
 def loop_extents(function: Function) -> dict[str, int]:
-    """The typical extent of every loop, by its variable; 1 of one that typically does not run."""
+    """Return the typical extent of every loop, by its variable; 1 for a loop that typically does
+    not run."""
     return {loop: max(typical(extent), 1) for loop, extent in exact_extents(function).items()}
 
 
 def exact_extents(function: Function) -> dict[str, Extent]:
-    """The extent of every loop, by its variable."""
+    """Return the extent of every loop, by its variable."""
     return {loop.var: loop.extent for loop in walk_stmts(function.body) if isinstance(loop, For)}
 
 
 def run_parallel(schedule: Schedule, loops: Sequence[str]) -> None:
-    """Share the iterations of `loops`, which stand directly within one another, outermost first,
-    among the threads; from one that cannot be joined on, each thread runs them whole."""
+    """Share the iterations of `loops`, each directly within the one before, among the threads; from
+    the first loop on that cannot be joined, each thread runs the loops whole."""
     schedule.parallel(_join(schedule, _joinable(schedule.function, loops)))
 
 
@@ -39,8 +40,8 @@ def share(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
 
 
 def _joinable(function: Function, loops: Sequence[str]) -> Sequence[str]:
-    """The outermost of `loops` that can be joined. What may be empty is not joined to several
-    iterations around it: their positions would be quotients by its extent."""
+    """Return the outermost of `loops` that can be joined. A loop that may be empty is not joined to
+    several iterations around it, because their positions would be quotients by its extent."""
     extents = exact_extents(function)
     for used, loop in enumerate(loops):
         if bounds(extents[loop])[0] < 1 and any(extents[other] != 1 for other in loops[:used]):

@@ -1,7 +1,7 @@
-"""Rewrites of a program that give a contraction operands fit for its innermost loop.
+"""Rewrite a program to give its contraction operands fit for the innermost loop.
 
-A stage of its own, computed where a tile needs it, takes the place of what would otherwise be done
-at every multiply-add: the test for padding, or the walk along a transposed operand.
+Work that would be repeated at every multiply-add, such as the test for padding or the walk along a
+transposed operand, moves to a separate stage, which is computed where a tile needs it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ PACKED = "packed"
 def hoist_padding(
     program: TensorProgram, contraction: Contraction, name: str = PADDED
 ) -> TensorProgram:
-    """The program with the padded point operand as a stage, so that a tile reads it unguarded.
+    """Return the program with the padded point operand as a stage, so that a tile reads it
+    unguarded.
 
     before:  conv[n, oc, o] = sum((x[n, ic, o + k - 1] if 0 <= o + k - 1 < 8 else 0) * w[oc, ic, k])
     after:   padded[n, ic, p] = x[n, ic, p - 1] if 0 <= p - 1 < 8 else 0
@@ -78,8 +79,8 @@ def hoist_padding(
 
 
 def by_first_use(program: TensorProgram) -> TensorProgram:
-    """The program with each stage that takes no reduction right before the first that reads it, so
-    that what only meets a contraction's result stands after it.
+    """Return the program with each stage without a reduction right before the first that reads it,
+    so that operands of the epilogue stand after the contraction.
 
     before:  wide[m, n] = cast(f32, r[m, n])
              matmul[m, n] = sum(a[m, k] * b[k, n])
@@ -104,8 +105,8 @@ def by_first_use(program: TensorProgram) -> TensorProgram:
 def pack_lane_operand(
     program: TensorProgram, contraction: Contraction, name: str = PACKED
 ) -> TensorProgram:
-    """The program with the lane operand as a stage whose last axis is the lane's, so that a vector
-    of it is one load.
+    """Return the program with the lane operand as a stage whose last axis is the lane's, so that a
+    vector of it is one load.
 
     before:  matmul[b, m, n] = sum(a[b, m, k] * t[b, n, k])
     after:   packed[b, k, n] = t[b, n, k]
@@ -120,9 +121,9 @@ def pack_lane_operand(
 
 
 def pack(schedule: Schedule, stage: Stage, width: int) -> None:
-    """Put the nest of a packed operand on vectors: turned in squares of `width` elements where
-    neighbours in its source lie along another axis, else a vector of lanes at a time, so that the
-    cache lines which it takes its elements from serve the next vectors too."""
+    """Vectorize the nest of a packed operand: transpose it in squares of `width` elements if
+    neighbours in its source lie along another axis, else take a vector of lanes at a time, so that
+    the cache lines of its elements serve the next vectors, too."""
     assert isinstance(stage.body, Load)
     source, lane = stage.body, stage.axes[-1].name
     extents = loop_extents(schedule.function)
@@ -139,7 +140,7 @@ def pack(schedule: Schedule, stage: Stage, width: int) -> None:
 
 
 def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Neighbours) -> None:
-    """Put the nest of an operand that is packed in groups on vectors of `width` groups."""
+    """Vectorize the nest of an operand that is packed in groups, by vectors of `width` groups."""
     *others, along = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
     at = group_axis(stage, grouping)
     chunk, lanes = schedule.split(along, width)
@@ -150,15 +151,15 @@ def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Neighbou
 
 
 def group_axis(stage: Stage, grouping: Neighbours) -> int:
-    """The axis of a packed operand along which groups lie together."""
+    """Return the axis of a packed operand along which groups are contiguous."""
     return [axis.name for axis in stage.axes].index(grouping.axis)
 
 
 def lay_out_packed(
     schedule: Schedule, stage: Stage, panel: int, grouping: Neighbours | None
 ) -> None:
-    """Panels of `panel` lanes of a packed operand, each in the order in which sums read it, groups
-    of neighbours together; no panels where `panel` is 0."""
+    """Lay a packed operand out in panels of `panel` lanes, each in the order in which sums read it,
+    with groups of neighbours contiguous; without panels if `panel` is 0."""
     *others, lane = range(len(stage.axes))
     dims = [PhysicalDim(axis) for axis in others]
     inner = [PhysicalDim(lane, 1, panel)]
@@ -193,7 +194,7 @@ def _with_operand(
     old: Load,
     indices: tuple[Expr, ...],
 ) -> TensorProgram:
-    """`program` with `stage` before the contraction, which reads it in the place of `old`."""
+    """Return `program` with `stage` before the contraction, which reads it in place of `old`."""
     body = contraction.stage.body
     assert isinstance(body, Reduce)
     assert isinstance(body.body, Binary)
@@ -213,8 +214,8 @@ def _with_operand(
 
 
 def factor_out(program: TensorProgram, contraction: Contraction) -> TensorProgram:
-    """The program with a factor of the point operand applied to the sum, where it does not vary
-    along what is summed; as it was where the point operand has no such factor.
+    """Return the program with a factor of the point operand applied to the sum, if it does not vary
+    along the reduction; unchanged without such a factor.
 
     before:  share[m, k] = weight[m, k] * scale[m]
              context[m, n] = sum(share[m, k] * v[k, n])
@@ -239,10 +240,10 @@ def factor_out(program: TensorProgram, contraction: Contraction) -> TensorProgra
     product = stage.body.body
     sides = (rest if side == point else side for side in (product.left, product.right))
     total = Reduce(stage.body.op, stage.body.axes, Binary(BinaryOp.MUL, *sides))
-    made = Stage(sum_buffer(stage), stage.axes, total)
+    unscaled = Stage(sum_buffer(stage), stage.axes, total)
     at = tuple(Var(axis.name) for axis in stage.axes)
-    scaled = Binary(BinaryOp.MUL, Load(made.buffer, at), constant[0])
-    program = replaced(program, stage, made, Stage(stage.buffer, stage.axes, scaled))
+    scaled = Binary(BinaryOp.MUL, Load(unscaled.buffer, at), constant[0])
+    program = replaced(program, stage, unscaled, Stage(stage.buffer, stage.axes, scaled))
     kept = tuple(s for s in program.stages if s is not source)
     read = any(load.buffer.name == source.buffer.name for s in kept for load in loads(s.body))
     return program if read else dataclasses.replace(program, stages=kept)

@@ -15,12 +15,12 @@ from farrier.space.machine import Machine
 from farrier.space.space import Columns, Floats
 from farrier.targets.cpu.units import microkernel
 
-_BITS = 6  # of a value, for each extent
+_BITS = 6  # The bits of a value for each extent.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tile:
-    """Vectors of lanes, rows and columns of points that are in registers at once."""
+    """Vectors of lanes, and rows and columns of points, that are in registers together."""
 
     vectors: int
     rows: int
@@ -28,27 +28,27 @@ class Tile:
 
     @classmethod
     def of(cls, value: int) -> Tile:
-        """The tile that a knob's value stands for."""
+        """Return the tile behind a knob's value."""
         return cls(*(int(part) for part in parts(np.array(value))))
 
 
 def parts(
     values: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Vectors, rows and columns of tiles given as values."""
+    """Return vectors, rows and columns of tiles as encoded in values."""
     last = (1 << _BITS) - 1
     return values >> 2 * _BITS, values >> _BITS & last, values & last
 
 
 def tile_extents(values: npt.NDArray[np.int64]) -> Columns:
-    """The same by name: the parts of a knob of tiles."""
+    """Return the parts of a knob of tiles by name."""
     return dict(zip(("vectors", "rows", "columns"), parts(values), strict=True))
 
 
 def tiles_of(
     values: npt.NDArray[np.int64], unroll: Floats, order: Floats, prefetch: bool
 ) -> microkernel.Tiles:
-    """A population of tiles as the model takes them."""
+    """Return a population of tiles in the model's form."""
     vectors, rows, columns = (part.astype(np.float64) for part in parts(values))
     fetched = np.full(len(values), float(prefetch))
     return microkernel.Tiles(
@@ -62,14 +62,14 @@ def shortlist(
     choices: tuple[Iterable[int], Iterable[int], Iterable[int]],
     count: int,
 ) -> tuple[int, ...]:
-    """The `count` tiles that the model ranks first, best first, of those with vectors, rows and
-    columns among `choices` that fit the registers."""
+    """Return the `count` tiles that the model ranks first, best first, among tiles with vectors,
+    rows and columns from `choices` that fit the registers."""
     grid = np.meshgrid(*(np.array(list(choice), np.int64) for choice in choices), indexing="ij")
     vectors, rows, columns = (axis.reshape(-1) for axis in grid)
     values = (vectors << 2 * _BITS) + (rows << _BITS) + columns
     held = rows * columns if problem.by_lane else 1
     values = values[machine.fits(vectors, rows * columns, held=held)]
-    one = np.ones(len(values))
-    tiles = tiles_of(values, one, one * microkernel.LoopOrder.PARTS, prefetch=False)
+    ones = np.ones(len(values))
+    tiles = tiles_of(values, ones, ones * microkernel.LoopOrder.PARTS, prefetch=False)
     seconds = microkernel.estimate(problem, tiles, machine).seconds
     return tuple(int(value) for value in values[np.argsort(seconds, kind="stable")[:count]])

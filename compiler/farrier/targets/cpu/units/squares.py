@@ -9,7 +9,7 @@ from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.tensor import Stage
 from farrier.schedule import Schedule
 
-SMALLEST = 4  # the least extents that are turned as squares of vectors
+SMALLEST = 4  # The least extents that are transposed as squares of vectors.
 
 
 def turn_squares(
@@ -17,7 +17,7 @@ def turn_squares(
 ) -> list[str]:
     """Walk the nest of `stage`, which stores along the axis `lane`, in squares `width` wide: of
     each of `buffers`, which run along the axis `across`, a square's rows are loaded as vectors.
-    Gives the loops around the squares, outermost first.
+    Return the loops around the squares, outermost first.
 
     before:  for i: for k:  t[k, i] = a[i, k]
     after:   for columns, lanes:

@@ -1,4 +1,4 @@
-"""What multiplies tiles in a core's registers, and what that costs."""
+"""A unit that multiplies tiles in a core's registers, and its costs."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ Registers: TypeAlias = Callable[[Ints, int, Ints, Ints], Ints]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TileUnit:
-    """A product of tiles, the registers that hold these, and cycles of a core."""
+    """A product of tiles, its registers, and its costs in cycles of a core."""
 
     product: TileProduct
-    registers: int  # that hold totals, and the operands of a step
-    taken: Registers  # of these
-    blocks: tuple[int, ...]  # channels of an image that lie together
-    sides: tuple[int, ...]  # rows of tiles, lines and vectors that a block may have
-    by_lanes: bool  # whether a step holds its rows while one tile of lanes follows another
+    registers: int  # The registers that hold sums and the operands of a step.
+    taken: Registers  # The number of these in use.
+    blocks: tuple[int, ...]  # The channels of an image in a block.
+    sides: tuple[int, ...]  # The counts of rows of tiles, lines and vectors that a block may have.
+    by_lanes: bool  # Set if a step holds its rows while one tile of lanes follows another.
     cycles: Cycles
-    load_cycles: float  # of a load, from the first-level cache,
-    load_bytes: int  # that brings so many at most
-    join_cycles: float  # to put the rows of a tile of points together, for each byte of a row
-    l2_bytes: float  # a cycle, of tiles from the second-level cache
-    store_cycles: float  # a tile, to the first-level cache
-    finish_cycles: float  # a vector of results, from there to its place
-    block_cycles: float  # around a block
+    load_cycles: float  # For a load of at most `load_bytes` from the first-level cache.
+    load_bytes: int  # The bytes of one load.
+    join_cycles: float  # To assemble the rows of a tile of points, for each byte of a row.
+    l2_bytes: float  # Bytes a cycle of tiles from the second-level cache.
+    store_cycles: float  # To store a tile to the first-level cache.
+    finish_cycles: float  # To move a vector of results from there to its place.
+    block_cycles: float  # The overhead of a block.
 
     def blocks_of(self, outputs: int, lanes: int) -> tuple[int, ...]:
-        """Those of `blocks` that so many outputs may lie in, where a vector has `lanes`."""
+        """Return the sizes in `blocks` that are possible for `outputs` outputs and vectors of
+        `lanes`."""
         width = max(self.product.lanes, lanes)
         panels = np.array(self.sides) * width
         return tuple(
@@ -49,8 +50,8 @@ class TileUnit:
         )
 
     def rate(self, lanes: int, rows: int, depth: int) -> float:
-        """How many products a core adds up in a cycle, of `rows` rows with `lanes` lanes, where
-        `depth` neighbours of a row are reduced; 0 where tiles do not fit them."""
+        """Return the products that a core adds up in a cycle, of `rows` rows with `lanes` lanes and
+        a reduction over `depth` neighbours of a row; 0 if tiles do not fit."""
         product = self.product
         steps = [step for step in product.depths if depth % step == 0]
         counts = row_counts(product, rows)
@@ -62,12 +63,12 @@ class TileUnit:
 
 
 def panels_cover(panels: Ints, outputs: int, lanes: int) -> npt.NDArray[np.bool_]:
-    """Whether panels of so many lanes each, as many as `outputs` take, cover `lanes`: the outputs
-    and what fills up their last block."""
+    """Check whether panels of `panels` lanes each, enough for `outputs`, cover `lanes`: the outputs
+    and the padding of their last block."""
     reaches = -(-outputs // panels) * panels >= lanes
     return np.asarray(reaches & (lanes % panels == 0))
 
 
 def row_counts(product: TileProduct, rows: int) -> tuple[int, ...]:
-    """The counts of rows that tiles of so many may have."""
+    """Return the counts of rows that tiles for `rows` rows may have."""
     return tuple(count for count in product.rows if count <= rows)

@@ -1,7 +1,7 @@
-"""A sum of products in tile registers: which tiles it takes, and how loops become them.
+"""A sum of products in tile registers: the choice of tiles, and the loops around them.
 
-The totals of a block of tiles are registers, which are stored to memory of the thread's own, where
-what follows reads them.
+The sums of a block of tiles are registers, which are stored to memory of the thread's own for the
+later stages.
 
     for each tile:                   sum[tile] = 0
     for a step of the reduction:     sum[tile] += rows[k] x lanes[k], for each tile
@@ -33,36 +33,36 @@ from farrier.targets.cpu.units.dot_products import neighbours
 from farrier.targets.cpu.units.tile_unit import TileUnit, row_counts
 
 
-def find_unit(found: Contraction, target: CpuTarget) -> TileUnit | None:
-    """What multiplies tiles of a contraction's operands; None where the target has nothing for
-    them, or where their rows are not such tiles'."""
-    point, lane = found.broadcast_load, found.vector_load
+def find_unit(contraction: Contraction, target: CpuTarget) -> TileUnit | None:
+    """Return the unit that multiplies tiles of a contraction's operands; None if the target has
+    none for them, or if its tiles do not fit the rows."""
+    point, lane = contraction.broadcast_load, contraction.vector_load
     unit = target.unit_of(point.buffer.dtype, lane.buffer.dtype)
-    body = found.stage.body
+    body = contraction.stage.body
     assert isinstance(body, Reduce)
-    if unit is None or found.stage.buffer.dtype is not unit.product.total:
+    if unit is None or contraction.stage.buffer.dtype is not unit.product.total:
         return None
     is_left = isinstance(body.body, Binary) and body.body.left == Cast(unit.product.total, point)
-    if found.padded or found.depthwise or not is_left:
+    if contraction.padded or contraction.depthwise or not is_left:
         return None
-    return unit if tiled_axes(found)[1] and depth_of(found, unit.product)[1] else None
+    return unit if tiled_axes(contraction)[1] and depth_of(contraction, unit.product)[1] else None
 
 
-def tiled_axes(found: Contraction) -> tuple[str, str]:
-    """The axes along which blocks have lines of tiles, and tiles their rows; "" where none will
-    do."""
-    points = [axis for axis in found.points if extent_of(found.stage, axis) > 1]
+def tiled_axes(contraction: Contraction) -> tuple[str, str]:
+    """Return the axes of a block's lines of tiles and of a tile's rows; "" for a missing
+    axis."""
+    points = [axis for axis in contraction.points if extent_of(contraction.stage, axis) > 1]
     *others, row = points or [""]
-    return (others or [""])[-1], row if window_along(found, row) else ""
+    return (others or [""])[-1], row if window_along(contraction, row) else ""
 
 
-def depth_of(found: Contraction, product: TileProduct) -> tuple[str, int]:
-    """The reduced axis along which products go deep, and how many at once; ("", 0) where its
-    elements do not lie together."""
+def depth_of(contraction: Contraction, product: TileProduct) -> tuple[str, int]:
+    """Return the reduced axis along which products go deep, and the depth of one; ("", 0) if its
+    elements are not contiguous."""
     for depth in product.depths:
-        axis = neighbours(found, found.broadcast_load, depth)
-        if axis is not None and factor_of(found.stage, axis) % depth == 0:
-            return axis, depth if Var(axis) in found.vector_load.indices else 0
+        axis = neighbours(contraction, contraction.broadcast_load, depth)
+        if axis is not None and factor_of(contraction.stage, axis) % depth == 0:
+            return axis, depth if Var(axis) in contraction.vector_load.indices else 0
     return "", 0
 
 
@@ -86,17 +86,17 @@ class TiledProduct:
 
     @functools.cached_property
     def depth(self) -> tuple[str, int]:
-        """The reduced axis that instructions run along, and how far."""
+        """The reduced axis that instructions run along, and its extent."""
         return depth_of(self.contraction, self.product)
 
     @property
     def axis(self) -> str:
-        """The reduced axis whose neighbours lie together in tiles of lanes."""
+        """The reduced axis whose neighbours are contiguous in tiles of lanes."""
         return self.depth[0]
 
     @property
     def group(self) -> int:
-        """How many of those neighbours lie together."""
+        """The number of contiguous neighbours."""
         return self.product.group
 
     @property
@@ -106,14 +106,15 @@ class TiledProduct:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row that one product reduces."""
+        """The bytes of a row that one product reduces."""
         return self.depth[1] * self.product.left.nbytes
 
     def cycles(
         self, points: Floats, rows: Floats, vectors: Floats, tiles: int = 1
     ) -> tuple[Floats, Floats, Floats]:
-        """The cycles of a block: to multiply, to load the operands from the first-level cache, to
-        finish. It has `points` tiles of `rows` rows by `vectors` vectors of `tiles` tiles each."""
+        """Return the cycles of a block: to multiply, to load the operands from the first-level
+        cache, to finish. It has `points` tiles of `rows` rows by `vectors` vectors of `tiles` tiles
+        each."""
         unit, depth, lanes = self.unit, self.depth[1], vectors * tiles
         steps = volume(self.contraction.stage, self.contraction.reduction) / depth
         join = unit.join_cycles * self.row_bytes
@@ -128,7 +129,7 @@ class TiledProduct:
 
     def place(self, schedule: Schedule, loop: str, rows: int, width: int) -> list[str]:
         """Compute sum and copy whole within `loop`, by tiles of `rows` rows, the copy in rows of
-        `width` lanes; give the loops over the steps of the reduction, outermost first."""
+        `width` lanes; return the loops over the steps of the reduction, outermost first."""
         total, copy = self.contraction.stage.buffer.name, self.contraction.epilogue[0].buffer.name
         for name in (copy, total):
             schedule.compute_whole_at(name, loop)
@@ -141,21 +142,21 @@ class TiledProduct:
         return steps
 
     def tensorize(self, schedule: Schedule, rows: int) -> None:
-        """Put instructions in the place of the tiles that `place` made. What the operands are read
-        from has its layout and its place by then."""
+        """Replace the tiles of `place` by instructions. The buffers of the operands must have their
+        layout and place by then."""
         product = self.product
         schedule.tensorize(f"{self.prefix}zero_row", product.zero_name(rows))
         schedule.tensorize(f"{self.prefix}sum_row", product.product_name(rows, self.depth[1]))
         schedule.tensorize(f"{self.prefix}copy_row", product.store_name(rows))
 
     def _lay_out_lanes(self, schedule: Schedule, buffer: str, width: int) -> None:
-        """Let the vectors of a block's results be rows in memory."""
+        """Lay a block's results out with their vectors as rows in memory."""
         lane, rank = innermost_axis(self.contraction.stage), len(self.contraction.stage.axes)
         if lane != rank - 1:
             schedule.transform_layout(buffer, Layout.blocked(rank, lane, width))
 
     def _order_reduction(self, schedule: Schedule) -> tuple[list[str], str]:
-        """Split the reduction; give the loops over its steps, and that within an instruction."""
+        """Split the reduction; return the loops over its steps, and that within an instruction."""
         prefix, (axis, depth) = self.contraction.stage.buffer.name, self.depth
         names = f"{self.prefix}step", f"{self.prefix}product"
         step, within = schedule.split(f"{prefix}_{axis}", depth, *names)
@@ -173,14 +174,16 @@ class TiledProduct:
     ) -> None:
         """Split one of the block's nests into tiles, with the loops `steps` around them and
         `product` within; the loop `short`_row is a whole tile."""
-        found, short = self.contraction, f"{self.prefix}{short}"
+        contraction, short = self.contraction, f"{self.prefix}{short}"
         line, row = self.tiled
-        axes = (axis.name for axis in found.stage.axes)
-        others = [f"{prefix}_{axis}" for axis in axes if axis not in (*self.tiled, found.lane)]
+        axes = (axis.name for axis in contraction.stage.axes)
+        others = [
+            f"{prefix}_{axis}" for axis in axes if axis not in (*self.tiled, contraction.lane)
+        ]
         tiles = [f"{prefix}_{line}"] if line else []
         split, in_tile = schedule.split(f"{prefix}_{row}", rows, f"{short}_tile", f"{short}_row")
         vector, lane = schedule.split(
-            f"{prefix}_{found.lane}", self.product.lanes, f"{short}_vector", f"{short}_lane"
+            f"{prefix}_{contraction.lane}", self.product.lanes, f"{short}_vector", f"{short}_lane"
         )
         tiles = [vector, *tiles, split] if self.unit.by_lanes else [*tiles, split, vector]
         within = [in_tile, lane, product] if product else [in_tile, lane]

@@ -1,12 +1,12 @@
-"""One tile of a contraction in registers: how its weights lie and in which order it is summed.
+"""One tile of a contraction in registers: the layout of its weights, and the order of its sum.
 
 The accumulators are values; each step of the reduction loads the vectors of the lane operand once
 and broadcasts one element of the point operand after the other; with dot products, one group of
 neighbours of each.
 
-A long reduction may be taken in slices, all tiles of a panel for one slice of the weights before
-the next: then a slice is read again and again from the first or second level, where the whole panel
-would come from the third, and the sums of the panel's tiles wait in memory.
+A long reduction may be cut into slices; all tiles of a panel finish one slice of the weights before
+the next begins. A slice is then read again and again from the first or second level, where the
+whole panel would come from the third, and the sums of the panel's tiles wait in memory.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from farrier.targets.cpu.units.contraction import (
 )
 from farrier.targets.cpu.units.dot_products import Grouping, neighbours
 
-UNROLLED = 0.02  # of a kernel's time, that twice the unrolled steps must gain where sizes are open
-_WINDOW = 49  # a depthwise window of so many taps at most is unrolled whole
-_SMALLEST_BLOCK = 4  # of channels, worth a loop of its own
-_UNROLL = (1, 2, 4)  # steps in one iteration
-_SHORT_LOOP = 8  # so many steps may be one iteration, without a loop
-_PART = "part"  # of a sum: what one slice of the reduction adds to it
+# The least share of a kernel's time that twice the unrolled steps must gain if sizes are open.
+UNROLLED = 0.02
+_WINDOW = 49  # A depthwise window of at most this number of taps is unrolled whole.
+_SMALLEST_BLOCK = 4  # The smallest block of channels that is worth its own loop.
+_UNROLL = (1, 2, 4)  # The steps in one iteration.
+_SHORT_LOOP = 8  # Up to this number of steps may be one iteration, without a loop.
+_PART = "part"  # The part of a sum that one slice of the reduction adds.
 _SLICE = "slice"
 
 
@@ -46,13 +47,14 @@ class TiledSum:
     contraction: Contraction
     width: int
     tiled: tuple[str, str]
-    blocked: str  # the reduced axis that the point operand's layout splits, "" where it splits none
+    blocked: str  # The reduced axis that the point operand's layout splits, "" if it splits none.
     block: int
     prefix: str
-    grouping: Grouping | None  # how dot products take the sum; None: its products one by one
-    lanes_are_factors: bool = False  # as `Machine.by_lane`
-    folds_loads: bool = True  # as `Machine.folds_loads`
-    slices: int = 1  # parts of the reduction that are summed one after the other, for all tiles
+    grouping: Grouping | None  # The grouping in dot products; None: products one by one.
+    lanes_are_factors: bool = False  # The same as `Machine.by_lane`.
+    folds_loads: bool = True  # The same as `Machine.folds_loads`.
+    # The parts of the reduction that are summed one after the other, for all tiles.
+    slices: int = 1
 
     @classmethod
     def of(
@@ -84,27 +86,27 @@ class TiledSum:
 
     @property
     def _inner_group(self) -> int:
-        """Products that one of its iterations adds to a lane."""
+        """The products that one of its iterations adds to a lane."""
         grouped = self.grouping is not None and self.grouping.axis == self._inner
         return self.group if grouped else 1
 
     def unrolls(self, limit: int) -> tuple[int, ...]:
-        """How many steps one iteration of the innermost loop may hold, rising: few; all of a short
-        loop; of a row in one piece `limit`, as its own instructions take longer there than more
-        code does; and of blocks that are that short two. Of windows one: their taps are unrolled by
-        themselves."""
+        """Return the numbers of steps that one iteration of the innermost loop may hold, rising:
+        few; all of a short loop; for an unblocked row up to `limit`, as its instructions take
+        longer than more code would; and for short blocks two of them. For windows it is one,
+        because their taps are unrolled separately."""
         if self.contraction.depthwise:
             return (1,)
         inner = self.inner_steps
         choices = _UNROLL if self.blocked else (*_UNROLL, limit)
         whole = self.block or factor_of(self.contraction.stage, self._inner)
         whole //= self._inner_group
-        found = {steps for steps in choices if whole % steps == 0 and steps <= limit}
+        choices_that_divide = {steps for steps in choices if whole % steps == 0 and steps <= limit}
         two, stage = 2 * self.block, self.contraction.stage
         if self.by_lane and two and factor_of(stage, self.blocked) % two == 0:
-            found |= {2 * inner} if 2 * inner <= limit else set()
+            choices_that_divide |= {2 * inner} if 2 * inner <= limit else set()
         is_short = inner <= _SHORT_LOOP and whole % inner == 0
-        return tuple(sorted(found | ({inner} if is_short else set())))
+        return tuple(sorted(choices_that_divide | ({inner} if is_short else set())))
 
     @property
     def block_loop(self) -> str:
@@ -113,22 +115,23 @@ class TiledSum:
 
     @property
     def group(self) -> int:
-        """Products that one step adds to a lane."""
+        """The products that one step adds to a lane."""
         return 1 if self.grouping is None else self.grouping.dot.group
 
     @property
     def slice_loop(self) -> str:
-        """The loop over the slices of the reduction, where there are several."""
+        """The loop over the slices of the reduction, if there are several."""
         return f"{_PART}_{_SLICE}"
 
     @property
     def sliced(self) -> str:
-        """The reduced axis that is cut into slices: the one that the weights are read by first."""
+        """The reduced axis that is cut into slices: the outermost one in the order of the
+        weights."""
         return self.blocked or self.contraction.reduction[0]
 
     def slice_choices(self, shortest: int) -> tuple[int, ...]:
-        """Numbers of slices: 1, and powers of two that cut the axis into equal parts of whole
-        blocks and groups, none of fewer than `shortest` steps."""
+        """Return numbers of slices: 1, and powers of two that cut the axis into equal parts of
+        whole blocks and groups, none of fewer than `shortest` steps."""
         extent = factor_of(self.contraction.stage, self.sliced)
         whole = self.block or self.group
         steps = volume(self.contraction.stage, self.contraction.reduction) // self.group
@@ -136,8 +139,8 @@ class TiledSum:
         return (1, *(count for count in powers if extent % (count * whole) == 0))
 
     def lay_out_weights(self, schedule: Schedule, panel: int, chunk: int = 0) -> None:
-        """Panels of `panel` lanes, inside a panel the order in which the reduction reads them; all
-        within chunks of `chunk` lanes, whole panels, where that is not 0."""
+        """Lay the weights out in panels of `panel` lanes, each in the order in which the reduction
+        reads it; and these in chunks of `chunk` lanes, whole panels, unless that is 0."""
         load = self.contraction.vector_load
         places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
         lane = places[self.contraction.lane]
@@ -162,9 +165,9 @@ class TiledSum:
         schedule.transform_layout(load.buffer.name, layout)
 
     def compute_at(self, schedule: Schedule, tile: str, panel: str, sizes: tuple[int, int]) -> str:
-        """Move the sum to where it is taken: each tile, in the loop `tile`, its own, in registers;
-        with slices, those of all tiles of `sizes` rows and columns at the start of `panel`, in
-        memory. Gives the loop around one tile's sum.
+        """Move the sum to its place: each tile's into the loop `tile`, in registers; or with
+        slices, those of all tiles of `sizes` rows and columns to the start of `panel`, in memory.
+        Return the loop around one tile's sum.
 
         with slices:  for panel:
                           sum[all tiles] = 0
@@ -173,15 +176,17 @@ class TiledSum:
                               sum[tile] += part[tile]
                           for row: for column: the epilogue of sum[tile]
         """
-        found, name = self.contraction, self.contraction.stage.buffer.name
+        contraction, name = self.contraction, self.contraction.stage.buffer.name
         if self.slices == 1:
             schedule.compute_at(name, tile)
             schedule.set_scope(name, MemoryScope.REGISTER)
             return tile
         schedule.compute_at(name, panel)
-        lanes = innermost_axis(found.stage)
-        schedule.transform_layout(name, Layout.blocked(len(found.stage.axes), lanes, self.width))
-        factor = extent_of(found.stage, self.sliced) // self.slices
+        lanes = innermost_axis(contraction.stage)
+        schedule.transform_layout(
+            name, Layout.blocked(len(contraction.stage.axes), lanes, self.width)
+        )
+        factor = extent_of(contraction.stage, self.sliced) // self.slices
         schedule.split(f"{name}_{self.sliced}", factor, _SLICE, f"in_{_SLICE}")
         schedule.rfactor(_SLICE, _PART)
         tiles, points = [self.slice_loop], []
@@ -190,44 +195,51 @@ class TiledSum:
                 loops = schedule.split(f"{_PART}_{name}_{axis}", size)
                 tiles.append(loops[0])
                 points.append(loops[1])
-        vector, lane = schedule.split(f"{_PART}_{name}_{found.lane}", self.width)
+        vector, lane = schedule.split(f"{_PART}_{name}_{contraction.lane}", self.width)
         schedule.reorder(*tiles, *points, vector, lane)
         schedule.vectorize(lane)
         for loop in (*points, vector):
             schedule.unroll(loop)
         schedule.compute_at(_PART, tiles[-1])
         schedule.set_scope(_PART, MemoryScope.REGISTER)
-        start = [f"{name}_init_{axis.name}" for axis in found.stage.axes if axis.name != found.lane]
-        vector, lane = schedule.split(f"{name}_init_{found.lane}", self.width)
+        start = [
+            f"{name}_init_{axis.name}"
+            for axis in contraction.stage.axes
+            if axis.name != contraction.lane
+        ]
+        vector, lane = schedule.split(f"{name}_init_{contraction.lane}", self.width)
         schedule.reorder(*start, vector, lane)
         schedule.vectorize(lane)
         return tiles[-1]
 
     def order(self, schedule: Schedule, unroll: int) -> str:
-        """The order of one tile's sum: the reduction outside, accumulators and lanes inside. Gives
-        the innermost loop that is left, "" where all are unrolled."""
-        found, name = self.contraction, self.contraction.stage.buffer.name
+        """Order one tile's sum: the reduction outside, accumulators and lanes inside. Return the
+        innermost remaining loop, "" if all are unrolled."""
+        contraction, name = self.contraction, self.contraction.stage.buffer.name
         points = [axis for axis in self.tiled if axis]
-        single = [a.name for a in found.stage.axes if a.name not in (*points, found.lane)]
+        single = [
+            a.name for a in contraction.stage.axes if a.name not in (*points, contraction.lane)
+        ]
         is_sliced = self.slices > 1
         starts = f"{_PART}_init_{name}" if is_sliced else f"{name}_init"
         init = self._split(
-            schedule, f"{starts}_{found.lane}", self.width, "init_vector", "init_lane"
+            schedule, f"{starts}_{contraction.lane}", self.width, "init_vector", "init_lane"
         )
         start = [f"{starts}_{axis}" for axis in points]
         first = [f"{_PART}_init_{_SLICE}"] if is_sliced else [f"{starts}_{a}" for a in single]
         schedule.reorder(*first, *start, *init)
         vector, lane = self._split(
-            schedule, f"{name}_{found.lane}", self.width, "sum_vector", "sum_lane"
+            schedule, f"{name}_{contraction.lane}", self.width, "sum_vector", "sum_lane"
         )
         tile = [f"{name}_{axis}" for axis in points]
         first = [*(f"{name}_{axis}" for axis in single), *([_SLICE] if is_sliced else [])]
-        loops = {axis: f"{name}_{axis}" for axis in found.reduction}
+        loops = {axis: f"{name}_{axis}" for axis in contraction.reduction}
         if is_sliced:
             loops[self.sliced] = f"in_{_SLICE}"
         steps = list(loops.values())
         steps.remove(loops[self._inner])
-        parts = ""  # of an iteration's steps: the points of each are read by themselves
+        # The loop over parts of an iteration's steps, if the points of each are read separately.
+        parts = ""
         if self.blocked:
             several = max(1, unroll // self.inner_steps)
             block, inner = self._split(
@@ -244,7 +256,7 @@ class TiledSum:
             steps[at], product = self._split(schedule, steps[at], self.group, "groups", "product")
             products.append(product)
         unrolled = [*tile, vector]
-        if found.depthwise:
+        if contraction.depthwise:
             unrolled += steps if self._is_window else []
         elif unroll > 1:
             held = self.inner_steps if parts else unroll
@@ -253,13 +265,15 @@ class TiledSum:
                 parts, in_step = self._split(schedule, in_step, self.width, "parts", "in_part")
             steps = [*steps[:-1], step, *([parts] if parts else []), in_step]
             unrolled += [parts, in_step] if parts else [in_step]
-        by_row = found.depthwise and self._is_window and not self.folds_loads and len(steps) == 2
-        if by_row:  # of a line of the image what one row of the tile reads is read once
+        by_row = (
+            contraction.depthwise and self._is_window and not self.folds_loads and len(steps) == 2
+        )
+        if by_row:  # Elements of an image line that one row of the tile reads are loaded once.
             line, tap = steps
             schedule.reorder(*first, line, *tile[:-1], vector, tap, *tile[-1:], lane)
         else:
-            # Factors by lane are in registers already. Each of the others is read once and done
-            # with, so that two may come together.
+            # Factors by lane are in registers already. Each of the others is used only once after
+            # its load, so that two loads may be paired.
             places = (vector, *tile) if self.by_lane and unroll > 1 else (*tile, vector)
             schedule.reorder(*first, *steps, *places, lane, *products)
         for product in products:
@@ -276,19 +290,22 @@ class TiledSum:
 
     @property
     def by_lane(self) -> bool:
-        """Whether steps of the innermost loop read neighbours of the points, so that several steps
-        may read them once, as vectors, of which each multiply-add takes a lane."""
-        found = self.contraction
-        if not self.lanes_are_factors or found.depthwise:
+        """Check whether steps of the innermost loop read neighbours of the points, so that several
+        steps may read them once, as vectors, of which each multiply-add uses a lane."""
+        contraction = self.contraction
+        if not self.lanes_are_factors or contraction.depthwise:
             return False
-        points = found.broadcast_load.buffer.dtype
-        if points.is_narrow_float:  # registers hold these as f32
+        points = contraction.broadcast_load.buffer.dtype
+        if points.is_narrow_float:  # Registers hold these as f32.
             return False
-        is_word = points.nbytes * self.group == found.stage.buffer.dtype.nbytes == 4
-        return is_word and neighbours(found, found.broadcast_load, 2 * self.group) == self._inner
+        is_word = points.nbytes * self.group == contraction.stage.buffer.dtype.nbytes == 4
+        return (
+            is_word
+            and neighbours(contraction, contraction.broadcast_load, 2 * self.group) == self._inner
+        )
 
     def _read_by_lane(self, schedule: Schedule, step: str) -> None:
-        """Have each iteration of `step` read the points of all its steps before them.
+        """Let each iteration of `step` read the points of all its steps before them.
 
         before:  for step:
                      for in_step in 4: for row: for vector:
@@ -305,8 +322,8 @@ class TiledSum:
         )
 
     def _vectorize_all(self, schedule: Schedule, loop: str, lanes: int) -> None:
-        """Vectors of `lanes`, as many as there are, and what is left in smaller ones: a vector
-        under a mask would be loaded element by element."""
+        """Vectorize by `lanes`, and the rest of the loop by smaller vectors, since a masked vector
+        would be loaded element by element."""
         extent = schedule.extent(loop)
         assert isinstance(extent, int)
         width = min(lanes, 1 << (extent.bit_length() - 1))
@@ -320,7 +337,7 @@ class TiledSum:
         schedule.vectorize(loop)
 
     def _read_line(self, schedule: Schedule, loop: str) -> None:
-        """Have each iteration of `loop` read the points of all its taps and columns before them.
+        """Let each iteration of `loop` read the points of all its taps and columns before them.
 
         before:  for row: for vector:
                      for tap in 3: for column in 7: s[row, column] += x[row, column + tap] * w[tap]
@@ -335,8 +352,8 @@ class TiledSum:
     def _read_into_registers(
         self, schedule: Schedule, loop: str, name: str, along: str, lanes: int
     ) -> None:
-        """Have each iteration of `loop` first read what it needs of the points into registers, in
-        vectors of `lanes` neighbours along an axis of the sum."""
+        """Let each iteration of `loop` first read its points into registers, in vectors of `lanes`
+        neighbours along an axis of the sum."""
         load = self.contraction.broadcast_load
         lane = next(at for at, index in enumerate(load.indices) if along in variables(index))
         schedule.cache_read(load.buffer.name, loop, name)
@@ -350,7 +367,7 @@ class TiledSum:
 
     @property
     def _is_window(self) -> bool:
-        """Whether the reduction is over few taps, and their number is known."""
+        """Check whether the reduction is over few taps, and their number is constant."""
         stage, names = self.contraction.stage, self.contraction.reduction
         is_known = all(isinstance(a.extent, int) for a in stage.reduced_axes if a.name in names)
         return is_known and volume(stage, names) <= _WINDOW
@@ -361,14 +378,14 @@ class TiledSum:
         return schedule.split(loop, factor, self.prefix + outer, self.prefix + inner)
 
 
-def reduced_block(found: Contraction) -> tuple[str, int]:
-    """The reduced axis that the point operand's layout splits into blocks, and the block; ("", 0)
-    where there is none, or a group ends within a block."""
-    load = found.broadcast_load
+def reduced_block(contraction: Contraction) -> tuple[str, int]:
+    """Return the reduced axis that the point operand's layout splits into blocks, and the block;
+    ("", 0) if there is none, or if a group ends within a block."""
+    load = contraction.broadcast_load
     for position, index in enumerate(load.indices):
         block = block_of(load.buffer.layout, position)
-        for axis in variables(index) & set(found.reduction):
-            extent, factor = extent_of(found.stage, axis), factor_of(found.stage, axis)
+        for axis in variables(index) & set(contraction.reduction):
+            extent, factor = extent_of(contraction.stage, axis), factor_of(contraction.stage, axis)
             block = block if factor % block == 0 else math.gcd(factor, block)
             if block >= _SMALLEST_BLOCK and extent > block:
                 return axis, block

@@ -18,8 +18,8 @@ _ARRAY, _AT, _DTYPE = Variable(PTR, "array"), Variable(I64, "at"), Variable(I64,
 
 def element_functions() -> str:
     """Return `double @element(ptr array, i64 at, i64 dtype)`, and `i64 @bits` of the same
-    arguments, an element's bits with zeros above, as LLVM text. A dtype is a code; one that has no
-    meaning is read as u8."""
+    arguments, an element's bits with zeros above, as LLVM text. A dtype is a code; an unknown code
+    is read as u8."""
     return module_text([_by_dtype("element", _as_double), _by_dtype("bits", _as_bits)])
 
 
