@@ -97,17 +97,23 @@ Natural: TypeAlias = Annotated[int, Range(0, float("inf"))]
 
 def encode(value: Any) -> Any:
     """Return the JSON value of a dataclass and all that it holds. A field with the metadata
-    `OMIT_EMPTY` is left out if it is empty: peers of older versions do not know it. The class
-    variable `tag` of a dataclass is a field and the word in it, by which a union chooses it."""
+    `OMIT_EMPTY` is left out if it is empty: peers of older versions do not know it. The metadata
+    `name` is the field's name in JSON if it differs. The class variable `tag` of a dataclass is a
+    field and the word in it, by which a union chooses it."""
     if dataclasses.is_dataclass(value):
         return dict([tag] if (tag := getattr(value, "tag", None)) else ()) | {
-            field.name: encode(item)
+            _field_name(field): encode(item)
             for field in dataclasses.fields(value)
             if (item := getattr(value, field.name)) or not field.metadata.get("omit empty")
         }
     if isinstance(value, Mapping):
         return {name: encode(item) for name, item in value.items()}
     return [encode(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _field_name(field: dataclasses.Field[Any]) -> str:
+    """Return the name of a field in JSON."""
+    return str(field.metadata.get("name", field.name))
 
 
 def decode(kind: type[T], raw: object, *, unknown: Unknown = Unknown.IGNORED, name: str = "") -> T:
@@ -212,9 +218,10 @@ def _of_tagged(tagged: Tagged) -> _Reader:
 
 def _of_fields(kind: Any) -> _Reader:
     hints = typing.get_type_hints(kind, include_extras=True)
-    readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    readers = {_field_name(field): _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    attributes = {_field_name(field): field.name for field in dataclasses.fields(kind)}
     needed = {
-        field.name
+        _field_name(field)
         for field in dataclasses.fields(kind)
         if field.default is field.default_factory is dataclasses.MISSING
     }
@@ -231,7 +238,7 @@ def _of_fields(kind: Any) -> _Reader:
         for name, reader in readers.items():
             if name in raw:
                 try:
-                    values[name] = reader(raw[name], unknown)
+                    values[attributes[name]] = reader(raw[name], unknown)
                 except ValueError as error:
                     raise _Misfit(f".{name}", error) from None
         return kind(**values)

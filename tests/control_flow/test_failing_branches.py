@@ -116,7 +116,7 @@ def test_a_number_that_decides_is_drawn():
     inputs = [info("x", FLOAT, [2, 3]), info("rate", TensorProto.INT32, [])]
     data = model(nodes, inputs, [info("y")], WEIGHTS | {"known": np.array(16000)})
     artifact = farrier.compile(data, threads=1)
-    assert artifact.manifest.inputs[1].told == (16000,)
+    assert artifact.manifest.inputs[1].distinguished_values == (16000,)
     assert Manifest.from_json(artifact.manifest.to_json()) == artifact.manifest
     artifact.run(X | {"rate": np.array(16000, np.int32)})
     with pytest.raises(InputMismatchError, match="not compiled"):

@@ -149,3 +149,14 @@ def test_maps_and_integers_for_floats():
     for wrong in ({"seconds": {"run": "2"}}, {"seconds": []}, {"seconds": {}, "about": 3}):
         with pytest.raises(ValueError, match=r"Works\."):
             codec.decode(Works, wrong)
+
+
+def test_a_field_has_another_name_in_json():
+    @dataclasses.dataclass(frozen=True)
+    class Renamed:
+        current: int = dataclasses.field(metadata={"name": "former"})
+
+    assert codec.encode(Renamed(3)) == {"former": 3}
+    assert codec.decode(Renamed, {"former": 3}) == Renamed(3)
+    with pytest.raises(ValueError, match="it has no field 'former'"):
+        codec.decode(Renamed, {})

@@ -350,7 +350,7 @@ def test_fetch_follows_a_link_and_replaces_files_alone(service, tmp_path):
         assert (tmp_path / "link").is_symlink()
         assert (tmp_path / "model.farrier").read_bytes() == b"artifact"
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(StorageError, match="pipe: it is no regular file"):
+        with pytest.raises(StorageError, match="pipe: it is not a regular file"):
             client.fetch(job.id, tmp_path / "pipe")
         with pytest.raises(StorageError, match=f"{tmp_path.name}: it is a directory"):
             client.fetch(job.id, tmp_path)

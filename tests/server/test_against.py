@@ -183,5 +183,5 @@ def test_what_a_device_cannot_be_given_is_warned_of(tmp_path):
     with ChildRunner(engines=Engines(installed(), folder=tmp_path / "models")) as runner:
         artifact, said = compiled_by(runner, graph)
     [told] = [one.message for one in said if "not raced" in one.message]
-    assert "onnxruntime and openvino: it takes or gives strings" in told
+    assert "onnxruntime and openvino: it takes or returns strings" in told
     assert artifact.report["against"] == []

@@ -1,6 +1,6 @@
-"""The calls of a compiled model: which kernel runs when and on what memory, for the profiler.
+"""The calls of a compiled model, in order, each with its kernel and memory, for the profiler.
 
-The entry point does the same by itself; nothing that runs a model reads this.
+The entry point makes the same calls itself; code that runs a model does not read this.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from farrier_device import codec
 
 
 class CallArgument(NamedTuple):
-    """Where an argument of a kernel lies: `offset` bytes into argument `position` of the entry.
+    """The address of a kernel's argument: `offset` bytes into argument `position` of the entry.
 
-    `nbytes` is what the kernel may read or write of it, 0 for scratch memory of the kernel's own.
+    `nbytes` is the size that the kernel may access, 0 for scratch memory of the kernel's own.
     """
 
     position: int
@@ -29,7 +29,7 @@ class CallArgument(NamedTuple):
 class CallRecord:
     """One call. `function` is a symbol of the library, `task` the key of its kernel in the
     manifest; `origin` names the ONNX nodes that it computes. One run of the model makes it `runs`
-    times, as far as that is known; in a loop, the arguments are those of the first iteration."""
+    times, if that is known; in a loop, the arguments are those of the first iteration."""
 
     function: str
     task: str
@@ -39,18 +39,18 @@ class CallRecord:
 
     @property
     def nbytes(self) -> int:
-        """What the call moves at least: each argument once."""
+        """The least bytes that the call moves: each argument once."""
         return sum(argument.nbytes for argument in self.arguments)
 
 
 def to_json(calls: Iterable[CallRecord]) -> str:
-    """One call a line."""
+    """Return one call a line."""
     lines = (json.dumps(codec.encode(call)) for call in calls)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def from_json(text: str) -> tuple[CallRecord, ...]:
-    """Raises ArtifactError where the text is no table of calls."""
+    """Read a table of calls. Raises ArtifactError for other text."""
     try:
         return codec.loads(tuple[CallRecord, ...], text, name="calls")
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""The container: a zip whose large members lie in it as they are, aligned.
+"""The container: a zip whose large members are stored uncompressed and aligned.
 
-Any unzip tool opens it. Members of `STORED_BYTES` and more are stored, each at a multiple of 64
-bytes of the file, so that they are read where they lie; smaller ones are deflated, since there the
-code, the tables and the padding of blocked weights would be most of the file.
+Any unzip tool opens it. Members of `STORED_BYTES` and more are stored at multiples of 64 bytes of
+the file, so that they can be mapped; smaller ones are deflated, because code, tables and the
+padding of blocked weights would otherwise be most of the file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from farrier.errors import ArtifactError
 ALIGNMENT = 64
 STORED_BYTES = 1 << 20
 _LOCAL_HEADER_BYTES = 30
-_LARGE_BYTES = 1 << 30  # of a member whose sizes are told in 64 bits, behind its extra field
+_LARGE_BYTES = 1 << 30  # From this size on a member has 64-bit sizes in a second extra field.
 _ZIP64_BYTES = 20
-_PIECE = 4 << 20  # bytes that are read before they are hashed
+_PIECE = 4 << 20  # The bytes that are read before they are hashed.
 _MAGIC = b"PK\x03\x04"  # APPNOTE.TXT 4.3.7 of the zip format: a local header's signature
-_EXTRA_ID = 0xFA88  # the extra field's private id; its content is only padding
-# What zipfile raises, one way or another, for bytes that are no zip archive.
+_EXTRA_ID = 0xFA88  # The extra field's private id; its content is only padding.
+# The errors that zipfile raises for bytes that are not a zip archive.
 _UNREADABLE = (
     OSError,
     EOFError,
@@ -41,11 +41,11 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-_TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # equal contents make equal files
+_TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # A constant, so that equal contents make equal files.
 
 
 def is_container(path: Path, member: str) -> bool:
-    """Return whether a file is a container with this member, whatever its name is."""
+    """Check whether a file is a container with this member, whatever its name is."""
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
@@ -76,8 +76,8 @@ def write(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:
 
 
 class Mapped:
-    """A member that is read where it lies in the file: `nbytes` at `address`, a multiple of 64, as
-    long as this object is there. The file may be removed or replaced meanwhile, but not cut."""
+    """A mapped member of a file: `nbytes` at `address`, a multiple of 64, while this object lives.
+    The file may be removed or replaced meanwhile, but not cut."""
 
     __slots__ = ("_pages", "_start", "_view", "address", "nbytes")
 
@@ -94,13 +94,13 @@ class Mapped:
         return self._view[self._start :].data
 
     def digest(self) -> str:
-        """sha256 in hex."""
+        """Return the sha256 in hex."""
         return digest(self.view)
 
 
 def map_member(path: Path, name: str) -> Mapped | None:
-    """The member as it lies in the file, without reading it; None for one that is deflated. Raises
-    ArtifactError where the file is damaged or shorter than it says."""
+    """Map a member of the file, without reading it; return None for a deflated one. Raises
+    ArtifactError if the file is damaged or truncated."""
     try:
         with path.open("rb") as file:
             with zipfile.ZipFile(file) as archive:
@@ -116,7 +116,7 @@ def map_member(path: Path, name: str) -> Mapped | None:
 
 
 def _start(file: IO[bytes], entry: zipfile.ZipInfo) -> int:
-    """Where in the file the bytes of a member start."""
+    """Return the offset in the file of the bytes of a member."""
     file.seek(entry.header_offset)
     header = file.read(_LOCAL_HEADER_BYTES)
     name_bytes, extra_bytes = struct.unpack("<26xHH", header)
@@ -124,11 +124,11 @@ def _start(file: IO[bytes], entry: zipfile.ZipInfo) -> int:
 
 
 def read(path: Path) -> dict[str, bytes]:
-    """Every member but `params.bin`; raises ArtifactError where the file is not a container."""
+    """Return every member but `params.bin`; raises ArtifactError if the file is not a container."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-            if len(set(names)) < len(names):  # readers would differ in which they take
+            if len(set(names)) < len(names):  # Readers would differ in the file that they take.
                 raise ArtifactError(f"{path} has two files of one name", hint="fetch it again")
             for name in names:
                 if name.startswith("/") or ".." in name.split("/"):
@@ -150,7 +150,7 @@ def read(path: Path) -> dict[str, bytes]:
 
 
 def size(path: Path, name: str) -> int:
-    """The bytes of a member; raises ArtifactError where there is none."""
+    """Return the bytes of a member; raises ArtifactError if it does not exist."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.getinfo(name).file_size
@@ -159,10 +159,10 @@ def size(path: Path, name: str) -> int:
 
 
 def read_into(path: Path, name: str, memory: memoryview) -> str:
-    """Fill `memory` with a member, which has as many bytes, and give their digest, which is taken
-    on another core while the file is read; raise ArtifactError.
+    """Fill `memory` with a member of the same size, and return the digest, which another core
+    computes while the file is read; raises ArtifactError.
 
-    What is stored is read without a look at its checksum: the digest is to be compared anyway.
+    The checksum of a stored member is not checked, because callers compare the digest anyway.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
@@ -179,7 +179,7 @@ def read_into(path: Path, name: str, memory: memoryview) -> str:
 
 
 def _read_and_digest(file: IO[bytes], memory: memoryview) -> str:
-    """Fill `memory` from where the file stands; raise EOFError where there is less."""
+    """Fill `memory` from the file's position; raise EOFError if the file ends before."""
     hashed = hashlib.sha256()
     with ThreadPoolExecutor(1) as beside:
         for start in range(0, memory.nbytes, _PIECE):
@@ -195,5 +195,5 @@ def _damaged(path: Path, error: Exception) -> ArtifactError:
 
 
 def digest(data: bytes | memoryview) -> str:
-    """sha256 in hex, as in `Manifest.hashes`."""
+    """Return the sha256 in hex, as in `Manifest.hashes`."""
     return hashlib.sha256(data).hexdigest()

@@ -1,7 +1,7 @@
-"""What an ONNX file says of itself: its interface as it declares it, and its metadata.
+"""The interface that an ONNX file declares, and its metadata.
 
-The artifact's own interface (`artifact/manifest.py`) is what the code takes: shapes over symbols,
-the tensors of a sequence one by one. This is what a reader of the file expects to be told.
+The artifact's own interface (`artifact/manifest.py`) is that of the code: shapes over symbols, the
+tensors of a sequence one by one. This one is for readers who know the file.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ ITEMS, LENGTHS = "items", "lengths"
 _WORDS = {"f32": "float", "f64": "double", "bf16": "bfloat16", "bool": "bool", "string": "string"}
 _KINDS = {"f": "float", "i": "int", "u": "uint"}
 
-DeclaredSize: TypeAlias = int | str | None  # a number, a dim's name, or unknown
+DeclaredSize: TypeAlias = int | str | None  # A number, a dim's name, or unknown.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeclaredValue:
-    """An input or output. `type` is in ONNX Runtime's words: `tensor(float)`,
-    `seq(tensor(int64))`; a sequence and a value of unknown rank have no dims. `members` names the
-    tensors of the artifact that hold it: one, one an item of a sequence, or none where it is
-    absent. A sequence whose length values decide is held by one tensor, of which its items are the
-    slices, or by one in which they lie one behind the other along `axis`, and their lengths. `keys`
-    are those of each map in a sequence of maps, which is one tensor with a row for each map and a
-    column for each key."""
+    """An input or output. `type` is in ONNX Runtime's words: `tensor(float)`, `seq(tensor(int64))`;
+    a sequence and a value of unknown rank have no dims. `members` names the tensors of the artifact
+    that hold it: one, one for each item of a sequence, or none if it is absent. A sequence whose
+    length values decide is held by one tensor, whose slices are its items, or by one tensor with
+    the items one after the other along `axis`, and another with their lengths. `keys` are those of
+    each map in a sequence of maps, which is one tensor with a row for each map and a column for
+    each key."""
 
     unknown_fields: ClassVar[codec.Unknown] = codec.Unknown.IGNORED  # No code depends on them.
 
@@ -90,8 +90,8 @@ class DeclaredValue:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declaration:
-    """`defaults` names the inputs that have a value in the file, which the code has as
-    constants."""
+    """The interface and metadata of a file. `defaults` names the inputs that have a value in the
+    file, which are constants in the code."""
 
     unknown_fields: ClassVar[codec.Unknown] = codec.Unknown.IGNORED  # No code depends on them.
 
@@ -108,5 +108,6 @@ class Declaration:
 
 
 def tensor_type(dtype: str) -> str:
-    """`tensor(float)` for `f32`, as ONNX and its runtimes name an element type; also `string`."""
+    """Return ONNX's name of an element type, such as `tensor(float)` for `f32`; also for
+    `string`."""
     return f"tensor({_WORDS.get(dtype) or _KINDS[dtype[0]] + dtype[1:]})"

@@ -1,4 +1,4 @@
-"""The manifest of an artifact: what it takes, what it gives, what made it."""
+"""The manifest of an artifact: its inputs, its outputs, and how it was made."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ from farrier.options.states import HeldState
 from farrier_device import codec
 from farrier_device.codec import Natural
 
-# Rises where a reader of this one would run what a new artifact holds wrongly: another entry point,
-# another meaning of a field. A field that is added has an empty default, which says what artifacts
-# said without it: older artifacts load, and older readers refuse what they do not know.
+# The number rises if a reader of this version would run a new artifact wrongly, because of another
+# entry point or another meaning of a field. An added field has an empty default, the meaning of
+# artifacts without it: older artifacts load, and older readers refuse unknown fields.
 FORMAT = 2
-STRING = "string"  # the element type of strings
+STRING = "string"  # The element type of strings.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One input or output of the model, under the name that the ONNX file gives it.
+    """One input or output of the model, under its name in the ONNX file.
 
-    Strings lie in memory as u32, their code points; the shape's last extent is their width.
-    `told` are integers that the model tells from others: each leads it another way."""
+    Strings lie in memory as u32, their code points; the shape's last extent is their width. The
+    model compares the value with each of the integers `distinguished_values`, and branches on the
+    result.
+    """
 
     name: str
-    dtype: str  # a name of `farrier.ir.types.DType`, or STRING
-    shape: tuple[Natural | str, ...]  # numbers, and extents in the manifest's dims
-    typical: tuple[Natural, ...] = ()  # the shape at the typical sizes, where it is not fixed
-    axes: tuple[str, ...] = ()  # of inputs: how the model calls each axis, "" where by a number
-    told: tuple[int, ...] = ()
+    dtype: str  # A name of `farrier.ir.types.DType`, or STRING.
+    shape: tuple[Natural | str, ...]  # Numbers, and extents in the manifest's dims.
+    typical: tuple[Natural, ...] = ()  # The shape at the typical sizes if it is not constant.
+    axes: tuple[str, ...] = ()  # Of inputs: the model's name of each axis, "" for a numbered one.
+    distinguished_values: tuple[int, ...] = dataclasses.field(default=(), metadata={"name": "told"})
 
     @property
     def is_strings(self) -> bool:
@@ -46,7 +48,7 @@ class TensorSpec:
 
     @property
     def element(self) -> DType:
-        """What lies in memory."""
+        """The element type in memory."""
         return DType.U32 if self.is_strings else DType(self.dtype)
 
     @property
@@ -56,7 +58,7 @@ class TensorSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CountedDim:
-    """An extent of outputs that the data decides: 0 to `most`, which is an extent in the dims."""
+    """An extent of outputs that the data decides: 0 to `most`, an extent in the dims."""
 
     symbol: str
     most: int | str
@@ -64,8 +66,8 @@ class CountedDim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capacity:
-    """How far an extent may go that the data decides and nothing bounds: a size that the caller
-    gives, `first` at first, and raises where a check says that it does not do."""
+    """The room for an extent that the data decides and nothing bounds: a size that the caller
+    passes, `first` at first, and raises if a check reports that it is too small."""
 
     symbol: str
     first: Natural
@@ -80,8 +82,8 @@ class SizeCheck:
     """A check of a size that the entry computes, for the ONNX node `node`.
 
     The size must lie between 0 and `most`, an extent in the dims and capacities, or equal `most` if
-    it `is_exact`. With a `reason` there is no size: the run has reached a branch of that node which
-    cannot be compiled, and ends. `needs` describes any other requirement of a node.
+    it `is_exact`. With a `reason` the check is not about a size: the run has reached a branch of
+    that node which cannot be compiled, and ends. `needs` describes any other requirement of a node.
     """
 
     node: str
@@ -93,7 +95,7 @@ class SizeCheck:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelReport:
-    """Where one kernel's schedule comes from.
+    """A kernel, and the origin of its schedule.
 
     `source` is `tuned` (measured for this task and target), `transferred` (taken from the records
     of an earlier run) or `default` (ranked first by the analytic model).
@@ -102,61 +104,61 @@ class KernelReport:
     unknown_fields: ClassVar[codec.Unknown] = codec.Unknown.IGNORED  # Nothing depends on reports.
 
     name: str
-    task: str  # structural hash of the task
+    task: str  # The structural hash of the task.
     calls: int
     rule: str
     source: str
     predicted_us: float
     measured_us: float | None = None
-    operations: int = 0  # arithmetic of one call; a multiply-add counts two
-    multiply_adds: int = 0  # of those, products that sums add up
-    factors: str = ""  # their dtypes and that of the sums: "u8 i8 i32"; "" where there are none
-    # The space in which it runs, and the reason that it runs on the host of a device. Empty for a
-    # machine that has the host alone.
+    operations: int = 0  # The arithmetic of one call; a multiply-add counts two.
+    multiply_adds: int = 0  # The products among these that sums add up.
+    factors: str = ""  # The dtypes of these and of the sums: "u8 i8 i32"; "" if there are none.
+    # The space in which it runs, and the reason for running on the host of a device. Empty for a
+    # machine that has only the host.
     space: str = dataclasses.field(default="", metadata=codec.OMIT_EMPTY)
     reason: str = dataclasses.field(default="", metadata=codec.OMIT_EMPTY)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """What `manifest.json` says. Sizes are bytes; `hashes` are the sha256 of the parameters and of
-    the program.
+    """The contents of `manifest.json`. Sizes are bytes; `hashes` are the sha256 of the parameters
+    and of the program.
 
-    `architecture` names the backend that loads the code, and `backend` is what that alone reads.
+    `architecture` names the backend that loads the code, which alone reads `backend`.
     """
 
     name: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    architecture: str  # as `uname -m` names it
-    machine: str  # the name of the kind of machine, within its architecture
-    features: tuple[str, ...]  # what code uses beyond what all such machines have
+    architecture: str  # The name that `uname -m` prints.
+    machine: str  # The name of the kind of machine, within its architecture.
+    features: tuple[str, ...]  # The extensions that code uses beyond those of all such machines.
     code: tuple[CodeFile, ...]
     backend: dict[str, Any]
     params_bytes: Natural
     hashes: dict[str, str]
     tools: dict[str, str]
     kernels: tuple[KernelReport, ...]
-    precision: str = "f32"  # what contractions multiply in
-    dims: tuple[NamedDim, ...] = ()  # in the order in which the entry takes their values
-    capacities: tuple[Capacity, ...] = ()  # likewise, behind those of `dims`
-    preconditions: tuple[Precondition, ...] = ()  # what was taken for granted of the dims
-    counted: tuple[CountedDim, ...] = ()  # in the order in which the entry says their values
-    checks: tuple[SizeCheck, ...] = ()  # the one numbered n fails with the code -1 - n
+    precision: str = "f32"  # The dtype that contractions multiply in.
+    dims: tuple[NamedDim, ...] = ()  # In the order in which the entry takes their values.
+    capacities: tuple[Capacity, ...] = ()  # Likewise, after those of `dims`.
+    preconditions: tuple[Precondition, ...] = ()  # The assumptions about the dims.
+    counted: tuple[CountedDim, ...] = ()  # In the order in which the entry returns their values.
+    checks: tuple[SizeCheck, ...] = ()  # The check numbered n fails with the code -1 - n.
     # Typical values of the dims, capacities and counted ones, a place for the size that fails a
-    # check, then those that single calls take.
+    # check, then the sizes that single calls take.
     sizes: tuple[Natural, ...] = ()
-    declaration: Declaration | None = None  # what the ONNX file says; older artifacts lack it
+    declaration: Declaration | None = None  # The ONNX file's declaration; older artifacts lack it.
     state: tuple[HeldState, ...] = ()  # The order is that of `inputs`.
-    format: int = FORMAT  # of the file that it was read from
+    format: int = FORMAT  # The format of the file that it was read from.
 
     def to_json(self) -> str:
         return json.dumps(codec.encode(self) | {"format": FORMAT}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Raises ArtifactError where the text is not a manifest of this format, or says what this
-        version does not know."""
+        """Read a manifest. Raises ArtifactError if the text is not a manifest of this format, or
+        has fields that this version does not know."""
         try:
             raw: dict[str, Any] = codec.loads(dict[str, Any], text, name="it")
             written_in = raw.get("format")
@@ -177,8 +179,8 @@ class Manifest:
             raise damaged(error) from error
 
     def _check(self) -> None:
-        """Raises ValueError for a field that code would trip over. Whoever can change the hash of
-        the code can change all of it; this is about files that are damaged."""
+        """Raise ValueError for a field that would make code fail. Whoever can change the hash of
+        the code can change all of it; this is about damaged files."""
         for spec in (*self.inputs, *self.outputs):
             if spec.is_strings and not spec.shape:
                 raise ValueError("strings without a width")
@@ -191,7 +193,7 @@ class Manifest:
             self.not_negative(precondition)
 
     def _check_state(self) -> None:
-        """Raises ValueError for a state that is none of an input and an output."""
+        """Raise ValueError for a state that does not name an input and an output."""
         inputs = {spec.name: spec for spec in self.inputs}
         outputs = {spec.name: spec for spec in self.outputs}
         for state in self.state:
@@ -202,7 +204,7 @@ class Manifest:
                 raise ValueError(f"a state {state.input!r} with no axis {state.axis}")
 
     def _check_code(self) -> None:
-        """Raises ValueError for code objects that lie elsewhere, or two of one path."""
+        """Raise ValueError for code objects in the wrong place, or two of one path."""
         if not self.code:
             raise ValueError("a model without code")
         for position, file in enumerate(self.code):
@@ -211,18 +213,18 @@ class Manifest:
                 raise ValueError(f"two code objects {file.path}")
 
     def has_interface_of(self, other: Manifest) -> bool:
-        """Whether both are called in the same way, with sizes in the same ranges."""
+        """Check whether both are called in the same way, with sizes in the same ranges."""
         sides = [(each.inputs, each.outputs, each.dims, each.state) for each in (self, other)]
         return sides[0] == sides[1]
 
     def extents(self, spec: TensorSpec) -> tuple[Extent, ...]:
-        """The shape of an input or output, over the manifest's symbols."""
-        known = self._given()
+        """Return the shape of an input or output, over the manifest's symbols."""
+        extents = self._given()
         for counted in self.counted:
-            most = parse_extent(str(counted.most), known)
-            known[counted.symbol] = dim(counted.symbol, 0, most, typical(most))
+            most = parse_extent(str(counted.most), extents)
+            extents[counted.symbol] = dim(counted.symbol, 0, most, typical(most))
         return tuple(
-            parse_extent(extent, known) if isinstance(extent, str) else extent
+            parse_extent(extent, extents) if isinstance(extent, str) else extent
             for extent in spec.shape
         )
 
@@ -234,16 +236,17 @@ class Manifest:
 
     @property
     def given(self) -> tuple[NamedDim | Capacity, ...]:
-        """What the caller gives, in the order in which the entry takes it."""
+        """The sizes that the caller passes, in the order in which the entry takes them."""
         return (*self.dims, *self.capacities)
 
     def limits(self) -> tuple[Extent | None, ...]:
-        """The most that each check allows, over the symbols of dims and capacities; None for one
-        that is exact."""
+        """Return the most that each check allows, over the symbols of dims and capacities; None for
+        a check that is exact."""
         return tuple(None if check.is_exact else self.extent(check.most) for check in self.checks)
 
     def not_negative(self, precondition: Precondition) -> Extent:
-        """What a precondition says must not be negative, over the symbols of dims."""
+        """Return the extent that a precondition requires to be at least 0, over the symbols of
+        dims."""
         return self.extent(precondition.extent)
 
     def extent(self, text: int | str) -> Extent:
@@ -252,8 +255,8 @@ class Manifest:
         return parse_extent(str(text), self._given())
 
     def _given(self) -> dict[str, Extent]:
-        """What the caller gives, by symbol."""
-        return {one.symbol: one.extent for one in self.given}
+        """Return the extents that the caller passes, by symbol."""
+        return {size.symbol: size.extent for size in self.given}
 
 
 def damaged(error: ValueError) -> ArtifactError:
@@ -265,8 +268,8 @@ def damaged(error: ValueError) -> ArtifactError:
 
 
 def _of_another_version(raw: Mapping[str, Any], has: str, reads: str) -> ArtifactError:
-    """The refusal of an artifact that `has` what this version, which `reads` something else, would
-    run wrongly."""
+    """Return the refusal of an artifact that `has` a part which this version, which `reads` another
+    form, would run wrongly."""
     import farrier
 
     tools = raw.get("tools")

@@ -1,4 +1,4 @@
-"""The parameter arena: every constant as its kernel reads it, in the order of execution.
+"""The parameter arena: every constant in its kernel's layout, in the order of execution.
 
 Execution order matters: a kernel's prefetch of its next weight panel runs on into the next
 kernel's.
@@ -22,7 +22,7 @@ from farrier.ir.dim import number
 from farrier.ir.graph import Constant
 from farrier.ir.types import Layout
 
-_SLAB_BYTES = 64 << 20  # that are packed before their pages are let go of
+_SLAB_BYTES = 64 << 20  # The bytes that are packed before their pages are released.
 
 
 class ParamArena:
@@ -30,12 +30,13 @@ class ParamArena:
 
     def __init__(self) -> None:
         self.nbytes = 0
-        self.bytes_of: dict[Hashable, int] = {}  # by a constant's identity, in all its layouts
+        self.bytes_of: dict[Hashable, int] = {}  # By a constant's identity, in all its layouts.
         self._offsets: dict[tuple[Hashable, Layout | None], int] = {}
         self._parts: list[_Part] = []
 
     def add(self, constant: Constant, layout: Layout | None) -> int:
-        """The offset of `constant` in `layout` (None: row-major), placed at the first call."""
+        """Return the offset of `constant` in `layout` (None: row-major), placed at the first
+        call."""
         key = (constant.identity, layout)
         if key not in self._offsets:
             self._offsets[key] = self.nbytes
@@ -48,11 +49,11 @@ class ParamArena:
         return self._offsets[key]
 
     def pack(self) -> PackedParams:
-        """The arena's bytes. All cores work on it, numpy without Python's lock.
+        """Pack the arena's bytes, on all cores; numpy works without Python's lock.
 
-        They lie in a temporary file, and neither what is packed nor what it was packed from stays
-        in memory: a model of gigabytes needs room for the constants that are being packed. Raises
-        StorageError, and InvalidModelError where a file that constants are read from has changed.
+        They lie in a temporary file, and neither packed constants nor their sources stay in memory:
+        a model of gigabytes only needs room for the constants that are being packed. Raises
+        StorageError, and InvalidModelError if a file behind constants has changed.
         """
         memory = FileMemory(self.nbytes)
         arena = np.frombuffer(memory.view, np.uint8)
@@ -88,7 +89,7 @@ class ParamArena:
 
 @dataclasses.dataclass(frozen=True)
 class PackedParams:
-    """A model's parameters as its kernels read them, and their sha256 in hex."""
+    """A model's parameters in their kernels' layouts, and their sha256 in hex."""
 
     memory: FileMemory
     digest: str
@@ -99,7 +100,7 @@ class PackedParams:
 
     @property
     def view(self) -> memoryview:
-        """One byte an item; pieces begin at multiples of 64 bytes."""
+        """The bytes, one an item; pieces begin at multiples of 64 bytes."""
         return self.memory.view
 
 
@@ -108,13 +109,14 @@ class _Part:
     """A constant in the arena, which is full of parts without a gap."""
 
     start: int
-    stop: int  # a multiple of 64
+    stop: int  # A multiple of 64.
     constant: Constant
     layout: Layout | None
 
 
 def _slabs(shape: tuple[int, ...], itemsize: int) -> Iterator[slice | EllipsisType]:
-    """Parts of an array along its first axis, none larger than `_SLAB_BYTES` where that can be."""
+    """Yield parts of an array along its first axis, none larger than `_SLAB_BYTES` if that is
+    possible."""
     nbytes = math.prod(shape) * itemsize
     if nbytes <= _SLAB_BYTES:
         yield ...

@@ -1,6 +1,6 @@
-"""How each kernel of a compiled model is scheduled: with the model, what its code is made from.
+"""The schedule of each kernel of a compiled model: with the model, the source of its code.
 
-Nothing that runs a model reads this; it is for whoever shows the code (`farrier.listing`).
+Code that runs a model does not read this; it is for showing the code (`farrier.listing`).
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from farrier_device import codec
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Schedules:
-    """Those of the model at all its sizes, or at hot ones: the `algorithms` of layers for which the
-    best was known, by the layer's key, and the `decisions` of each kernel, by the task's. A task of
-    hot sizes that is missing is computed by a kernel for all sizes."""
+    """The schedules of the model at all its sizes, or at hot ones: the best known `algorithms` of
+    layers, by the layer's key, and the `decisions` of each kernel, by the task's. A missing task of
+    hot sizes is computed by a kernel for all sizes."""
 
     algorithms: Mapping[str, str]
     decisions: Mapping[str, Mapping[str, int]]
 
 
 def to_json(variants: Iterable[Schedules]) -> str:
-    """One variant of the model a line, that for all sizes first."""
+    """Return one variant of the model a line, that for all sizes first."""
     lines = (json.dumps(codec.encode(variant)) for variant in variants)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def from_json(text: str) -> tuple[Schedules, ...]:
-    """Raises ArtifactError where the text is no table of schedules."""
+    """Read a table of schedules. Raises ArtifactError for other text."""
     try:
         return codec.loads(tuple[Schedules, ...], text, name="schedules")
     except ValueError as error:

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 SIGNATURE = "signature.json"
-FORMAT = 1  # of the member; rises where a reader of this one would check something else
+# The format of the member; it rises if a reader of this version would check something else.
+FORMAT = 1
 MOST_FILES = 1024  # A container has eight, and more where each kernel is a code object.
-# It tells this use of a key from any other.
+# Distinguishes this use of a key from any other.
 _FIRST_LINE = "# farrier artifact 1\n"
 _NAME = re.compile(r"(code/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -44,7 +45,7 @@ _PEM = re.compile(r"-----BEGIN PUBLIC KEY-----\s([A-Za-z0-9+/=\s]*)-----END PUBL
 
 
 class UnknownFormError(ArtifactError):
-    """A signature in a form that only a newer Farrier knows."""
+    """An error: a signature in a form that only a newer Farrier knows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
@@ -69,7 +70,7 @@ class PublicKey:
 
     @classmethod
     def of_text(cls, text: str) -> PublicKey:
-        """The key that `str` wrote. Raises ValueError."""
+        """Read a key that `str` wrote. Raises ValueError."""
         raw = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
         if not text.startswith(_PREFIX) or len(raw) != _KEY_BYTES:
             raise ValueError(f"{text[:100]!r} is not a key")
@@ -77,8 +78,8 @@ class PublicKey:
 
     @classmethod
     def all_of_text(cls, text: str) -> list[PublicKey]:
-        """The keys of a file: in PEM, or a key at the beginning of each line, where what follows it
-        and lines that begin with # are comments. Raises ValueError."""
+        """Return the keys of a file: in PEM, or one at the beginning of each line; the rest of a
+        line is a comment, and so are lines that begin with #. Raises ValueError."""
         keys = []
         for body in _PEM.findall(text):
             der = base64.b64decode("".join(body.split()), validate=True)
@@ -92,8 +93,8 @@ class PublicKey:
 
 
 def statement(files: Mapping[str, str]) -> bytes:
-    """The text that is signed, from the sha256 of each file. Raises ValueError for names that could
-    be taken for something else."""
+    """Return the text that is signed, from the sha256 of each file. Raises ValueError for ambiguous
+    names."""
     if len(files) > MOST_FILES:
         raise ValueError(f"{len(files)} files are more than {MOST_FILES}")
     for name, digest in files.items():
@@ -124,7 +125,7 @@ class Signature:
 
     @classmethod
     def of_json(cls, data: bytes) -> Signature:
-        """Raises ArtifactError, UnknownFormError."""
+        """Read the contents of `signature.json`. Raises ArtifactError, UnknownFormError."""
         try:
             raw = json.loads(data)
             if raw["format"] != FORMAT:
@@ -162,15 +163,15 @@ class SigningKey:
 
     @classmethod
     def new(cls) -> SigningKey:
-        """A random key."""
+        """Generate a random key."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def of_pem(cls, pem: bytes) -> SigningKey:
-        """The key in an unencrypted PKCS #8 file, as `openssl genpkey -algorithm ed25519` writes
-        it. Raises UsageError for anything else."""
+        """Read the key in an unencrypted PKCS #8 file, as `openssl genpkey -algorithm ed25519`
+        writes it. Raises UsageError for anything else."""
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -197,5 +198,5 @@ class SigningKey:
         )
 
     def sign(self, files: Mapping[str, str]) -> Signature:
-        """Raises ValueError for files that cannot be signed, see `statement`."""
+        """Sign these files. Raises ValueError for files that cannot be signed, see `statement`."""
         return Signature(dict(files), self.public, self._private.sign(statement(files)))

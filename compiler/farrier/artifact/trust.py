@@ -18,13 +18,13 @@ from farrier.artifact.signature import PublicKey, Signature, UnknownFormError
 from farrier.errors import ArtifactError, UsageError, not_installed
 
 VARIABLE = "FARRIER_TRUST"
-_MOST_BYTES = 1 << 20  # of a file of keys, which has some 60 for each
-_MOST_SHOWN = 3  # fingerprints in a message
+_MOST_BYTES = 1 << 20  # The limit for a file of keys, which take some 60 bytes each.
+_MOST_SHOWN = 3  # The fingerprints in a message.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trust:
-    """The keys that may have signed what is loaded, and who says so, for messages."""
+    """The keys whose signatures are accepted, and the source that names them, for messages."""
 
     keys: frozenset[PublicKey]
     source: str = VARIABLE
@@ -58,9 +58,9 @@ class Trust:
 def check(
     what: str, files: Mapping[str, str], signature: bytes | None, trust: Trust | None
 ) -> Signature | None:
-    """Hold the `files` of the artifact `what`, by sha256, to its signature, and that to `trust`,
-    None for anybody; returns the signature. Raises ArtifactError, and UsageError where a check
-    that is asked for needs the package `cryptography`, which is missing."""
+    """Check the `files` of the artifact `what`, by sha256, against its signature, and that against
+    `trust` (None: any key); return the signature. Raises ArtifactError, and UsageError if a
+    required check needs the package `cryptography`, which is missing."""
     if signature is None:
         if trust is not None:
             raise _refusal(
@@ -73,7 +73,7 @@ def check(
         signed = Signature.of_json(signature)
     except UnknownFormError as error:
         if trust is None:
-            return None  # as an older Farrier, which knows no signatures at all
+            return None  # The same happens in an older Farrier, which has no signatures.
         raise ArtifactError(f"{what}: {error.message}", hint=error.hint) from None
     except ArtifactError as error:
         raise ArtifactError(f"{what}: {error.message}", hint="fetch it again") from None
@@ -125,9 +125,10 @@ def _refusal(message: str, way_out: str, trust: Trust) -> ArtifactError:
 
 @contextlib.contextmanager
 def own_artifacts() -> Iterator[None]:
-    """A context in which this process and those that it starts load unsigned artifacts.
+    """Let this process and its children load unsigned artifacts within the context.
 
-    It is for artifacts that the process has just compiled itself, into a folder of its own."""
+    It is for artifacts that the process has just compiled itself, into its own folder.
+    """
     before = os.environ.pop(VARIABLE, None)
     try:
         yield
@@ -137,7 +138,7 @@ def own_artifacts() -> Iterator[None]:
 
 
 def _keys(word: str) -> list[PublicKey]:
-    """The keys that a word of the variable means."""
+    """Return the keys that a word of the variable names."""
     try:
         if word.startswith("ed25519:"):
             return [PublicKey.of_text(word)]

@@ -143,7 +143,7 @@ def import_(
     else:
         with Client(server) as client:
             imported = client.import_records(source, private=private)
-    typer.echo(f"{imported.added} records added, {imported.known} were there already")
+    typer.echo(f"{imported.added} records added, {imported.present} were there already")
 
 
 def prune(

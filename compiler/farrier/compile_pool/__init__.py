@@ -1,4 +1,5 @@
-"""Which schedule each kernel gets, and its machine code, made here and in helper processes."""
+"""Choose a schedule for each kernel, and compile them to machine code, here and in helper
+processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Builders: processes elsewhere, of a farm, that compile modules of kernels as helpers do.
+"""Builders: processes of a farm, elsewhere, that compile modules of kernels as helpers do.
 
-The unit is one text with kernels, target and threads (`farrier.compile_pool.helper`). Whoever
-implements `RemoteCompilers` decides how it gets to a builder and back.
+The unit is one text with kernels, target and threads (`farrier.compile_pool.helper`). The
+implementation of `RemoteCompilers` decides how it is transferred to a builder and back.
 """
 
 from __future__ import annotations
@@ -15,36 +15,38 @@ from typing import Any, Protocol
 
 from farrier.compile_pool.modules import Claim, Made, Module, ModuleQueue, failed
 
-_COUNTED_S = 2.0  # between two looks at how many builders there are
+_COUNTED_S = 2.0  # The seconds between two queries of the number of builders.
 _MOST_AT_ONCE = 64
-_MOST_CHARACTERS = 4 << 20  # of a module; a usual one has 1,000 to 100,000
+_MOST_CHARACTERS = 4 << 20  # The limit for a module; a usual one has 1,000 to 100,000.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Built:
-    """What became of a message. With neither field, no builder took it, or they went away."""
+    """The result of a message. With neither field, no builder took it, or they went away."""
 
-    answer: str = ""  # as `farrier.compile_pool.helper.build` gives it
-    crashed: str = ""  # how the process ended, each time that it was tried
+    answer: str = ""  # The answer of `farrier.compile_pool.helper.build`.
+    crashed: str = ""  # How the process ended in each of the attempts.
 
 
 class RemoteCompilers(Protocol):
-    """Safe to share between threads. Both methods raise FarrierError where nobody can be asked."""
+    """A connection to builders, safe to share between threads. Both methods raise FarrierError if
+    it is out of reach."""
 
     def count(self) -> int:
-        """How many messages they work on at once, those of others included. 0: nothing is to be
-        sent."""
+        """Return the number of messages that builders work on in parallel, those of others
+        included; 0 means that nothing is to be sent."""
         ...
 
     def build(self, message: str) -> Built:
-        """Wait for a builder's answer; it ends where the builders do."""
+        """Wait for a builder's answer; it ends if the builders go away."""
         ...
 
 
 class Dispatcher:
-    """Hands builders what those who compile here are not free for: a thread, and one for each
-    module under way. As many are under way as the builders work on at once, and some more, so that
-    a builder finds the next one when it is done: the way there and back is a fifth of the time."""
+    """Send builders the modules that local compilers are not free for, in one thread for each
+    module under way, and one for the queue. There are somewhat more under way than the builders
+    work on in parallel, so that a builder has the next one when it is done: the transfer takes a
+    fifth of the time."""
 
     def __init__(
         self,
@@ -53,8 +55,11 @@ class Dispatcher:
         write: Callable[[Module], str | None],
         read: Callable[[Mapping[str, Any], Module], Made],
     ) -> None:
-        """`write` makes the message of a module, or None for one that cannot be sent; `read` reads
-        its answer."""
+        """Start the thread. `write` returns the message of a module, or None if it cannot be sent;
+        `read` reads its answer. self._builders = builders self._queue = queue self._write = write
+        self._read = read self._under_way = 0 self._allowed = 0 self._counted = -_COUNTED_S
+        self._thread = threading.Thread(target=self._run, name="builders", daemon=True)
+        self._thread.start()"""
         self._builders = builders
         self._queue = queue
         self._write = write
@@ -76,11 +81,11 @@ class Dispatcher:
                 return
             with queue.changed:
                 taken = []
-                while self._under_way < self._allowed and (one := queue.take_surplus()):
+                while self._under_way < self._allowed and (claim := queue.take_surplus()):
                     self._under_way += 1
-                    taken.append(one)
-            for one in taken:
-                threading.Thread(target=self._build, args=(one,), daemon=True).start()
+                    taken.append(claim)
+            for claim in taken:
+                threading.Thread(target=self._build, args=(claim,), daemon=True).start()
             with queue.changed:
                 queue.changed.wait_for(self._is_to_look, _COUNTED_S)
 
@@ -90,30 +95,32 @@ class Dispatcher:
         )
 
     def _count(self) -> bool:
-        """Sets how many modules may be under way; False where nobody is to be asked any more."""
+        """Update the number of modules that may be under way; return False if the builders cannot
+        be asked any more."""
         if time.monotonic() - self._counted >= _COUNTED_S:
             try:
                 count = self._builders.count()
                 self._allowed = min(count + count // 4 + 1, _MOST_AT_ONCE) if count else 0
-            except Exception:  # the farm is out of reach, and whoever needs it will say so
+            except Exception:  # The farm is out of reach; a caller that needs it will report that.
                 return False
             self._counted = time.monotonic()
         return True
 
     def _build(self, taken: Claim) -> None:
-        """The thread of a module: whatever happens, it is answered or given back."""
-        made: Made | None = None
+        """Compile a module in its thread: it is answered or given back, whatever happens."""
+        results: Made | None = None
         try:
-            made = self._made(taken.module)
-        except Exception:  # nobody can be asked, or the answer is none: it is compiled locally
-            made = None
+            results = self._made(taken.module)
+        # The builders cannot be asked, or have no answer: the module is compiled locally.
+        except Exception:
+            results = None
         finally:
             with self._queue.changed:
                 self._under_way -= 1
-            if made is None:
+            if results is None:
                 self._queue.give_back(taken)
             else:
-                self._queue.answer(taken, made)
+                self._queue.answer(taken, results)
 
     def _made(self, module: Module) -> Made | None:
         message = self._write(module)

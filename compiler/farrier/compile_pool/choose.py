@@ -1,4 +1,4 @@
-"""Which schedule each kernel gets with no measurement: known from records, or ranked first by the
+"""Choose a schedule for each kernel without measurement: from records, or ranked first by the
 analytic model."""
 
 from __future__ import annotations
@@ -99,28 +99,28 @@ def default_schedules(
     target: Target,
     threads: int,
     listener: Listener,
-    known: Mapping[str, ScheduledTask] | None = None,
+    reused: Mapping[str, ScheduledTask] | None = None,
 ) -> dict[str, ScheduledTask]:
-    """Every task, by key, with the schedule that its space's analytic model ranks first. Spaces are
-    those of `known` choices, for the same target and threads, where there are any."""
+    """Return every task, by key, with the schedule that its space's analytic model ranks first.
+    Spaces come from the `reused` choices, for the same target and threads, if there are any."""
     counts: collections.Counter[str] = collections.Counter()
     origins: dict[str, str] = {}
     for call in calls:
         counts[call.task] += call.runs
         origins.setdefault(call.task, call.origin)
-    known = known or {}
+    reused = reused or {}
     programs = {
         key: _program(task, calls, origins.get(key, ""))
         for key, task in tasks.items()
-        if key not in known
+        if key not in reused
     }
     has_device = len(target.backend.parts(target)) > 1
     constants = _constants(tasks, calls) if has_device else ()
     sites = choose_sites(programs, target, calls, constants)
     choices = {}
     for key, task in tasks.items():
-        if key in known:
-            same = known[key]
+        if key in reused:
+            same = reused[key]
             choices[key] = dataclasses.replace(
                 same,
                 decisions=same.space.default(),
@@ -150,7 +150,7 @@ def default_schedules(
 
 
 def _constants(tasks: Mapping[str, Task], calls: Collection[Call]) -> set[str]:
-    """The names of the values that calls read as constants."""
+    """Return the names of the values that calls read as constants."""
     names: set[str] = set()
     for call in calls:
         task = tasks[call.task]
@@ -160,7 +160,7 @@ def _constants(tasks: Mapping[str, Task], calls: Collection[Call]) -> set[str]:
 
 
 def _program(task: Task, calls: Collection[Call], origin: str) -> TensorProgram | Function:
-    """The kernel of a task, before it has a schedule. Raises CompilerError and Undecided."""
+    """Return the kernel of a task, before it has a schedule. Raises CompilerError and Undecided."""
     with _about(task, calls, origin):
         program = lower_region(task.region, task.symbol, task.constant_inputs)
         if check_level() > 0:
@@ -170,7 +170,7 @@ def _program(task: Task, calls: Collection[Call], origin: str) -> TensorProgram 
 
 @contextlib.contextmanager
 def _about(task: Task, calls: Collection[Call], origin: str) -> Iterator[None]:
-    """Errors within it name the kernel and the model's nodes."""
+    """Add the kernel and the model's nodes to errors raised within."""
     try:
         yield
     except Undecided as error:
@@ -180,20 +180,21 @@ def _about(task: Task, calls: Collection[Call], origin: str) -> Iterator[None]:
 
 
 def of_kernel(error: Exception, name: str, origin: str) -> CompilerError:
-    """An error of the compiler with the kernel and the model's nodes at which it happened."""
+    """Return an error of the compiler with the kernel and the model's nodes at which it
+    happened."""
     kernel = f"kernel {name} of node {origin!r}" if origin else f"kernel {name}"
     return CompilerError(f"{kernel}: {error}")
 
 
 def _of_model(error: Undecided, task: Task, calls: Collection[Call]) -> Undecided:
-    """The question that a kernel leaves open, about the sizes of the model, with its node."""
+    """Translate a kernel's open question to one about the sizes of the model, with its node."""
     call = next(call for call in calls if call.task == task.key)
-    given = task.region.given_dims
-    meaning: dict[Atom, Extent] = dict(zip(given, call.dims, strict=True))
-    names = {symbol.name: str(meaning[symbol]) for symbol in given}
+    own_dims = task.region.given_dims
+    meaning: dict[Atom, Extent] = dict(zip(own_dims, call.dims, strict=True))
+    names = {symbol.name: str(meaning[symbol]) for symbol in own_dims}
     text = re.sub(r"\bd\d+\b", lambda name: names.get(name[0], name[0]), error.question.text)
     extent = substitute(error.question.extent, meaning)
-    if not isinstance(extent, Dim):  # The sizes of the model decide it alone.
+    if not isinstance(extent, Dim):  # The sizes of the model alone decide it.
         extent = error.question.extent
     question = dataclasses.replace(error.question, extent=extent, text=f"{text} in {call.origin!r}")
     return Undecided(question)
@@ -202,19 +203,19 @@ def _of_model(error: Undecided, task: Task, calls: Collection[Call]) -> Undecide
 def schedule_from_records(
     defaults: Mapping[str, ScheduledTask], records: RecordStore, target: Target, threads: int
 ) -> dict[str, ScheduledTask]:
-    """The fastest schedule that `records` hold for each task on this target; its default where they
-    hold none, or none that beats it clearly."""
+    """Return the fastest recorded schedule of each task on this target; its default if there is
+    none, or none that is clearly faster."""
     chosen = dict(defaults)
     for key, default in defaults.items():
         rules = default.space.rules
-        known = best(records, key, target.fingerprint, threads, *rules)
-        if known is None or not default.space.contains(known.knobs):
+        fastest = best(records, key, target.fingerprint, threads, *rules)
+        if fastest is None or not default.space.contains(fastest.knobs):
             continue
         alike = usable(records, key, target.fingerprint, threads, *rules)
-        measured = latest(record for record in alike if record.context is known.context)
+        measured = latest(record for record in alike if record.context is fastest.context)
         usual = measured.get(pairs(default.decisions))
-        if usual is None or known.seconds < (1 - MARGIN) * usual.seconds:
+        if usual is None or fastest.seconds < (1 - MARGIN) * usual.seconds:
             chosen[key] = dataclasses.replace(
-                default, decisions=known.knobs, source="transferred", measured_s=known.seconds
+                default, decisions=fastest.knobs, source="transferred", measured_s=fastest.seconds
             )
     return chosen

@@ -1,7 +1,8 @@
-"""The way of a kernel: its schedule → scheduled loops → final loops (`lower`) → code (`codegen`).
+"""The stages of a kernel: its schedule → scheduled loops → final loops (`lower`) → code
+(`codegen`).
 
-Every kernel goes it, be its schedule a default, tuned, for a hot size or a candidate of a search,
-and whichever process it is in.
+Every kernel passes through them, whether its schedule is a default, tuned, for a hot size or a
+candidate of a search, and in whichever process.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from farrier.targets import Target
 from farrier.targets.interface import Interface
 from farrier_device.program import HOST
 
-# Takes the loops of a kernel, or the text of its instructions, by the kernel's name and that of the
-# pass.
+# Receives the loops of a kernel, or the text of its instructions, by the kernel's name and that of
+# the pass.
 Note: TypeAlias = Callable[[str, str, Function | str], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BuildInput:
-    """A kernel to compile: one schedule of a space, and the name of the function. `loops` are what
-    it is lowered to, where that is done already. `origin` names the model's nodes."""
+    """A kernel to compile: one schedule of a space, and the name of the function. `loops` are its
+    lowered loops if it is lowered already. `origin` names the model's nodes."""
 
     space: Space
     decisions: Decisions
@@ -39,7 +40,7 @@ class BuildInput:
 
     @classmethod
     def of(cls, choice: ScheduledTask) -> BuildInput:
-        """The kernel of a task as it is in the model."""
+        """Return the kernel of a task in the model."""
         return cls(
             choice.space,
             choice.decisions,
@@ -55,7 +56,8 @@ class BuildInput:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel as machine code: `content` is an object that defines it, maybe beside others."""
+    """A kernel as machine code: `content` is an object that defines it, possibly with other
+    kernels."""
 
     interface: Interface
     content: bytes
@@ -86,7 +88,7 @@ def lower(
 
 
 def codegen(functions: Sequence[Function], target: Target, runs_in: str = HOST) -> list[Compiled]:
-    """Some kernels that run in one space as one object of the target; their names must differ.
+    """Compile kernels that run in one space to one object of the target; their names must differ.
     Raises CompilerError."""
     machine = target.part(runs_in)
     (content,) = machine.backend.compile(functions, machine)
@@ -98,9 +100,9 @@ def codegen(functions: Sequence[Function], target: Target, runs_in: str = HOST) 
 def lowered(
     choices: Mapping[str, ScheduledTask], target: Target, note: Note | None = None
 ) -> dict[str, BuildInput]:
-    """Return the kernel of every choice. If there is a `note`, they are lowered here, one after the
-    other; otherwise the process that compiles a kernel lowers it first, because to hand loops from
-    process to process, or to wait until all are made, takes longer. Raises CompilerError."""
+    """Return the kernel of every choice. With a `note`, they are lowered here, one after the other;
+    otherwise the process that compiles a kernel lowers it first, since it takes longer to pass
+    loops between processes, or to wait for all of them. Raises CompilerError."""
     build_inputs = {key: BuildInput.of(choice) for key, choice in choices.items()}
     if note is None:
         return build_inputs
@@ -111,8 +113,8 @@ def lowered(
 
 
 def note_instructions(build_inputs: Iterable[BuildInput], target: Target, note: Note) -> None:
-    """Let `note` take the instructions of kernels, and those after each pass that changes them, as
-    text. They are made anew where a kernel is compiled, as their texts do not read back."""
+    """Pass the instructions of kernels, and those after each pass that changes them, to `note` as
+    text. They are generated again when a kernel is compiled, as their texts do not read back."""
     for each in build_inputs:
         machine = each.machine(target)
         for name, text in machine.backend.instruction_texts(lower(each, target), machine).items():

@@ -9,8 +9,8 @@ helper → parent   {"object": <base64>, "interfaces": [<interface>…], "traces
 interface = {"kernel": <IR, without a body>, "shared": <extent>, "slice": <extent>}, and of a
 kernel for a device "entries": [[<suffix>, <extent>, <threads>]…]
 
-A builder gets the same, and beside the kernels what a helper is started with:
-{"kernels": …, "target": {<field>: <value>}, "threads": n}.
+The message to a builder also has the arguments of a helper's start: {"kernels": …, "target":
+{<field>: <value>}, "threads": n}.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ from farrier.targets.interface import EntryPoint, Interface
 from farrier_device import wire
 from farrier_device.program import HOST
 
-_SPACES = 64  # of programs last asked for, kept
+_SPACES = 64  # The number of cached spaces, those of the programs used last.
 
 
 def serve() -> None:
-    """The main program, until the parent is gone. Arguments, each as JSON: the parent's sys.path,
-    the descriptor of the socket, the target's fields, how many threads will run the kernels."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    gc.disable()  # IR is made of trees, and counted references free it
+    """Run the main program until the parent is gone. Arguments, each as JSON: the parent's
+    sys.path, the descriptor of the socket, the target's fields, and the number of threads that will
+    run the kernels."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
+    gc.disable()  # IR consists of trees, which reference counts free.
     descriptor, fields, threads = map(json.loads, sys.argv[2:])
     target = read_target(fields)
     with socket.socket(fileno=descriptor) as sock:
@@ -58,7 +59,7 @@ def serve() -> None:
 
 
 def build(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Compile the kernels of a message that says all, as builders get it; the answer is a
+    """Compile the kernels of a self-contained message, which builders get; the answer is a
     helper's."""
     try:
         target = read_target(message["target"])
@@ -73,40 +74,47 @@ def _answer(message: Mapping[str, Any], target: Target, threads: int) -> dict[st
         machine = target.part(runs_in)
         build_inputs = [
             BuildInput(
-                _space(one["program"], machine, threads),
-                one["decisions"],
-                one["name"],
+                _space(kernel["program"], machine, threads),
+                kernel["decisions"],
+                kernel["name"],
                 runs_in=runs_in,
             )
-            for one in message["kernels"]
+            for kernel in message["kernels"]
         ]
         compiled = codegen([lower(each, target) for each in build_inputs], target, runs_in)
-    except Exception as error:  # the parent does it once more, and raises what is to be raised
+    except Exception as error:  # The parent repeats it, and raises the error.
         return {"failed": str(error)}
     return {
         "object": base64.b64encode(compiled[0].content).decode(),
-        "interfaces": [_written(one.interface) for one in compiled],
+        "interfaces": [_written(kernel.interface) for kernel in compiled],
         "traces": [build_input.space.trace(build_input.decisions) for build_input in build_inputs],
     }
 
 
 @functools.lru_cache(maxsize=_SPACES)
 def _space(text: str, target: Target, threads: int) -> Space:
-    """The space of a program; one that is tuned is asked for again and again."""
+    """Return the space of a program, cached because tuning requests it again and again."""
     program = parse_ir(text)
     assert isinstance(program, TensorProgram | Function)
     return target.backend.space(program, target, threads)
 
 
-def _written(one: Interface) -> dict[str, Any]:
-    head = Function(one.name, one.params, Block(()), one.dims)
-    sizes = {"shared": str(one.shared_bytes), "slice": str(one.slice_bytes)}
-    entries = [[entry.suffix, str(entry.blocks), entry.threads] for entry in one.entries]
+def _written(kernel_interface: Interface) -> dict[str, Any]:
+    head = Function(
+        kernel_interface.name, kernel_interface.params, Block(()), kernel_interface.dims
+    )
+    sizes = {
+        "shared": str(kernel_interface.shared_bytes),
+        "slice": str(kernel_interface.slice_bytes),
+    }
+    entries = [
+        [entry.suffix, str(entry.blocks), entry.threads] for entry in kernel_interface.entries
+    ]
     return {"kernel": print_ir(head), **sizes, **({"entries": entries} if entries else {})}
 
 
 def read_interface(written: Mapping[str, Any]) -> Interface:
-    """An interface that a helper wrote."""
+    """Return the interface that a helper wrote."""
     head = parse_ir(written["kernel"])
     assert isinstance(head, Function)
     dims = {symbol.name: as_extent(symbol) for symbol in head.dims}

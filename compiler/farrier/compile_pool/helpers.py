@@ -1,10 +1,10 @@
-"""From decisions to machine code, every kernel of a model: here, in helper processes beside, and by
-builders elsewhere.
+"""Compile every kernel of a model from its decisions to machine code: here, in helper processes,
+and by builders elsewhere.
 
-Nearly all of a compilation is this, and no kernel depends on another. A helper receives kernels as
+This is nearly all of a compilation, and no kernel depends on another. A helper receives kernels as
 text, and answers with their object (`farrier.compile_pool.helper`); a builder of a farm is a helper
-on another machine (`farrier.compile_pool.builders`). The code is the same whatever help there is,
-because the kernels that share a module do not depend on the process that compiles them.
+on another machine (`farrier.compile_pool.builders`). The code is the same whoever compiles it,
+because the kernels of a module do not depend on the process that compiles them.
 """
 
 from __future__ import annotations
@@ -36,32 +36,34 @@ from farrier_device.program import HOST
 from farrier_device.python import command_of
 
 _KERNELS_A_MODULE = 2  # LLVM's set-up costs a module 3 ms; few, so that work is shared evenly
-_ALONE = 2  # the last kernels, each in a module of its own, so that all end at about the same time
-_NODES_A_HELPER = 24  # of a model, for which it pays to start one more: that takes 0.7 s
+# The last kernels, each in a module of its own, so that all compilers end at about the same time.
+_ALONE = 2
+# The nodes of a model for each of which another helper, whose start takes 0.7 s, pays.
+_NODES_A_HELPER = 24
 _MOST_HELPERS = 7
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kernels:
-    """Compiled kernels, and what there is to know for whoever calls them, by task key."""
+    """Compiled kernels, and their interfaces by task key."""
 
     interfaces: Mapping[str, Interface]
     objects: Sequence[bytes]
 
 
 def helpers_for(nodes: int, cores: int = 0, *, tunes: bool = False) -> int:
-    """How many helpers a model of so many nodes should have on this machine, of which it may use so
-    many `cores` (0: all). One that `tunes` compiles candidates by the hundred, however small it
-    is."""
+    """Return the number of helpers for a model of `nodes` nodes on this machine, of which it may
+    use `cores` cores (0: all). A model that `tunes` compiles hundreds of candidates, however small
+    it is."""
     here = len(os.sched_getaffinity(0))
     others = (min(cores, here) if cores else here) - 1
     return others if tunes else min(others, nodes // _NODES_A_HELPER, _MOST_HELPERS)
 
 
 class CompilePool(Closing):
-    """Processes that compile kernels beside this one, and builders elsewhere, if there are any. The
+    """Processes that compile kernels for this one, and builders elsewhere, if there are any. The
     processes start in the background, and end with the context. `build` is safe to call from
-    several threads at once; the kernels asked for first are compiled first."""
+    several threads in parallel; earlier requests are compiled first."""
 
     def __init__(
         self, count: int, target: Target, threads: int, builders: RemoteCompilers | None = None
@@ -71,15 +73,16 @@ class CompilePool(Closing):
         self._begun: list[tuple[dict[str, BuildInput], CompileRequest]] = []
         self._queue = ModuleQueue()
         self._helpers: list[_Helper] = []
-        with contextlib.suppress(OSError):  # no more processes: those that there are do the work
+        # If no more processes can be started, the existing ones do the work.
+        with contextlib.suppress(OSError):
             for _ in range(count):
                 self._helpers.append(_Helper(target, threads, self._queue))
         if builders is not None:
             Dispatcher(builders, self._queue, self._message, _read)
 
     def begin(self, build_inputs: Mapping[str, BuildInput]) -> None:
-        """Have others compile kernels that `compile` will be asked for, while others are being
-        chosen. One whose schedule changes until then is compiled in vain."""
+        """Let others start to compile kernels that `compile` will request, while the remaining ones
+        are chosen. A kernel whose schedule changes until then is compiled in vain."""
         self._begun.append((dict(build_inputs), self._started(build_inputs)))
 
     def compile(
@@ -87,39 +90,48 @@ class CompilePool(Closing):
         build_inputs: Mapping[str, BuildInput],
         meanwhile: Callable[[Kernels], object] = lambda begun: None,
     ) -> Kernels:
-        """Every kernel that is asked for, by task key. Once those are there that were begun before,
-        this thread does what is to be done with them `meanwhile`, while others compile the rest.
-        Raises CompilerError."""
+        """Return every requested kernel, by task key. When the kernels that `begin` started are
+        compiled, this thread calls `meanwhile` with them, while others compile the rest. Raises
+        CompilerError."""
         begun = [
-            (started, {k for k, one in inputs.items() if _is_same(one, build_inputs.get(k))})
+            (
+                started,
+                {
+                    k
+                    for k, build_input in inputs.items()
+                    if _is_same(build_input, build_inputs.get(k))
+                },
+            )
             for inputs, started in self._begun
         ]
         self._begun.clear()
-        known = {key for started, same in begun for key in started.within(same)}
-        rest = {key: one for key, one in build_inputs.items() if key not in known}
+        begun_keys = {key for started, same in begun for key in started.within(same)}
+        rest = {
+            key: build_input for key, build_input in build_inputs.items() if key not in begun_keys
+        }
         job = self._started(rest)
-        made: Made = {}
+        compiled: Made = {}
         for started, same in begun:
-            made |= self._finished(started, same)
-        meanwhile(_kernels(made))
-        made |= self._finished(job, rest.keys())
-        return _kernels({key: made[key] for key in build_inputs})
+            compiled |= self._finished(started, same)
+        meanwhile(_kernels(compiled))
+        compiled |= self._finished(job, rest.keys())
+        return _kernels({key: compiled[key] for key in build_inputs})
 
     def build(
         self, build_inputs: Mapping[str, BuildInput], meanwhile: Callable[[], object] = lambda: None
     ) -> Made:
-        """Every kernel that is asked for, or why there is none, in their order. This thread does
-        what is to be done `meanwhile` before it compiles as well."""
+        """Return every requested kernel, or the error of its compilation, in their order. This
+        thread calls `meanwhile` before it compiles as well."""
         started = self._started(build_inputs)
         meanwhile()
         built = self._finished(started, build_inputs.keys())
         return {key: built[key] for key in build_inputs}  # Modules are of one space each.
 
     def _started(self, build_inputs: Mapping[str, BuildInput]) -> CompileRequest:
-        """Modules that others compile from now on, each of kernels that run in one space."""
+        """Queue modules for others to compile, each of kernels that run in one space."""
         by_space: dict[str, list[tuple[str, BuildInput]]] = {}
-        for key, one in build_inputs.items():
-            by_space.setdefault(one.runs_in, []).append((key, one))
+        for key, build_input in build_inputs.items():
+            by_space.setdefault(build_input.runs_in, []).append((key, build_input))
         modules: list[Module] = []
         for items in by_space.values():
             paired = max(0, len(items) - _ALONE)
@@ -128,21 +140,21 @@ class CompilePool(Closing):
         return self._queue.put(modules)
 
     def _finished(self, job: CompileRequest, wanted: Collection[str]) -> Made:
-        """What became of the kernels of every module of which all are `wanted`; an object with
-        another would define a kernel twice."""
+        """Return the results of every module all of whose kernels are `wanted`: an object with
+        another kernel would define that twice."""
         kept = job.numbers(wanted)
         with self._queue.awaited(job, kept):
             while (taken := self._queue.take_here(job)) is not None:
                 try:
                     with no_collection():
-                        made = _compiled(taken.module, self._target)
-                    self._queue.answer(taken, made)
+                        results = _compiled(taken.module, self._target)
+                    self._queue.answer(taken, results)
                 finally:
                     self._queue.leave_here()
-        return {key: one for number in kept for key, one in job.made[number].items()}
+        return {key: result for number in kept for key, result in job.results[number].items()}
 
     def _message(self, module: Module) -> str | None:
-        """What a builder is told of a module; None where it cannot be told."""
+        """Return the message about a module to a builder; None if it cannot be described."""
         kernels = _written(module)
         if kernels is None:
             return None
@@ -150,59 +162,61 @@ class CompilePool(Closing):
         return json.dumps({**kernels, "target": target, "threads": self._threads})
 
     def close(self) -> None:
-        """End the processes; a second call does nothing. What builders still work on is nobody's
-        any more."""
+        """End the processes; a second call does nothing. Results of builders that are still at work
+        are dropped."""
         self._queue.close()
         for helper in self._helpers:
             helper.close()
 
 
-def _kernels(made: Made) -> Kernels:
-    """Raises what there is instead of a kernel."""
+def _kernels(results: Made) -> Kernels:
+    """Return compiled kernels; raise the first error instead."""
     interfaces, objects = {}, []
-    for key, one in made.items():
-        if isinstance(one, CompilerError):
-            raise one
-        interfaces[key] = one.interface
-        objects.append(one.content)
+    for key, result in results.items():
+        if isinstance(result, CompilerError):
+            raise result
+        interfaces[key] = result.interface
+        objects.append(result.content)
     return Kernels(interfaces, list(dict.fromkeys(objects)))
 
 
-def _is_same(one: BuildInput, other: BuildInput | None) -> bool:
-    """Whether both are one kernel, wherever it is lowered."""
-    return other is not None and one.space is other.space and one.decisions == other.decisions
+def _is_same(first: BuildInput, second: BuildInput | None) -> bool:
+    """Check whether both are one kernel, wherever it is lowered."""
+    return (
+        second is not None and first.space is second.space and first.decisions == second.decisions
+    )
 
 
 def _compiled(module: Module, target: Target) -> Made:
-    """A module's kernels; each in an object of its own where they do not compile together."""
-    made: Made = {}
+    """Compile a module's kernels; each into its own object if they do not compile together."""
+    results: Made = {}
     functions: dict[str, Function] = {}
     runs_in = _space_of(module)
     for key, build_input in module.items():
         try:
             functions[key] = lower(build_input, target)
         except CompilerError as error:
-            made[key] = error
+            results[key] = error
     try:
-        made |= _coded(functions, target, runs_in)
+        results |= _coded(functions, target, runs_in)
     except CompilerError:
         for key, function in functions.items():
             try:
-                made |= _coded({key: function}, target, runs_in)
+                results |= _coded({key: function}, target, runs_in)
             except CompilerError as error:
-                made[key] = error
-    return {key: made[key] for key in module}
+                results[key] = error
+    return {key: results[key] for key in module}
 
 
 def _coded(functions: Mapping[str, Function], target: Target, runs_in: str) -> dict[str, Compiled]:
-    """The kernels in one object. Raises CompilerError."""
+    """Return the kernels in one object. Raises CompilerError."""
     if not functions:
         return {}
     return dict(zip(functions, codegen([*functions.values()], target, runs_in), strict=True))
 
 
 def _space_of(module: Module) -> str:
-    """The space in which all kernels of a module run."""
+    """Return the space in which all kernels of a module run."""
     return next(build_input.runs_in for build_input in module.values())
 
 
@@ -225,7 +239,7 @@ def _written(module: Module) -> dict[str, Any] | None:
 
 
 def _read(answer: Mapping[str, Any], module: Module) -> Made:
-    """A module's kernels as another process answered; nothing where it could not."""
+    """Return a module's kernels from another process's answer; nothing if it failed."""
     if "failed" in answer:
         return {}
     for build_input, trace in zip(module.values(), answer["traces"], strict=True):
@@ -235,11 +249,14 @@ def _read(answer: Mapping[str, Any], module: Module) -> Made:
     interfaces = (
         dataclasses.replace(read_interface(each), space=space) for each in answer["interfaces"]
     )
-    return {key: Compiled(one, content) for key, one in zip(module, interfaces, strict=True)}
+    return {
+        key: Compiled(kernel_interface, content)
+        for key, kernel_interface in zip(module, interfaces, strict=True)
+    }
 
 
 class _Helper:
-    """One process, and the thread that talks to it."""
+    """One process, and the thread that communicates with it."""
 
     def __init__(self, target: Target, threads: int, modules: ModuleQueue) -> None:
         self._modules = modules
@@ -252,19 +269,19 @@ class _Helper:
         self._thread.start()
 
     def _serve(self) -> None:
-        """The thread: module after module, until there are no more or the process is gone."""
+        """Run the thread: module after module, until the queue is closed or the process is gone."""
         with contextlib.suppress(wire.ClosedError):
-            wire.receive(self._process.sock)  # what does not get that far takes no work
+            wire.receive(self._process.sock)  # A process that does not get this far takes no work.
             self.is_ready.set()
             while (taken := self._modules.take_local()) is not None:
-                made, is_gone = self._answer(taken.module)
-                self._modules.answer(taken, made)
+                results, is_gone = self._answer(taken.module)
+                self._modules.answer(taken, results)
                 if is_gone:
                     return
 
     def _answer(self, module: Module) -> tuple[Made, bool]:
-        """What becomes of a module: whoever waits for it must be told something; and whether the
-        process is gone."""
+        """Return the results of a module, whatever happens, because a thread waits for them; and
+        whether the process is gone."""
         try:
             return self._compiled(module), False
         except wire.ClosedError:
@@ -281,7 +298,7 @@ class _Helper:
         return _read(wire.receive(self._process.sock), module)
 
     def close(self) -> None:
-        """To be called once the modules' queue is closed."""
+        """Close the process; call it after the modules' queue is closed."""
         self._process.end()
         self._thread.join()
         self._process.close()

@@ -1,9 +1,9 @@
-"""The modules that wait to be compiled, and who compiles which.
+"""The queue of modules to compile, and the assignment of compilers.
 
 A module is some kernels that become one object. Three kinds of compilers take modules: helper
 processes, builders elsewhere, and the thread that waits for a job's kernels, in this process. Jobs
-are served in the order in which they came, and one thread at a time compiles here: two would only
-take turns at the interpreter's lock.
+are served in the order of their arrival. Only one thread compiles here at a time, because two would
+only alternate on the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import TypeAlias
 from farrier.compile_pool.compile import BuildInput, Compiled
 from farrier.errors import CompilerError
 
-Module: TypeAlias = Mapping[str, BuildInput]  # the kernels of one object
-Made: TypeAlias = dict[str, Compiled | CompilerError]  # what became of each
+Module: TypeAlias = Mapping[str, BuildInput]  # The kernels of one object.
+Made: TypeAlias = dict[str, Compiled | CompilerError]  # The result of each kernel.
 
 
 @dataclasses.dataclass(eq=False, slots=True)
 class CompileRequest:
-    """Modules that somebody asked for: the numbers of those that nobody has taken, by who may take
-    them, and what became of the others."""
+    """A request for modules: the numbers of unclaimed ones, by who may take them, and the results
+    of the others."""
 
     modules: Sequence[Module]
-    waiting: collections.deque[int]  # for whoever is free
-    local: collections.deque[int]  # builders gave them back: for helpers, and for this process
-    here: collections.deque[int]  # helpers could not: for this process, which finds the error
-    made: dict[int, Made]
-    is_awaited: bool = False  # by a thread, which compiles meanwhile
+    waiting: collections.deque[int]  # For any free compiler.
+    local: collections.deque[int]  # Returned by builders: for helpers, and for this process.
+    here: collections.deque[int]  # Failed in helpers: for this process, which finds the error.
+    results: dict[int, Made]
+    is_awaited: bool = False  # Awaited by a thread, which compiles meanwhile.
 
     @classmethod
     def of(cls, modules: Sequence[Module]) -> CompileRequest:
@@ -41,23 +41,23 @@ class CompileRequest:
 
     @property
     def is_done(self) -> bool:
-        return len(self.made) == len(self.modules)
+        return len(self.results) == len(self.modules)
 
     def numbers(self, wanted: Collection[str]) -> list[int]:
-        """Of the modules of which all kernels are `wanted`."""
+        """Return the numbers of the modules all of whose kernels are `wanted`."""
         modules = enumerate(self.modules)
         return [number for number, module in modules if all(key in wanted for key in module)]
 
     def within(self, wanted: Collection[str]) -> Iterator[str]:
-        """The keys of the kernels of those modules."""
+        """Yield the keys of the kernels of those modules."""
         for number in self.numbers(wanted):
             yield from self.modules[number]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """A module that somebody compiles now. Each is answered exactly once, by a method of the queue
-    that it is from."""
+    """A module that one compiler works on now. Each is answered exactly once, by a method of its
+    queue."""
 
     job: CompileRequest
     number: int
@@ -71,9 +71,9 @@ class ModuleQueue:
     """The modules of all jobs. Safe to share between threads."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()  # what each method holds
-        self._jobs: list[CompileRequest] = []  # that are not done, in the order in which they came
-        self._idle = 0  # helpers that wait for a module
+        self.changed = threading.Condition()  # Every method holds it.
+        self._jobs: list[CompileRequest] = []  # The unfinished jobs, in the order of their arrival.
+        self._idle = 0  # The number of helpers that wait for a module.
         self._is_here_busy = False
         self._is_closed = False
 
@@ -82,7 +82,7 @@ class ModuleQueue:
         return self._is_closed
 
     def put(self, modules: Sequence[Module]) -> CompileRequest:
-        """Have helpers and builders compile modules from now on."""
+        """Queue modules for helpers and builders."""
         job = CompileRequest.of(modules)
         with self.changed:
             self._jobs.append(job)
@@ -90,42 +90,42 @@ class ModuleQueue:
         return job
 
     def take_local(self) -> Claim | None:
-        """The next module for a helper, waiting until there is one; None once closed."""
+        """Take the next module for a helper, waiting for one; None once closed."""
         with self.changed:
             self._idle += 1
             try:
                 while not self._is_closed:
                     for job in self._jobs:
-                        if found := job.local or job.waiting:
-                            return Claim(job, found.popleft())
+                        if numbers := job.local or job.waiting:
+                            return Claim(job, numbers.popleft())
                     self.changed.wait()
                 return None
             finally:
                 self._idle -= 1
 
     def take_surplus(self) -> Claim | None:
-        """The next module for a builder; None where those who compile here are free for all that
-        there are: they have it without a way to go. To be called with `changed` held."""
+        """Take a module for a remote builder, or None if local compilers have capacity for all
+        waiting modules (no transfer needed). Call it with `changed` held."""
         if not self.has_surplus():
             return None
         job = next(job for job in self._jobs if job.waiting)
         return Claim(job, job.waiting.popleft())
 
     def has_surplus(self) -> bool:
-        """Whether `take_surplus` would give one. To be called with `changed` held."""
+        """Check whether `take_surplus` would return a module. Call it with `changed` held."""
         is_here_free = not self._is_here_busy and self._next_here() is not None
         return sum(len(job.waiting) for job in self._jobs) > self._idle + is_here_free
 
     @contextlib.contextmanager
     def awaited(self, job: CompileRequest, wanted: Collection[int]) -> Iterator[None]:
-        """Within it the calling thread compiles modules of a job by `take_here`. Those that are not
-        `wanted` count as made, of nothing."""
+        """Let the calling thread compile modules of a job by `take_here` within the context.
+        Modules that are not `wanted` count as finished without kernels."""
         with self.changed:
             for number in range(len(job.modules)):
                 if number not in wanted:
-                    job.made.setdefault(number, {})
+                    job.results.setdefault(number, {})
             for line in (job.waiting, job.local, job.here):
-                kept = [number for number in line if number not in job.made]
+                kept = [number for number in line if number not in job.results]
                 line.clear()
                 line.extend(kept)
             job.is_awaited = True
@@ -138,8 +138,8 @@ class ModuleQueue:
                 self.changed.notify_all()
 
     def take_here(self, job: CompileRequest) -> Claim | None:
-        """The next module of a job for the thread that awaits it, once it is its turn to compile
-        here; None once all are made."""
+        """Take the next module of a job for the thread that awaits it, when it is its turn to
+        compile here; None once all are finished."""
         with self.changed:
             self.changed.wait_for(
                 lambda: job.is_done or (not self._is_here_busy and self._next_here() is job)
@@ -156,32 +156,32 @@ class ModuleQueue:
             self._is_here_busy = False
             self.changed.notify_all()
 
-    def answer(self, taken: Claim, made: Made) -> None:
-        """What became of a module's kernels; without any, this process compiles it once more, for
-        its error."""
+    def answer(self, taken: Claim, results: Made) -> None:
+        """Store the results of a module's kernels. Without any, this process compiles it again, to
+        find the error."""
         with self.changed:
-            if taken.number not in taken.job.made:
-                if made:
-                    taken.job.made[taken.number] = made
+            if taken.number not in taken.job.results:
+                if results:
+                    taken.job.results[taken.number] = results
                 else:
                     taken.job.here.append(taken.number)
             self.changed.notify_all()
 
     def give_back(self, taken: Claim) -> None:
-        """A module that no builder compiles after all: it is compiled locally."""
+        """Return a module that no builder compiles to the queue, for local compilers."""
         with self.changed:
-            if taken.number not in taken.job.made:
+            if taken.number not in taken.job.results:
                 taken.job.local.append(taken.number)
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Nobody gets another module."""
+        """Close the queue, so that no compiler gets another module."""
         with self.changed:
             self._is_closed = True
             self.changed.notify_all()
 
     def _next_here(self) -> CompileRequest | None:
-        """Whose turn it is to compile here."""
+        """Return the job whose turn it is to compile here."""
         for job in self._jobs:
             if job.is_awaited and (job.here or job.local or job.waiting):
                 return job
@@ -189,7 +189,8 @@ class ModuleQueue:
 
 
 def failed(module: Module, how: str) -> Made:
-    """What becomes of a module whose process ended; `how` reads on from what it compiled."""
+    """Return the results of a module whose process ended; `how` completes the sentence "the process
+    that compiled …"."""
     names = ", ".join(build_input.name for build_input in module.values())
     error = CompilerError(f"the process that compiled {names} {how}")
     return dict.fromkeys(module, error)

@@ -44,10 +44,10 @@ def lookup(name: str) -> TensorIntrinsic:
 def _by_name() -> Mapping[str, TensorIntrinsic]:
     found = {one.name: one for backend in backends() for one in backend.intrinsics}
     for plugin in plugins(INTRINSICS, "intrinsic", TensorIntrinsic, "TensorIntrinsic"):
-        name = plugin.made.name
+        name = plugin.loaded.name
         if name in found:
             raise UsageError(
                 f"{plugin} is called {name}, as is another intrinsic", hint=plugin.way_out
             )
-        found[name] = plugin.made
+        found[name] = plugin.loaded
     return found

@@ -75,20 +75,20 @@ def installed(own: Collection[str]) -> Installed:
     takers: dict[str, str] = dict.fromkeys(own, "an operator of Farrier")
     for plugin in plugins(GROUP, "operator set", OperatorSet, "OperatorSet"):
         _check(plugin)
-        for operator in plugin.made.operators:
+        for operator in plugin.loaded.operators:
             if operator.name in takers:
                 taker = takers[operator.name]
                 raise _error(plugin, f"has the operator {operator.name}, as which {taker} is known")
             takers[operator.name] = f"one of {plugin}"
             operators[operator.name] = _guarded(operator, plugin)
-            imports[f"{plugin.made.domain}:{operator.name}"] = _import_of(operator.name, plugin)
+            imports[f"{plugin.loaded.domain}:{operator.name}"] = _import_of(operator.name, plugin)
     return Installed(operators, imports)
 
 
 def _check(plugin: Plugin[OperatorSet]) -> None:
     """Check the fields of an operator set. Raises UsageError."""
     domain, operators, imports = (
-        getattr(plugin.made, field.name) for field in dataclasses.fields(OperatorSet)
+        getattr(plugin.loaded, field.name) for field in dataclasses.fields(OperatorSet)
     )
     if not isinstance(domain, str) or domain in _OWN_DOMAINS or ":" in domain:
         raise _error(plugin, f"has the domain {domain!r}: use one of the package's own")
@@ -133,7 +133,7 @@ def _error(plugin: Plugin[OperatorSet], reason: str) -> UsageError:
 
 
 def _import_of(name: str, plugin: Plugin[OperatorSet]) -> Imported:
-    rule = plugin.made.imports.get(name)
+    rule = plugin.loaded.imports.get(name)
     return Imported(name, None if rule is None else _guard(rule, f"import of {name}", plugin))
 
 

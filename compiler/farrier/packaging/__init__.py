@@ -1,1 +1,1 @@
-"""What ends a compilation: the model verified on its device, and packaged."""
+"""The end of a compilation: verify the model on its device, and package it."""

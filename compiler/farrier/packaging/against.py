@@ -1,7 +1,7 @@
-"""Race a verified model with other engines on the device that measures, where one there has them.
+"""Race a verified model with other engines on the device that measures, if it has them.
 
-Nothing of it decides how the model is compiled, and no failure of it fails the compilation: what an
-engine cannot do is told, and so is that no device has it.
+The race does not affect the compilation, and none of its failures fails the compilation: errors of
+an engine are reported, and so is the lack of a device with it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from farrier_device.baseline.turns import ratio
 from farrier_device.measurement import MeasureRequest, MeasureResult, Rival, Tensor
 from farrier_device.storage.digest import digest_of_file
 
-_MOST_BLOBS = 900  # of one batch; a farm takes few more
-_ROOM = 16.0  # times as far from the reference as Farrier's code may be: the engine rounds, too
+_MOST_BLOBS = 900  # The limit for one batch; a farm takes few more.
+_ROOM = 16.0  # This times the tolerance of Farrier's code is allowed, since the engine rounds, too.
 
 
 def race(
@@ -36,12 +36,12 @@ def race(
     blobs: Blobs,
     listener: Listener,
 ) -> list[Raced]:
-    """How each engine did, as far as there was a device for it; the listener is told, too, and
-    warned of what is missing. Raises what `Runner.measure` does, but for NoDeviceError and
+    """Return the result of each engine for which there was a device; report results, and warn of
+    missing ones, to the listener. Raises the errors of `Runner.measure` except NoDeviceError and
     StorageError."""
     if not engines:
         return []
-    found = []
+    results = []
     try:
         rival = _rival(model, verified.measured, blobs)
         request = verified.measured.request
@@ -57,15 +57,15 @@ def race(
         for engine in engines:
             asked = dataclasses.replace(request, rival=dataclasses.replace(rival, engine=engine))
             try:
-                told = _told(engine, asked, runner.measure(asked, blobs))
+                result = _told(engine, asked, runner.measure(asked, blobs))
             except NoDeviceError as error:
                 listener(Warned(_unraced(engine, error)))
                 continue
-            listener(told)
-            found.append(told)
+            listener(result)
+            results.append(result)
     except (UsageError, StorageError) as error:
         listener(Warned(_unraced(" and ".join(engines), error)))
-    return found
+    return results
 
 
 def _unraced(engine: str, error: FarrierError) -> str:
@@ -74,9 +74,9 @@ def _unraced(engine: str, error: FarrierError) -> str:
 
 
 def _rival(model: Model, measured: Measured, blobs: Blobs) -> Rival:
-    """What any engine is asked for. Raises UsageError, StorageError."""
+    """Return the request to an engine, without its name. Raises UsageError, StorageError."""
     if measured.strings:
-        raise UsageError("it takes or gives strings")
+        raise UsageError("it takes or returns strings")
     if measured.sequences:
         raise UsageError("it returns sequences")
     return Rival(
@@ -89,7 +89,7 @@ def _rival(model: Model, measured: Measured, blobs: Blobs) -> Rival:
 
 
 def _files(model: Model, blobs: Blobs) -> tuple[tuple[str, str], ...]:
-    """The model's files as blobs, by location. Raises UsageError, StorageError."""
+    """Return the model's files as blobs, by location. Raises UsageError, StorageError."""
     files = model.files
     if len(files) > _MOST_BLOBS:
         raise _too_many(len(files))
@@ -117,7 +117,7 @@ def _tensors(arrays: Mapping[str, npt.NDArray[Any]], blobs: Blobs) -> tuple[Tens
 
 
 def _told(engine: str, request: MeasureRequest, result: MeasureResult) -> Raced:
-    """What there is to say; times of an emulated device are not said."""
+    """Return the report of a race; times of an emulated device are left out."""
     threads, device, rival = request.policy.threads, result.device, result.rival
     if result.fault is not None:
         note = f"no device raced it: {result.fault}: {result.message}"
@@ -126,14 +126,14 @@ def _told(engine: str, request: MeasureRequest, result: MeasureResult) -> Raced:
         note = "the device did not say how it did; the broker may be older than its agent"
         return Raced(engine, "", device, threads, note=note)
     error = rival.max_error if math.isfinite(rival.max_error or 0.0) else None
-    told = Raced(engine, rival.version, device, threads, max_error=error)
+    raced = Raced(engine, rival.version, device, threads, max_error=error)
     pairs = [pair for pair in zip(rival.ours_ns, rival.rounds_ns, strict=False) if all(pair)]
     if rival.message or not pairs or result.emulated:
-        return dataclasses.replace(told, note=rival.message or "it was not timed")
+        return dataclasses.replace(raced, note=rival.message or "it was not timed")
     ours = [ns / 1e6 for own, _ in pairs for ns in own]
     theirs = [ns / 1e6 for _, other in pairs for ns in other]
     return dataclasses.replace(
-        told, ms=_latency(theirs), ours_ms=_latency(ours), ratio=ratio(*zip(*pairs, strict=True))
+        raced, ms=_latency(theirs), ours_ms=_latency(ours), ratio=ratio(*zip(*pairs, strict=True))
     )
 
 

@@ -1,4 +1,4 @@
-"""The numbers that a graph tells apart from others: what its conditions are about."""
+"""Find the numbers that a graph's conditions compare a value with."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from farrier.ops import Moves, lookup
 from farrier.ops.conversion import CAST
 from farrier.ops.logical import EQUAL
 
-_MOST = 8  # numbers of one value
+_MOST = 8  # The limit on numbers for one value.
 
 
 def compared_with(graph: Graph, value: Value) -> tuple[int, ...]:
-    """The integers that nodes Equal of the graph hold a value of one element against, as it is or
-    under another type or shape, in their order.
+    """Return the integers that nodes Equal of the graph compare with a value of one element, as it
+    is or under another type or shape, in their order.
 
     before:
         @graph
@@ -25,21 +25,21 @@ def compared_with(graph: Graph, value: Value) -> tuple[int, ...]:
     if value.type.dtype.is_float or value.type.size != 1:
         return ()
     constants = {constant.value.name: constant for constant in graph.constants}
-    same, found = {value.name}, list[int]()
+    same, numbers = {value.name}, list[int]()
     for node in graph.nodes:
-        given = [operand.name for operand in node.inputs if operand is not None]
-        if _keeps_element(node) and given[0] in same:
+        operands = [operand.name for operand in node.inputs if operand is not None]
+        if _keeps_element(node) and operands[0] in same:
             same.update(output.name for output in node.outputs)
-        elif EQUAL.matches(node) and not same.isdisjoint(given):
-            for name in given:
+        elif EQUAL.matches(node) and not same.isdisjoint(operands):
+            for name in operands:
                 constant = constants.get(name)
                 if constant is not None and constant.value.type.size == 1 and not constant.has_dims:
-                    found.append(int(constant.data.reshape(-1)[0]))
-    return tuple(dict.fromkeys(found))[:_MOST]
+                    numbers.append(int(constant.data.reshape(-1)[0]))
+    return tuple(dict.fromkeys(numbers))[:_MOST]
 
 
 def _keeps_element(node: Node) -> bool:
-    """Check whether a node keeps a value of one element, if under another type or shape."""
+    """Check whether a node keeps a value of one element, possibly under another type or shape."""
     if any(value.type.size != 1 for value in node.outputs):
         return False
     return lookup(node.op).moved(node) is Moves.ONCE or CAST.matches(node)

@@ -21,13 +21,14 @@ from farrier.runtime.artifact import Artifact
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 
 # The draws of few integers. They repeat after at most 9: a model compares an input with at most 8
-# numbers (`TensorSpec.told`), and other numbers follow.
+# numbers (`TensorSpec.distinguished_values`), and other numbers follow.
 SEEDS = 16
 # The draws over whole types, which come first. The first usually decides; a second one is cheap.
 _WHOLE = 2
-# Integers of up to so many bits are data (pixels, quantized numbers), whatever operators read them.
+# Integers of up to this number of bits are data (pixels, quantized numbers), whatever operators
+# read them.
 _FEW_BITS = 16
-# Vectors of up to so many integers may be sizes: few tensors have more axes.
+# Vectors of up to this number of integers may be sizes: few tensors have more axes.
 _MOST_SIZES = 8
 
 
@@ -77,8 +78,8 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) ->
         dtype = spec.element
         if spec.is_strings:
             arrays[spec.name] = strings_of(random_strings(generator, spec.typical_shape))
-        elif seed % (len(spec.told) + 1) < len(spec.told):
-            compared = spec.told[seed % (len(spec.told) + 1)]
+        elif seed % (len(spec.distinguished_values) + 1) < len(spec.distinguished_values):
+            compared = spec.distinguished_values[seed % (len(spec.distinguished_values) + 1)]
             arrays[spec.name] = np.full(spec.typical_shape, compared).astype(dtype.numpy)
         elif dtype.is_float:
             arrays[spec.name] = convert(generator.standard_normal(spec.typical_shape), dtype)
@@ -137,7 +138,7 @@ def numbers_of(graph: Graph, names: Mapping[str, str]) -> frozenset[str]:
 def _is_number(spec: TensorSpec, numbers: frozenset[str]) -> bool:
     """Check whether an input is drawn from its whole type."""
     dtype = spec.element
-    if spec.is_strings or spec.told or not dtype.is_integer or dtype is DType.BOOL:
+    if spec.is_strings or spec.distinguished_values or not dtype.is_integer or dtype is DType.BOOL:
         return False
     return dtype.bits <= _FEW_BITS or spec.name in numbers
 

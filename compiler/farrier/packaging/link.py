@@ -1,4 +1,4 @@
-"""The kernels of a model's variants as one library: code at hot sizes, and at all others."""
+"""Link the kernels of a model's variants to one library: code at hot sizes, and at all others."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from farrier.targets.linked import LinkedModel
 
 
 def planned(variant: Variant, kernels: Kernels, beside: Plan | None = None) -> Plan:
-    """Where everything of a variant lies, whose kernels are among these; beside what that of
-    another one has placed, if any."""
+    """Return the memory plan of a variant whose kernels are among these. It reuses the placed
+    parameters of the plan `beside`, if any."""
     settings = variant.settings
     target, interfaces = settings.target, kernels.interfaces
     return target.backend.plan(variant.program, interfaces, target, settings.threads, beside)
@@ -24,14 +24,15 @@ def link(
     kernels: Kernels,
     first: Plan | None = None,
 ) -> LinkedModel:
-    """The first variant is the model at all its sizes, planned already where there is `first`, each
-    other one that at hot ones: `sizes`, by symbol, are of each."""
+    """Link a library. The first variant is the model at all its sizes (planned already if `first`
+    is set); each other one is for the hot sizes in `sizes`, by symbol, at its position."""
     first = planned(variants[0], kernels) if first is None else first
     hot: dict[tuple[int, ...], Plan] = {}
-    for variant, given in zip(variants[1:], sizes[1:], strict=True):
+    for variant, hot_sizes in zip(variants[1:], sizes[1:], strict=True):
         instead = planned(variant, kernels, next(reversed(hot.values()), first))
-        # One in which a size decides what others leave to the data would speak of other sizes.
+        # Skip variants whose data-dependent sizes differ from the general variant's: both must
+        # share one size table.
         if instead.is_interface_compatible(first):
-            hot[first.size_arguments(given)] = instead
+            hot[first.size_arguments(hot_sizes)] = instead
     target = variants[0].settings.target
     return target.backend.assemble(first, kernels.objects, target, hot)

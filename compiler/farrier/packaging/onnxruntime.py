@@ -22,8 +22,8 @@ class OnnxRuntime(ReferenceEngine):
 
     @contextlib.contextmanager
     def _source(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
-        """From what the process reads the model, and the files that go with it: its path, beside
-        which it finds the data; or else the message, with data in a folder."""
+        """Yield the source from which the process reads the model, and its open files: a path,
+        whose folder holds the data; or else the message, with data in a folder."""
         model = self._model
         if model.path is not None and (model.has_folder or not model.locations):
             yield {"path": str(model.path.absolute()), "folder": None}, []

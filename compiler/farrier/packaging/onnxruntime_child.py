@@ -1,7 +1,7 @@
 """The process in which ONNX Runtime runs a model as a reference (`reference_child.py`).
 
-An order also has "folder", where the data of a message without a path lies, and "is_plain", which
-leaves the optimizer of ONNX Runtime out.
+An order also has "folder", the folder of the data of a message without a path, and "is_plain",
+which switches the optimizer of ONNX Runtime off.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array | lis
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.add_session_config_entry("session.disable_prepacking", "1")  # a third copy
-    if order["is_plain"]:  # it maps the data; what it makes of weights lives from node to node
+    # A packed copy would be the third.
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    if order["is_plain"]:  # It maps the data; derived weights live only from node to node.
         level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.graph_optimization_level = level
         options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
         options.enable_cpu_mem_arena = False
     folder = order["folder"]
-    if order["extra"] and order["path"] is not None:  # it is handed the message, of no path
+    if order["extra"] and order["path"] is not None:  # It gets the message without a path.
         folder = str(Path(order["path"]).parent)
     if folder is not None:
         options.add_session_config_entry(
@@ -49,8 +50,8 @@ def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array | lis
         _source(order, files), options, providers=["CPUExecutionProvider"]
     )
     inputs = read_arrays(order["inputs"].values(), files[order["path"] is None :])
-    given = dict(zip(order["inputs"], inputs, strict=True))
-    outputs = session.run([*order["names"], *order["extra"]], given)
+    feeds = dict(zip(order["inputs"], inputs, strict=True))
+    outputs = session.run([*order["names"], *order["extra"]], feeds)
     return [_arrays(output) for output in outputs]
 
 
@@ -65,8 +66,8 @@ def _arrays(output: Any) -> Array | list[Array]:
 
 
 def _source(order: Mapping[str, Any], files: Sequence[int]) -> str | bytes:
-    """What a session reads the model from: a path, or the message where its data lies in a folder
-    of its own, or the model is to return more than it does."""
+    """Return the source of a session: a path, or the message if its data lies in another folder, or
+    if the model must return additional values."""
     path: str = order["path"] or f"/proc/self/fd/{files[0]}"
     if order["extra"]:
         from farrier.frontends.onnx.importer import exposed

@@ -1,4 +1,4 @@
-"""Everything that was made of a model, as one artifact."""
+"""Package all results of a compilation as one artifact."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _TOOLS = ("farrier", "llvmlite", "onnx", "numpy", "ziglang")
 
 
 def specs(imported: ImportedModel) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """The model's inputs and outputs under the names that its file gives them."""
+    """Return the model's inputs and outputs under their names in its file."""
     graph = imported.graph
     return (
         _specs(imported, imported.input_names, graph.inputs, imported.axes),
@@ -77,14 +77,14 @@ def package(
     emulated: bool,
     raced: Sequence[Raced] = (),
 ) -> Artifact:
-    """The artifact in memory. `variants` are the model's for all sizes of its dims, then those for
-    hot ones; `seconds` are of the pipeline's steps; `race` is between the model with defaults only
-    and a tuned one, where there is one; `tuning` says what the time for that was spent on, and
-    `raced` how other engines did. What an `emulated` device took for the model is not said."""
+    """Return the artifact in memory. `variants` are the model's for all sizes of its dims, then
+    those for hot ones; `seconds` are of the pipeline's steps; `race` is between the model with
+    default schedules and a tuned one, if there is one; `tuning` reports how that time was spent,
+    and `raced` the results of other engines. Times of an `emulated` device are left out."""
     report = {
         **_report_of_model(imported, variants),
         **_report_of_times(verified, race, variants[0].settings.precision, emulated),
-        "against": [dataclasses.asdict(one) for one in raced],
+        "against": [dataclasses.asdict(result) for result in raced],
         "tuning": tuning,
         "algorithms": dict(algorithms),
         "seconds": dict(seconds),
@@ -210,22 +210,23 @@ def _declaration(
 ) -> Declaration | None:
     """Return what the file declares, with the sizes that compilation has found out or fixed, or
     None if the model comes from no file that declares anything."""
-    told = imported.declaration
-    if told is None:
+    declared = imported.declaration
+    if declared is None:
         return None
-    names = {size for value in told.inputs for size in value.dims if isinstance(size, str)}
+    names = {size for value in declared.inputs for size in value.dims if isinstance(size, str)}
     symbols = {dim.symbol: dim.name for dim in imported.dims if dim.name in names and dim.step == 1}
     return dataclasses.replace(
-        told,
-        inputs=tuple(_found_out(value, inputs, symbols) for value in told.inputs),
-        outputs=tuple(_found_out(value, outputs, symbols) for value in told.outputs),
+        declared,
+        inputs=tuple(_found_out(value, inputs, symbols) for value in declared.inputs),
+        outputs=tuple(_found_out(value, outputs, symbols) for value in declared.outputs),
     )
 
 
 def _found_out(
     value: DeclaredValue, specs: Sequence[TensorSpec], symbols: Mapping[str, str]
 ) -> DeclaredValue:
-    """The declared value with the tensors that hold it; `symbols` are names of dims by symbol."""
+    """Return the declared value with the tensors that hold it; `symbols` are names of dims by
+    symbol."""
     if value.is_sequence:
         members = value.members_in({spec.name for spec in specs})
         return dataclasses.replace(value, members=members)
@@ -250,7 +251,7 @@ def _found_out(
 
 
 class _Numbers:
-    """Names large constants by number, equal ones alike: digests of gigabytes take seconds."""
+    """Name large constants by number, equal ones alike: digests of gigabytes take seconds."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -260,16 +261,21 @@ class _Numbers:
 
 
 def _constant_bytes(graph: Graph) -> int:
-    """What the model's constants take; those that regions share count once."""
-    known = (constant for whole in graphs_in(graph) for constant in whole.constants)
-    return sum({id(one.content): typical(one.value.type.nbytes) for one in known}.values())
+    """Return the bytes of the model's constants; constants shared by regions count once."""
+    constants = (constant for whole in graphs_in(graph) for constant in whole.constants)
+    return sum(
+        {
+            id(constant.content): typical(constant.value.type.nbytes) for constant in constants
+        }.values()
+    )
 
 
 def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[Hashable, int]) -> int:
-    """What the weights of Winograd convolutions take, packed, beyond those they were made of."""
+    """Return the additional bytes of the packed weights of Winograd convolutions over those of
+    their sources."""
     added: dict[Hashable, int] = {}
     for whole in (part for graph in graphs for part in graphs_in(graph)):
-        known = {constant.value.name: constant.identity for constant in whole.constants}
+        identities = {constant.value.name: constant.identity for constant in whole.constants}
         for kernel in whole.nodes:
             if kernel.op != "Fused":
                 continue
@@ -281,8 +287,8 @@ def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[Hashable, int]) -
                     assert weights is not None
                     source = outer[weights.name]
                     assert source is not None
-                    one = known[source.name]
-                    added[one] = bytes_of[one] - winograd.source_bytes(weights.type)
+                    identity = identities[source.name]
+                    added[identity] = bytes_of[identity] - winograd.source_bytes(weights.type)
     return sum(added.values())
 
 
@@ -298,14 +304,14 @@ def _specs(
             STRING if name in imported.strings else value.type.dtype.value,
             *_shape(value.type.shape),
             axes=called,
-            told=compared_with(imported.graph, value),
+            distinguished_values=compared_with(imported.graph, value),
         )
         for name, value, called in zip(names, values, axes, strict=True)
     )
 
 
 def _shape(shape: Shape) -> tuple[tuple[int | str, ...], tuple[int, ...]]:
-    """A shape as the manifest has it, and where it is not fixed, the typical one."""
+    """Return a shape in the manifest's form and, if it is not constant, the typical shape."""
     texts = tuple(map(_text, shape))
     is_fixed = all(isinstance(extent, int) for extent in shape)
     return texts, () if is_fixed else tuple(map(typical, shape))
@@ -364,7 +370,7 @@ def _schedules(variant: Variant) -> Schedules:
 
 
 def _records_used(variant: Variant, records: RecordStore) -> str:
-    """The records of the schedules that were chosen, as JSON lines."""
+    """Return the records of the chosen schedules, as JSON lines."""
     fingerprint, threads = variant.settings.target.fingerprint, variant.settings.threads
     lines = []
     for key, choice in variant.choices.items():

@@ -34,10 +34,11 @@ Arrays: TypeAlias = Mapping[str, Array]
 # The number of perturbed evaluations. A tie falls the other way in half of them, so three miss it
 # with a probability of 1/8.
 _TRIALS = 3
-# ONNX Runtime may be off by so many times the perturbation: a sum of many products, or the steps
+# ONNX Runtime may be off by this times the perturbation: a sum of many products, or the steps
 # within one operator, round more often than their result does.
 _ORDERS = 16.0
-# One of so many rounded values is perturbed by a step: ONNX Runtime agrees with float64 on most.
+# Of this number of rounded values one is perturbed by a step: ONNX Runtime agrees with float64 on
+# most.
 _STEPS = 8
 # The bytes of values that are compared at a time: 256 MiB, little compared with a model's memory.
 _BYTES = 256 << 20

@@ -3,14 +3,14 @@
 child → parent   {"ready": <version>}
 parent → child   {"path": <path> | null, "names": [<name>…], "extra": [<name>…],
                   "inputs": {<name>: <array>…}, …}
-                 with the message as an open file where there is no path, and one for each array
+                 with the message as an open file if the path is null, and one for each array
 child → parent   {"outputs": [<array>…], "counts": [<int> | null…]} with an open file for each
                   array, or {"failed": <text>, "lacks_memory": bool}
 
-An array is {"dtype", "shape"}, its elements in the file; one of strings is {"strings", "shape"},
-and its file is empty. Outputs are those of `names`, then those of `extra`: values inside the model,
-which the model does not return by itself. An output is one array, or as many as its count says,
-the items of a sequence.
+An array is {"dtype", "shape"}, its elements in the file; an array of strings is {"strings",
+"shape"}, and its file is empty. Outputs are those of `names`, then those of `extra`: values inside
+the model, which it does not return by itself. An output is one array or, if its count is a number,
+a sequence of that many items.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from farrier_device.storage import durable
 
 Array: TypeAlias = npt.NDArray[Any]
 Order: TypeAlias = Mapping[str, Any]
-# Runs a model: an order and its open files → the outputs.
+# Runs a model: maps an order and its open files to the outputs.
 Run: TypeAlias = Callable[[Order, Sequence[int]], list[Array | list[Array]]]
 
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -57,11 +57,11 @@ def serve_engine(start: Callable[[], str], run: Run) -> None:
 
 
 def _enter() -> None:
-    """Have the process end with the thread that started it, leave no core dump, and be the first
-    that the kernel ends where memory is short."""
+    """Let the process end with the thread that started it, leave no core dump, and be the first
+    that the kernel ends if memory is short."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError):  # a job's walls forbid it
+    with contextlib.suppress(OSError):  # The sandbox of a job forbids it.
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
@@ -70,7 +70,7 @@ def _answer(sock: socket.socket, order: Order, run: Run) -> None:
     files = wire.receive_files(sock, has_file + len(order["inputs"]))
     try:
         outputs = run(order, files)
-    except Exception as error:  # errors of engines have no common base
+    except Exception as error:  # Errors of engines have no common base.
         text = f"{type(error).__name__}: {error}"
         is_short = isinstance(error, MemoryError) or any(
             word in text.lower() for word in _NO_MEMORY
@@ -96,21 +96,27 @@ def send_arrays(
     """Send a message, in which the arrays are under `key`, then `files` and those of the arrays.
     Raises ClosedError, OSError."""
     values = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
-    told = [_told(array) for array in values]
-    named = dict(zip(arrays, told, strict=True)) if isinstance(arrays, Mapping) else told
+    descriptions = [_told(array) for array in values]
+    named = (
+        dict(zip(arrays, descriptions, strict=True))
+        if isinstance(arrays, Mapping)
+        else descriptions
+    )
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(_file(array)) for array in values]
         wire.send(sock, {**message, key: named})
         wire.send_files(sock, [*files, *opened])
 
 
-def read_arrays(told: Any, files: Sequence[int]) -> list[Array]:
-    """The arrays that `send_arrays` has sent."""
-    return [_array(one, file) for one, file in zip(told, files, strict=True)]
+def read_arrays(descriptions: Any, files: Sequence[int]) -> list[Array]:
+    """Return the arrays that `send_arrays` has sent."""
+    return [
+        _array(description, file) for description, file in zip(descriptions, files, strict=True)
+    ]
 
 
 def copied_arrays(records: Any, files: Sequence[int]) -> list[Array]:
-    """Copies of the arrays that `send_arrays` has sent: the sender, which may run a stranger's
+    """Return copies of the arrays that `send_arrays` has sent: the sender, which may run untrusted
     code, can cut short a file that is mapped. Raises ValueError for other files."""
     return [_copied(record, file) for record, file in zip(records, files, strict=True)]
 
@@ -144,7 +150,7 @@ def _told(array: Array) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _file(array: Array) -> Any:
-    """An open file, which only its descriptor names, with the array's elements."""
+    """Yield an open file, which only its descriptor names, with the array's elements."""
     file = os.memfd_create("farrier-array", os.MFD_CLOEXEC)
     try:
         if array.dtype.kind not in "OUS" and array.size:
@@ -155,19 +161,19 @@ def _file(array: Array) -> Any:
         os.close(file)
 
 
-def _array(told: Mapping[str, Any], file: int) -> Array:
-    shape = tuple(told["shape"])
-    if "strings" in told:
-        return np.array(told["strings"], object).reshape(shape)
-    dtype = _dtype(told["dtype"])
+def _array(description: Mapping[str, Any], file: int) -> Array:
+    shape = tuple(description["shape"])
+    if "strings" in description:
+        return np.array(description["strings"], object).reshape(shape)
+    dtype = _dtype(description["dtype"])
     if not math.prod(shape):
         return np.empty(shape, dtype)
-    content = mmap.mmap(file, 0)  # the kernel keeps the elements for as long as they are read
+    content = mmap.mmap(file, 0)  # The kernel keeps the elements for as long as they are read.
     return np.frombuffer(content, dtype).reshape(shape)
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    """The type of that name: one of numpy's, or one that numpy has only with ml_dtypes."""
+    """Return the type of that name: one of numpy's, or of ml_dtypes."""
     try:
         return np.dtype(name)
     except TypeError:

@@ -1,7 +1,7 @@
-"""Another engine as a reference: in a process of its own, which it may take down with it.
+"""Run another engine as a reference, in a process of its own, since it may crash.
 
-It runs the models of strangers, in code that is not Farrier's. If it crashes on a model, hangs or
-lacks memory, it has no answer, and another reference decides.
+It runs untrusted models in code that is not Farrier's. If it crashes on a model, hangs or lacks
+memory, it has no answer, and another reference decides.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ Array: TypeAlias = npt.NDArray[Any]
 # Engines take seconds for the largest models of docs/performance.md, and a machine that
 # compiles is busy. A device has as long for one candidate (`packaging/verify.py`).
 _TIMEOUT_S = 120.0
-_BYTES_A_SECOND = 10 << 20  # of weights, beyond that: a slow disk
+# For each second beyond that, in bytes of weights: the speed of a slow disk.
+_BYTES_A_SECOND = 10 << 20
 
 
 class ReferenceEngine(Closing, abc.ABC):
-    """A process that runs one model, for any number of inputs. It starts at once, and begins to
-    import while this process goes on. If it has ended, it is started again for the next inputs,
-    unless it had no answer in its time, which another process would not have either. `warn` hears,
-    once, that it had no answer for a reason of its own."""
+    """A process that runs one model, for any number of inputs. It starts immediately, and imports
+    its modules in parallel with this process. If it has ended, it is started again for the next
+    inputs, unless it exceeded its time, which another process would, too. `warn` is called once if
+    it has no answer for a reason of its own."""
 
     title: ClassVar[str]  # The engine's name, for people.
     module: ClassVar[str]  # The module whose presence shows that it is installed.
@@ -56,7 +57,7 @@ class ReferenceEngine(Closing, abc.ABC):
         self._process: ChildProcess | None = None
         self._is_ready = False
         self._version = ""
-        with contextlib.suppress(OSError):  # it is started again when it is asked
+        with contextlib.suppress(OSError):  # It is started again when it is needed.
             self._start()
 
     @classmethod
@@ -88,10 +89,10 @@ class ReferenceEngine(Closing, abc.ABC):
         extra: Sequence[str] = (),
         is_plain: bool = False,
     ) -> list[Any] | None:
-        """The outputs of these names, then the values inside the model that are called `extra`:
-        arrays, and lists of arrays for sequences. None where the engine does not run the model on
-        these inputs. `is_plain` leaves its optimizer out, which may round otherwise, and has had
-        defects."""
+        """Return the outputs of these names, then the values inside the model that are called
+        `extra`: arrays, and lists of arrays for sequences. None if the engine does not run the
+        model on these inputs. `is_plain` switches its optimizer off, which may round otherwise, and
+        has had defects."""
         if self._is_too_slow:
             return None
         try:
@@ -108,7 +109,7 @@ class ReferenceEngine(Closing, abc.ABC):
             self._say(f"could not be started: {error}")
             self.close()
             return None
-        except FarrierError:  # a file of the model is gone: who needs it says so
+        except FarrierError:  # A file of the model is gone; code that needs it reports that.
             return None
         if answer.get("lacks_memory"):
             self._say(f"lacks memory: {answer['failed']}")
@@ -137,8 +138,8 @@ class ReferenceEngine(Closing, abc.ABC):
         extra: Sequence[str],
         is_plain: bool,
     ) -> tuple[dict[str, Any], list[Any] | None]:
-        """The answer, and the outputs in it. Raises ClosedError, WireError, OSError (a time-out is
-        one), and FarrierError for a file of the model."""
+        """Return the answer, and the outputs in it. Raises ClosedError, WireError, OSError (for a
+        time-out, too), and FarrierError for a file of the model."""
         if self._process is None:
             self._start()
         assert self._process is not None
@@ -183,7 +184,7 @@ class ReferenceEngine(Closing, abc.ABC):
             return ""
 
     def _ended(self) -> str:
-        """How the process has ended, in words, once it says nothing more."""
+        """Describe in words how the process has ended, after its socket closed."""
         assert self._process is not None
         how = self._process.ending()
         self.close()
@@ -199,5 +200,5 @@ class ReferenceEngine(Closing, abc.ABC):
 
 
 def _output(arrays: Iterator[Array], count: int | None) -> Array | list[Array]:
-    """The next output of the arrays: one of them, or the next `count` as a sequence."""
+    """Return the next output of the arrays: one of them, or the next `count` as a sequence."""
     return next(arrays) if count is None else list(itertools.islice(arrays, count))

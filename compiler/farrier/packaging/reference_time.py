@@ -1,9 +1,9 @@
 """The time limit of Farrier's own reference, which runs one model's operators in float64.
 
-A step of a job that hangs is ended from outside (`farrier_worker/steps.py`); the reference ends by
-itself before, so that another opinion counts where there is one. Its time is some minutes, which
-a model of many operations extends. What a loop does is counted once, since values may decide how
-often it goes round: a loop that needs more than the fixed time has none.
+A job step that hangs is ended from outside (`farrier_worker/steps.py`); the reference ends by
+itself before that, so that another reference can decide if there is one. Its time is some minutes,
+which a model of many operations extends. A loop's body counts once, since values may decide its
+trip count: a loop that needs more than the fixed time gets no result.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from farrier.ops import Product, product_of
 from farrier.ops.time_limit import OutOfTimeError, time_limit
 from farrier.packaging.limits import MOST_TIMES, REFERENCE_S, VARIABLE
 
-# Of numpy in float64, on one slow core: a tenth of what the elementwise operators and the products
-# of matrices reach on the machine of docs/performance.md.
+# The speed of numpy in float64 on one slow core: a tenth of that of the elementwise operators and
+# the products of matrices on the machine of docs/performance.md.
 _ELEMENTS_A_SECOND = 2e7
 _PRODUCTS_A_SECOND = 2e8
-_WHOLE_SHARE = 0.5  # of the time left, for inputs that may make no sense to the model
+_WHOLE_SHARE = 0.5  # The share of the time left for inputs that may be meaningless to the model.
 
 
 def reference_s(environ: Mapping[str, str]) -> float:
-    """The setting. Raises UsageError where it cannot be read."""
+    """Return the setting. Raises UsageError if it cannot be read."""
     text = environ.get(VARIABLE) or str(REFERENCE_S)
     with contextlib.suppress(ValueError):
         seconds = float(text)
@@ -38,8 +38,8 @@ def reference_s(environ: Mapping[str, str]) -> float:
 
 
 class ReferenceTime:
-    """The seconds that the reference may take over one model, all its runs together. `is_over` is
-    set where a run had not enough of them."""
+    """The seconds that the reference may take for one model, all its runs together. `is_over` is
+    set if a run lacked time."""
 
     def __init__(self, graph: Graph, reference_s: float) -> None:
         self.total_s = min(reference_s + estimated_s(graph), MOST_TIMES * reference_s)
@@ -64,7 +64,7 @@ class ReferenceTime:
 
     @property
     def complaint(self) -> str:
-        """The sentence for the user, once the time is over."""
+        """Return the message for the user once the time is over."""
         seconds = round(self.total_s, 1)
         return (
             f"the step 'reference' did not end in the {seconds:g} s that it may take: "
@@ -77,7 +77,7 @@ class ReferenceTime:
 
 
 def estimated_s(graph: Graph) -> float:
-    """The seconds that one run of a graph in numpy may take, its regions counted once."""
+    """Return the seconds that one run of a graph in numpy may take, its regions counted once."""
     return sum(map(_node_s, graph.nodes))
 
 
@@ -89,7 +89,8 @@ def _node_s(node: Node) -> float:
 
 
 def _products(node: Node) -> float:
-    """The products that a contraction sums, as far as the shapes of its operands tell."""
+    """Return the products that a contraction sums, as far as the shapes of its operands determine
+    them."""
     if len(node.inputs) < 2 or node.inputs[0] is None or node.inputs[1] is None:
         return 0.0
     first, second = node.inputs[0].type.shape, node.inputs[1].type.shape

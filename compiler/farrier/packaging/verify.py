@@ -52,45 +52,48 @@ from farrier_device.measurement import (
 
 Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
-# Who computed the outputs, and these; None where it cannot.
+# Computes reference outputs: returns the name of the judge and the outputs, or None if it cannot.
 Judge: TypeAlias = Callable[[ImportedModel, Arrays], tuple[str, list[Array]] | None]
 
 _MIN_TIME_S = 0.3
 _TIMEOUT_S = 120.0
-_LAYERS = 4.0  # that rounding by itself adds up to, of many
-_ORDERS = 16.0  # how much more one order of a sum may round than another
-_WIDEST = 512  # what integers of inputs stay below, where fewer make a model amplify rounding
+_LAYERS = 4.0  # The factor for rounding errors of many layers.
+_ORDERS = 16.0  # The factor by which two orders of a sum may differ in rounding.
+# The bound of integers of inputs for which smaller ones make a model amplify rounding.
+_WIDEST = 512
 _NO_RESULT = (ArithmeticError, LookupError, ValueError)
-_FAULTS = 3  # attempts at a device that drifts or is lost
-_REFUSALS = 16  # Draws that a build may refuse: a size that it needs is among as many small ones.
+_FAULTS = 3  # The attempts at a device that drifts or is lost.
+# The number of draws that a build may refuse: a size that it needs is among this many small ones.
+_REFUSALS = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measured:
-    """What a build was verified with: the batch, and the arrays in it by the names of the file."""
+    """The measurement that verified a build: the batch, and its arrays by their names in the
+    file."""
 
     request: MeasureRequest
     inputs: Mapping[str, Array]
-    outputs: Mapping[str, Array]  # what they should be
-    strings: bool  # whether some of them are code points of strings
-    sequences: bool  # whether some outputs are items of sequences
+    outputs: Mapping[str, Array]  # The reference outputs.
+    strings: bool  # Set if some of them are code points of strings.
+    sequences: bool  # Set if some outputs are items of sequences.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verification:
-    """How the whole model did on the device."""
+    """The result of running the whole model on the device."""
 
     # The largest max |out - reference| over max |reference|. With a `parting` the error is that of
     # Farrier's reference, with which the build agrees, against ONNX Runtime.
     max_error: float
-    reference: str  # who computed the reference
+    reference: str  # The name of the judge that computed the reference.
     samples_ms: tuple[float, ...]
     device: str
     sandbox: str
     measured: Measured
     parting: Parting | None = None  # A difference from ONNX Runtime that is more than rounding.
-    alone: str = ""  # Why there was no second opinion where one was asked for.
-    confirmed_by: str = ""  # Another device of a farm, which said the same.
+    alone: str = ""  # The reason for a missing second opinion if one was requested.
+    confirmed_by: str = ""  # Another device of a farm, which returned the same.
     untrusted: bool = False  # The farm trusts neither the device, nor did another one confirm it.
 
     @property
@@ -99,7 +102,7 @@ class Verification:
 
 
 class _Case:
-    """Random inputs of a model, and what several judges say it makes of them.
+    """Random inputs of a model, and the outputs of several judges for them.
 
     The first is the engine of the model's format where it is installed, because it shares no code
     with Farrier. The operators in float64 decide where a build differs from it. The last are the
@@ -116,7 +119,7 @@ class _Case:
         *,
         is_whole: bool,
     ) -> None:
-        """`is_whole` inputs are drawn from whole types."""
+        """Store the inputs; `is_whole` ones are drawn from whole types."""
         self.arrays = arrays
         self._imported = imported
         self._judges: list[Judge] = [
@@ -127,8 +130,8 @@ class _Case:
         self._expected: list[tuple[str, list[Array]]] = []
 
     def judged(self, number: int) -> tuple[str, list[Array]] | None:
-        """Who judges, and what the outputs should be; None where no judge is left. Each is asked
-        once. Raises one of `_NO_RESULT` where inputs have none."""
+        """Return the name of judge `number`, and its outputs; None if no judge is left. Each judge
+        runs once. Raises one of `_NO_RESULT` for inputs without a result."""
         while len(self._expected) <= number and self._judges:
             judged = self._judges.pop()(self._imported, self.arrays)
             if judged is not None:
@@ -136,7 +139,8 @@ class _Case:
         return self._expected[number] if number < len(self._expected) else None
 
     def disagreement(self) -> float:
-        """How far the judges are apart, as share of an output's range: what rounding alone does."""
+        """Return the distance of the judges, as a share of an output's range: the effect of
+        rounding alone."""
         answers = [judged[1] for judged in map(self.judged, range(2)) if judged is not None]
         if len(answers) < 2:
             return 0.0
@@ -348,7 +352,7 @@ class Verifier:
         return self._is_drawn()
 
     def _draw_others(self, check: Check) -> None:
-        """Draw other integers than those that a check of the build refuses. Raises
+        """Draw integers other than the ones that a check of the build refuses. Raises
         UnverifiableError if there are none, or many were refused."""
         self._refusal = _refusal(check)
         self._refused.add(_integers(self._case.arrays))
@@ -383,19 +387,20 @@ class Verifier:
             if judged is None:
                 break
             reference, expected = judged
-            if number:  # no worse than ONNX Runtime will do, unless that has a defect
+            # The tolerance is not better than ONNX Runtime's own error, unless that has a defect.
+            if number:
                 allowed = max(allowed, min(self._case.disagreement(), _ORDERS * allowed))
-            for room in (1, 16, 256, 4096):  # times what there is for sizes that values decide
+            for room in (1, 16, 256, 4096):  # Factors for the room for sizes that values decide.
                 request = self._request(linked, threads, expected, room, allowed)
                 result = self._measure(request, runner)
-                one = _worst(result)
-                if one.status is not Status.CRASHED or not linked.capacities:
+                worst_result = _worst(result)
+                if worst_result.status is not Status.CRASHED or not linked.capacities:
                     break
-                if (check := _refusing(linked, one)) is not None and check.is_final:
+                if (check := _refusing(linked, worst_result)) is not None and check.is_final:
                     break
-            if one.status is not Status.WRONG:
+            if worst_result.status is not Status.WRONG:
                 break
-            verdicts.append(f"{one.max_error:.1e} from {reference}")
+            verdicts.append(f"{worst_result.max_error:.1e} from {reference}")
         outputs = dict(zip(self._imported.output_names, expected, strict=True))
         strings = bool(self._imported.strings)
         sequences = any(value.is_sequence for value in _declared(self._imported))
@@ -412,13 +417,17 @@ class Verifier:
     ) -> MeasureRequest:
         sizes = list(linked.sizes)
         first = len(linked.dims) - len(linked.capacities)
-        sizes[first : len(linked.dims)] = [one.typical * room for one in linked.capacities]
-        given = {symbol.name: size for symbol, size in zip(linked.dims, sizes, strict=False)}
+        sizes[first : len(linked.dims)] = [
+            capacity.typical * room for capacity in linked.capacities
+        ]
+        symbol_values = {
+            symbol.name: size for symbol, size in zip(linked.dims, sizes, strict=False)
+        }
         leading = {state.output: state.axis for state in self._imported.states if state.in_place}
         outputs = [
             self._argument(
                 Role.OUTPUT,
-                _filled(_with_first(array, leading.get(name)), _room(value, given)),
+                _filled(_with_first(array, leading.get(name)), _room(value, symbol_values)),
             )
             for name, array, value in zip(
                 self._imported.output_names, expected, self._imported.graph.outputs, strict=True
@@ -427,7 +436,7 @@ class Verifier:
         packed = linked.params
         self._blobs.lend(packed.digest, packed.memory.path)
         params = Argument(Role.INPUT, packed.nbytes, blob=packed.digest)
-        nbytes = max(memory.workspace_at(given) for memory in linked.memories)
+        nbytes = max(memory.workspace_at(symbol_values) for memory in linked.memories)
         rest = (params, Argument(Role.SCRATCH, nbytes), *sizes_argument(sizes, self._blobs))
         arguments = (*self._inputs, *outputs, *rest)
         candidates = tuple(Candidate((Launch(entry),), arguments) for entry in linked.entries)
@@ -454,7 +463,7 @@ class Verifier:
             if result.fault is None:
                 return result
             if result.blame is Blame.LIBRARY:
-                break  # another attempt would meet it again
+                break  # Another attempt would fail in the same way.
         raise NoDeviceError(
             f"no device could verify the model: {result.fault} ({result.message})",
             hint="`farrier devices` lists them; --no-verify skips this step",
@@ -470,9 +479,10 @@ class Verifier:
 
 
 def _worst(result: MeasureResult) -> CandidateResult:
-    """What is said of the entry that does worst: the code for all sizes, or that for hot ones."""
-    failed = (one for one in result.results if one.status is not Status.OK)
-    return next(failed, max(result.results, key=lambda one: one.max_error or 0.0))
+    """Return the result of the entry with the largest error: the code for all sizes, or for hot
+    ones."""
+    failed = (result for result in result.results if result.status is not Status.OK)
+    return next(failed, max(result.results, key=lambda result: result.max_error or 0.0))
 
 
 def _refusing(linked: LinkedModel, result: CandidateResult) -> Check | None:
@@ -503,17 +513,17 @@ def _is_finite(array: Array) -> bool:
 
 
 def _room(value: Value, sizes: Mapping[str, int]) -> int:
-    """The bytes of an output's memory for these values of symbols."""
+    """Return the bytes of an output's memory for these values of symbols."""
     return evaluate(upper(value.type.nbytes, lambda symbol: symbol.name in sizes), sizes)
 
 
 def _with_first(array: Array, axis: int | None) -> Array:
-    """The array as a state lies in memory, whose `axis` comes first; None: as it is."""
+    """Return the array as a state lies in memory, whose `axis` comes first; None: unchanged."""
     return np.moveaxis(array, axis, 0) if axis else array
 
 
 def _filled(array: Array, nbytes: int) -> Array:
-    """The output as it lies in memory of `nbytes`, as far as it fits; the rest of it stays zero."""
+    """Return the output as it lies in memory of `nbytes`, cut to fit; the rest stays zero."""
     flat = np.ascontiguousarray(array).reshape(-1)[: nbytes // array.itemsize]
     return np.pad(flat, (0, nbytes // array.itemsize - flat.size))
 
@@ -554,21 +564,21 @@ def _answer(
 
 
 def _declared(imported: ImportedModel) -> tuple[DeclaredValue, ...]:
-    """The outputs that the file of a model declares, () without a file."""
+    """Return the outputs that the file of a model declares, () without a file."""
     return () if imported.declaration is None else imported.declaration.outputs
 
 
 def _held(imported: ImportedModel) -> list[DeclaredValue]:
-    """The outputs of the file, with the tensors of the graph that hold them; an optional that is
-    absent has none, and is left out."""
+    """Return the outputs of the file, with the tensors of the graph that hold them; an absent
+    optional has none, and is left out."""
     names = imported.output_names
     pairs = ((value, value.members_in(names)) for value in _declared(imported))
     return [dataclasses.replace(value, members=members) for value, members in pairs if members]
 
 
 def _members(declared: DeclaredValue, output: Any) -> list[Array]:
-    """The tensors of the graph that hold an output of ONNX Runtime. Raises ValueError where they
-    cannot hold it."""
+    """Return the tensors of the graph that hold an output of ONNX Runtime. Raises ValueError if
+    they cannot hold it."""
     if declared.is_sequence:
         return declared.parted(output)
     return [_columns(np.asarray(output), declared.keys)]
@@ -578,12 +588,12 @@ def _evaluated(
     time: ReferenceTime, is_whole: bool, wide: bool, imported: ImportedModel, inputs: Arrays
 ) -> tuple[str, list[Array]] | None:
     """Return the outputs of Farrier's own operators, in float64 or in the types of the model, and
-    their name, or None if there was no time for them."""
+    the name of that judge, or None if it ran out of time."""
     graph = imported.graph
-    given = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
+    arrays = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
     try:
         with time.spent(is_whole=is_whole):
-            outputs = run_graph(graph, given, wide=wide)
+            outputs = run_graph(graph, arrays, wide=wide)
     except OutOfTimeError:
         return None
     name = "float64" if wide else "the operators in the model's types"

@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plugin(Generic[T]):
-    """The object `made`, and whose it is. `kind` is the word for such objects."""
+    """The object `loaded`, and whose it is. `kind` is the word for such objects."""
 
     kind: str
     name: str
     value: str  # where it is: module:attribute
     package: str
-    made: T
+    loaded: T
 
     def __str__(self) -> str:
         return f"the {self.kind} {self.name} ({self.value}) of the package {self.package}"

@@ -1,4 +1,4 @@
-"""Which candidates of one task to measure next: evolution under a learned cost model."""
+"""Choose the next candidates of one task to measure: evolution under a learned cost model."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from farrier.schedule_search.trial import Trial
 from farrier.space import Features, Population, Space
 from farrier.space.space import Floats
 
-POOL = 2048  # candidates kept alive between generations
-LIKELY = 4096  # candidates of a whole space that are predicted; the best is among them
+POOL = 2048  # Candidates kept alive between generations.
+# Candidates of a whole space that are predicted; the best is assumed to be among them.
+LIKELY = 4096
 GENERATIONS = 4
-EPSILON = 0.1  # share of a batch that is drawn at random
-LOCAL = 0.4  # share of a batch that is one knob away from the best measured, or the default
+EPSILON = 0.1  # The share of a batch that is drawn at random.
+# The share of a batch that is one knob away from the best measured candidate, or the default.
+LOCAL = 0.4
 
 
 class EvolutionarySearch:
-    """Proposes candidates of one task and learns from their results.
+    """Propose candidates of one task, and learn from their results.
 
-    A space that can be enumerated is ranked, as far as the analytic model likes it; a larger one is
-    searched by mutation and crossover of what is predicted, and what was measured, to be fast.
-    Nothing is proposed twice.
-    Equal seeds and equal results give equal proposals, also after a resume from records.
+    A space that can be enumerated is ranked, except candidates that the analytic model rules out; a
+    larger one is searched by mutation and crossover of the candidates predicted or measured to be
+    fast. No candidate is proposed twice. Equal seeds and equal results lead to equal proposals,
+    also after a resume from records.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class EvolutionarySearch:
         seed: int = 0,
         context: Context = Context.ALONE,
     ) -> None:
-        """Candidates are to be measured in `context`."""
+        """Start a search for candidates to be measured in `context`."""
         self.task = task
         self.space = space
         self.trials: list[Trial] = []
@@ -54,7 +56,7 @@ class EvolutionarySearch:
 
     @property
     def best(self) -> Trial | None:
-        """The fastest that ran and was right; the first among equals."""
+        """The fastest trial that ran correctly; the first among equals."""
         ran = [trial for trial in self.trials if np.isfinite(trial.seconds)]
         return min(ran, key=lambda trial: trial.seconds, default=None)
 
@@ -72,7 +74,7 @@ class EvolutionarySearch:
             ranked[: max(0, count - explored - nearby)],
             self._near_best()[:nearby],
             pool[rng.permutation(len(pool))[:explored]],
-            ranked,  # fills up what the others left, or gave twice
+            ranked,  # These fill the rest of the batch.
         )
         chosen: list[dict[str, int]] = []
         for rows in sources:
@@ -85,31 +87,31 @@ class EvolutionarySearch:
         return chosen
 
     def update(self, trials: Iterable[Trial]) -> None:
-        """Take in results, new or from records. The model learns them with its next `fit`."""
-        known = [trial for trial in trials if self.space.contains(trial.decisions)]
-        if known:
-            self._see(self._taught(self.task, known, self._context))
-            self.trials.extend(known)
+        """Add results, new or from records. The model learns them with its next `fit`."""
+        of_space = [trial for trial in trials if self.space.contains(trial.decisions)]
+        if of_space:
+            self._see(self._taught(self.task, of_space, self._context))
+            self.trials.extend(of_space)
 
     def learn_elsewhere(self, trials: Iterable[Trial], context: Context) -> None:
-        """Take in results of another context: they teach the model, and do not compare."""
-        known = [trial for trial in trials if self.space.contains(trial.decisions)]
-        if known:
-            self._taught(f"{self.task} {context}", known, context)
+        """Add results of another context: the model learns from them, but they are not compared."""
+        of_space = [trial for trial in trials if self.space.contains(trial.decisions)]
+        if of_space:
+            self._taught(f"{self.task} {context}", of_space, context)
 
     def predict(self, population: Population) -> Floats:
-        """Seconds, by the model as it stands."""
+        """Return the predicted seconds by the present model."""
         return self._model.predict(*self._described(population, self._context))
 
-    def _taught(self, task: str, known: Sequence[Trial], context: Context) -> Population:
-        """The rows of results, that the model learns with its next `fit`."""
-        rows = np.stack([self.space.row(trial.decisions) for trial in known])
-        seconds = np.array([trial.seconds for trial in known])
+    def _taught(self, task: str, trials: Sequence[Trial], context: Context) -> Population:
+        """Return the rows of results, which the model learns with its next `fit`."""
+        rows = np.stack([self.space.row(trial.decisions) for trial in trials])
+        seconds = np.array([trial.seconds for trial in trials])
         self._model.add(task, *self._described(rows, context), seconds)
         return rows
 
     def _described(self, population: Population, context: Context) -> tuple[Features, Floats]:
-        """What the model learns of candidates, and what it says with nothing measured."""
+        """Return the features of candidates, and the prior prediction of their seconds."""
         features, analytic = self.space.described(population, context)
         in_model = context is not Context.ALONE
         return features.beside("in_model", in_model), self._prior(population, features, analytic)
@@ -117,17 +119,17 @@ class EvolutionarySearch:
     def _prior(self, population: Population, features: Features, analytic: Floats) -> Floats:
         """Return the seconds of candidates with nothing measured. A base has learned nothing of
         rules that came after it: their candidates keep their distance from the default."""
-        known = self.space.is_learned(population)
-        if not known.any():
+        is_learned = self.space.is_learned(population)
+        if not is_learned.any():
             return analytic
         prior = analytic.copy()
-        prior[known] = self._model.prior(features[known], analytic[known])
-        prior[~known] *= np.median(prior[known] / analytic[known])
+        prior[is_learned] = self._model.prior(features[is_learned], analytic[is_learned])
+        prior[~is_learned] *= np.median(prior[is_learned] / analytic[is_learned])
         return prior
 
     def _candidates(self, rng: np.random.Generator) -> tuple[Population, Floats]:
-        """What was not seen of the whole space, or of the survivors of a few generations; and
-        seconds, by the model as it stands."""
+        """Return the unseen rows of the whole space, or of the survivors of a few generations; and
+        their seconds by the present model."""
         if self._fresh is not None:
             return self._fresh.rows, self._fresh.predict(self._model)
         pool = self._pool
@@ -144,13 +146,13 @@ class EvolutionarySearch:
         return pool, self.predict(pool)
 
     def _see(self, rows: Population) -> None:
-        """Take note of what is not to be proposed any more."""
+        """Exclude rows from further proposals."""
         self._seen.update(row.tobytes() for row in rows)
         if self._fresh is not None:
             self._fresh.drop(rows)
 
     def _near_best(self) -> Population:
-        """The neighbours of the best trial, or of the default, the most promising first."""
+        """Return the neighbours of the best trial, or of the default, the most promising first."""
         best = self.space.default() if self.best is None else self.best.decisions
         near = self._unseen(self.space.neighbours(self.space.row(best)))
         return near[np.argsort(self.predict(near), kind="stable")]
@@ -162,9 +164,8 @@ class EvolutionarySearch:
 
 
 class _Fresh:
-    """The rows of a space that is ranked whole, but for those that were seen. Which of them are
-    likely by the analytic `costs` of all, and how these are `described`, is found out once: from
-    batch to batch the model alone changes."""
+    """The unseen rows of a space that is ranked whole. The likely ones by the analytic `costs`, and
+    their features by `describe`, are computed once: only the model changes from batch to batch."""
 
     def __init__(
         self,
@@ -173,14 +174,14 @@ class _Fresh:
         describe: Callable[[Population], tuple[Features, Floats]],
     ) -> None:
         self.rows = rows
-        self._places = np.arange(len(rows))  # of the rows that are left, among all
+        self._places = np.arange(len(rows))  # The numbers of the remaining rows.
         self._costs = costs
         self._describe = describe
-        self._is_likely = np.zeros(0, bool)  # of each row, once they are described
+        self._is_likely = np.zeros(0, bool)  # A flag for each row, once they are described.
         self._described: tuple[Features, Floats] | None = None
 
     def drop(self, rows: Population) -> None:
-        """Some rows were seen; others than those of the space may be among them."""
+        """Remove seen rows; rows of other spaces may be among them."""
         kept = np.ones(len(self.rows), bool)
         for row in rows:
             equal = np.arange(len(self.rows))
@@ -197,7 +198,7 @@ class _Fresh:
             self._is_likely = self._is_likely[kept]
 
     def predict(self, model: CostModel) -> Floats:
-        """Seconds of each row; infinite for those that are not likely."""
+        """Return the seconds of each row; infinite for unlikely ones."""
         if self._described is None:
             self._is_likely = np.ones(len(self.rows), bool)
             if len(self.rows) > LIKELY:

@@ -1,4 +1,4 @@
-"""Batches of candidates in flight: each is built and measured by a thread of its own."""
+"""Batches of candidates in flight, each built and measured by its own thread."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from farrier.space import Decisions, Space
 from farrier_device.closing import Closing
 from farrier_device.measurement import CandidateResult
 
-FAULTS = 3  # attempts at a batch that the device could not measure
+FAULTS = 3  # The attempts at a batch that the device could not measure.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finished:
-    """What became of a batch of the task number `task`: a result for each of its `candidates`, or
-    the `fault` of the device that nobody measured it for."""
+    """The result of a batch of the task number `task`: one for each of its `candidates`, or the
+    `fault` of the device if none could measure it."""
 
     task: int
     candidates: Sequence[Decisions]
@@ -27,8 +27,8 @@ class Finished:
 
 
 class InFlight(Closing):
-    """The batches that were begun and not taken back. Only one thread may begin and take them;
-    what is still in flight at the end is called off."""
+    """The batches that were started and not taken back. Only one thread may start and take them;
+    batches still in flight at the end are cancelled."""
 
     def __init__(self, measurer: Measurer) -> None:
         self._measurer = measurer
@@ -39,16 +39,16 @@ class InFlight(Closing):
         self.candidates = 0
 
     def begin(self, task: int, key: str, space: Space, batch: Sequence[Decisions]) -> None:
-        """Have candidates of a task measured, while the caller goes on."""
+        """Start to measure candidates of a task, while the caller continues."""
         self.batches += 1
         self.candidates += len(batch)
         thread = threading.Thread(target=self._run, args=(task, key, space, batch), daemon=True)
-        self._threads = {one for one in self._threads if one.is_alive()} | {thread}
+        self._threads = {running for running in self._threads if running.is_alive()} | {thread}
         thread.start()
 
     def next(self, timeout_s: float | None) -> Finished | None:
-        """The batch that ends next, None where none does in time. Raises what its measuring raised,
-        but for faults of the device."""
+        """Return the batch that ends next, None if none does in time. Raises the errors of its
+        measurement, except faults of the device."""
         try:
             ended = self._ended.get(timeout=timeout_s)
         except queue.Empty:
@@ -60,7 +60,7 @@ class InFlight(Closing):
         return ended
 
     def close(self) -> None:
-        """Call off what is in flight, and wait for its threads."""
+        """Cancel the batches in flight, and wait for their threads."""
         self._called_off.set()
         for thread in self._threads:
             thread.join()
@@ -68,11 +68,12 @@ class InFlight(Closing):
     def _run(self, task: int, key: str, space: Space, batch: Sequence[Decisions]) -> None:
         try:
             self._ended.put(self._measured(task, key, space, batch))
-        except Exception as error:  # the searching thread raises it
+        except Exception as error:  # The searching thread raises it.
             self._ended.put(error)
 
     def _measured(self, task: int, key: str, space: Space, batch: Sequence[Decisions]) -> Finished:
-        """Results of a batch, or the last fault where the device failed `FAULTS` times in a row."""
+        """Return the results of a batch, or the last fault if the device failed `FAULTS` times in a
+        row."""
         attempt = 1
         while True:
             try:

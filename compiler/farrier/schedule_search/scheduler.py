@@ -1,10 +1,9 @@
-"""Which task to spend the next batch of trials on.
+"""Choose the task for the next batch of trials.
 
-The expected gain of a batch is the task's share of the model's latency times the relative
-improvement to expect: what its last batches brought, or, while little is known, a share of the
-distance to the roofline that shrinks with every batch (after Ansor's gradient scheduler,
-Zheng et al., OSDI 2020, section 6). After a batch that brought nothing, an improvement that is
-less than the noise counts as none.
+The expected gain of a batch is the task's share of the model's latency times the expected relative
+improvement: that of its last batches or, with few batches, a share of the distance to the roofline
+that shrinks with every batch (after Ansor's gradient scheduler, Zheng et al., OSDI 2020, section
+6). After a batch without improvement, one below the noise counts as none.
 """
 
 from __future__ import annotations
@@ -12,25 +11,27 @@ from __future__ import annotations
 import dataclasses
 import math
 
-WINDOW = 3  # usual batches whose improvement is averaged
-OPTIMISM = 0.3  # share of the distance to the roofline that the next batch is hoped to close
-UNKNOWN = 2.0  # batches that count as much as one in flight, whose results are to come
-CONVERGED = 0.001  # of the model's latency: an expected gain not worth a batch
-PATIENCE = 4  # batches without improvement before a task rests
+WINDOW = 3  # The number of usual batches whose improvement is averaged.
+# The share of the distance to the roofline that the next batch is expected to close.
+OPTIMISM = 0.3
+UNKNOWN = 2.0  # A batch in flight, with unknown results, counts as this number of measured batches.
+# The share of the model's latency below which an expected gain is not worth a batch.
+CONVERGED = 0.001
+PATIENCE = 4  # The batches without improvement before a task rests.
 
 
 @dataclasses.dataclass(slots=True)
 class _State:
     weight: int
-    best: float  # seconds, measured or predicted
-    bound: float  # seconds that no schedule can beat
+    best: float  # In seconds, measured or predicted.
+    bound: float  # The seconds that no schedule can beat.
     batches: float = 0.0
-    in_flight: float = 0.0  # batches that are being measured
+    in_flight: float = 0.0  # The batches that are being measured.
     measured: bool = False
-    noise: float = 0.0  # relative, of what is measured
-    barren: float = 0.0  # batches in a row that brought nothing
+    noise: float = 0.0  # The relative noise of the measurements.
+    barren: float = 0.0  # The batches in a row without improvement.
     exhausted: bool = False
-    # Of each batch: what it brought, relative, and which part it was of a usual one
+    # For each batch its relative improvement, and its size as a share of a usual one.
     gains: list[tuple[float, float]] = dataclasses.field(default_factory=list)
 
     @property
@@ -38,20 +39,20 @@ class _State:
         return self.batches + self.in_flight > 0
 
     def expected(self, unknown: float = 1.0) -> float:
-        """Seconds that the next batch should save, beside those in flight: of what a task has to
-        give they take their part first, each as much as `unknown` batches that are measured."""
+        """Return the seconds that the next batch should save, in addition to those in flight, each
+        of which counts as `unknown` measured batches."""
         if self.exhausted or self.barren >= PATIENCE:
             return 0.0
-        known = 1 + self.batches + unknown * self.in_flight
-        hope = OPTIMISM * (1.0 - self.bound / self.best) / known
+        batches_so_far = 1 + self.batches + unknown * self.in_flight
+        hope = OPTIMISM * (1.0 - self.bound / self.best) / batches_so_far
         gain = max(hope, self._recent_gain() / (1 + unknown * self.in_flight))
-        if self.barren >= 1 and gain < self.noise:  # it would not be seen
+        if self.barren >= 1 and gain < self.noise:  # The gain would not be measurable.
             return 0.0
         return self.weight * self.best * gain
 
     def _recent_gain(self) -> float:
-        """What the last batches brought, relative, for each usual one, of which small ones are
-        parts."""
+        """Return the relative improvement of the last batches for each usual batch; smaller ones
+        count as parts."""
         brought = tried = 0.0
         for gain, part in reversed(self.gains):
             if tried >= WINDOW:
@@ -62,11 +63,11 @@ class _State:
 
 
 class TaskScheduler:
-    """Hands out batches by expected gain; deterministic."""
+    """Choose batches by expected gain; deterministic."""
 
     def __init__(self, weights: list[int], seconds: list[float], bounds: list[float]) -> None:
-        """Per task: how often the model calls it, the time of a call as predicted or measured,
-        and a time that no schedule can beat."""
+        """Start with each task's number of calls in the model, the time of a call as predicted or
+        measured, and a time that no schedule can beat."""
         self._tasks = [
             _State(weight, best, min(bound, best))
             for weight, best, bound in zip(weights, seconds, bounds, strict=True)
@@ -74,31 +75,31 @@ class TaskScheduler:
 
     @property
     def latency(self) -> float:
-        """The model's estimated seconds: the best time known of every call, summed."""
+        """The model's estimated seconds: the best known time of every call, summed."""
         return sum(task.weight * task.best for task in self._tasks)
 
     def next(self) -> int | None:
-        """The task to measure next; None where no batch is worth its time. Of those that are worth
-        it, one with batches in flight waits for others: what they find may change what it tries."""
+        """Return the task to measure next; None if no batch is worth its time. A task with batches
+        in flight goes after others, since their results may change its next candidates."""
         least = CONVERGED * self.latency
         worth = [
             index
             for index, task in enumerate(self._tasks)
             if task.expected() > 0 and (task.expected() >= least or not task.is_tried)
         ]
-        return max(worth, key=lambda one: self._tasks[one].expected(UNKNOWN), default=None)
+        return max(worth, key=lambda index: self._tasks[index].expected(UNKNOWN), default=None)
 
     def begin(self, index: int, part: float = 1.0) -> None:
-        """A batch of the task is in flight, which is some part of a usual one."""
+        """Count a batch of the task as in flight; `part` is its size as a share of a usual one."""
         self._tasks[index].in_flight += part
 
     def end(self, index: int, part: float = 1.0) -> None:
-        """A batch of the task is in flight no more, whatever became of it."""
+        """Count a batch of the task as ended, whatever its result."""
         self._tasks[index].in_flight -= part
 
     def update(self, index: int, best: float, part: float = 1.0, noise: float = 0.0) -> None:
-        """A batch of the task was measured; `best` is the best so far (infinity: none ran), and
-        `noise` what its measurements err by, relative.
+        """Record the results of a batch of the task: `best` is the best time so far (infinity: none
+        ran), and `noise` the relative error of its measurements.
 
         The first measurement replaces the prediction, whether faster or slower.
         """
@@ -118,7 +119,7 @@ class TaskScheduler:
             task.bound = min(task.bound, best)
 
     def why_none(self) -> str:
-        """Why `next` finds no task, in words."""
+        """Return the reason, in words, why `next` returns no task."""
         open_tasks = [task for task in self._tasks if not task.exhausted]
         if not open_tasks:
             return "every candidate is measured"
@@ -129,5 +130,5 @@ class TaskScheduler:
         return f"no batch is expected to bring {CONVERGED:.1%} of the model's time"
 
     def exhaust(self, index: int) -> None:
-        """The task has no candidate left to measure."""
+        """Mark the task as having no candidate left to measure."""
         self._tasks[index].exhausted = True

@@ -1,4 +1,4 @@
-"""A measured candidate, and who measures."""
+"""A measured candidate, and the interface of a measurer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from farrier_device.measurement import CandidateResult, DeviceFault
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """One candidate of one task and how it did."""
+    """One candidate of one task and its result."""
 
     decisions: dict[str, int]
     result: CandidateResult
 
     @property
     def seconds(self) -> float:
-        """Seconds of an undisturbed call; infinity where the candidate failed."""
+        """The seconds of an undisturbed call; infinity if the candidate failed."""
         return self.result.undisturbed_ns * 1e-9
 
 
@@ -29,7 +29,7 @@ class DeviceFaultError(Exception):
     """The device could not measure a batch: a fact about the device, not about its candidates."""
 
     def __init__(self, fault: DeviceFault, message: str, *, is_final: bool = False) -> None:
-        """`is_final` where another attempt at the batch would meet the same fault."""
+        """Store the fault; it `is_final` if another attempt at the batch would meet it again."""
         super().__init__(f"{fault.value}: {message}" if message else fault.value)
         self.fault = fault
         self.is_final = is_final
@@ -40,17 +40,18 @@ class Measurer(Protocol):
 
     @property
     def devices(self) -> int | None:
-        """How many devices measure now; None where it is this machine."""
+        """The number of devices that measure now; None for this machine."""
         ...
 
     @property
     def candidate_s(self) -> float:
-        """Seconds that a device takes for a candidate, as far as is known; 0.0 before the first."""
+        """The seconds that a device takes for a candidate, according to the measurements so far;
+        0.0 before the first."""
         ...
 
     def aside(self) -> contextlib.AbstractContextManager[object]:
-        """Within it the caller computes on this machine: what it would disturb waits, and the
-        other way round."""
+        """Return a context in which the caller computes on this machine: measurements that this
+        would disturb wait, and it waits for them."""
         ...
 
     def measure(
@@ -60,8 +61,8 @@ class Measurer(Protocol):
         batch: Sequence[Decisions],
         called_off: threading.Event | None = None,
     ) -> list[CandidateResult]:
-        """One result a candidate, in order; a candidate that does not build, crashes, hangs or
-        answers wrong has a result that says so. A candidate listed several times is measured as
-        often, interleaved with the others. Several threads may ask at once. Raises
-        DeviceFaultError, soon after a batch is called off as well."""
+        """Return one result for each candidate, in order; a candidate that does not build, crashes,
+        hangs or computes wrong results has a result with that status. A candidate listed several
+        times is measured several times, interleaved with the others. Thread-safe. Raises
+        DeviceFaultError, also soon after a batch is called off."""
         ...

@@ -1,4 +1,5 @@
-"""Tune a model's tasks: batches by expected gain, results into records, the best of each found."""
+"""Tune a model's tasks: measure batches by expected gain, add results to records, return the
+best."""
 
 from __future__ import annotations
 
@@ -19,20 +20,21 @@ from farrier.space import Space
 from farrier_device.measurement import CandidateResult, fast_quartile_mean
 
 BATCH = 16
-A_DEVICE = 2  # batches in flight: one that it measures, and one that is built or waits for it
-MOST = 48  # batches in flight, of all devices
-SMALLEST_BATCH = 4  # where there are more tasks than trials for whole batches
-BATCH_S = 4.0  # of a device that takes long for a candidate, a batch
-GRACE_S = 1.0  # for what is in flight when a budget is spent
-FINALISTS = 7  # of each task, beside the default
-NEWS = 1 / 8  # of all results, from which on the model is trained anew
-NEAR = 0.1  # slower than the default by this may still win in a model
+# The batches in flight for each device: the batch that it measures, and the next one.
+A_DEVICE = 2
+MOST = 48  # The most batches in flight, of all devices.
+SMALLEST_BATCH = 4  # The size if there are more tasks than trials for whole batches.
+BATCH_S = 4.0  # The seconds for a batch of a device that takes long for a candidate.
+GRACE_S = 1.0  # The seconds for batches in flight after a budget is spent.
+FINALISTS = 7  # Of each task, in addition to the default.
+NEWS = 1 / 8  # The share of new results from which on the model is trained again.
+NEAR = 0.1  # A candidate slower than the default by up to this share may still win in a model.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TuningTask:
-    """A task to tune: its structural hash, a readable name, its space, and how often it is
-    called."""
+    """A task to tune: its structural hash, a readable name, its space, and the number of its
+    calls."""
 
     key: str
     name: str
@@ -54,13 +56,13 @@ def tune(
     listener: Listener = ignore,
     ended: Callable[[str], object] = lambda reason: None,
 ) -> dict[str, list[dict[str, int]]]:
-    """The best decisions of every task, by task key: the default of the analytic model, then those
-    that were measured to be faster or nearly as fast, the fastest first.
+    """Return the best decisions of every task, by task key: the default of the analytic model, then
+    candidates that were measured to be faster or nearly as fast, the fastest first.
 
     Stops after `trials` measured candidates (those of earlier runs in `records` included), after
-    `budget_s` seconds, or when no batch is worth its time. Kernels were measured alone, and once:
-    before anything is claimed they are to be measured in their model. `base` is what others have
-    learned. `ended` is told what ended the search. Raises whatever `records` raises.
+    `budget_s` seconds, or when no batch is worth its time. Kernels are measured alone, and once:
+    their model must be measured before a gain is claimed. `base` is a trained cost model. `ended`
+    is called with the reason for the end. Raises the errors of `records`.
     """
     model = CostModel(seed, base=base)
     run = _Run(tasks, fingerprint, measurer, records, seed, threads, model, listener)
@@ -92,11 +94,12 @@ class _Run:
         self._threads = threads
         self._listener = listener
         self._model = model
-        self._usual = BATCH  # candidates of a batch, where nothing keeps it small
-        self._learned = 0  # results that the model has learned
-        self._given_up: set[int] = set()  # tasks that the devices could not measure
+        self._usual = BATCH  # The candidates of a batch that nothing keeps smaller.
+        self._learned = 0  # The number of results that the model has learned.
+        self._given_up: set[int] = set()  # The tasks that the devices could not measure.
         self._searches = [EvolutionarySearch(t.key, t.space, self._model, seed) for t in tasks]
-        self._errors: list[list[float]] = [[] for _ in tasks]  # of what was measured
+        # The relative errors of measurements.
+        self._errors: list[list[float]] = [[] for _ in tasks]
         self._defaults = [task.space.default() for task in tasks]
         predicted = [
             task.space.seconds(default) for task, default in zip(tasks, self._defaults, strict=True)
@@ -105,14 +108,14 @@ class _Run:
         self._scheduler = TaskScheduler([task.weight for task in tasks], predicted, bounds)
 
     def resume(self) -> None:
-        """Take up what the records know of these tasks."""
+        """Load the records of these tasks."""
         for index, (task, search) in enumerate(zip(self._tasks, self._searches, strict=True)):
-            known = usable(
+            usable_records = usable(
                 self._records, task.key, self._fingerprint, self._threads, *task.space.rules
             )
             search.update(
                 Trial(r.knobs, CandidateResult(r.status, r.samples_ns))
-                for r in known
+                for r in usable_records
                 if r.context is Context.ALONE
             )
             self._noise(index, search.trials)
@@ -120,8 +123,8 @@ class _Run:
                 self._scheduler.update(index, min(t.seconds for t in search.trials[:end]))
 
     def search(self, trials: int | None, deadline: float | None) -> str:
-        """Measure batches until a limit is reached or nothing is left to gain, and say which.
-        Several are in flight; what ends tells what to propose next."""
+        """Measure batches until a limit is reached or no gain is expected; return the reason.
+        Several batches are in flight; the results of one influence the next proposals."""
         share = BATCH if trials is None else trials // max(1, len(self._tasks))
         self._usual = max(SMALLEST_BATCH, min(BATCH, share))
         with InFlight(self._measurer) as flight:
@@ -139,11 +142,11 @@ class _Run:
 
     @property
     def _room(self) -> int:
-        """How many batches to have in flight."""
+        """The number of batches to keep in flight."""
         return min((self._measurer.devices or 1) * A_DEVICE, MOST)
 
     def _why(self, trials: int | None, deadline: float | None) -> str:
-        """What ended the search."""
+        """Return the reason for the end of the search."""
         if trials is not None and self._done >= trials:
             return f"{self._done} trials are measured"
         if deadline is not None and time.monotonic() >= deadline - self._measurer.candidate_s:
@@ -151,7 +154,7 @@ class _Run:
         return self._scheduler.why_none()
 
     def _begin(self, flight: InFlight, trials: int | None, deadline: float | None) -> bool:
-        """Whether there was a batch that is worth its time, and is in flight now."""
+        """Start a batch that is worth its time; return whether there was one."""
         while (index := self._scheduler.next()) is not None:
             size = self._size(flight, trials, deadline)
             if size <= 0:
@@ -170,9 +173,9 @@ class _Run:
         return False
 
     def _size(self, flight: InFlight, trials: int | None, deadline: float | None) -> int:
-        """Candidates of the next batch. Another machine that is slow gets a small one; devices that
-        have nothing to do share one, so that its results come sooner. The last ones for several
-        devices are so small that none has long to wait."""
+        """Return the number of candidates of the next batch. A slow remote device gets a small one;
+        idle devices share one, so that its results come sooner. The last batches for several
+        devices are so small that none waits long."""
         size = self._usual
         devices, candidate_s = self._measurer.devices, self._measurer.candidate_s
         if devices is not None:
@@ -187,7 +190,7 @@ class _Run:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return 0
-            if candidate_s:  # a device may have another batch before this one
+            if candidate_s:  # A device may have another batch before this one.
                 size = min(size, int(left_s / candidate_s / A_DEVICE))
         return size
 
@@ -196,34 +199,34 @@ class _Run:
         index, part = finished.task, len(finished.candidates) / self._usual
         self._scheduler.end(index, part)
         if finished.fault is not None:
-            if index not in self._given_up:  # others of its batches may be in flight
+            if index not in self._given_up:  # Others of its batches may be in flight.
                 name = self._tasks[index].name
                 self._listener(Warned(f"gave up measuring {name}: {finished.fault}"))
             self._given_up.add(index)
             self._scheduler.exhaust(index)
             return
         pairs_of = zip(finished.candidates, finished.results, strict=True)
-        found = [Trial(dict(decisions), result) for decisions, result in pairs_of]
+        batch_trials = [Trial(dict(decisions), result) for decisions, result in pairs_of]
         search = self._searches[index]
-        search.update(found)
-        for trial in found:
+        search.update(batch_trials)
+        for trial in batch_trials:
             self._records.add(self._record(self._tasks[index], trial))
-        self._scheduler.update(index, _best_seconds(search), part, self._noise(index, found))
-        self._report(index, found, self._done, trials, deadline)
+        self._scheduler.update(index, _best_seconds(search), part, self._noise(index, batch_trials))
+        self._report(index, batch_trials, self._done, trials, deadline)
 
-    def _noise(self, index: int, found: Sequence[Trial]) -> float:
-        """What measurements of a task err by, typically, the new ones included."""
+    def _noise(self, index: int, batch_trials: Sequence[Trial]) -> float:
+        """Return the typical relative error of a task's measurements, the new ones included."""
         errors = self._errors[index]
-        errors += [error for trial in found if (error := _error(trial)) is not None]
+        errors += [error for trial in batch_trials if (error := _error(trial)) is not None]
         return statistics.median(errors) if errors else 0.0
 
     @property
     def _done(self) -> int:
-        """Trials of all tasks, those of earlier runs included."""
+        """The trials of all tasks, those of earlier runs included."""
         return sum(len(search.trials) for search in self._searches)
 
     def finalists(self) -> dict[str, list[dict[str, int]]]:
-        """Each task's default and its fastest others."""
+        """Return each task's default and its fastest others."""
         return {task.key: self._finalists(i) for i, task in enumerate(self._tasks)}
 
     def _finalists(self, index: int) -> list[dict[str, int]]:
@@ -232,7 +235,7 @@ class _Run:
         bar = next((t.seconds for t in trials if t.decisions == default), float("inf"))
         near = [t for t in trials if t.seconds < bar * (1 + NEAR)]
         rivals: list[dict[str, int]] = []
-        for trial in near:  # several runs may have measured the same
+        for trial in near:  # Several runs may have measured the same candidate.
             if trial.decisions not in (default, *rivals):
                 rivals.append(trial.decisions)
         return [default, *rivals[:FINALISTS]]
@@ -240,7 +243,7 @@ class _Run:
     def _record(self, task: TuningTask, trial: Trial) -> TuningRecord:
         try:
             trace = task.space.trace(trial.decisions)
-        except CompilerError:  # why is in the result
+        except CompilerError:  # The result holds the reason.
             trace = ""
         return TuningRecord.of(
             task.space.rule_of(trial.decisions),
@@ -256,7 +259,7 @@ class _Run:
     def _report(
         self,
         index: int,
-        found: Sequence[Trial],
+        batch_trials: Sequence[Trial],
         done: int,
         planned: int | None,
         deadline: float | None,
@@ -269,7 +272,7 @@ class _Run:
                 best_ms=self._scheduler.latency * 1e3,
                 seconds_left=left,
                 task=self._tasks[index].name,
-                failed=sum(trial.seconds == float("inf") for trial in found),
+                failed=sum(trial.seconds == float("inf") for trial in batch_trials),
             )
         )
 
@@ -279,10 +282,10 @@ def _best_seconds(search: EvolutionarySearch) -> float:
 
 
 def _error(trial: Trial) -> float | None:
-    """What the measurement of a candidate errs by, relative: half of what two halves of its samples
-    differ by. None of one with fewer than two."""
+    """Return the relative error of a candidate's measurement: half of the difference between two
+    halves of its samples. None for fewer than two samples."""
     samples = trial.result.samples_ns
     if len(samples) < 2:
         return None
-    one, other = fast_quartile_mean(samples[::2]), fast_quartile_mean(samples[1::2])
-    return abs(one - other) / (one + other)
+    first, second = fast_quartile_mean(samples[::2]), fast_quartile_mean(samples[1::2])
+    return abs(first - second) / (first + second)

@@ -1,4 +1,4 @@
-"""The SDK: a Farrier server's REST API as Python calls, and nothing else.
+"""The SDK: a Farrier server's REST API as Python calls.
 
     with farrier.Client() as client:
         job = client.submit("resnet18.onnx", target="host", trials=1000)
@@ -6,8 +6,9 @@
             print(update)
         client.fetch(job.id, "resnet18.farrier")
 
-Every call has a timeout, every transfer resumes where it broke, and every failure is a
-`FarrierError` of the kind that the server raised. httpx is imported when a `Client` is made.
+Every call has a timeout, every transfer resumes after an interruption, and every failure is a
+`FarrierError` of the kind that the server raised. httpx is imported when a `Client` is
+constructed.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 60.0
 # The server comments on an idle event stream every 15 s, so silence of this long is a dead link.
 STREAM_TIMEOUT_S = 45.0
-# How long a transfer or a watch outlives a server that went away.
+# The seconds that a transfer or a watch outlives a server that went away.
 PATIENCE_S = 60.0
 DOWNLOAD_CHUNK = 1 << 20  # bytes
 
@@ -120,9 +121,9 @@ class Client(Closing):
     """A connection to one server. Thread-safe; close it, or use it as a context manager.
 
     `url` defaults to `$FARRIER_SERVER`, else a server on this machine. `token` defaults to
-    `$FARRIER_TOKEN`, else the token file: `$FARRIER_TOKEN_FILE`, or what `farrier up` leaves
-    in `$FARRIER_HOME` (`~/.farrier`). `ca` (`$FARRIER_CA`) is a PEM file with the authority that
-    signed the server's certificate, where it is not a public one. `patience_s` bounds how long
+    `$FARRIER_TOKEN`, else the token file: `$FARRIER_TOKEN_FILE`, or the file that `farrier up`
+    leaves in `$FARRIER_HOME` (`~/.farrier`). `ca` (`$FARRIER_CA`) is a PEM file with the authority
+    that signed the server's certificate, unless it is a public one. `patience_s` limits how long
     transfers and watches wait for a server that went away.
 
     Raises UsageError when httpx is not installed or the URL is not one.
@@ -155,7 +156,7 @@ class Client(Closing):
             timeout=httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             # Certificates are loaded for https alone: reading the system's store takes 20 ms.
             verify=_trust(ca or default_ca) if self.url.startswith("https://") else False,
-            trust_env=False,  # a proxy of the environment must not see a token meant for loopback
+            trust_env=False,  # A proxy of the environment must not see a token meant for loopback.
         )
 
     def close(self) -> None:
@@ -166,13 +167,12 @@ class Client(Closing):
 
     def upload(self, model: GivenModel, *, listener: UploadListener | None = None) -> str:
         """Send a model (a path, its bytes, or a `Model`), with the data files that it names, and
-        return its id: of one file, its sha256. `listener` is told how far each file is.
+        return its id: of one file, its sha256. `listener` is called with the progress of each file.
 
-        A file that the server has is not sent again; an upload that breaks goes on where it stood.
-        Raises InvalidModelError for a model that is empty, too large or was damaged on the way, and
-        for a data file that is missing, too short, outside the model's folder, or changes
-        meanwhile; StorageError when the server's disk is full, UsageError when a file cannot be
-        read.
+        A file that the server has is not sent again; an interrupted upload resumes. Raises
+        InvalidModelError for a model that is empty, too large or was damaged in transfer, and for a
+        data file that is missing, too short, outside the model's folder, or changes meanwhile;
+        StorageError when the server's disk is full, UsageError when a file cannot be read.
         """
         uploads = Uploads(
             self._call,
@@ -186,21 +186,22 @@ class Client(Closing):
     def inspection(
         self, model: GivenModel, *, listener: UploadListener | None = None
     ) -> Mapping[str, Any]:
-        """Upload a model as `upload` does, have a worker look at it, and return what it found:
-        inputs, outputs, operators, open dims, the graph, and in `problems` why it would not
-        compile. The same model is looked at once.
+        """Upload a model as `upload` does, and return the document that a worker makes of it:
+        inputs, outputs, operators, open dims, the graph, and in `problems` the reasons not to
+        compile. The result for a model is cached.
 
-        Raises CompilerError where it crashes its process, MemoryLimitError, and what `upload` does.
+        Raises CompilerError if the model crashes the worker's process, MemoryLimitError, and the
+        errors of `upload`.
         """
         return self._prepared(f"/v1/models/{self.upload(model, listener=listener)}", "inspection")
 
     def _prepared(self, resource: str, what: str) -> Mapping[str, Any]:
-        """What a worker prepares of a resource to be shown, once it has."""
+        """Return the document that a worker prepares of a resource, waiting for it."""
         asked = self._repeated("POST", f"{resource}/{what}")
         if asked["state"] != "succeeded":
             self.wait(asked["job"])
-        found: Mapping[str, Any] = self._repeated("GET", f"{resource}/{what}")[what]
-        return found
+        document: Mapping[str, Any] = self._repeated("GET", f"{resource}/{what}")[what]
+        return document
 
     # Jobs
 
@@ -237,21 +238,22 @@ class Client(Closing):
         `target` may also be `class:ID` or `device:NAME` of the farm; "host" is this machine, whose
         description is sent.
 
-        The same `idempotency_key` always means the same job: sent again it returns that job, and
-        ConflictError when model, options or name differ. `name` defaults to the file's. Where too
-        many jobs are queued, it asks again when the server says, for `patience_s`, and raises
-        QueueFullError then. Raises NoDeviceError when no device of the target's kind is connected
-        to tune or verify on, unless `wait_for_device`: then the job waits in the queue until one
-        is, and again where it loses its device later. Once it is verified, the model is raced with
-        the engines `against` which it is to be ("onnxruntime", "openvino"), on a device that has
-        them; the job's report has how they did, and a warning where no device has. A job that is to
-        have its artifact `now` has it as soon as the untuned model is verified, and tunes on; each
-        better one becomes the next version of it (`Job.versions`). UsageError where there are
-        neither trials nor a budget. What a `private` one measures and makes is its user's alone
-        (docs/tuning/records.md). Of the user's own jobs those of a higher `priority` (low, normal,
-        high) begin first; ForbiddenError for a high one, which is for operators. `listener` hears
-        of the upload; see `upload`. A module of PyTorch is exported on this machine, with example
-        arguments (`args`, `kwargs`) and `dynamic_shapes` as `torch.export.export` takes them.
+        A repeated `idempotency_key` always identifies the same job: a second request returns that
+        job, or raises ConflictError when model, options or name differ. `name` defaults to the
+        file's. If the queue is full, the request is repeated when the server says, for
+        `patience_s`, and then raises QueueFullError. Raises NoDeviceError when no device of the
+        target's kind is connected to tune or verify on, unless `wait_for_device`: then the job
+        waits in the queue for one, also if it loses its device later. After verification the model
+        is raced with the engines `against` ("onnxruntime", "openvino") on a device that has them;
+        the job's report holds the results, or a warning if no device has the engine. A job with
+        `now` has its artifact as soon as the untuned model is verified, and tunes on; each better
+        one becomes the next version of it (`Job.versions`). Raises UsageError if there are neither
+        trials nor a budget. Measurements and results of a `private` job belong to its user alone
+        (docs/tuning/records.md). Among the user's own jobs those of a higher `priority` (low,
+        normal, high) begin first; ForbiddenError for a high one, which is for operators. `listener`
+        receives the progress of the upload; see `upload`. A module of PyTorch is exported on this
+        machine, with example arguments (`args`, `kwargs`) and `dynamic_shapes` as
+        `torch.export.export` takes them.
         """
         _check_submission(priority, against)
         if is_module(model):
@@ -285,8 +287,8 @@ class Client(Closing):
         return self._queue(body, idempotency_key or uuid.uuid4().hex)
 
     def _queue(self, body: Mapping[str, Any], key: str) -> Job:
-        """Queue a job, patiently. With a key the request may be sent again after an answer was lost
-        on the way."""
+        """Queue a job, repeating a refused request. With a key the request may also be repeated
+        after its answer was lost."""
         headers = {"Idempotency-Key": key}
         patience = Patience(self._patience_s)
         patience.renew()
@@ -297,7 +299,7 @@ class Client(Closing):
                 _wait_as_asked(patience, error)
 
     def job(self, job_id: str) -> Job:
-        """The job as it stands. Raises NotFoundError."""
+        """Return the present state of a job. Raises NotFoundError."""
         return _job(self._repeated("GET", _job_path(job_id)))
 
     def jobs(
@@ -310,12 +312,12 @@ class Client(Closing):
         descending: bool = True,
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """Jobs, the newest first, fetched page by page; only those in `state`, of the user
-        `owner`, and with `search` in their name, id or target, where given. `sort` may be created,
-        finished, name or best; other orders than the first are of the newest 2,000 jobs."""
-        given, after = 0, ""
-        while limit is None or given < limit:
-            params = {"limit": 100 if limit is None else min(limit - given, 100), "after": after}
+        """Iterate over jobs, the newest first, fetched page by page. `state`, `owner` (a user) and
+        `search` (in their name, id or target) select jobs. `sort` may be created, finished, name or
+        best; orders other than the first are of the newest 2,000 jobs."""
+        yielded, after = 0, ""
+        while limit is None or yielded < limit:
+            params = {"limit": 100 if limit is None else min(limit - yielded, 100), "after": after}
             if state is not None:
                 params["state"] = state
             if owner is not None:
@@ -326,20 +328,21 @@ class Client(Closing):
                 params |= {"sort": sort, "descending": str(descending).lower()}
             page = self._call("GET", "/v1/jobs", params=params)
             yield from map(_job, page["jobs"])
-            given, after = given + len(page["jobs"]), page["next"]
+            yielded, after = yielded + len(page["jobs"]), page["next"]
             if not after:
                 return
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel the job; no error when it was cancelled before. Raises ConflictError for one that
-        ended otherwise."""
+        """Cancel the job; a job that was cancelled before is not an error. Raises ConflictError for
+        a job that ended otherwise."""
         return _job(self._repeated("POST", f"{_job_path(job_id)}/cancel"))
 
     def roll_back(self, job_id: str, to: int | None = None) -> Job:
-        """Have the job's artifact be the version before the one in use, or the one with the number
-        `to`, and stay it: what is added from now on is listed, and not put into use. Raises
-        NotFoundError where there is no such version."""
-        if to is None:  # settled here: a request that is repeated then goes back once
+        """Put the version of the job's artifact before the one in use, or the version number `to`,
+        into use, and keep it: later versions are listed, but not put into use. Raises NotFoundError
+        if the version does not exist."""
+        # The number is determined here, so that a repeated request goes back only once.
+        if to is None:
             job = self.job(job_id)
             if job.version is None or job.version == 1:
                 raise NotFoundError(
@@ -350,17 +353,17 @@ class Client(Closing):
         return _job(self._repeated("POST", f"{_job_path(job_id)}/rollback", json={"to": to}))
 
     def delete(self, job_id: str) -> None:
-        """Remove the job with its events and its artifact; one that has not ended is cancelled.
-        Raises NotFoundError where there is none."""
+        """Remove the job with its events and its artifact; a job that has not ended is cancelled.
+        Raises NotFoundError if it does not exist."""
         try:
             self._call("DELETE", _job_path(job_id))
         except _LostAnswerError:
-            with contextlib.suppress(NotFoundError):  # it was carried out
+            with contextlib.suppress(NotFoundError):  # The first request was carried out.
                 self._call("DELETE", _job_path(job_id))
 
     def tasks(self, job_id: str) -> Iterator[Task]:
-        """The job's tasks with the schedules that they have by now, in the order of the model. They
-        are forgotten a while after the job's end, and so are its trials."""
+        """Iterate over the job's tasks with their present schedules, in the order of the model.
+        They are deleted a while after the job's end, and so are its trials."""
         first: int | None = 0
         while first is not None:
             page = self._repeated("GET", f"{_job_path(job_id)}/tasks", params={"first": first})
@@ -377,47 +380,49 @@ class Client(Closing):
         order: str = "oldest",
         after: str = "",
     ) -> Iterator[Trial]:
-        """What the job measured, the oldest first, or the newest or fastest; only of one task, by
-        its key, with one status or context, or after the trial with the id `after`, where given."""
+        """Iterate over the job's measurements, the oldest first, or the newest or fastest.
+        Arguments select those of one task, by its key, with one status or context, or after the
+        trial with the id `after`."""
         wanted = {"task": task, "status": status, "context": context, "order": order}
         for raw in self._paged(f"{_job_path(job_id)}/trials", "trials", after=after, **wanted):
             yield from_json(Trial, raw)
 
     def curve(self, job_id: str, points: int = 500) -> Curve:
-        """How the best time of the model fell, and that of each kernel, in so many points at most.
-        Raises NotFoundError."""
+        """Return the best time of the model, and that of each kernel, over the job's trials, with
+        at most `points` points. Raises NotFoundError."""
         raw = self._repeated("GET", f"{_job_path(job_id)}/curve", params={"points": points})
         curve: Curve = from_json(Curve, raw)
         return curve
 
     def choices(self, job_id: str, task: str) -> Choices:
-        """What each choice of a kernel's schedule brought, in the trials of the job. Raises
+        """Return the effect of each choice of a kernel's schedule in the trials of the job. Raises
         NotFoundError."""
         path = f"{_job_path(job_id)}/tasks/{urllib.parse.quote(task, safe='')}/choices"
         choices: Choices = from_json(Choices, self._repeated("GET", path))
         return choices
 
     def log(self, job_id: str, after: str = "") -> Iterator[LogLine]:
-        """What happened to the job, but for its trials, the oldest first; only after the line with
-        the id `after`, where given. Raises NotFoundError."""
+        """Iterate over the events of the job other than its trials, the oldest first, or those
+        after the line with the id `after`. Raises NotFoundError."""
         for raw in self._paged(f"{_job_path(job_id)}/log", "lines", after=after):
             yield from_json(LogLine, raw)
 
     def listing(self, job_id: str) -> Mapping[str, Any]:
-        """Have a worker list the kernels of a job that has succeeded, and return what there is:
-        schedules, shares of time, places under the roofline, the graph of their calls. It is done
-        once; `kernel_texts` reads a kernel. Raises ConflictError for a job without an artifact."""
+        """Return the kernel report of a job that has succeeded: schedules, shares of time, places
+        under the roofline, the graph of their calls. A worker makes it once; `kernel_texts` reads a
+        kernel. Raises ConflictError for a job without an artifact."""
         return self._prepared(_job_path(job_id), "listing")
 
     def kernel_texts(self, job_id: str, kernel: int) -> Mapping[str, str]:
-        """Schedule, loops, LLVM text and assembly of a kernel, by its `id` in the listing. Raises
-        NotFoundError."""
+        """Return schedule, loops, LLVM text and assembly of a kernel, by its `id` in the report.
+        Raises NotFoundError."""
         path = f"{_job_path(job_id)}/listing/kernels/{int(kernel)}"
         texts: Mapping[str, str] = self._repeated("GET", path)
         return texts
 
     def records(self, job_id: str, *, task: str = "") -> Iterator[Mapping[str, Any]]:
-        """The same as tuning records, whole: JSON objects as `farrier.records` has them."""
+        """Iterate over the same trials as whole tuning records: the JSON objects of
+        `farrier.records`."""
         return self._paged(f"{_job_path(job_id)}/records", "records", task=task)
 
     def _paged(self, path: str, what: str, *, after: str = "", **query: str) -> Iterator[Any]:
@@ -430,10 +435,11 @@ class Client(Closing):
                 return
 
     def watch(self, job_id: str) -> Iterator[Update]:
-        """What happens to the job, from its beginning until it ends; the last is a final state.
+        """Iterate over the job's events, from its beginning until it ends; the last is a final
+        state.
 
-        A stream that breaks is taken up again after the last event seen. Raises ServiceError
-        or StorageError when the server stays away, or has no room, for `patience_s`.
+        An interrupted stream resumes after the last event seen. Raises ServiceError or StorageError
+        when the server stays away, or has no room, for `patience_s`.
         """
         last_id = ""
         patience = Patience(self._patience_s)
@@ -447,15 +453,16 @@ class Client(Closing):
                         yield update
                     if isinstance(update, StateChanged) and update.final:
                         return
-                # A server that shuts down ends its streams; the next one carries on.
+                # A server that shuts down ends its streams; the next one continues them.
                 raise ServiceError(f"{self.url} ended the events of job {job_id} before the job")
-            except (ServiceError, StorageError) as error:  # a full disk of the server, for one
+            # An example is a full disk of the server.
+            except (ServiceError, StorageError) as error:
                 patience.sleep_or_raise(error)
 
     def wait(self, job_id: str, *, listener: Callable[[Update], None] | None = None) -> Job:
-        """Watch the job until it ends and return it; `listener` is told each update.
+        """Watch the job until it ends and return it; `listener` is called with each update.
 
-        Raises the error of a job that failed, CancelledError for one that was cancelled.
+        Raises the error of a failed job, and CancelledError for a cancelled job.
         """
         for update in self.watch(job_id):
             if listener is not None:
@@ -469,19 +476,19 @@ class Client(Closing):
     ) -> pathlib.Path:
         """Download the job's artifact, or one `version` of it, to `path` and return it.
 
-        The bytes collect beside `path` in a hidden file that the next call continues; only when
-        their sha256 is right do they take the name. Raises ConflictError while the job has no
-        artifact, NotFoundError where it has no such version, StorageError when the disk is full or
-        `path` cannot hold a file, ArtifactError when the bytes are damaged, or FARRIER_TRUST
-        does not name who signed them: nothing takes the name then.
+        The bytes are collected in a hidden file next to `path`, which the next call continues; they
+        get the name only when their sha256 is right. Raises ConflictError while the job has no
+        artifact, NotFoundError if it has no such version, StorageError when the disk is full or
+        `path` cannot hold a file, ArtifactError when the bytes are damaged, or FARRIER_TRUST does
+        not name who signed them. No file gets the name after an error.
         """
         trusted = Trust.of_environment()
         path = pathlib.Path(path)
-        place = pathlib.Path(os.path.realpath(path))  # a link stays
+        place = pathlib.Path(os.path.realpath(path))  # A link remains a link.
         check_writable(path)
         if is_special(place):
             raise StorageError(
-                f"cannot write {path}: it is no regular file", hint="choose another name"
+                f"cannot write {path}: it is not a regular file", hint="choose another name"
             )
         where, artifact = self._artifact(job_id, version)
         part = place.parent / f".{place.name}.{artifact[:16]}.part"
@@ -504,19 +511,21 @@ class Client(Closing):
         return path
 
     def _artifact(self, job_id: str, version: int | None) -> tuple[str, str]:
-        """Where an artifact lies, and its sha256. That of a job with versions is named by its
-        number: the job may get another one meanwhile."""
+        """Return the path of an artifact and its sha256. The path of a job with versions contains
+        the number, since the job may get another version meanwhile."""
         job = self.job(job_id)
-        known = {one.number: one.artifact for one in job.versions}
+        artifacts = {
+            version_record.number: version_record.artifact for version_record in job.versions
+        }
         number = job.version if version is None else version
         where = f"{_job_path(job_id)}/artifact"
         if number is not None:
-            if number not in known:
+            if number not in artifacts:
                 raise NotFoundError(
                     f"job {job_id} has no version {number}",
-                    hint=f"farrier versions {job_id}" if known else "submit it with --now",
+                    hint=f"farrier versions {job_id}" if artifacts else "submit it with --now",
                 )
-            return f"{where}?version={number}", known[number]
+            return f"{where}?version={number}", artifacts[number]
         if job.artifact is None:
             raise ConflictError(
                 f"job {job_id} is {job.state}: it has no artifact",
@@ -525,7 +534,7 @@ class Client(Closing):
         return where, job.artifact
 
     def _download(self, where: str, part: pathlib.Path) -> None:
-        """Append to `part` what it lacks."""
+        """Append the missing bytes to `part`."""
         patience = Patience(self._patience_s)
         patience.renew()
         while True:
@@ -543,7 +552,7 @@ class Client(Closing):
         if have:
             headers["Range"] = f"bytes={have}-"
         with self._stream(where, headers, REQUEST_TIMEOUT_S) as response:
-            if response.status_code == 416:  # nothing is missing
+            if response.status_code == 416:  # Nothing is missing.
                 return
             with part.open("ab" if response.status_code == 206 else "wb") as file:
                 for chunk in response.iter_raw(DOWNLOAD_CHUNK):
@@ -552,13 +561,14 @@ class Client(Closing):
     # The farm
 
     def overview(self) -> Overview:
-        """The farm at a glance, as it stood a second ago at most."""
+        """Return the farm's overview, at most a second old."""
         overview: Overview = from_json(Overview, self._repeated("GET", "/v1/overview"))
         return overview
 
     def events(self, last_id: str = "") -> Iterator[FarmEvent]:
-        """What happens on the farm, from now on or after the event with an id ("0-0": all that are
-        kept), without end. Raises ServiceError when the server stays away for `patience_s`."""
+        """Iterate over the farm's events, from now on or after the event with an id ("0-0": all
+        that are kept), without end. Raises ServiceError when the server stays away for
+        `patience_s`."""
         patience = Patience(self._patience_s)
         while True:
             try:
@@ -599,7 +609,7 @@ class Client(Closing):
         return hook
 
     def remove_webhook(self, webhook_id: str) -> None:
-        """Raises NotFoundError."""
+        """Remove a webhook. Raises NotFoundError."""
         self._call("DELETE", _webhook_path(webhook_id))
 
     def ping_webhook(self, webhook_id: str) -> None:
@@ -607,12 +617,12 @@ class Client(Closing):
         self._call("POST", f"{_webhook_path(webhook_id)}/ping")
 
     def check_ready(self) -> None:
-        """Raises ServiceError where the server or its Redis does not answer, StorageError where its
-        disk is full."""
+        """Raise ServiceError if the server or its Redis does not answer, StorageError if its disk
+        is full."""
         self._call("GET", "/readyz")
 
     def version(self) -> str:
-        """Of Farrier, on the server."""
+        """Return the version of Farrier on the server."""
         return str(self._repeated("GET", "/openapi.json")["info"]["version"])
 
     # Tuning records
@@ -620,14 +630,15 @@ class Client(Closing):
     # `private` ones are those of the user's private jobs, which are not among all others.
 
     def show_records(self, *, private: bool = False) -> list[RuleSummary]:
-        """How many there are, by device class and rule."""
+        """Return the number of records, by device class and rule."""
         return self._records(private).show()
 
     def fastest_schedules(
         self, task: str, limit: int = 10, *, private: bool = False
     ) -> list[KnownSchedule]:
-        """The fastest schedules of a task, by its key, on each device class: `limit` of those
-        measured in a model and as many measured alone, whose times do not compare."""
+        """Return the fastest schedules of a task, by its key, on each device class: up to `limit`
+        of those measured in a model, and up to `limit` measured alone, whose times are not
+        comparable."""
         return self._records(private).fastest(task, limit)
 
     def export_records(
@@ -638,9 +649,10 @@ class Client(Closing):
         since: float | None = None,
         private: bool = False,
     ) -> Iterator[str]:
-        """Records as JSON lines, without their ends, in the order in which they were added; of one
-        device class, of one task, or made since a time in Unix seconds, where given. Fetched page
-        by page; raises ServiceError when the server stays away for `patience_s`."""
+        """Iterate over records as JSON lines, without their ends, in the order in which they were
+        added. Arguments select those of one device class, of one task, or made since a time in Unix
+        seconds. Fetched page by page; raises ServiceError when the server stays away for
+        `patience_s`."""
         chosen = {"device_class": device_class, "task": task, "since": since}
         return self._records(private).export(chosen)
 
@@ -651,11 +663,12 @@ class Client(Closing):
         private: bool = False,
         listener: Callable[[Imported], None] | None = None,
     ) -> Imported:
-        """Add the JSON lines of a file, which is sent in parts; `listener` is told what is there
-        after each. A record that the farm has is not added twice, so a file may be imported again.
+        """Add the JSON lines of a file, which is sent in parts; `listener` is called with the
+        counts after each part. A record that the farm has is not added twice, so a file may be
+        imported again.
 
-        Raises UsageError that names a line which is no record: those before it are added, and
-        nothing behind it. StorageError where the file cannot be read.
+        Raises UsageError that names a line which is not a record: the records before it are added,
+        and none after it. StorageError if the file cannot be read.
         """
         imported = Imported(0, 0)
         for imported in self._records(private).load(numbered_lines(pathlib.Path(path))):
@@ -675,13 +688,14 @@ class Client(Closing):
         private: bool = False,
         listener: Callable[[int], None] | None = None,
     ) -> int:
-        """Remove records for good, and return how many: those that are of a device class, were
-        made `before` a time in Unix seconds, `failed`, or are of rules that this installation of
-        Farrier does not have; all of what is asked has to hold. Of each task, rule and device class
-        the `keep` fastest schedules stay. With `dry_run` it counts those that would go.
+        """Remove records for good, and return their number: records that are of a device class,
+        were made `before` a time in Unix seconds, `failed`, or are of rules that this installation
+        of Farrier does not have. A record must meet all conditions that are set. The `keep` fastest
+        schedules of each task, rule and device class stay. With `dry_run` the records are only
+        counted.
 
-        `listener` is told how many by then. What is cut short goes on when it is begun again.
-        Raises UsageError where nothing is asked.
+        `listener` is called with the number so far. An interrupted removal continues when it is
+        called again. Raises UsageError without any condition.
         """
         rules = None
         if other_versions:
@@ -709,9 +723,10 @@ class Client(Closing):
         since: float | None = None,
         listener: Callable[[int], None] | None = None,
     ) -> int:
-        """Remove for good what a device has measured, of all users, private records included, and
-        returns how many records; with `since`, those made from that time on, in Unix seconds.
-        `listener` is told how many by then. What is cut short goes on when it is begun again."""
+        """Remove for good the measurements of a device, of all users, private records included, and
+        return the number of records; with `since`, those made from that time on, in Unix seconds.
+        `listener` is called with the number so far. An interrupted removal continues when it is
+        called again."""
         dropped = 0
         for dropped in self._records(False).drop(device, since):
             if listener is not None:
@@ -724,34 +739,34 @@ class Client(Closing):
     # The cost model that tuning records train
 
     def cost_model(self) -> Mapping[str, Any]:
-        """Its versions, which of them jobs begin with, and what the last training came to, as the
-        REST API says it."""
-        found: Mapping[str, Any] = self._repeated("GET", "/v1/cost-model")
-        return found
+        """Return the cost model's versions, the version that jobs begin with, and the result of the
+        last training, as the JSON of the REST API."""
+        versions: Mapping[str, Any] = self._repeated("GET", "/v1/cost-model")
+        return versions
 
     def roll_back_cost_model(self, to: int | None = None) -> Mapping[str, Any]:
-        """Uses another version from the next job on, 0 for the one that ships; without a number
-        the one before. Raises NotFoundError, ConflictError."""
+        """Use another version of the cost model from the next job on, 0 for the shipped one;
+        without a number the version before. Raises NotFoundError, ConflictError."""
         params = {} if to is None else {"to": to}
-        found: Mapping[str, Any] = self._call("POST", "/v1/cost-model/rollback", params=params)
-        return found
+        versions: Mapping[str, Any] = self._call("POST", "/v1/cost-model/rollback", params=params)
+        return versions
 
     # Devices
 
     def devices(self, *, tag: str = "") -> list[Device]:
         """Return the registered devices, connected or not, or only those with a tag."""
-        found: list[Device] = []
+        registered: list[Device] = []
         after = ""
         while True:
             params = {"after": after, **({"tag": tag} if tag else {})}
             page = self._repeated("GET", "/v1/devices", params=params)
-            found += (from_json(Device, raw) for raw in page["devices"])
-            after = page.get("next", "")  # an older server has one page
+            registered += (from_json(Device, raw) for raw in page["devices"])
+            after = page.get("next", "")  # An older server has one page.
             if not after:
-                return found
+                return registered
 
     def device_history(self, device_id: str) -> Iterator[DeviceEvent]:
-        """What happened to a device, the newest first. Raises NotFoundError."""
+        """Iterate over the events of a device, the newest first. Raises NotFoundError."""
         path = f"{_path_of(device_id)}/history"
         after = ""
         while True:
@@ -762,15 +777,15 @@ class Client(Closing):
                 return
 
     def device(self, device_id: str) -> Device:
-        """A device as it stands. Raises NotFoundError."""
+        """Return the present state of a device. Raises NotFoundError."""
         device: Device = from_json(Device, self._repeated("GET", _path_of(device_id)))
         return device
 
     def add_device(
         self, name: str, *, expires_s: float = 3600.0, again: bool = False
     ) -> DeviceInvitation:
-        """A token with which a device enrols under this name, once; `again` replaces one that is
-        enrolled. Raises UsageError, ConflictError."""
+        """Return a token with which a device enrols under this name, once; `again` replaces an
+        enrolled device. Raises UsageError, ConflictError."""
         body = {"name": name, "expires_s": expires_s, "again": again}
         invitation: DeviceInvitation = from_json(
             DeviceInvitation, self._call("POST", "/v1/devices", json=body)
@@ -814,13 +829,13 @@ class Client(Closing):
 
     @property
     def users(self) -> FarmUsers:
-        """The users of the farm, and the one of this client's token."""
+        """The users of the farm, and the user of this client's token."""
         return FarmUsers(self._call)
 
     # Transport
 
     def _repeated(self, method: str, path: str, **request: Any) -> Any:
-        """A request that is safe to repeat, repeated once when its answer was lost on the way."""
+        """Send a request that is safe to repeat, and repeat it once if its answer was lost."""
         try:
             return self._call(method, path, **request)
         except _LostAnswerError:
@@ -845,7 +860,7 @@ class Client(Closing):
             response = self._http.request(method, path, timeout=timeout, **request)
         if not response.is_success:
             raise self._error(response)
-        if response.status_code == 204:  # nothing is left to say
+        if response.status_code == 204:  # The answer has no body.
             return None
         try:
             return response.json()
@@ -856,8 +871,8 @@ class Client(Closing):
     def _stream(
         self, path: str, headers: Mapping[str, str], silence_s: float
     ) -> Iterator[httpx.Response]:
-        """A GET whose body is read piece by piece, each within `silence_s` of the one before. It is
-        asked for again as in `_call`."""
+        """Send a GET whose body is read piece by piece, each within `silence_s` of the one before.
+        A refused request is repeated as in `_call`."""
         patience = Patience(self._patience_s)
         patience.renew()
         with contextlib.ExitStack() as until_read, self._reaching():
@@ -885,14 +900,14 @@ class Client(Closing):
         return response
 
     def _events(self, path: str, last_id: str, patience: Patience) -> Iterator[tuple[str, Any]]:
-        """(id, data) of each of a stream's server-sent events after `last_id`."""
+        """Yield (id, data) of each of a stream's server-sent events after `last_id`."""
         headers = {"Accept": "text/event-stream"}
         if last_id:
             headers["Last-Event-ID"] = last_id
         with self._stream(path, headers, STREAM_TIMEOUT_S) as response:
             fields: dict[str, str] = {}
             for line in response.iter_lines():
-                patience.renew()  # a comment is a sign of life, too
+                patience.renew()  # A comment is a sign of life, too.
                 if line:
                     name, _, value = line.partition(":")
                     fields[name] = value.removeprefix(" ")
@@ -940,7 +955,8 @@ class _LostAnswerError(ServiceError):
 
 
 def _defaults() -> tuple[str, str | None, str | None]:
-    """(URL, token, certificate authority) that the environment names: all that is read of it here.
+    """Return (URL, token, certificate authority) from the environment, all of it that the SDK
+    reads.
 
     Raises StorageError when the token file cannot be read.
     """
@@ -952,7 +968,7 @@ def _defaults() -> tuple[str, str | None, str | None]:
         try:
             token = path.expanduser().read_text().strip() or None
         except FileNotFoundError:
-            token = None  # the server will say that it wants one
+            token = None  # The server will report that it needs one.
         except OSError as error:
             raise StorageError(f"cannot read the token file {path}: {error.strerror}") from error
     return environ.get("FARRIER_SERVER") or DEFAULT_URL, token, environ.get("FARRIER_CA") or None
@@ -973,7 +989,7 @@ def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:
 
 def _check_signature(job_id: str, part: pathlib.Path, trusted: Trust) -> None:
     """Remove an artifact that no trusted key signed, and raise ArtifactError."""
-    from farrier.runtime.artifact import check_whole  # which brings numpy
+    from farrier.runtime.artifact import check_whole  # This module imports numpy.
 
     try:
         check_whole(part, trusted, f"the artifact of job {job_id}")
@@ -989,19 +1005,20 @@ def _given(model: GivenModel) -> Model:
 
 
 def _wait_as_asked(patience: Patience, error: QueueFullError | TooManyRequestsError) -> None:
-    """Wait for as long as the server asks for, and say so. Raises the error where that is longer
-    than patience lasts."""
+    """Log, and wait for, the time that the server asks for. Raises the error if that is longer than
+    the rest of the patience."""
     patience.sleep_or_raise(
         error, error.retry_after_s, lambda: _log.warning("waiting for the server: %s", error)
     )
 
 
 def _ignore(_sending: Sending) -> None:
-    """For who does not listen."""
+    """Ignore the progress of an upload."""
 
 
 def _job_path(job_id: str) -> str:
-    """The job's resource; an id is quoted, so that no id reaches another resource."""
+    """Return the path of a job's resource; an id is quoted, so that it cannot reach another
+    resource."""
     return f"/v1/jobs/{urllib.parse.quote(job_id, safe='')}"
 
 
@@ -1015,7 +1032,8 @@ def _job(raw: Mapping[str, Any]) -> Job:
 
 
 def _update(data: Mapping[str, Any]) -> Update | None:
-    """None for a kind of event that only a newer SDK knows."""
+    """Return an update from its JSON object; None for a kind of event that only a newer SDK
+    knows."""
     try:
         if data.get("kind") == "state":
             return codec.decode(StateChanged, data)

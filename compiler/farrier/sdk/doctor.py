@@ -1,8 +1,9 @@
-"""Whether a farm works, as far as its users can tell: one finding a check.
+"""Check that a farm works, as far as its users can see: one finding for each check.
 
-The server's own package adds what needs its Redis and its disk, through the entry points
-`farrier.checks`: functions like `of_service`, which yield findings, or none where they are not on a
-server."""
+The server's own package adds the checks that need its Redis and its disk, through the entry points
+`farrier.checks`: functions like `of_service`, which yield findings, or none if they do not run on a
+server.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ _WALLS = ("seccomp", "landlock")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """`hint` is the way out of what is not `ok`; what is may have one, too, where it might be
-    better."""
+    """The result of a check. `hint` is the way out if it is not `ok`; it may also suggest an
+    improvement if it is."""
 
     what: str
     ok: bool
@@ -39,8 +40,8 @@ Findings: TypeAlias = Iterator[Finding]
 
 
 def of_service(client: Client, names: Collection[str]) -> Findings:
-    """The way to the API, what it says of its Redis and disk, the token, and the devices: of these
-    names, or all. What cannot work for an earlier finding's sake is left out."""
+    """Check the connection to the API, the health of its Redis and disk, the token, and the devices
+    of these names, or all. Checks that an earlier failure rules out are left out."""
     begin = time.perf_counter()
     try:
         version = client.version()
@@ -70,9 +71,9 @@ def of_service(client: Client, names: Collection[str]) -> Findings:
     if not devices:
         hint = "start `farrier device` on a machine to measure on"
         yield Finding("devices", False, "no device was ever connected", hint)
-    yield from (_of_device(one) for one in devices if not names or one.id in names)
+    yield from (_of_device(device) for device in devices if not names or device.id in names)
     for name in sorted(set(names) - {device.id for device in devices}):
-        hint = "`farrier devices` lists those that were"
+        hint = "`farrier devices` lists the connected ones"
         yield Finding(f"device {name}", False, "it was never connected", hint)
 
 

@@ -1,4 +1,5 @@
-"""What the REST API answers, as plain data: jobs, devices, events, and errors from problem+json."""
+"""The answers of the REST API as plain data: jobs, devices, events, and errors from
+problem+json."""
 
 from __future__ import annotations
 
@@ -16,21 +17,23 @@ __all__ = ["FINAL_STATES", "Job", "JobVersion"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
-    """A machine that measures. `description` is what its agent says of it: `arch`, `cpu`, …"""
+    """A machine that measures. `description` is its agent's report: `arch`, `cpu`, …"""
 
     id: str
-    state: str  # idle, busy, draining, drained, paused, quarantined, unfit, offline, revoked
+    # One of idle, busy, draining, drained, paused, quarantined, unfit, offline, revoked.
+    state: str
     description: Mapping[str, Any]
     seen: float  # Unix seconds of its last heartbeat
     measured: int  # batches
     faults: int
     device_class: str = ""
-    unfit: str = ""  # why its agent gets no work
-    health: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # temperature, clock, …
-    engines: Mapping[str, str] = dataclasses.field(default_factory=dict)  # version by name
-    trusted: bool = False  # an operator vouches for what it measures
-    enrolled: float | None = None  # Unix seconds; None where it has no secret of its own
-    standing: str = ""  # paused, drained or revoked by an operator
+    unfit: str = ""  # The reason why its agent gets no work.
+    # Temperature, clock, and so on.
+    health: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    engines: Mapping[str, str] = dataclasses.field(default_factory=dict)  # Versions by name.
+    trusted: bool = False  # An operator vouches for its measurements.
+    enrolled: float | None = None  # In Unix seconds; None if it has no secret of its own.
+    standing: str = ""  # One of paused, drained or revoked, if an operator set it.
     tags: tuple[str, ...] = ()
 
 
@@ -55,16 +58,16 @@ class DeviceStanding:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceEvent:
-    """Something that happened to a device: it connected, was lost or is back, leased a batch or
-    measured it, faulted, was put in quarantine or released."""
+    """An event of a device: it connected, was lost or is back, leased a batch or measured it,
+    faulted, was quarantined or released."""
 
-    id: str  # grows with time
+    id: str  # Ids grow with time.
     at: float  # Unix seconds
     what: str
     batch: str | None
     job: str | None
-    seconds: float | None  # from the lease of a batch to its result
-    reason: str | None  # of a fault
+    seconds: float | None  # From the lease of a batch to its result.
+    reason: str | None  # The reason of a fault.
 
 
 # The name of versions before this one.
@@ -75,34 +78,34 @@ Happening = DeviceEvent
 class AuditEntry:
     """A change of the farm, or the attempt at one."""
 
-    id: str  # grows with time
+    id: str  # Ids grow with time.
     at: float  # Unix seconds
     user: str
     role: str
     action: str  # jobs.cancel, tokens.add, …
     object: str
     address: str
-    outcome: str  # ok, or the code of the problem that was the answer
+    outcome: str  # Either ok, or the code of the problem that was the answer.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Webhook:
-    """A URL to which the farm posts what happens. Only the reply to its creation has `secret`."""
+    """A URL to which the farm posts events. Only the reply to its creation has `secret`."""
 
     id: str
     url: str
     events: tuple[str, ...]
     created: float  # Unix seconds
     delivered: int
-    failed: int  # events that were given up
+    failed: int  # The events that were given up.
     last_error: str
     secret: str = dataclasses.field(default="", repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateChanged:
-    """The job went to another state; `error` is the problem of a job that failed, `reason` why one
-    is back in the queue, or is not run yet."""
+    """A job's change of state; `error` is the problem of a failed job, `reason` why a job is back
+    in the queue, or does not run yet."""
 
     state: str
     error: Mapping[str, Any] | None = None
@@ -115,26 +118,27 @@ class StateChanged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """One kernel of a job's model, and how far it is. Times are microseconds of one call."""
+    """One kernel of a job's model, and the progress of its tuning. Times are microseconds of one
+    call."""
 
-    task: str  # its key
+    task: str  # The key of the task.
     name: str
-    sizes: Mapping[str, int]  # the hot sizes that it is for; {} for those of all
-    calls: int  # of a run of the model; 0: it was replaced
-    share: float  # of the time of all kernels
+    sizes: Mapping[str, int]  # The hot sizes of its variant; {} for the general one.
+    calls: int  # The calls in a run of the model; 0 if it was replaced.
+    share: float  # As a share of the time of all kernels.
     rule: str
-    space: int  # schedules that the rule offers
-    default: Mapping[str, int]  # decisions of the analytic model
-    default_us: float | None  # predicted of those
-    decisions: Mapping[str, int]  # of the schedule that it has by now
-    source: str  # default, transferred or tuned
+    space: int  # The number of schedules that the rule offers.
+    default: Mapping[str, int]  # The decisions of the analytic model.
+    default_us: float | None  # The prediction for those decisions.
+    decisions: Mapping[str, int]  # The decisions of its present schedule.
+    source: str  # One of default, transferred or tuned.
     predicted_us: float | None
     measured_us: float | None
-    trials: int  # of this job
+    trials: int  # The trials of this job.
     failed: int
-    best_us: float | None  # alone
+    best_us: float | None  # Measured alone.
     best_in_model_us: float | None
-    first_us: float | None = None  # of the first trial alone; None from an older server
+    first_us: float | None = None  # The time of the first trial alone; None from an older server.
     first_in_model_us: float | None = None
 
 
@@ -142,20 +146,20 @@ class Task:
 class Trial:
     """One candidate that a job measured."""
 
-    id: str  # grows with time
+    id: str  # Ids grow with time.
     task: str
     rule: str
     decisions: Mapping[str, int]
-    status: str  # ok, wrong, crashed, timeout or rejected
-    context: str  # alone, or model
-    us: float | None  # of an undisturbed call; None where it failed
+    status: str  # One of ok, wrong, crashed, timeout or rejected.
+    context: str  # Either alone, or model.
+    us: float | None  # The time of an undisturbed call; None if it failed.
     device: str | None
     created: float  # Unix seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelPoint:
-    """From this trial on the best time of the model was this; seconds are since the job began."""
+    """The best time of the model from this trial on; seconds are since the job began."""
 
     trial: int
     seconds: float
@@ -184,8 +188,8 @@ class TaskCurve:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Curve:
-    """The model's best time so far, and that of each kernel that was measured. All that was said
-    until the event with the id `event` is in it."""
+    """The model's best time so far, and that of each kernel that was measured. Everything up to the
+    event with the id `event` is included."""
 
     event: str
     trials: int
@@ -195,7 +199,7 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogLine:
-    """What happened to a job, as a sentence; `id` grows with time."""
+    """An event of a job, as a sentence; `id` grows with time."""
 
     id: str
     time: float  # Unix seconds
@@ -205,7 +209,7 @@ class LogLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Value:
-    """One value of a knob, and the trials that chose it; no times where all failed."""
+    """One value of a knob, and the trials that chose it; the times are None if all failed."""
 
     value: int
     trials: int
@@ -215,7 +219,7 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Knob:
-    """One decision of a kernel's schedule, and what its values brought."""
+    """One decision of a kernel's schedule, and the effect of its values."""
 
     knob: str
     values: tuple[Value, ...]
@@ -223,7 +227,7 @@ class Knob:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choices:
-    """What the choices of a kernel's schedule brought, in so many trials."""
+    """The effect of the choices of a kernel's schedule, in `trials` trials."""
 
     trials: int
     best_us: float | None
@@ -232,7 +236,7 @@ class Choices:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Minute:
-    """What the farm did in the minute that began at `time`, in Unix seconds."""
+    """The farm's work in the minute that began at `time`, in Unix seconds."""
 
     time: float
     trials: int
@@ -242,8 +246,8 @@ class Minute:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Overview:
-    """The farm at a glance: jobs by state, devices by how they stand, the last hour by minute, the
-    newest jobs that run, and those that ended last."""
+    """The farm's overview: jobs by state, devices by state, the last hour by minute, the newest
+    running jobs, and the jobs that ended last."""
 
     time: float
     jobs: Mapping[str, int]
@@ -269,7 +273,7 @@ Update: TypeAlias = progress.Event | StateChanged
 
 
 def from_json(kind: type[Any], raw: Mapping[str, Any]) -> Any:
-    """A `Job` or `Device` from its JSON object. Fields that a newer server adds are left out.
+    """Build a `Job` or `Device` from its JSON object. Fields that a newer server adds are ignored.
 
     Raises ServiceError when a field is missing or malformed.
     """

@@ -1,6 +1,5 @@
-"""A farm's tuning records from afar: pages that are read on, parts that are sent on, and steps that
-are asked for until all is done. Whatever breaks goes on where it stood, for as long as the server
-is waited for."""
+"""Access a farm's tuning records through its server: read pages, send parts, and repeat steps until
+all is done. An interrupted transfer continues, for as long as the server is waited for."""
 
 from __future__ import annotations
 
@@ -16,21 +15,27 @@ from farrier.sdk.retry import Patience
 from farrier.sdk.uploads import Call
 
 _RECORDS = "/v1/records"
-_PART_BYTES = 512 << 10  # of lines that are sent together: one that is too long goes alone
+_PART_BYTES = 512 << 10  # Lines are sent together up to this size; a longer line is sent alone.
 _PART_LINES = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Imported:
-    """How many records were new, and how many were there already."""
+    """The numbers of new records, and of records that were there already."""
 
     added: int
-    known: int
+    present: int
+
+    @property
+    def known(self) -> int:
+        """The former name of `present`."""
+        return self.present
 
 
 class FarmRecords:
-    """Asks by `call`, again where a server that answered went away, for `patience_s`. They are the
-    `private` ones of the caller, or those of all users."""
+    """The records of a farm, accessed by `call`, which is repeated for `patience_s` if a server
+    that answered before went away. They are the `private` ones of the caller, or those of all
+    users."""
 
     def __init__(self, call: Call, *, patience_s: float, private: bool) -> None:
         self._call = call
@@ -38,22 +43,22 @@ class FarmRecords:
         self._store = {"private": True} if private else {}
 
     def show(self) -> list[RuleSummary]:
-        """As `Client.show_records`."""
-        found = self._asker()("GET", _RECORDS)
+        """Implement `Client.show_records`."""
+        answer = self._asker()("GET", _RECORDS)
         return [
-            from_json(RuleSummary, {**rule, "device_class": one["device_class"]})
-            for one in found["classes"]
-            for rule in one["rules"]
+            from_json(RuleSummary, {**rule, "device_class": device_class["device_class"]})
+            for device_class in answer["classes"]
+            for rule in device_class["rules"]
         ]
 
     def fastest(self, task: str, limit: int) -> list[KnownSchedule]:
-        """As `Client.fastest_schedules`."""
+        """Implement `Client.fastest_schedules`."""
         params = {"task": task, "limit": limit}
-        found = self._asker()("GET", f"{_RECORDS}/fastest", params=params)
-        return [from_json(KnownSchedule, raw) for raw in found["schedules"]]
+        answer = self._asker()("GET", f"{_RECORDS}/fastest", params=params)
+        return [from_json(KnownSchedule, raw) for raw in answer["schedules"]]
 
     def export(self, chosen: Mapping[str, Any]) -> Iterator[str]:
-        """As `Client.export_records`."""
+        """Implement `Client.export_records`."""
         params = {name: value for name, value in chosen.items() if value is not None}
         ask, after = self._asker(), ""
         while True:
@@ -65,19 +70,19 @@ class FarmRecords:
                 return
 
     def load(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Imported]:
-        """Send numbered lines, and yield what is there after each part."""
-        ask, added, known = self._asker(), 0, 0
+        """Send numbered lines, and yield the counts after each part."""
+        ask, added, present = self._asker(), 0, 0
         for first, part in _parts(lines):
             done = ask("POST", f"{_RECORDS}/import", params={"first": first}, content=part)
-            added, known = added + done["added"], known + done["known"]
-            yield Imported(added, known)
+            added, present = added + done["added"], present + done["known"]
+            yield Imported(added, present)
 
     def prune(self, request: Mapping[str, Any]) -> Iterator[int]:
-        """Yield how many have gone after each step."""
+        """Yield the number of removed records after each step."""
         return self._in_steps("prune", request)
 
     def drop(self, device: str, since: float | None) -> Iterator[int]:
-        """Yield how many of a device have gone after each step."""
+        """Yield the number of a device's removed records after each step."""
         return self._in_steps("drop", {"device": device, "since": since})
 
     def _in_steps(self, verb: str, request: Mapping[str, Any]) -> Iterator[int]:
@@ -91,7 +96,8 @@ class FarmRecords:
                 return
 
     def _asker(self) -> Call:
-        """Ask again what is safe to repeat, once something has been answered."""
+        """Return a function that sends requests, and repeats them if they are safe to repeat and an
+        earlier one was answered."""
         patience = Patience(self._patience_s)
 
         def ask(method: str, path: str, params: Mapping[str, Any] = {}, **request: Any) -> Any:
@@ -108,8 +114,9 @@ class FarmRecords:
 
 
 def _parts(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Lines to be sent together, and the number of the first; blank ones stand for those that were
-    left out between them. Of one that is too long, as much as shows the server that."""
+    """Yield lines to be sent together, with the number of the first; blank lines stand for the
+    skipped ones between them. A line that is too long is cut, but stays long enough for the server
+    to refuse it."""
     first, part = 0, bytearray()
     following = 0
     for number, whole in lines:

@@ -1,4 +1,4 @@
-"""How long calls of the SDK put up with a server that went away."""
+"""Limit the time for which calls of the SDK tolerate a server that went away."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from farrier.errors import FarrierError
 
 
 class Patience:
-    """How long to put up with failures: for `seconds` after the first in a row, where something had
-    worked before; not at all where nothing had."""
+    """A tolerance for failures: `seconds` after the first failure in a row if a call worked before;
+    none if no call did."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -19,7 +19,7 @@ class Patience:
         self._failures = 0
 
     def renew(self) -> None:
-        """Something worked."""
+        """Reset the time, since a call worked."""
         self._until = float("inf")
         self._failures = 0
 
@@ -30,7 +30,7 @@ class Patience:
         about_to_sleep: Callable[[], None] = lambda: None,
     ) -> None:
         """Sleep longer after each failure in a row (0.1 s to 3 s, or what the server asks for);
-        raise it when time is up, or would be."""
+        raise the error if the time is up, or would be."""
         now = time.monotonic()
         self._until = min(self._until, now + self._seconds)
         if now + at_least_s >= self._until:

@@ -1,8 +1,8 @@
-"""A model on its way to a server: the message and its data files, each hashed, then sent in pieces
-where the server lacks it, and last the manifest that makes one model of them.
+"""Send a model to a server: the message and its data files are hashed, then sent in pieces if the
+server lacks them; the manifest, sent last, makes one model of them.
 
-A file is read once to be hashed, and once more only where its bytes are sent. One that changes
-meanwhile is named, and no model is made of it.
+A file is read once to be hashed, and a second time only if its bytes are sent. If a file changes
+meanwhile, the error names it, and no model is made of it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from farrier.files.mapped import MappedFile
 from farrier.frontends.onnx.model.file import Model
 from farrier.sdk.retry import Patience
 
-_MODELS = "/v1/models"  # which the answer of a server without this route names
+_MODELS = "/v1/models"  # The answer of a server without this route names it.
 _PIECE_BYTES = 8 << 20
-_HASHED_PER_S = 50e6  # bytes that a slow server hashes where it must read an upload once more
+# The bytes a second that a slow server hashes if it must read an upload once more.
+_HASHED_PER_S = 50e6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sending:
-    """How far a file is: `done` of its `size` bytes are hashed or, where it is `sent`, on the
+    """The progress of a file: `done` of its `size` bytes are hashed or, if `sent`, on the
     server."""
 
     file: str
@@ -37,14 +38,14 @@ Listener = Callable[[Sending], None]
 
 
 class Call(Protocol):
-    """One request: the JSON of its answer. Raises FarrierError."""
+    """A function that sends one request and returns the JSON of its answer. Raises FarrierError."""
 
     def __call__(self, method: str, path: str, **request: Any) -> Any: ...
 
 
 class Uploads:
-    """Sends models: by `call`, which asks once, and `repeat`, which asks again where the answer was
-    lost."""
+    """Send models: by `call`, which sends a request once, and `repeat`, which repeats it if the
+    answer was lost."""
 
     def __init__(
         self, call: Call, repeat: Call, *, patience_s: float, timeout_s: float, listener: Listener
@@ -56,7 +57,8 @@ class Uploads:
         self._listener = listener
 
     def send(self, model: Model) -> str:
-        """The model's id, once all of it is on the server. Raises as `Client.upload`."""
+        """Send a model and return its id once all of it is on the server. Raises the errors of
+        `Client.upload`."""
         model.check_complete()
         own = _Source.in_memory(model.message) if model.file is None else _Source.of(model.file)
         data = {name: _Source.of(file) for name, file in model.external.items()}
@@ -69,7 +71,7 @@ class Uploads:
         except (
             ConflictError,
             NotFoundError,
-        ):  # what the server had is gone meanwhile: it says so once more, or not
+        ):  # The server has lost a file meanwhile; a second attempt sends it, or fails for good.
             return self._sent(own, data)
 
     def _sent(self, own: _Source, data: Mapping[str, _Source]) -> str:
@@ -83,14 +85,15 @@ class Uploads:
         return self._create({"message": own.sha256, "files": files})
 
     def _create(self, manifest: Mapping[str, Any]) -> str:
-        """The id of the model that these files are; what was sent stays while a server restarts."""
+        """Return the id of the model of these files; the sent files stay while a server
+        restarts."""
         patience = Patience(self._patience_s)
         patience.renew()
         while True:
             try:
                 return str(self._repeat("POST", _MODELS, json=manifest)["id"])
             except NotFoundError as error:
-                if _MODELS not in error.message:  # it knows the route, and not an upload
+                if _MODELS not in error.message:  # It knows the route, but not the upload.
                     raise
                 raise UsageError(
                     f"the server takes no model of several files: {error.message}",
@@ -100,7 +103,7 @@ class Uploads:
                 patience.sleep_or_raise(error)
 
     def _upload(self, source: _Source) -> None:
-        """Send what the server lacks of a file, from where an upload stands that broke."""
+        """Send the bytes of a file that the server lacks, continuing an interrupted upload."""
         upload = self._begin(source)
         patience = Patience(self._patience_s)
         patience.renew()
@@ -136,15 +139,15 @@ class Uploads:
                 headers={"Upload-Offset": str(offset)},
                 timeout_s=self._timeout_s + is_last * source.size / _HASHED_PER_S,
             )
-        except InvalidModelError as error:  # other bytes than were hashed
+        except InvalidModelError as error:  # The bytes are not the hashed ones.
             source.check()
             raise InvalidModelError(f"{source.name}: {error.message}", hint=error.hint) from error
 
     def _resume(self, source: _Source, upload: Any) -> Any:
-        """Where the upload stands; as known where the server cannot be asked."""
+        """Return the state of the upload; the known state if the server cannot be asked."""
         try:
             return self._call("GET", f"/v1/uploads/{upload['id']}")
-        except NotFoundError:  # completed, but the answer was lost; or dropped
+        except NotFoundError:  # It was completed, but the answer was lost; or it was dropped.
             return self._begin(source)
         except ServiceError:
             return upload
@@ -152,13 +155,14 @@ class Uploads:
 
 @dataclasses.dataclass
 class _Source:
-    """The bytes of a file: `read(at, count)`; `check()` raises where they have changed."""
+    """The bytes of a file: `read(at, count)` returns some, and `check()` raises if they have
+    changed."""
 
     name: str
     size: int
     read: Callable[[int, int], bytes]
     check: Callable[[], None]
-    sha256: str = ""  # once measured
+    sha256: str = ""  # Set by `measure`.
 
     @classmethod
     def of(cls, file: MappedFile) -> _Source:
@@ -172,7 +176,7 @@ class _Source:
         return cls("the model", len(view), read, lambda: None)
 
     def check_not_empty(self) -> None:
-        """Raises InvalidModelError for a file that no server takes."""
+        """Raise InvalidModelError for an empty file, which no server accepts."""
         if not self.size:
             raise InvalidModelError(
                 f"{self.name}: the file is empty, and no server takes such",
@@ -181,7 +185,7 @@ class _Source:
             )
 
     def measure(self, listener: Listener) -> None:
-        """Find the digest, in one pass that holds a piece at a time."""
+        """Compute the digest, in one pass that holds a piece at a time."""
         state, at = hashlib.sha256(), 0
         while piece := self.read(at, _PIECE_BYTES):
             state.update(piece)

@@ -17,26 +17,26 @@ class User:
     """A user; times are Unix seconds."""
 
     name: str
-    role: str  # user, operator or admin
-    group: str  # whose members share their jobs; empty: none
+    role: str  # One of user, operator or admin.
+    group: str  # The members of a group share their jobs; empty for none.
     expires: float | None  # None: never
-    created: float | None = None  # of the token; None for `me` alone
+    created: float | None = None  # The time of the token; None for `me` alone.
     expired: bool = False
 
 
 class FarmUsers:
-    """The users of the farm that `call` asks. Every method but `me` raises ForbiddenError where the
-    client's own user may not do it."""
+    """The users of the farm behind `call`. Every method but `me` raises ForbiddenError if the
+    client's own user has no right to it."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
 
     def me(self) -> User:
-        """The user of the client's token."""
+        """Return the user of the client's token."""
         return _user(self._call("GET", "/v1/account"))
 
     def list(self) -> list[User]:
-        """The users that have tokens of their own, by name; for operators."""
+        """Return the users that have tokens of their own, by name; for operators."""
         return [_user(raw) for raw in self._call("GET", _USERS)["users"]]
 
     def add(self, name: str, *, role: str = "user", group: str = "", expires: str = "never") -> str:

@@ -76,4 +76,4 @@ def _others() -> tuple[Backend, ...]:
     """Return the backends of other packages. To look for them reads every installed
     distribution."""
     installed = plugins(BACKENDS, "backend", Backend, "a subclass of Backend")  # type: ignore[type-abstract]
-    return tuple(plugin.made for plugin in installed)
+    return tuple(plugin.loaded for plugin in installed)

@@ -24,8 +24,8 @@ def beside(known: Space, problem: Problem) -> Space:
     found = [plugin for plugin in installed() if _applies(plugin, problem)]
     if not found:
         return known
-    before = [_space(plugin, problem) for plugin in found if plugin.made.preferred]
-    after = [_space(plugin, problem) for plugin in found if not plugin.made.preferred]
+    before = [_space(plugin, problem) for plugin in found if plugin.loaded.preferred]
+    after = [_space(plugin, problem) for plugin in found if not plugin.loaded.preferred]
     for space in (*before, *after):
         space.program, space.describe = known.program, lambda: known.about
     own = known.spaces if isinstance(known, JoinedSpace) else (known,)
@@ -34,7 +34,7 @@ def beside(known: Space, problem: Problem) -> Space:
 
 def rules() -> frozenset[RuleId]:
     """Those of every template."""
-    return frozenset(rule_of(plugin.made) for plugin in installed())
+    return frozenset(rule_of(plugin.loaded) for plugin in installed())
 
 
 @functools.cache
@@ -43,7 +43,7 @@ def installed() -> tuple[Plugin[Template], ...]:
     found = plugins(TEMPLATES, "template", Template, "a subclass of Template")  # type: ignore[type-abstract]
     names: dict[str, Plugin[Template]] = {}
     for plugin in found:
-        name, version = (getattr(plugin.made, field, None) for field in ("name", "version"))
+        name, version = (getattr(plugin.loaded, field, None) for field in ("name", "version"))
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise UsageError(
                 f"{plugin} has the name {name!r}: letters, digits and _ make one",
@@ -59,12 +59,12 @@ def installed() -> tuple[Plugin[Template], ...]:
 
 def _applies(plugin: Plugin[Template], problem: Problem) -> bool:
     asked = Asked(_named(plugin), problem.program.name, plugin.way_out)
-    return asked.answer("whether it applies", lambda: bool(plugin.made.applies(problem)))
+    return asked.answer("whether it applies", lambda: bool(plugin.loaded.applies(problem)))
 
 
 def _space(plugin: Plugin[Template], problem: Problem) -> Space:
-    return TemplateSpace(plugin.made, problem, _named(plugin), plugin.way_out)
+    return TemplateSpace(plugin.loaded, problem, _named(plugin), plugin.way_out)
 
 
 def _named(plugin: Plugin[Template]) -> str:
-    return f"{plugin}, called {plugin.made.name}"
+    return f"{plugin}, called {plugin.loaded.name}"
