@@ -329,8 +329,8 @@ def _is_swizzled(buffer: Buffer) -> bool:
 
 
 def _lie_together(layout: Layout, axis: int) -> bool:
-"""Primitives that change the memory and the layout of a buffer: set_scope, hoist, transform_layout,
-merge_axes, pad_axis, swizzle."""
+    """Check whether two axes are whole neighbouring dimensions of memory."""
+    if any(map(any, layout.halo)) or layout.swizzle is not None:
         return False
     places = [i for i, d in enumerate(layout.dims) if d.axis in (axis, axis + 1)]
     return [layout.dims[i].axis for i in places] == [axis, axis + 1] and places[1] == places[0] + 1
