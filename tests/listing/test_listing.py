@@ -132,7 +132,7 @@ def test_other_schedules_are_told_apart(tmp_path):
         with pytest.raises(ArtifactError):
             list_kernels(model, options, artifact)
     del artifact.members[SCHEDULES]
-    with pytest.raises(ArtifactError, match="does not tell its schedules"):
+    with pytest.raises(ArtifactError, match="does not list its schedules"):
         list_kernels(model, options, artifact)
     with pytest.raises(ArtifactError, match="was made for"):
         list_kernels(model, CompileOptions(target="rpi4"), artifact)

@@ -89,7 +89,7 @@ def test_import_tells_what_is_new_and_names_a_line(service):
     assert sent.json() == {"added": 2, "known": 0}
     sent = http.post("/v1/records/import?first=7", content="\n".join([*lines, "", "{}", lines[0]]))
     assert sent.status_code == 400
-    assert "line 11 is no tuning record: record: it has no field" in sent.json()["detail"]
+    assert "line 11 is not a tuning record: record: it has no field" in sent.json()["detail"]
     assert service.farm.records.count() == 3
     assert http.post("/v1/records/import", content=b"\xff\n").status_code == 400
     assert http.post("/v1/records/import", content=b"\n" * (1 << 21)).status_code == 413

@@ -22,11 +22,12 @@ from farrier.options import CompileOptions
 from farrier_device import wire
 from farrier_device.interrupts import guarded
 
-_NICE = 10  # the calls of sessions go first
+_NICE = 10  # The calls of sessions go first.
 
 
 def serve() -> None:
-    """The main program. Arguments, each as JSON: the descriptor of the socket, and the folder."""
+    """Run the process. Its arguments, each as JSON: the descriptor of the socket, and the
+    folder."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.nice(_NICE)
     guarded(_main)
@@ -39,13 +40,13 @@ def _main() -> None:
             order = wire.receive(sock)
             line = _Line(sock)
             line.send(_outcome(order, Path(folder), line))
-        except (KeyboardInterrupt, wire.ClosedError):  # the parent is gone, and cannot clear up
+        # The parent has ended, and cannot remove the folder.
+        except (KeyboardInterrupt, wire.ClosedError):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _outcome(order: Mapping[str, Any], folder: Path, line: _Line) -> dict[str, Any]:
-    """Tune, and tell of each version; give what there is to say at the end. Raises
-    ClosedError."""
+    """Tune, report each version, and return the final message. Raises ClosedError."""
     try:
         _tune(order, folder, line)
     except FarrierError as error:
@@ -64,18 +65,18 @@ def _tune(order: Mapping[str, Any], folder: Path, line: _Line) -> None:
     versions = pipeline.improved_models(
         model,
         CompileOptions.from_dict({**order["options"], "trials": None, "budget_s": None}),
-        [CompileOptions.from_dict(one) for one in order["rounds"]],
+        [CompileOptions.from_dict(options) for options in order["rounds"]],
         listener=lambda event: line.send({"say": progress.to_dict(event)}),
         begins=False,
     )
     with contextlib.closing(versions):
-        for number, artifact in enumerate(versions, 2):  # the first is in use
+        for number, artifact in enumerate(versions, 2):  # The first version is in use already.
             path = artifact.save(folder / f"{number}.farrier")
             line.send({"version": str(path)})
 
 
 class _Line:
-    """Our end of the socket. What is to be said is said from several threads."""
+    """The child's end of the socket. Several threads send messages."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -83,12 +84,12 @@ class _Line:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Raises ClosedError where the parent is gone."""
+        """Send a message. Raises ClosedError if the parent has ended."""
         with self._sending:
             wire.send(self._sock, message)
 
     def _watch(self) -> None:
-        """Wait for the end of the parent, which says nothing more, and have the main thread end in
+        """Wait for the end of the parent, which sends nothing more, and have the main thread end in
         order."""
         with contextlib.suppress(OSError, wire.ClosedError):
             wire.receive(self._sock)

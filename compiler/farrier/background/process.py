@@ -1,4 +1,4 @@
-"""The process that tunes, as the one that has started it sees it.
+"""The parent's view of the process that tunes.
 
 parent → child   {"model": …, "options": …, "rounds": [<options>…]}
 child → parent   {"say": <event>}
@@ -27,19 +27,20 @@ from farrier_device.child_process import ChildProcess
 from farrier_device.closing import Closing
 from farrier_device.python import command_of
 
-_FOLLOWER_S = 10.0  # to load the code that it has begun to load
+_FOLLOWER_S = 10.0  # The time to load the code that it has begun to load.
 
 
 class TuningProcess(Closing):
-    """One child process, and the folder in which it leaves what it makes and all that is temporary.
-    It is this process's alone: one that was forked from this one lets go of it (`leave`)."""
+    """One child process, and the folder that holds its results and all its temporary files. It
+    belongs to this process alone: a forked copy of this process lets go of it (`leave`)."""
 
     def __init__(self, model: Model, options: CompileOptions) -> None:
-        """Start it. Raises StorageError."""
+        """Start the process. Raises StorageError."""
         self._owner = os.getpid()
         self._process: ChildProcess | None = None
         self.is_ended_here = False
-        self.follower: threading.Thread | None = None  # who receives, to be waited for at the end
+        # The thread that receives; the session waits for it at the end.
+        self.follower: threading.Thread | None = None
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="farrier-tuning-"))
         except OSError as error:
@@ -56,9 +57,10 @@ class TuningProcess(Closing):
             order = {
                 "model": model.tells(self.folder / "model.onnx"),
                 "options": options.to_dict(),
-                "rounds": [one.to_dict() for one in rounds_of(options)],
+                "rounds": [round_options.to_dict() for round_options in rounds_of(options)],
             }
-            with contextlib.suppress(wire.ClosedError):  # who receives is told
+            # The receiving thread reports that the process has ended.
+            with contextlib.suppress(wire.ClosedError):
                 wire.send(self._process.sock, order)
         except OSError as error:
             self.close()
@@ -73,17 +75,17 @@ class TuningProcess(Closing):
         return self._process.pid
 
     def receive(self) -> dict[str, Any]:
-        """The next message. Raises ClosedError where the process is gone."""
+        """Return the next message. Raises ClosedError if the process has ended."""
         assert self._process is not None
         return wire.receive(self._process.sock)
 
     def ending(self) -> str:
-        """How it has ended, in words, once it says nothing more."""
+        """Return a description of how the process ended, after its last message."""
         assert self._process is not None
         return self._process.ending()
 
     def end(self) -> None:
-        """End it at once, with all that it has started; a second call does nothing."""
+        """End it at once, with all processes that it has started; a second call does nothing."""
         if self._process is None or not self.is_ours:
             return
         self.is_ended_here = True
@@ -102,11 +104,12 @@ class TuningProcess(Closing):
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is the process that has started it, and not one forked from that."""
+        """Check whether this is the process that started the child, and not a forked copy."""
         return os.getpid() == self._owner
 
     def leave(self) -> None:
-        """In a forked process: the one that has started it is to be the only one that it hears."""
+        """Let go of the child in a forked process, so that the child only hears from the process
+        that started it."""
         assert self._process is not None
         self._process.sock.close()
 

@@ -7,14 +7,14 @@ import math
 
 from farrier.options import CompileOptions
 
-_LEAST_S = 10.0  # of a round: the race alone takes some seconds
+_LEAST_S = 10.0  # The least seconds of a round: its race alone takes some seconds.
 _LEAST_TRIALS = 64
 
 
 def rounds_of(options: CompileOptions) -> list[CompileOptions]:
-    """The rounds that share the budget and the trials of the options: of 300 s, four take 20, 40,
-    80 and 160 s. What is too little for two rounds is one."""
-    forms = max(1, len(options.hot))  # which share a round
+    """Return the rounds that share the budget and the trials of the options: of 300 s, four take
+    20, 40, 80 and 160 s. If there is too little for two rounds, there is one."""
+    forms = max(1, len(options.hot))  # The forms of the model share a round.
     enough = []
     if options.budget_s:
         enough.append(options.budget_s / (_LEAST_S * forms))
@@ -25,7 +25,7 @@ def rounds_of(options: CompileOptions) -> list[CompileOptions]:
 
 
 def _round(options: CompileOptions, number: int, whole: int) -> CompileOptions:
-    """One round, with 2**number of the `whole` parts."""
+    """Return the options of one round, with 2**number of the `whole` parts."""
     part, before = 2**number, 2**number - 1
     budget_s, trials = options.budget_s, options.trials
     return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""The tuning of an artifact that is in use: its versions, and the one that is in use now."""
+"""The tuning of an artifact in use: its versions, and the present one."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from farrier.progress import Listener, Warned, from_dict
 from farrier.runtime.artifact import Artifact, load_mapped
 from farrier_device import wire
 
-# Held while an artifact changes, and while this process forks: the other one finds each artifact
-# and its sessions whole, whatever a thread that it lacks was about to do.
+# Held while an artifact changes, and while this process forks: the forked process then has each
+# artifact and its sessions whole, whatever a thread that it lacks was about to do.
 _changing = threading.RLock()
 
 
 class State(enum.StrEnum):
-    """What a tuning does."""
+    """The state of a tuning."""
 
     RUNNING = "running"
-    FINISHED = "finished"  # its trials or its budget are spent
-    STOPPED = "stopped"  # by `stop`, or in a process that was forked from the one that it tunes for
-    FAILED = "failed"  # `Tuning.error` says why
+    FINISHED = "finished"  # Its trials or its budget are spent.
+    STOPPED = "stopped"  # By `stop`, or because this process is a fork of the starter.
+    FAILED = "failed"  # `Tuning.error` says why.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Version:
-    """One state of the artifact, numbered from 1, which is the untuned one. `median_ms` is what a
-    run took in the race by which it came into use, and `untuned_ms` what the untuned model took in
+    """One version of the artifact, numbered from 1, which is the untuned one. `median_ms` is the
+    time of a run in the race that put it into use, and `untuned_ms` that of the untuned model in
     the same race; the first version has the time of its verification. None: not measured."""
 
     number: int
@@ -43,24 +43,24 @@ class Version:
 
 
 class Tuning:
-    """Tunes the model of an artifact in a process of its own, and has the artifact become each
-    better version, as long as this process lives.
+    """Tune the model of an artifact in another process, and change the artifact to each better
+    version, as long as this process lives.
 
-    What goes wrong in the background is in `error`, and the listener is warned of it; the artifact
-    stays what it is then. All methods may be called from any thread.
+    An error in the background is in `error`, and the listener gets a warning; the artifact does not
+    change then. All methods may be called from any thread.
     """
 
     def __init__(self, artifact: Artifact, process: TuningProcess, listener: Listener) -> None:
-        """Take what `process` finds for the model of the artifact, from now on, and close it in
-        the end. Events reach `listener` in a thread of their own."""
+        """Take the versions that `process` finds for the model of the artifact, from now on, and
+        close the process at the end. Events reach `listener` in another thread."""
         self.state = State.RUNNING
         self.error: FarrierError | None = None
         self._artifact = artifact
         self._listener = listener
         self._versions = [_version(1, artifact)]
-        self._kept = [artifact.version()]  # what each of the versions is
+        self._kept = [artifact.version()]  # The artifact of each version.
         self._current = 1
-        self._is_kept = False  # by `revert`, whatever is found from now on
+        self._is_kept = False  # By `revert`: later versions are not put into use.
         self._ended = threading.Event()
         self._process = process
         weakref.finalize(self, process.close)
@@ -71,45 +71,45 @@ class Tuning:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """All that there are, the oldest first."""
+        """Return all versions, the oldest first."""
         return tuple(self._versions)
 
     @property
     def current(self) -> Version:
-        """The one in use."""
+        """Return the version in use."""
         return self._versions[self._current - 1]
 
     def wait(self, timeout_s: float | None = None) -> State:
-        """The state once tuning has ended, or after so many seconds."""
+        """Wait until tuning has ended, or for `timeout_s` seconds, and return the state."""
         self._ended.wait(timeout_s)
         return self.state
 
     def stop(self) -> None:
-        """End the tuning; the artifact stays what it is. A second call does nothing."""
+        """End the tuning; the artifact stays in its present version. A second call does nothing."""
         self._process.end()
         follower = self._process.follower
         if follower is not None and follower is not threading.current_thread():
             follower.join()
 
     def revert(self, to: int | None = None) -> Version:
-        """Have the artifact become the version before the one in use, or the one with the number
-        `to`, and stay it: what is found from now on is listed, and not put into use. Raises
-        UsageError where there is no such version."""
+        """Change the artifact to the version before the present one, or to the one with the number
+        `to`, and keep that: later versions are listed, but not put into use. Raises UsageError if
+        there is no such version."""
         with _changing:
             number = self._current - 1 if to is None else to
             if not 1 <= number <= len(self._versions):
                 count = len(self._versions)
-                known = "version 1" if count == 1 else f"the versions 1 to {count}"
+                available = "version 1" if count == 1 else f"the versions 1 to {count}"
                 raise UsageError(
                     f"there is no version {number} of {self._artifact.manifest.name}",
-                    hint=f"there are {known}; {self._current} is in use",
+                    hint=f"there are {available}; {self._current} is in use",
                 )
             self._artifact.become(self._kept[number - 1])
             self._current, self._is_kept = number, True
             return self.current
 
     def _follow(self) -> None:
-        """The thread: takes what the process says, until it has ended."""
+        """Run the thread that receives the messages of the process, until it has ended."""
         try:
             self.state = self._received()
         except FarrierError as error:
@@ -121,7 +121,8 @@ class Tuning:
             self._ended.set()
 
     def _received(self) -> State:
-        """Raises FarrierError, and what the listener raises."""
+        """Receive messages and return the final state. Raises FarrierError, and errors of the
+        listener."""
         process = self._process
         try:
             while True:
@@ -144,29 +145,31 @@ class Tuning:
             ) from None
 
     def _add(self, path: Path) -> None:
-        """A version that has won its race. Raises ArtifactError, and what becoming it raises."""
-        found = load_mapped(path)
+        """Put a version that has won its race into use. Raises ArtifactError, and the errors of
+        changing to it."""
+        artifact = load_mapped(path)
         with _changing:
             if self._process.is_ended_here:
                 return
             number = len(self._versions) + 1
             if not self._is_kept:
-                self._artifact.become(found)
+                self._artifact.become(artifact)
                 self._current = number
-            self._kept.append(found)
-            self._versions.append(_version(number, found))
+            self._kept.append(artifact)
+            self._versions.append(_version(number, artifact))
 
     def _fail(self, error: FarrierError) -> None:
         self.error = error
         self.state = State.FAILED
-        with contextlib.suppress(Exception):  # a listener that raises has been told
+        with contextlib.suppress(Exception):  # It has received the warning even if it raises.
             self._listener(Warned(f"tuning in the background has ended: {error}"))
 
     def _leave(self) -> None:
-        """In a process that was forked from the one that tunes."""
+        """Stop the tuning in a fork of the process that started it."""
         if self.state is State.RUNNING:
             self.state = State.STOPPED
-        self._ended = threading.Event()  # the lock of the other may be held by a thread of there
+        # A thread of the other process may hold the lock of the other event.
+        self._ended = threading.Event()
         self._ended.set()
         self._process.leave()
 

@@ -1,4 +1,4 @@
-"""A model's artifact: from the cache, or compiled and put there."""
+"""The artifact of a model: from the cache, or compiled and put there."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from farrier.options import CompileOptions
 from farrier.runtime.artifact import Artifact
 from farrier.targets.registry import backend_for
 
-# Makes the artifact of a model, and calls the function for what its user should know.
+# Makes the artifact of a model, and passes warnings for the user to the function.
 Compile: TypeAlias = Callable[[Model, Callable[[str], None]], Artifact]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be had: a model by path or as bytes, how it is to be compiled, and the sizes of
-    dims that are fixed by name."""
+    """A request for an artifact: a model by path or as bytes, the options of the compilation, and
+    the sizes of dims that are fixed by name."""
 
     model: Path | bytes
     options: CompileOptions
     sizes: Mapping[str, int]
 
     def open(self) -> Model:
-        """Raises UsageError, InvalidModelError."""
+        """Open the model. Raises UsageError, InvalidModelError."""
         if isinstance(self.model, bytes):
             return Model.of_bytes(self.model)
         return Model.of_path(self.model)
 
 
 class Cache:
-    """Artifacts on disk. Whatever is wrong with the disk or an entry costs a compilation and a
-    warning, and nothing else."""
+    """Artifacts on disk. Any fault of the disk or an entry costs a compilation and a warning, and
+    nothing else."""
 
     def __init__(self, settings: CacheSettings, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -55,22 +55,22 @@ class Cache:
                 self._index = FileIndex(settings.folder / "files")
 
     def artifact(self, request: Request, compile: Compile) -> Artifact:
-        """What `compile` makes of the request's model, from disk where it is there, under the name
-        of this model. What `compile` warned of is said again. Raises as `Request.open` and
-        `compile` do."""
+        """Return the artifact of the request's model: from disk if it is there, with the name of
+        this model; else from `compile`. Warnings of the compilation are repeated. Raises as
+        `Request.open` and `compile` do."""
         if self._store is None:
             return compile(request.open(), self._warn)
         content = None if isinstance(request.model, bytes) else self._index.known(request.model)
         if content is not None:
             key = entry_key(content, request.options, request.sizes)
-            found = self._found(self._store, key, request)
-            if found is not None:
-                return found
+            artifact = self._found(self._store, key, request)
+            if artifact is not None:
+                return artifact
         model = request.open()
         key = entry_key(self._content(request, model), request.options, request.sizes)
         with self._store.making(key, self._warn):
-            found = self._found(self._store, key, request)
-            return found or self._made(self._store, key, model, request, compile)
+            artifact = self._found(self._store, key, request)
+            return artifact or self._made(self._store, key, model, request, compile)
 
     def _content(self, request: Request, model: Model) -> str:
         if isinstance(request.model, bytes):
@@ -82,15 +82,16 @@ class Cache:
             return content_of(model)
 
     def _found(self, store: Store, key: str, request: Request) -> Artifact | None:
-        """The entry as this request's: others may have made it of a file of another name."""
-        found = self._get(store, key)
-        if found is None:
+        """Return the entry with the name of this request's model: others may have made it from a
+        file of another name."""
+        artifact = self._get(store, key)
+        if artifact is None:
             return None
         for message in store.warnings(key):
             self._warn(message)
         if isinstance(request.model, Path):
-            found.manifest = dataclasses.replace(found.manifest, name=request.model.stem)
-        return found
+            artifact.manifest = dataclasses.replace(artifact.manifest, name=request.model.stem)
+        return artifact
 
     def _get(self, store: Store, key: str) -> Artifact | None:
         try:
@@ -115,7 +116,7 @@ class Cache:
             self._warn(message)
 
         artifact = compile(model, warn)
-        model.check_unchanged()  # or the entry would be of other bytes than its key
+        model.check_unchanged()  # Otherwise the entry would be of other bytes than its key.
         manifest = artifact.manifest
         threads, _ = backend_for(manifest.architecture).threads(manifest.backend)
         about = {

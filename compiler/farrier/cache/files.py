@@ -1,4 +1,5 @@
-"""What files contained when they were last hashed, so that unchanged ones are not hashed again.
+"""An index of the contents of files when they were last hashed, so that unchanged ones are not
+hashed again.
 
 A file is unchanged while its path leads to the same inode with the same size and times. A file that
 was written less than `GRANULE_NS` before it was hashed may change once more without another time,
@@ -17,13 +18,15 @@ from farrier.files.atomic import write_text_atomically
 from farrier.files.mapped import MappedFile
 from farrier.frontends.onnx.model.file import Model
 
-GRANULE_NS = 2_000_000_000  # of FAT, the coarsest
-_PIECE = 1 << 20  # bytes that are read before they are hashed
+# The resolution of times in FAT, the coarsest of file systems, in nanoseconds.
+GRANULE_NS = 2_000_000_000
+_PIECE = 1 << 20  # The bytes that are read and hashed at once.
 
 
 def content_of(model: Model) -> str:
-    """64 hex digits over the message and the data files that it names. Raises InvalidModelError
-    where one is missing, or changes meanwhile; UsageError where one cannot be read."""
+    """Return 64 hex digits over the message and the data files that it names. Raises
+    InvalidModelError if one is missing, or changes in the meantime; UsageError if one cannot be
+    read."""
     state = hashlib.sha256(hashlib.sha256(model.message).digest())
     for location, file in sorted(model.external.items()):
         state.update(hashlib.sha256(location.encode()).digest() + _digest(file))
@@ -33,24 +36,24 @@ def content_of(model: Model) -> str:
 
 def _digest(file: MappedFile) -> bytes:
     state, at = hashlib.sha256(), 0
-    while piece := file.read(at, _PIECE):  # not `file.view`, whose pages would count as memory
+    while piece := file.read(at, _PIECE):  # Not `file.view`, whose pages would count as memory.
         state.update(piece)
         at += len(piece)
     return state.digest()
 
 
 class FileIndex:
-    """Contents of models by the path of their message, one small file each in `folder`.
+    """The contents of models by the path of their message, one small file each in `folder`.
 
-    A record holds each file by the way that leads to it, and where that way ends: links of the
-    model, of its data and of folders above may each be turned to other files.
+    A record holds the path to each file, and the path to which it resolves: links of the model, of
+    its data and of folders above may each be turned to other files.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def known(self, path: Path) -> str | None:
-        """The content of the model at `path`, where its files are what they were; else None."""
+        """Return the content of the model at `path` if its files have not changed; else None."""
         try:
             raw = json.loads(self._record(path).read_bytes())
             files, hashed_ns = raw["files"], int(raw["hashed_ns"])
@@ -63,11 +66,11 @@ class FileIndex:
                     return None
             return str(raw["content"]) if files else None
         except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            return None  # what cannot be read was never noted
+            return None  # The record is absent or damaged.
 
     def learn(self, path: Path, model: Model) -> str:
-        """The content of the model at `path`, which is noted. Raises as `content_of`, and
-        StorageError where it cannot be noted; then `content_of` alone still says it."""
+        """Return the content of the model at `path`, and record it. Raises as `content_of`, and
+        StorageError if it cannot be recorded; `content_of` alone works then."""
         hashed_ns = time.time_ns()
         content = content_of(model)
         opened = {**({"": model.file} if model.file else {}), **model.external}
@@ -86,9 +89,9 @@ class FileIndex:
 
 
 def _way(path: Path, location: str) -> Path:
-    """How `Model` comes to the file of that location; "" is the message's."""
+    """Return the path by which `Model` opens the file of that location; "" is the message's."""
     return path.parent / location if location else path
 
 
-def _stamp(found: os.stat_result) -> list[int]:
-    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+def _stamp(status: os.stat_result) -> list[int]:
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]

@@ -1,4 +1,4 @@
-"""When two compilations make the same code: the key of an entry."""
+"""The key of an entry: two compilations with the same key make the same code."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from farrier import plugins
 from farrier.options import CompileOptions
 from farrier.targets import parse_target
 
-# Distributions whose versions show in the code.
+# Distributions whose versions change the code.
 _MAKERS = ("llvmlite", "ml_dtypes", "numpy", "onnx", "xgboost", "xgboost-cpu", "ziglang")
 _reading = threading.Lock()
 
 
 def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -> str:
-    """64 hex digits over the model's content, every option that decides about the code, with the
-    target as this machine resolves it, the sizes that dims are fixed at by name, and the compiler
-    itself."""
+    """Return 64 hex digits over the model's content, every option that decides about the code, with
+    the target as this machine resolves it, the sizes that dims are fixed at by name, and the
+    compiler itself."""
     target = parse_target(options.target)
     asked = {
         **dataclasses.replace(options, cores=0).to_dict(),
@@ -45,15 +45,15 @@ def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -
 
 @functools.cache
 def compiler_stamp() -> str:
-    """What changes with the compiler's own files: their names, sizes and times, and the versions
-    of the packages that make code with it, or add to the compiler. Farrier's own version alone
-    would not do: who works on the compiler changes it without one. To read the files instead would
-    take longer than to load an entry."""
+    """Return a hash that changes with the compiler's own files: their names, sizes and times, and
+    the versions of the packages that make code with it, or add to the compiler. Farrier's own
+    version would not suffice, as developers change the compiler without a new version. Hashing the
+    contents would take longer than loading an entry."""
     state = hashlib.sha256()
     for package in (farrier, farrier_device):
         root = package.__path__[0]
-        for path, found in sorted(_files(root)):
-            line = f"{path.removeprefix(root)} {found.st_size} {found.st_mtime_ns}\n"
+        for path, status in sorted(_files(root)):
+            line = f"{path.removeprefix(root)} {status.st_size} {status.st_mtime_ns}\n"
             state.update(line.encode(errors="surrogateescape"))
     _update_with_makers(state)
     return state.hexdigest()
@@ -68,8 +68,8 @@ def _update_with_makers(state: hashlib._Hash) -> None:
 
 
 def compiler_digest() -> str:
-    """The same by the contents of the files, so that it is one on all machines with the same
-    compiler. Safe to ask from many threads, of which one reads the files."""
+    """Return a hash of the contents of the compiler's files, equal on all machines with the same
+    compiler. Safe to call from many threads; a single thread reads the files."""
     with _reading:
         return _read_digest()
 
@@ -88,10 +88,10 @@ def _read_digest() -> str:
 
 
 def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    with os.scandir(folder) as found:
-        for one in found:
-            if one.is_dir():
-                if one.name != "__pycache__":
-                    yield from _files(one.path)
-            elif one.is_file():  # no link to nothing, as an editor's locks are
-                yield one.path, one.stat()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from _files(entry.path)
+            elif entry.is_file():  # A link to nothing, such as an editor's lock, is not a file.
+                yield entry.path, entry.stat()

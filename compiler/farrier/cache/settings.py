@@ -1,4 +1,4 @@
-"""What the environment says about the cache; read nowhere else.
+"""Settings of the cache from the environment, which no other module reads:
 
 FARRIER_CACHE        its directory, or `off` (default: farrier in XDG_CACHE_HOME, or in ~/.cache)
 FARRIER_CACHE_BYTES  what its entries may take together; 0: no limit (default: 8 GiB)
@@ -19,14 +19,15 @@ OFF = "off"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """`folder` is None where there is no cache; `limit_bytes` 0 means no limit."""
+    """The place and the limit of the cache. `folder` is None if the cache is off; `limit_bytes` 0
+    means no limit."""
 
     folder: Path | None
     limit_bytes: int = DEFAULT_BYTES
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> CacheSettings:
-        """Raises UsageError for a limit that is no number."""
+        """Read the environment. Raises UsageError for a limit that is not a number."""
         environ = os.environ if environ is None else environ
         limit = environ.get("FARRIER_CACHE_BYTES") or str(DEFAULT_BYTES)
         if not (limit.isascii() and limit.isdecimal()):

@@ -9,8 +9,8 @@
 
 Files of other names are somebody else's, and stay.
 
-An entry with its seal is mapped without a look at the hash of its parameters. A file that somebody
-removes or replaces lives on for those who have it mapped.
+An entry with its seal is mapped without a check of its parameters' hash. A file that somebody
+removes or replaces stays valid for processes that have mapped it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from farrier.runtime.artifact import Artifact, check_params, load_mapped
 from farrier_device.storage.file_store import FileStore, Layout
 from farrier_device.storage.limits import LeastRecentlyUsed, Limits, StoredFile
 
-WAIT_S = 600.0  # for another process that compiles the same
-_PATIENCE_S = 1.0  # before who waits is told why
+WAIT_S = 600.0  # The longest wait for another process that compiles the same, in seconds.
+_PATIENCE_S = 1.0  # The seconds of waiting before a message explains it.
 _PAUSE_S = 0.05
-_ATTEMPTS = 3  # at an entry that changes while it is read
-_LEFT_OVER_S = 3600.0  # a file in the making that is older was left by a process that died
+_ATTEMPTS = 3  # Reads of an entry that changes while it is read.
+_LEFT_OVER_S = 3600.0  # An older unfinished file was left by a process that died; in seconds.
 _FORGOTTEN_S = 90 * 86400.0
 _KEY, _PATH_DIGEST = r"[0-9a-f]{64}", r"[0-9a-f]{32}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """What `farrier cache show` says of an entry; `used` is seconds since the epoch."""
+    """A row of `farrier cache show`; `used` is seconds since the epoch."""
 
     key: str
     nbytes: int
@@ -54,7 +54,7 @@ class Entry:
 
 
 class _Entries(FileStore):
-    """The artifacts, whose use is noted by their seals."""
+    """The artifacts; the times of their seals are the times of their last uses."""
 
     def path(self, key: str) -> Path:
         return self._path(key)
@@ -84,28 +84,28 @@ class Store:
         self.limit_bytes = limit_bytes
         limits = LeastRecentlyUsed(limit_bytes) if limit_bytes > 0 else Limits()
         self._entries = _Entries(folder / "entries", _layout(_KEY, ".farrier"), limits)
-        # What else Farrier puts into the folders: all other files are somebody else's.
-        self._beside = (
+        # Farrier's other files in the folders; all files beyond these are somebody else's.
+        self._own_files = (
             FileStore(folder / "entries", _layout(_KEY, ".json")),
             FileStore(folder / "files", _layout(_PATH_DIGEST, ".json")),
             FileStore(folder / "locks", _layout(_KEY, ".lock")),
         )
 
     def open(self) -> None:
-        """Make the folder, and those in it, for this user alone. Raises StorageError where that
-        cannot be, and where others could put code into one."""
-        for folder in (self.folder, *(store.root for store in self._beside)):
+        """Make the folder, and its subfolders, for this user alone. Raises StorageError if that
+        fails, and if others could put code into one."""
+        for folder in (self.folder, *(store.root for store in self._own_files)):
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                found = folder.stat()
+                status = folder.stat()
             except OSError as error:
                 raise StorageError(
                     f"no cache in {folder}: {error.strerror}", hint="FARRIER_CACHE names another"
                 ) from error
-            _check_is_ours(folder, found)
+            _check_is_ours(folder, status)
 
     def get(self, key: str) -> Artifact | None:
-        """The entry; None where there is none. Raises ArtifactError where it is damaged."""
+        """Return the entry; None if there is none. Raises ArtifactError if it is damaged."""
         path = self._entries.path(key)
         for _ in range(_ATTEMPTS):
             status = _stat(path)
@@ -120,26 +120,27 @@ class Store:
                 # Another process has removed or replaced it meanwhile.
         return None
 
-    def _load(self, key: str, path: Path, found: os.stat_result) -> Artifact:
+    def _load(self, key: str, path: Path, status: os.stat_result) -> Artifact:
         seal = self._entries.seal(key)
-        if _read(seal).get("stamp") != _stamp(found):
+        if _read(seal).get("stamp") != _stamp(status):
             check_params(path)
-            self._write_seal(key, found, _about(seal), self.warnings(key))
+            self._write_seal(key, status, _about(seal), self.warnings(key))
         artifact = load_mapped(path)
-        with contextlib.suppress(OSError):  # of a disk that is only read
+        with contextlib.suppress(OSError):  # The disk may be read-only.
             os.utime(seal)
         return artifact
 
     def warnings(self, key: str) -> list[str]:
-        """What was said when the entry was made."""
+        """Return the warnings from when the entry was made."""
         raw = _read(self._entries.seal(key)).get("warnings")
         return [str(message) for message in raw] if isinstance(raw, list) else []
 
     def put(
         self, key: str, artifact: Artifact, about: dict[str, str], warnings: Sequence[str] = ()
     ) -> None:
-        """Write an entry, and remove those used longest ago beyond the limit. Raises StorageError
-        where the disk is full, the entry alone is too large, or another process removes it."""
+        """Write an entry, and remove the entries used longest ago beyond the limit. Raises
+        StorageError if the disk is full, the entry alone is too large, or another process removes
+        it."""
         artifact.save(self._entries.path(key))
         status = _stat(self._entries.path(key))
         if status is None:
@@ -164,8 +165,8 @@ class Store:
 
     @contextlib.contextmanager
     def making(self, key: str, warn: Callable[[str], None]) -> Iterator[None]:
-        """Within it this is the one process, and thread, that makes the entry: others wait until it
-        is done or dead, `WAIT_S` at most, and say so. Where locks do not work, nobody waits."""
+        """Make the caller the only process, and thread, that makes the entry: others wait until it
+        is done or dead, `WAIT_S` at most, and warn of it. If locks do not work, nobody waits."""
         with contextlib.ExitStack() as held:
             with contextlib.suppress(OSError):
                 place = self.folder / "locks"
@@ -175,7 +176,7 @@ class Store:
             yield
 
     def entries(self) -> list[Entry]:
-        """All entries, that used last first."""
+        """Return all entries, the last used first."""
         entries = []
         for file in self._entries.files():
             about = _about(self._entries.seal(file.name))
@@ -184,7 +185,8 @@ class Store:
         return sorted(entries, key=lambda entry: -entry.used)
 
     def verify(self) -> list[tuple[Entry, str]]:
-        """Hold every entry to its hashes; remove the damaged ones, and say what is wrong."""
+        """Check every entry against its hashes; remove the damaged ones, and return each with the
+        reason."""
         damaged = []
         for entry in self.entries():
             try:
@@ -195,10 +197,10 @@ class Store:
         return damaged
 
     def clear(self) -> int:
-        """Remove all files of Farrier's, and folders that are empty then; the bytes of entries
-        that were there. Raises StorageError."""
+        """Remove all files of Farrier's, and folders that are empty then; return the bytes of the
+        entries that were there. Raises StorageError."""
         nbytes = sum(file.nbytes for file in self._entries.files())
-        for store in (self._entries, *self._beside):
+        for store in (self._entries, *self._own_files):
             try:
                 for file in [*store.files(), *store.unfinished()]:
                     file.path.unlink(missing_ok=True)
@@ -206,27 +208,27 @@ class Store:
                 raise StorageError(
                     f"cannot remove {error.filename}: {error.strerror}", hint="who owns it?"
                 ) from error
-            with contextlib.suppress(OSError):  # it is not there, or has files of somebody else's
+            with contextlib.suppress(OSError):  # It is not there, or has files of somebody else's.
                 store.root.rmdir()
         return nbytes
 
     def _remove_leftovers(self) -> None:
-        """Remove what dead processes have left, and what nobody has used for long."""
+        """Remove the files of dead processes, and files that were not used for long."""
         now = time.time()
         with contextlib.suppress(OSError):
-            for store in (self._entries, *self._beside):
+            for store in (self._entries, *self._own_files):
                 store.remove_unfinished(now - _LEFT_OVER_S)
-            for store in self._beside:
+            for store in self._own_files:
                 for file in store.files():
                     is_seal = file.path.with_suffix(".farrier").exists()
                     if not is_seal and file.used < now - _FORGOTTEN_S:
                         file.path.unlink(missing_ok=True)
 
     def _write_seal(
-        self, key: str, found: os.stat_result, about: dict[str, str], warnings: Sequence[str]
+        self, key: str, status: os.stat_result, about: dict[str, str], warnings: Sequence[str]
     ) -> None:
-        text = json.dumps({"stamp": _stamp(found), "about": about, "warnings": list(warnings)})
-        with contextlib.suppress(StorageError):  # without it, the entry is hashed when it is read
+        text = json.dumps({"stamp": _stamp(status), "about": about, "warnings": list(warnings)})
+        with contextlib.suppress(StorageError):  # Without it, the entry is hashed when it is read.
             write_text_atomically(self._entries.seal(key), text)
 
 
@@ -236,13 +238,13 @@ def _layout(names: str, suffix: str) -> Layout:
     return Layout(names, drafts, suffix=suffix)
 
 
-def _check_is_ours(folder: Path, found: os.stat_result) -> None:
-    """Raises StorageError where others could put code into the folder: entries are run."""
-    if found.st_uid not in (0, os.geteuid()):
+def _check_is_ours(folder: Path, status: os.stat_result) -> None:
+    """Raise StorageError if others could put code into the folder: entries are run."""
+    if status.st_uid not in (0, os.geteuid()):
         whose, way_out = "belongs to another user", ""
-    elif found.st_mode & stat.S_IWOTH:
+    elif status.st_mode & stat.S_IWOTH:
         whose, way_out = "is writable for everybody", f"chmod go-w {folder}, or "
-    elif found.st_mode & stat.S_IWGRP:
+    elif status.st_mode & stat.S_IWGRP:
         whose, way_out = "is writable for its group", f"chmod go-w {folder}, or "
     else:
         return
@@ -253,7 +255,7 @@ def _check_is_ours(folder: Path, found: os.stat_result) -> None:
 
 
 def _lock(file: IO[bytes], warn: Callable[[str], None]) -> None:
-    """Take the file's lock, or give up after `WAIT_S`. Raises OSError where there are none."""
+    """Take the file's lock, or give up after `WAIT_S`. Raises OSError if locks do not work."""
     start, is_told = time.monotonic(), False
     while (waited := time.monotonic() - start) < WAIT_S:
         try:
@@ -276,12 +278,12 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
-def _stamp(found: os.stat_result) -> list[int]:
-    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
+def _stamp(status: os.stat_result) -> list[int]:
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A seal; empty where there is none that can be read."""
+    """Return a seal; empty if it is absent or damaged."""
     try:
         raw = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The verbs about the cache of `InferenceSession`: cache show, cache clear, cache verify."""
+"""The commands about the cache of `InferenceSession`: cache show, cache clear, cache verify."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def register(app: typer.Typer, panel: str) -> None:
-    """Add the verbs to the command."""
+    """Add the commands to the app."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(cache)
     for verb in (show, clear, verify):
@@ -34,7 +34,7 @@ def cache() -> None:
 
 
 def show() -> None:
-    """List what is kept: what was used last comes first."""
+    """List the models in the cache; the last used comes first."""
     store = _store()
     entries = store.entries()
     table = Table(
@@ -57,14 +57,14 @@ def show() -> None:
 
 
 def clear() -> None:
-    """Remove all of it; sessions that run go on."""
+    """Remove the whole cache; running sessions continue."""
     store = _store()
     count = len(store.entries())
     typer.echo(f"removed {count} models, {_size(store.clear())}, from {store.folder}", err=True)
 
 
 def verify() -> None:
-    """Hold every model to its hashes, and remove the damaged ones."""
+    """Check every model against its hashes, and remove the damaged ones."""
     store = _store()
     damaged = store.verify()
     for entry, reason in damaged:
@@ -73,11 +73,11 @@ def verify() -> None:
 
 
 def _store() -> Store:
-    """Raises NotFoundError where the cache is off."""
+    """Return the store. Raises NotFoundError if the cache is off."""
     settings = CacheSettings.from_environment()
     if settings.folder is None:
         raise NotFoundError(f"there is no cache: FARRIER_CACHE is {OFF}", hint="unset it")
-    from farrier.cache.store import Store  # imports NumPy, which other verbs do without
+    from farrier.cache.store import Store  # It imports NumPy, which other commands do without.
 
     return Store(settings.folder, settings.limit_bytes)
 
@@ -87,7 +87,7 @@ def _model(entry: Entry) -> str:
 
 
 def _size(nbytes: int) -> str:
-    """`8.59 GB`, `0.02 MB`."""
+    """Return a number of bytes for people: `8.59 GB`, `0.02 MB`."""
     return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.2f} MB"
 
 

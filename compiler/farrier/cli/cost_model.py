@@ -1,4 +1,4 @@
-"""The verbs about the farm's cost model: cost-model show, cost-model rollback."""
+"""The commands about the farm's cost model: cost-model show, cost-model rollback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farrier.sdk.client import Client
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs to the command."""
+    """Add the commands to the app."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(cost_model)
     group.command("show")(show)
@@ -25,11 +25,11 @@ def register(app: typer.Typer) -> None:
 
 
 def cost_model() -> None:
-    """What all jobs' measurements have taught: its versions, and the way back."""
+    """The cost model that all jobs' measurements train: show its versions, or return to one."""
 
 
 def show(server: ServerOption = None) -> None:
-    """Show the versions that are kept, and what the last training came to."""
+    """Show the versions that are kept, and the outcome of the last training."""
     with Client(server) as client:
         _print(client.cost_model())
 
@@ -43,34 +43,33 @@ def rollback(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Use an older version from the next job on; a later one has to beat what this goes back
-    from."""
+    """Use an older version from the next job on; later versions have to beat the present one."""
     with Client(server) as client:
         _print(client.roll_back_cost_model(to))
 
 
-def _print(found: Mapping[str, Any]) -> None:
+def _print(document: Mapping[str, Any]) -> None:
     table = Table("version", "made", "records", "tasks", "pairs in order", "regret", "", box=None)
-    for one in found["versions"]:
-        training = one["training"]
+    for version in document["versions"]:
+        training = version["training"]
         figures = training["figures"]["trained"]
         table.add_row(
-            str(one["number"]),
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(one["created"])),
+            str(version["number"]),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(version["created"])),
             str(training["records"]),
             str(training["tasks"]),
             f"{figures['pairs']:.1%}",
             f"{figures['regret']:.1%}",
-            "in use" if one["in_use"] else "",
+            "in use" if version["in_use"] else "",
         )
-    if found["versions"]:
+    if document["versions"]:
         print_table(table)
-    if not found["in_use"]:
+    if not document["in_use"]:
         typer.echo("jobs begin with the model that ships")
-    last = found["last"]
-    for one in found["versions"]:
-        if one["in_use"] and one["training"] != last:
-            _print_unseen(f"version {one['number']}", one["training"]["unseen"])
+    last = document["last"]
+    for version in document["versions"]:
+        if version["in_use"] and version["training"] != last:
+            _print_unseen(f"version {version['number']}", version["training"]["unseen"])
     if last is None:
         typer.echo("nothing has been trained yet: `farrier trainer` does, and `farrier up` has one")
         return
@@ -78,14 +77,17 @@ def _print(found: Mapping[str, Any]) -> None:
     _print_unseen("the last training", last["unseen"])
     if last["set_aside"]:
         typer.echo(f"{last['set_aside']} records are set aside:")
-    for one in last["shown"]:
-        typer.echo(f"  {one['task']} on {one['device'] or 'this machine'}: {one['reason']}")
+    for version in last["shown"]:
+        typer.echo(
+            f"  {version['task']} on {version['device'] or 'this machine'}: {version['reason']}"
+        )
     for task, why in last["damaged"].items():
         typer.echo(f"  the definition of {task} cannot be read: {why}")
 
 
 def _print_unseen(what: str, unseen: Mapping[str, Any]) -> None:
-    """How models of a training did on classes of devices that they had not seen."""
+    """Print the figures of the models of a training on classes of devices that they had not
+    seen."""
     if not unseen:
         return
     typer.echo(f"{what}, by a class of devices that was left out:")

@@ -1,6 +1,6 @@
-"""How the `farrier` command ends: errors and signals become one line and an exit code.
+"""The end of the `farrier` command: errors and signals become one line and an exit code.
 
-Nothing heavy is imported here, so that whatever is missing or goes wrong is told in one line.
+This module imports nothing heavy, so that a missing package is reported in one line, too.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from types import FrameType
 from farrier.errors import FarrierError, StorageError, not_installed
 from farrier_device.storage.durable import is_full
 
-BROKEN_PIPE, TERMINATED = 141, 143  # as shells say it: 128 + the signal
+BROKEN_PIPE, TERMINATED = 141, 143  # 128 + the number of the signal, as in shells.
 
 
 def run() -> None:
-    """Run the command and exits: 0, or an error's own code. Raises KeyboardInterrupt."""
+    """Run the command and exit: with 0, or with the code of an error. Raises KeyboardInterrupt."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
         from farrier.cli.app import build
@@ -36,7 +36,8 @@ def run() -> None:
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
-    """Ends as Ctrl-C does: children and temporary files go, too. Roles have ways of their own."""
+    """End the process as Ctrl-C does: children and temporary files go, too. Roles have handlers of
+    their own."""
     raise SystemExit(TERMINATED)
 
 

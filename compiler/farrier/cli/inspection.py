@@ -1,4 +1,4 @@
-"""`farrier inspect`: what a model is, and what would not compile, as text."""
+"""`farrier inspect`: a description of a model, and of the parts that would not compile, as text."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def inspect(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the graph.")] = False,
 ) -> None:
-    """Tell what a model takes, gives and consists of, and what of it would not compile; exits with
-    1 where it does not. Of an artifact, tell what it takes, runs on, and who signed it."""
+    """Show a model's inputs, outputs and operators, and which would not compile; exit with 1
+    if there are any. Of an artifact, show its inputs, outputs, target and signer."""
     from farrier.runtime.artifact import is_artifact
 
     if is_artifact(model):
@@ -85,17 +85,17 @@ def _spec(spec: TensorSpec) -> str:
 def _lines(document: Inspection) -> Iterator[str]:
     if document.opset or document.format != Format.ONNX.value:
         version = f"opset {document.opset}" if document.opset else document.format
-        made = f", made by {document.producer}" if document.producer else ""
-        yield f"{document.name}: {version}{made}"
+        producer = f", made by {document.producer}" if document.producer else ""
+        yield f"{document.name}: {version}{producer}"
     for what, tensors in (("input", document.inputs), ("output", document.outputs)):
-        yield from (f"{what}: {one.name} {_type(one)}" for one in tensors)
+        yield from (f"{what}: {tensor.name} {_type(tensor)}" for tensor in tensors)
     if document.parameters.count:
         yield f"parameters: {document.parameters.count}, {document.parameters.bytes / 1e6:.2f} MB"
     yield from (
-        f"open: {one.name} is {one.low} to {one.high}, typically {one.typical}"
-        for one in document.open_dims
+        f"open: {dim.name} is {dim.low} to {dim.high}, typically {dim.typical}"
+        for dim in document.open_dims
     )
-    yield from (f"assumed: {one}" for one in document.preconditions)
+    yield from (f"assumed: {precondition}" for precondition in document.preconditions)
     yield from (f"state, if --state {pair.input}={pair.output} says so" for pair in document.states)
     for use in document.operators:
         op = f"{use.domain}:{use.op}" if use.domain else use.op
@@ -112,5 +112,5 @@ def _type(tensor: Tensor) -> str:
 
 
 def _plain(text: str) -> str:
-    """Names are the model's: what is not printable is escaped."""
+    """Escape the characters of a name that are not printable: names are the model's."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,4 +1,5 @@
-"""The verbs that need no server: compile, run, bench, opt, and `device`, which dials a broker."""
+"""The commands that need no server: compile, run, bench, opt, and `device`, which connects to a
+broker."""
 
 from __future__ import annotations
 
@@ -94,12 +95,12 @@ DumpOption = Annotated[
 VerboseOption = Annotated[
     bool, typer.Option("-v", "--verbose", help="Show every stage and its time.")
 ]
-_FLOAT_FORM = "farrier:floats"  # of a quantized model
-_SLOWER = 1.05  # than the float form: more than two runs of one artifact differ by
+_FLOAT_FORM = "farrier:floats"  # The name of a quantized model's float form in a race.
+_SLOWER = 1.05  # Two runs of one artifact differ by less than this factor.
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs to the command."""
+    """Add the commands to the app."""
     app.command("compile", rich_help_panel=PANEL)(compile_)
     for verb in (inspect, convert, run, export, firmware, bench, profile, opt):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
@@ -197,7 +198,7 @@ def run(
         ),
     ] = 0,
 ) -> None:
-    """Run an artifact on arrays; prints each output's shape and range."""
+    """Run an artifact on arrays; print each output's shape and range."""
     import numpy as np
 
     from farrier.files.arrays import save_arrays
@@ -207,9 +208,9 @@ def run(
     arrays = _read_arrays(inputs or [])
     loaded = load(artifact)
     for spec in loaded.manifest.inputs:
-        given, dtype = arrays.get(spec.name), spec.element.numpy
-        if given is not None and given.dtype == np.dtype((np.void, dtype.itemsize)):
-            arrays[spec.name] = given.view(dtype)  # .npy keeps the bytes of ml_dtypes alone
+        value, dtype = arrays.get(spec.name), spec.element.numpy
+        if value is not None and value.dtype == np.dtype((np.void, dtype.itemsize)):
+            arrays[spec.name] = value.view(dtype)  # .npy keeps the bytes of ml_dtypes alone
     outputs = _arrays_of(loaded.session(threads, memory_bytes).run(arrays))
     for name, array in outputs.items():
         if array.dtype.kind == "U":
@@ -236,8 +237,8 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of 0.2 s for each engine.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time an artifact, or a model compiled now without tuning, beside other engines, and a
-    quantized model beside its float form."""
+    """Time an artifact, or a model compiled now without tuning, against other engines, and a
+    quantized model against its float form."""
     from farrier.artifact.trust import own_artifacts
     from farrier.bench.race import Entrant, peer, race
     from farrier.options.precision import parse_precision
@@ -276,7 +277,7 @@ def bench(
             rounds=rounds,
         )
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(one) for one in figures], indent=1))
+        typer.echo(json.dumps([dataclasses.asdict(figure) for figure in figures], indent=1))
     else:
         Console(highlight=False, soft_wrap=True).print(figures_table(figures))
     _warn_of_float_form(figures)
@@ -333,7 +334,7 @@ def opt(
     target: TargetOption = "host",
     precision: PrecisionOption = "f32",
 ) -> None:
-    """Run passes on a graph, or on the loops of a kernel, in text form and print the result."""
+    """Run passes on a graph, or on the loops of a kernel, in text form, and print the result."""
     from farrier import passes as pipeline_passes
     from farrier.ir import constants as large
     from farrier.options.precision import parse_precision
@@ -357,30 +358,31 @@ def opt(
 
 
 def device(context: typer.Context) -> None:
-    """Measure for a farm: dial its broker and run what it sends (farrier-device)."""
+    """Measure for a farm: connect to its broker and run what it sends (farrier-device)."""
     from farrier_device import agent
 
     raise SystemExit(agent.main(context.args))
 
 
 def figures_table(figures: list[Figures]) -> Table:
-    """The race as a table: latency, spread, ratio of the first to each."""
+    """Return the race as a table: latency, spread, and the ratio of the first to each."""
     table = Table("engine", "version", "median ms", "p10-p90", "best", "ratio", "error", box=None)
-    for one in figures:
+    for figure in figures:
         table.add_row(
-            one.label,
-            one.version,
-            ms(one.median_ms),
-            f"{ms(one.p10_ms)}-{ms(one.p90_ms)}",
-            ms(one.best_ms),
-            f"{one.ratio:.3f}",
-            f"{one.max_error:.1e}",
+            figure.label,
+            figure.version,
+            ms(figure.median_ms),
+            f"{ms(figure.p10_ms)}-{ms(figure.p90_ms)}",
+            ms(figure.best_ms),
+            f"{figure.ratio:.3f}",
+            f"{figure.max_error:.1e}",
         )
     return table
 
 
 def _source(artifact: Path, name: str) -> Path:
-    """The ONNX file that the artifact was made from, where it lies beside it."""
+    """Return the ONNX file next to an artifact that it was made from. Raises UsageError if it is
+    not there."""
     for path in (artifact.with_suffix(".onnx"), artifact.parent / f"{name}.onnx"):
         if path.is_file():
             return path
@@ -435,7 +437,7 @@ def _read_array(text: str) -> tuple[str, npt.NDArray[Any]]:
 
 
 def _load(path: Path) -> npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]:
-    """The array of a .npy file, or those of a .npz file."""
+    """Return the array of a .npy file, or those of a .npz file."""
     import numpy as np
 
     try:

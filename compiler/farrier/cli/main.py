@@ -1,4 +1,4 @@
-"""Where the `farrier` command begins."""
+"""The entry point of the `farrier` command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from farrier_device.interrupts import guarded
 
 
 def main() -> None:
-    """Run the command and exits: 0, an error's own code, 130 after Ctrl-C."""
+    """Run the command and exit: with 0, the code of an error, or 130 after Ctrl-C."""
     guarded(_run)
 
 

@@ -1,4 +1,4 @@
-"""`farrier profile`: where the time of a compiled model goes, as a table."""
+"""`farrier profile`: the time of each kernel of a compiled model, as a table."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ def profile(
         ),
     ] = None,
 ) -> None:
-    """Time every kernel of an artifact beside the roofline of this machine."""
+    """Time every kernel of an artifact against the roofline of this machine."""
     from farrier.bench.profile import profile as measure
     from farrier.runtime.artifact import load
 
     loaded = load(artifact)
-    found = measure(loaded, threads=threads, seconds=seconds, by_call=by_call)
+    times = measure(loaded, threads=threads, seconds=seconds, by_call=by_call)
     if timeline is not None:
-        _write(timeline, loaded, found)
+        _write(timeline, loaded, times)
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=1))
+        typer.echo(json.dumps(times.to_json(), indent=1))
         return
     # A pipe has no width; names of kernels are long.
     width = None if sys.stdout.isatty() else _PIPED_COLUMNS
     console = Console(highlight=False, soft_wrap=True, width=width)
-    console.print(_table(found, top or len(found.kernels), by_call))
+    console.print(_table(times, top or len(times.kernels), by_call))
     console.print(
-        f"{found.model}: {found.model_s * 1e3:.3f} ms (best {found.best_s * 1e3:.3f}), its kernels "
-        f"one by one {found.kernels_s * 1e3:.3f} ms; {found.threads} threads, {found.rounds} rounds"
+        f"{times.model}: {times.model_s * 1e3:.3f} ms (best {times.best_s * 1e3:.3f}), its kernels "
+        f"one by one {times.kernels_s * 1e3:.3f} ms; {times.threads} threads, {times.rounds} rounds"
     )
-    if found.emulated:
+    if times.emulated:
         console.print("the device is emulated: its times are not those of hardware")
-    dots = "".join(f"{peak / 1e9:.0f} of {key}, " for key, peak in found.roofline.dots.items())
+    dots = "".join(f"{peak / 1e9:.0f} of {key}, " for key, peak in times.roofline.dots.items())
     console.print(
-        f"roofline: {found.roofline.operations / 1e9:.0f} GFLOP/s, {dots}"
-        f"{found.roofline.bandwidth / 1e9:.0f} GB/s; a share above 100% was served by caches"
+        f"roofline: {times.roofline.operations / 1e9:.0f} GFLOP/s, {dots}"
+        f"{times.roofline.bandwidth / 1e9:.0f} GB/s; a share above 100% was served by caches"
     )
 
 
@@ -74,7 +74,7 @@ def _write(path: Path, artifact: Artifact, measured: Profile) -> None:
         raise UsageError(f"cannot write the timeline {path}: {error.strerror}") from None
 
 
-def _table(found: Profile, rows: int, by_call: bool) -> Table:
+def _table(times: Profile, rows: int, by_call: bool) -> Table:
     columns = ("us", "share", "GFLOP/s", "MB", "GB/s", "roofline", "rule", "schedule")
     table = Table(box=None)
     table.add_column("nodes" if by_call else "calls", max_width=40, no_wrap=True)
@@ -82,11 +82,11 @@ def _table(found: Profile, rows: int, by_call: bool) -> Table:
         justify: JustifyMethod = "left" if name in ("rule", "schedule") else "right"
         table.add_column(name, justify=justify, no_wrap=True)
     table.add_column("kernel", overflow="fold")
-    for kernel in found.kernels[:rows]:
+    for kernel in times.kernels[:rows]:
         table.add_row(
             kernel.origin if by_call else str(kernel.calls),
             f"{kernel.seconds * 1e6:.1f}",
-            f"{kernel.seconds / found.kernels_s:.1%}",
+            f"{kernel.seconds / times.kernels_s:.1%}",
             f"{kernel.gflops:.1f}",
             f"{kernel.nbytes / 1e6:.2f}",
             f"{kernel.gigabytes_per_s:.1f}",
@@ -95,9 +95,9 @@ def _table(found: Profile, rows: int, by_call: bool) -> Table:
             kernel.source,
             kernel.name,
         )
-    rest = found.kernels[rows:]
+    rest = times.kernels[rows:]
     if rest:
         seconds = sum(kernel.seconds for kernel in rest)
-        share = f"{seconds / found.kernels_s:.1%}"
+        share = f"{seconds / times.kernels_s:.1%}"
         table.add_row("", f"{seconds * 1e6:.1f}", share, *[""] * 6, f"{len(rest)} more")
     return table

@@ -1,4 +1,4 @@
-"""The verbs about tuning records, of the service or of a file: records show, records export,
+"""The commands about tuning records, of the service or of a file: records show, records export,
 records import, records prune, records drop."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PrivateOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs to the command."""
+    """Add the commands to the app."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(records)
     for name, verb in (
@@ -69,7 +69,7 @@ def register(app: typer.Typer) -> None:
 
 
 def records() -> None:
-    """What tuning has measured: show it, carry it to another farm, forget it."""
+    """Measurements of all tuning: show them, carry them to another farm, remove them."""
 
 
 def show(
@@ -83,14 +83,14 @@ def show(
     private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
-    """List what is known by device class and rule, or the fastest schedules of a task."""
+    """List the records by device class and rule, or the fastest schedules of a task."""
     _check_store(file, private)
     if file is not None:
-        found = _readable(file)
+        records = _readable(file)
         if task is None:
-            _print_rules(summarize(found))
+            _print_rules(summarize(records))
         else:
-            _print_schedules(fastest((one for one in found if one.task == task), limit))
+            _print_schedules(fastest((record for record in records if record.task == task), limit))
         return
     with Client(server) as client:
         if task is None:
@@ -136,7 +136,7 @@ def import_(
     private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Add the records of a file; those that are there already stay as they are."""
+    """Add the records of a file; records that are there already stay."""
     _check_store(into, private)
     if into is not None:
         imported = _import_into(FileRecords(into), source)
@@ -173,7 +173,7 @@ def prune(
     private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Remove records for good: those for which all that is asked holds."""
+    """Remove the records that meet all criteria, for good."""
     _check_store(file, private)
     before = None if older_than is None else time.time() - _age(older_than)
     asked = Selection(device_class=device_class, before=before, failed=failed)
@@ -205,7 +205,7 @@ def drop(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Remove for good what a device measured, from the records of all users."""
+    """Remove the records of a device's measurements for good, of all users."""
     with Client(server) as client:
         dropped = client.drop_records(device, since=None if since is None else _moment(since))
     typer.echo(f"{dropped} records of {device} removed")
@@ -238,27 +238,27 @@ def _prune_file(
 
 
 def _existing(path: Path) -> FileRecords:
-    """The records of a file that has to be there. Raises StorageError."""
+    """Return the records of a file that has to exist. Raises StorageError."""
     next(numbered_lines(path), None)
     return FileRecords(path)
 
 
 def _readable(path: Path) -> Iterator[TuningRecord]:
-    """The records of a file; at the end, which lines are none is told."""
+    """Yield the records of a file; at the end, warn of the lines that are not records."""
     damaged: list[Damage] = []
     count = 0
-    for one in read_lines(path):
-        if isinstance(one, Damage):
+    for record in read_lines(path):
+        if isinstance(record, Damage):
             count += 1
-            damaged = damaged or [one]
+            damaged = damaged or [record]
         else:
-            yield one
+            yield record
     if damaged:
         typer.echo(f"{count} lines of {path} are no records: {damaged[0]}", err=True)
 
 
 def _selected(path: Path, selection: Selection) -> Iterator[str]:
-    return (one.to_line() for one in _readable(path) if selection.admits(one))
+    return (record.to_line() for record in _readable(path) if selection.admits(record))
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:
@@ -275,9 +275,9 @@ def _write(path: Path, lines: Iterable[str]) -> None:
 
 
 def _import_into(store: FileRecords, source: Path) -> Imported:
-    """Add the records of a file part by part. Raises UsageError that names a line which is none;
-    those before it are added."""
-    added = given = 0
+    """Add the records of a file part by part. Raises UsageError that names the first line that is
+    not a record; the records before it are added."""
+    added = count = 0
     part: list[TuningRecord] = []
     for number, line in numbered_lines(source):
         try:
@@ -286,10 +286,10 @@ def _import_into(store: FileRecords, source: Path) -> Imported:
             store.add_all(part)
             raise malformed(f"line {number} of {source}", error) from None
         if len(part) == _ADDED_AT_ONCE:
-            added, given = added + store.add_all(part), given + len(part)
+            added, count = added + store.add_all(part), count + len(part)
             part.clear()
-    added, given = added + store.add_all(part), given + len(part)
-    return Imported(added, given - added)
+    added, count = added + store.add_all(part), count + len(part)
+    return Imported(added, count - added)
 
 
 def _print_rules(rules: Iterable[RuleSummary]) -> None:
@@ -300,13 +300,13 @@ def _print_rules(rules: Iterable[RuleSummary]) -> None:
         *(Column(name, justify="right") for name in columns),
         box=None,
     )
-    for one in rules:
-        numbers = (one.records, one.tasks, one.failed)
+    for summary in rules:
+        numbers = (summary.records, summary.tasks, summary.failed)
         table.add_row(
-            Text(one.device_class or "(none)"),
-            Text(one.rule),
+            Text(summary.device_class or "(none)"),
+            Text(summary.rule),
             *map(str, numbers),
-            *map(_date, (one.oldest, one.newest)),
+            *map(_date, (summary.oldest, summary.newest)),
         )
     print_table(table)
 
@@ -322,15 +322,15 @@ def _print_schedules(schedules: Iterable[KnownSchedule]) -> None:
         "decisions",
         box=None,
     )
-    for one in schedules:
+    for schedule in schedules:
         table.add_row(
-            Text(one.device_class or one.fingerprint),
-            one.context,
-            f"{one.us:.3f}",
-            str(one.threads),
-            Text(f"{one.rule} {one.version}"),
-            _date(one.created),
-            Text(" ".join(f"{knob}={value}" for knob, value in one.decisions.items())),
+            Text(schedule.device_class or schedule.fingerprint),
+            schedule.context,
+            f"{schedule.us:.3f}",
+            str(schedule.threads),
+            Text(f"{schedule.rule} {schedule.version}"),
+            _date(schedule.created),
+            Text(" ".join(f"{knob}={value}" for knob, value in schedule.decisions.items())),
         )
     print_table(table)
 
@@ -338,13 +338,14 @@ def _print_schedules(schedules: Iterable[KnownSchedule]) -> None:
 def _date(seconds: float) -> str:
     try:
         moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    except (OverflowError, ValueError, OSError):  # beyond what calendars know
+    except (OverflowError, ValueError, OSError):  # Beyond the range of calendars.
         return f"{seconds:.0f}"
     return moment.strftime("%Y-%m-%d %H:%M")
 
 
 def _moment(text: str) -> float:
-    """`2026-11-01`, `2026-11-01T12:30+01:00` → Unix seconds; UTC where it says nothing else."""
+    """Parse a moment as Unix seconds: `2026-11-01`, `2026-11-01T12:30+01:00`; in UTC without a
+    zone."""
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -355,7 +356,7 @@ def _moment(text: str) -> float:
 
 
 def _age(text: str) -> float:
-    """`90d`, `12h` → seconds."""
+    """Parse an age as seconds: `90d`, `12h`."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text)
     if match is None:
         raise UsageError(f"cannot read the age {text!r}", hint="--older-than 90d, 12h or 30m")

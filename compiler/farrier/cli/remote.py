@@ -1,5 +1,5 @@
-"""The verbs that talk to a server: submit, jobs, watch, versions, rollback, cancel, delete, fetch,
-devices with its verbs."""
+"""The commands that call a server: submit, jobs, watch, versions, rollback, cancel, delete, fetch,
+devices with its commands."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ PriorityOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs to the command."""
+    """Add the commands to the app."""
     for verb in (submit, jobs, watch, versions, rollback, cancel, delete, fetch):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     group = typer.Typer(rich_markup_mode=None)
@@ -116,7 +116,7 @@ def submit(
     follow: Annotated[bool, typer.Option("--watch", help="Watch the job until it ends.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Upload a model and queue its compilation; prints the job's id."""
+    """Upload a model and queue its compilation; print the job's id."""
     with Client(server) as client, UploadView() as view:
         job = client.submit(
             model,
@@ -171,7 +171,7 @@ def jobs(
 
 
 def watch(job: JobArgument, server: ServerOption = None) -> None:
-    """Show a job's progress until it ends; exits non-zero where it failed."""
+    """Show a job's progress until it ends; exit with an error's code if it failed."""
     with Client(server) as client:
         _watch(client, job)
 
@@ -179,8 +179,8 @@ def watch(job: JobArgument, server: ServerOption = None) -> None:
 def versions(job: JobArgument, server: ServerOption = None) -> None:
     """List the versions of a job's artifact, and which is in use."""
     with Client(server) as client:
-        found = client.job(job)
-    _print_versions(found)
+        record = client.job(job)
+    _print_versions(record)
 
 
 def rollback(
@@ -190,10 +190,10 @@ def rollback(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Have a job's artifact be an earlier version, and stay it."""
+    """Put an earlier version of a job's artifact into use, and keep it in use."""
     with Client(server) as client:
-        found = client.roll_back(job, to)
-    _print_versions(found)
+        record = client.roll_back(job, to)
+    _print_versions(record)
 
 
 def cancel(job: JobArgument, server: ServerOption = None) -> None:
@@ -215,7 +215,7 @@ def delete(
                 typer.echo(f"{job} deleted")
             except NotFoundError as error:
                 missing.append(error)
-    if missing:  # the others are gone all the same
+    if missing:  # The other jobs are removed all the same.
         raise missing[0]
 
 
@@ -238,7 +238,7 @@ def devices(
     tag: Annotated[str, typer.Option(help="Those that have this tag.")] = "",
     server: ServerOption = None,
 ) -> None:
-    """List the devices that measure, and look after them."""
+    """List the devices that measure, and manage them."""
     if context.invoked_subcommand is not None:
         return
     columns = ["state", "trusted", "cpu", "cores", "batches", "faults", "seen", "health", "engines"]
@@ -278,7 +278,7 @@ def _machine_of(about: Mapping[str, Any]) -> str:
 def release(
     device: Annotated[str, typer.Argument(help="The device's id.")], server: ServerOption = None
 ) -> None:
-    """End the quarantine of a device that measures well again."""
+    """Release a device from quarantine, once it measures well again."""
     with Client(server) as client:
         released = client.release(device)
     typer.echo(f"{released.id} {released.state}")
@@ -287,7 +287,7 @@ def release(
 def trust(
     device: Annotated[str, typer.Argument(help="The device's id.")], server: ServerOption = None
 ) -> None:
-    """Vouch for what a device measures: a model that it verified counts as verified."""
+    """Trust the measurements of a device: a model that it verified counts as verified."""
     with Client(server) as client:
         typer.echo(f"{client.trust(device).id} is trusted")
 
@@ -295,19 +295,22 @@ def trust(
 def untrust(
     device: Annotated[str, typer.Argument(help="The device's id.")], server: ServerOption = None
 ) -> None:
-    """Vouch for a device no more: another one has to confirm what it verifies."""
+    """Stop trusting a device: another one has to confirm what it verifies."""
     with Client(server) as client:
         typer.echo(f"{client.trust(device, trusted=False).id} is not trusted")
 
 
-def _health(told: Mapping[str, Any]) -> str:
-    """`61 °C, 1800 of 2400 MHz, waits to cool`: what a device tells of itself."""
+def _health(health: Mapping[str, Any]) -> str:
+    """Return the state of a device's hardware for people: `61 °C, 1800 of 2400 MHz, waits to
+    cool`."""
     parts = []
-    if "celsius" in told:
-        parts.append(f"{told['celsius']:.0f} °C")
-    if "clock_mhz" in told:
-        parts.append(f"{told['clock_mhz']} of {told.get('max_clock_mhz', '?')} MHz")
-    return ", ".join([*parts, *(str(told[one]) for one in ("throttled", "waits") if told.get(one))])
+    if "celsius" in health:
+        parts.append(f"{health['celsius']:.0f} °C")
+    if "clock_mhz" in health:
+        parts.append(f"{health['clock_mhz']} of {health.get('max_clock_mhz', '?')} MHz")
+    return ", ".join(
+        [*parts, *(str(health[reason]) for reason in ("throttled", "waits") if health.get(reason))]
+    )
 
 
 def _watch(client: Client, job_id: str) -> None:
@@ -339,7 +342,7 @@ def _print_versions(job: Job) -> None:
 
 
 def _id(header: str) -> Column:
-    """A column that is copied from, and so is never cut."""
+    """Return a column of ids, which is never cut, so that people can copy from it."""
     return Column(header, no_wrap=True, min_width=20)
 
 

@@ -1,5 +1,4 @@
-"""How work shows on a terminal: a bar while a model is sent, one line a stage, a bar while it
-tunes."""
+"""Progress on a terminal: a bar during an upload, one line a stage, a bar during tuning."""
 
 from __future__ import annotations
 
@@ -115,7 +114,7 @@ class ProgressView(Closing):
         )
 
     def _share(self, event: progress.TrialsMeasured) -> float:
-        """How much of the trials or of the time is used, in [0, 1]."""
+        """Return the share of the trials or of the time that is used, in [0, 1]."""
         if event.planned:
             return event.trials / event.planned
         if event.seconds_left is None:
@@ -134,7 +133,7 @@ class ProgressView(Closing):
 
 class UploadView(Closing):
     """A listener of `Client.submit`: on a terminal, a bar for the file that is hashed or sent,
-    which is gone at the end. Elsewhere it prints nothing."""
+    removed at the end. Elsewhere it prints nothing."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._bar = Progress(
@@ -168,12 +167,14 @@ class UploadView(Closing):
 
 
 def ms(milliseconds: float) -> str:
-    """To a microsecond, and small models to ten nanoseconds: `12.345`, `0.00036`."""
+    """Return milliseconds for people, to a microsecond, and small ones to ten nanoseconds:
+    `12.345`, `0.00036`."""
     return f"{milliseconds:.3f}" if milliseconds >= 0.1 else f"{milliseconds:.5f}"
 
 
 def _took(median_ms: float | None, untuned_ms: float | None) -> str:
-    """`: 1.204 ms, untuned 1.874 ms`, as far as it is known."""
+    """Return the measured times for people: `: 1.204 ms, untuned 1.874 ms`; unknown ones are left
+    out."""
     if median_ms is None:
         return ""
     beside = "" if untuned_ms in (None, median_ms) else f", untuned {ms(untuned_ms)} ms"
@@ -181,7 +182,8 @@ def _took(median_ms: float | None, untuned_ms: float | None) -> str:
 
 
 def raced(event: progress.Raced) -> str:
-    """`onnxruntime 1.31.1 on rack1: 0.503 ms, ours 0.185 ms: 2.72 times as fast`"""
+    """Return a line such as `onnxruntime 1.31.1 on rack1: 0.503 ms, ours 0.185 ms: 2.72 times as
+    fast`."""
     who = f"{event.engine} {event.version}".strip()
     who += f" on {event.device}" if event.device else ""
     if event.ms is None or event.ours_ms is None or not event.ratio:
@@ -199,7 +201,8 @@ def _left(event: progress.TrialsMeasured) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table, in a terminal's width; programs read whole lines."""
+    """Print a table in the width of the terminal; programs that capture the output get whole
+    lines."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
@@ -207,7 +210,7 @@ def print_table(table: Table) -> None:
 
 
 def _verified(event: progress.Verified) -> str:
-    """How the whole model did, in one line."""
+    """Return the verification of the whole model in one line."""
     where = f"{event.device}, which is emulated" if event.emulated else event.device
     if event.confirmed_by:
         where += f" and {event.confirmed_by}"

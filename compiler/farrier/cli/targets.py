@@ -1,4 +1,4 @@
-"""The verb `targets`, and what `--target` takes on the command line."""
+"""The command `targets`, and the values of `--target` on the command line."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ FarmTargetOption = Annotated[
 
 
 def read_target(text: str) -> str:
-    """What `--target` stands for: a name as it is, of a file the description in it, on one line.
-    Raises UsageError for a file that cannot be read, and for whatever is no target."""
+    """Return the target that `--target` names: a name as it is, or the description in a file, on
+    one line. Raises UsageError for a file that cannot be read, and for text that does not describe
+    a target."""
     host, is_joined, file = text.rpartition("+")
     if file.endswith(".toml"):
         description = _from_toml(_content(file))
@@ -118,11 +119,11 @@ def _text(machine: MachineDescription, *, as_json: bool) -> str:
     return toml or json.dumps(dataclasses.asdict(machine), indent=2)
 
 
-def _description(name: str, known: KnownMachine | None) -> KnownMachine:
-    """The machine of that name. Raises UsageError where there is none."""
+def _description(name: str, machine: KnownMachine | None) -> KnownMachine:
+    """Return the machine `name`; "host" is this machine. Raises UsageError if `machine` is None."""
     if name == "host":
         return KnownMachine(describe(), "this machine")
-    if known is None:
+    if machine is None:
         parse_target(name)
         raise UsageError(f"{name!r} is a description, and no name")
-    return known
+    return machine

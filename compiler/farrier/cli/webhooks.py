@@ -1,4 +1,4 @@
-"""The verbs `farrier webhooks`: URLs to which the farm posts what happens."""
+"""The commands `farrier webhooks`: URLs to which the farm posts events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the webhook.")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs to the command."""
+    """Add the commands to the app."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(webhooks)
     group.command("add")(add)
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def webhooks() -> None:
-    """URLs that the farm tells of your jobs, and operators of devices, by signed requests."""
+    """URLs to which the farm posts signed events: of your jobs and, for operators, of devices."""
 
 
 def add(
@@ -38,7 +38,7 @@ def add(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Send events to a URL. The secret that signs the requests is shown this once."""
+    """Send events to a URL. The secret that signs the requests is only shown now."""
     with Client(server) as client:
         hook = client.add_webhook(url, event or ())
     typer.echo(f"{hook.id} is told of {', '.join(hook.events)}", err=True)
@@ -46,7 +46,7 @@ def add(
 
 
 def list_(server: ServerOption = None) -> None:
-    """List your webhooks, and how they do."""
+    """List your webhooks, with their last deliveries."""
     table = Table("webhook", "url", "events", "delivered", "given up", "last error", box=None)
     with Client(server) as client:
         for hook in client.webhooks():
@@ -57,14 +57,14 @@ def list_(server: ServerOption = None) -> None:
 
 
 def remove(webhook: IdArgument, server: ServerOption = None) -> None:
-    """Send a URL no more events."""
+    """Stop sending events to a URL."""
     with Client(server) as client:
         client.remove_webhook(webhook)
     typer.echo(f"{webhook} removed")
 
 
 def ping(webhook: IdArgument, server: ServerOption = None) -> None:
-    """Send a URL the event `ping`; `list` shows whether it was reached."""
+    """Send a URL the event `ping`; `list` shows whether it arrived."""
     with Client(server) as client:
         client.ping_webhook(webhook)
     typer.echo(f"{webhook} is pinged")

@@ -1,4 +1,4 @@
-"""How a model does on tasks that it has not seen, beside others on the same candidates."""
+"""The quality of a model's ranking on tasks that it has not seen."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from farrier.space.space import Floats
 if TYPE_CHECKING:
     from farrier.cost_model.samples import Samples
 
-_DIFFERS = 0.05  # pairs of candidates that differ by less say nothing
+_DIFFERS = 0.05  # Pairs of candidates that differ by less than this share are not compared.
 
 
 def figures(predict: Callable[[Samples], Floats], held_out: Sequence[Samples]) -> Figures | None:
-    """Of the ranking that `predict` gives, seconds or what rises with them. None where the
-    candidates that ran, of each task, do not differ."""
+    """Return the figures of the ranking by `predict`, which returns seconds or anything that rises
+    with them. None if the candidates that ran do not differ in any task."""
     pairs, regrets, tops = [], [], []
     for samples in held_out:
         ran = np.isfinite(samples.seconds)
@@ -33,5 +33,5 @@ def figures(predict: Callable[[Samples], Floats], held_out: Sequence[Samples]) -
             tops.append(top(predicted, seconds, 5))
     if not pairs:
         return None
-    typical = statistics.geometric_mean(1 + one for one in regrets) - 1
+    typical = statistics.geometric_mean(1 + relative for relative in regrets) - 1
     return Figures(statistics.mean(pairs), typical, statistics.mean(tops))

@@ -1,14 +1,14 @@
 """Boosted trees that correct the analytic ranking.
 
-The trees begin with the analytic ranking, so with nothing measured it stands, and every measurement
-bends it where it was wrong. They learn which of two candidates of one task is faster
-(xgboost's `rank:pairwise`; Burges, "From RankNet to LambdaRank to LambdaMART", 2010): how
-much a task takes, and what the machine is worth, says nothing of how its candidates compare. One
+The trees begin with the analytic ranking, so it stands until something is measured, and every
+measurement corrects it where it was wrong. They learn which of two candidates of one task is faster
+(xgboost's `rank:pairwise`; Burges, "From RankNet to LambdaRank to LambdaMART", 2010), because
+neither the size of a task nor the speed of the machine decides how its candidates compare. One
 model serves all tasks: features mean the same everywhere (`farrier.space.features`).
 
-A model may stand on a **base**, which others' measurements trained. What the base predicts takes
-the place of the analytic seconds; it stays as it is, and few measurements here bend it, in few and
-large steps: a search trains such a model again and again.
+A model may have a **base**, trained on others' measurements. The base's predictions take the place
+of the analytic seconds; the base itself does not change, and a few measurements here correct it, in
+few and large steps: a search trains such a model again and again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ import numpy.typing as npt
 from farrier.space import Features
 from farrier.space.space import Floats
 
-ROUNDS, STEP = 200, 0.1  # trees, and by how much each corrects those before it
+ROUNDS, STEP = 200, 0.1  # The number of trees, and the share of the error that each corrects.
 ROUNDS_ON_BASE, STEP_ON_BASE = 50, 0.3
-ENOUGH = 8  # measurements before trees say anything
-SLOWEST = 3.0  # times the fastest of its task: what is slower, or failed, is all alike
-GRADES = 31  # between the fastest and those; a grade, 3.6% in time, is more than noise
-SHARP = 5.0  # by so much the log odds of being faster rise where the log of predicted seconds falls
+ENOUGH = 8  # The least number of measurements for which trees are trained.
+# Times the fastest candidate of its task: slower candidates and those which failed rank equal.
+SLOWEST = 3.0
+# Grades between the fastest candidate and `SLOWEST`; a grade, 3.6% in time, is more than noise.
+GRADES = 31
+# The log odds that a candidate is faster rise by this factor times the fall of the log of its
+# predicted seconds.
+SHARP = 5.0
 
 _PARAMETERS = {
     "objective": "rank:pairwise",
@@ -43,7 +47,7 @@ _PARAMETERS = {
 
 @dataclasses.dataclass(slots=True)
 class _Samples:
-    """What was measured of one task."""
+    """The measurements of one task."""
 
     features: Features
     prior: Floats
@@ -51,45 +55,45 @@ class _Samples:
 
 
 class CostModel:
-    """Predicts how candidates of a task compare, from features and the analytic prior;
+    """A model that predicts how candidates of a task compare, from features and the analytic prior;
     deterministic by `seed`."""
 
     def __init__(self, seed: int = 0, threads: int = 1, base: CostModel | None = None) -> None:
         """`threads` bounds the cores that training and prediction use."""
-        self.name = ""  # what reports call it
+        self.name = ""  # The name in reports.
         self._base = base
         self._rounds, step = (ROUNDS, STEP) if base is None else (ROUNDS_ON_BASE, STEP_ON_BASE)
         self._parameters = {**_PARAMETERS, "eta": step, "seed": seed, "nthread": threads}
         self._samples: dict[str, _Samples] = {}
-        self._names: tuple[str, ...] = ()  # of what the trees look at
+        self._names: tuple[str, ...] = ()  # The names of the features that the trees use.
         self._booster: Any = None
 
     def prior(self, features: Features, analytic: Floats) -> Floats:
-        """Seconds of candidates, [n], before anything is measured here: by the base, or the
-        `analytic` ones without a base. All other methods take these as `prior`."""
+        """Return the seconds of n candidates, [n], before anything is measured here: by the base,
+        or the `analytic` ones without a base. All other methods take these as `prior`."""
         return analytic if self._base is None else self._base.predict(features, analytic)
 
     def add(self, task: str, features: Features, prior: Floats, seconds: Floats) -> None:
         """Add measurements of one task: `features`, `prior` and `seconds` of n candidates; one
         that failed has infinite seconds."""
-        known = self._samples.get(task)
-        if known is None:
+        earlier = self._samples.get(task)
+        if earlier is None:
             self._samples[task] = _Samples(features, prior, seconds)
             return
-        known.features = Features.joined([known.features, features])
-        known.prior = np.concatenate([known.prior, prior])
-        known.seconds = np.concatenate([known.seconds, seconds])
+        earlier.features = Features.joined([earlier.features, features])
+        earlier.prior = np.concatenate([earlier.prior, prior])
+        earlier.seconds = np.concatenate([earlier.seconds, seconds])
 
     def fit(self) -> None:
-        """Train anew on all that was added; do nothing before `ENOUGH` measurements."""
+        """Train anew on all added measurements; do nothing before there are `ENOUGH`."""
         if sum(len(s.prior) for s in self._samples.values()) < ENOUGH:
             return
         import xgboost
 
         each = [samples for _, samples in sorted(self._samples.items())]
-        known = Features.joined([samples.features for samples in each])
-        self._names = known.names
-        matrix = self._matrix(known, np.concatenate([samples.prior for samples in each]))
+        features = Features.joined([samples.features for samples in each])
+        self._names = features.names
+        matrix = self._matrix(features, np.concatenate([samples.prior for samples in each]))
         matrix.set_info(
             label=np.concatenate([_grades(samples.seconds) for samples in each]),
             qid=np.repeat(np.arange(len(each)), [len(samples.prior) for samples in each]),
@@ -97,8 +101,8 @@ class CostModel:
         self._booster = xgboost.train(self._parameters, matrix, num_boost_round=self._rounds)
 
     def predict(self, features: Features, prior: Floats) -> Floats:
-        """Seconds of each candidate, [n], but for a factor that those of a task share; the prior
-        itself while nothing is known."""
+        """Return the seconds of each candidate, [n], up to a factor that is common to a task; the
+        prior itself before `fit` has trained."""
         if self._booster is None or not len(prior):
             return prior
         odds = self._booster.predict(self._matrix(features, prior)).astype(np.float64)
@@ -106,7 +110,8 @@ class CostModel:
         return predicted
 
     def _matrix(self, features: Features, prior: Floats) -> Any:
-        """What xgboost takes: the trees' table, and where they begin."""
+        """Return xgboost's input: the table of features, and the margins at which the trees
+        begin."""
         import xgboost
 
         matrix = xgboost.DMatrix(features.under(self._names), nthread=self._parameters["nthread"])
@@ -114,7 +119,7 @@ class CostModel:
         return matrix
 
     def save(self) -> bytes:
-        """The trained model as JSON, without the measurements and the base."""
+        """Return the trained model as JSON, without the measurements and the base."""
         trees = None if self._booster is None else json.loads(self._booster.save_raw("json"))
         body = {
             "parameters": self._parameters,
@@ -125,7 +130,7 @@ class CostModel:
 
     @classmethod
     def load(cls, data: bytes, name: str = "") -> CostModel:
-        """The inverse of `save`. Raises ValueError for bytes that are no saved model."""
+        """Return the inverse of `save`. Raises ValueError for bytes that are not a saved model."""
         try:
             body = json.loads(data)
             model = cls(int(body["parameters"]["seed"]), int(body["parameters"]["nthread"]))
@@ -146,7 +151,8 @@ class CostModel:
 
 
 def _grades(seconds: Floats) -> npt.NDArray[np.int64]:
-    """How good candidates of a task are, [n]: `GRADES` for the fastest, 0 from `SLOWEST` on."""
+    """Return a grade for each candidate of a task, [n]: `GRADES` for the fastest, 0 from `SLOWEST`
+    times its time on."""
     ran = np.isfinite(seconds)
     if not ran.any():
         return np.zeros(len(seconds), np.int64)

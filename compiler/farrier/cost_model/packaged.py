@@ -17,6 +17,6 @@ PRETRAINED = "pretrained.json.gz"
 
 @functools.cache
 def pretrained() -> CostModel:
-    """That model, to be a base."""
+    """Return that model, to be a base."""
     file = resources.files(__package__).joinpath(PRETRAINED)
     return CostModel.load(gzip.decompress(file.read_bytes()), "the one that ships")

@@ -1,7 +1,7 @@
-"""Which measurements cannot be right, by what others say of the same task.
+"""Doubtful measurements: those which other measurements of the same task contradict.
 
-Whoever measures may err: a device that was throttled, an agent that lies. What is far from all that
-it can be compared with is set aside, and teaches nobody.
+Any measurement may be wrong: a throttled device, a lying agent. A measurement that is far from all
+comparable ones is set aside, and no model learns from it.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from farrier.space import Population
 from farrier.space.space import Floats
 
 FAR = 5.0  # times
-_FEW = 3  # neighbours, or times of one candidate, that say something
+_FEW = 3  # The fewest neighbours, or times of one candidate, that can contradict a time.
 
 
 def outliers(rows: Population, seconds: Floats, bounds: Floats) -> list[str]:
-    """Why each measurement of a task is not to be believed, "" where it is.
+    """Return the reason to doubt each measurement of a task, "" if there is none.
 
-    `rows` [n, knobs] are candidates, of which several may be equal; `seconds` [n] what each took on
-    devices that compare, infinite where it failed, which is believed; `bounds` [n] what the
-    analytic model says that no device can beat.
+    `rows` [n, knobs] are candidates, of which several may be equal; `seconds` [n] the time of each
+    on comparable devices, infinite for a failure, which is believed; `bounds` [n] the times that no
+    device can beat by the analytic model.
 
-    One is doubted that is faster than `FAR` times its bound allows; that is `FAR` times off the
-    typical time of the same candidate elsewhere; or, measured once or twice, `FAR` times off each
-    of its neighbours, which differ in one knob.
+    A measurement is doubted if it is faster than its bound by more than the factor `FAR`; if it is
+    `FAR` times off the typical time of the same candidate elsewhere; or, measured once or twice, if
+    it is `FAR` times off each of its neighbours, which differ in one knob.
     """
-    found = [""] * len(rows)
+    doubts = [""] * len(rows)
     for at in np.flatnonzero(np.isfinite(seconds)):
-        found[at] = _doubt(int(at), rows, seconds, bounds)
-    return found
+        doubts[at] = _doubt(int(at), rows, seconds, bounds)
+    return doubts
 
 
 def _doubt(at: int, rows: Population, seconds: Floats, bounds: Floats) -> str:
@@ -51,8 +51,8 @@ def _doubt(at: int, rows: Population, seconds: Floats, bounds: Floats) -> str:
     return ""
 
 
-def _is_far(one: float, other: float) -> bool:
-    return one * FAR < other or one > FAR * other
+def _is_far(seconds: float, other: float) -> bool:
+    return seconds * FAR < other or seconds > FAR * other
 
 
 def _us(seconds: float) -> str:

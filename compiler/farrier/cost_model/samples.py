@@ -1,4 +1,4 @@
-"""What a cost model is trained on: a task's records as arrays, by the space of its definition."""
+"""The training data of a cost model: a task's records as arrays, by the space of its definition."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from farrier.targets.siting import site_of
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Samples:
-    """Candidates of a task, each measured alone on a device of one class: what the model sees of
-    them, the analytic model's seconds, and what was measured, infinite where one failed."""
+    """Candidates of a task, each measured alone on a device of one class: the features that the
+    model sees, the analytic model's seconds, and the measured seconds, infinite for a failure."""
 
     task: str
     device_class: str
@@ -40,8 +40,8 @@ class DefinitionError(ValueError):
 
 
 def space_of(definition: TaskDefinition) -> Space:
-    """The space that its records are of. Raises DefinitionError: a definition is what a stranger's
-    process wrote."""
+    """Return the space of a definition's records. Raises DefinitionError: a stranger's process may
+    have written the definition."""
     try:
         target = read_target(json.loads(definition.target))
         program = parse_ir(definition.program)
@@ -61,28 +61,28 @@ def space_of(definition: TaskDefinition) -> Space:
 def samples_of(
     definition: TaskDefinition, records: Iterable[TuningRecord], most: int
 ) -> tuple[list[Samples], list[SetAside]]:
-    """The records of a task for each class of devices: the newest of each schedule, up to `most`
-    of these in all, and what is set aside. Raises DefinitionError."""
+    """Return the records of a task for each class of devices: the newest of each schedule, up to
+    `most` of these in all, and the records that are set aside. Raises DefinitionError."""
     space = space_of(definition)
     by_class: dict[str, list[TuningRecord]] = {}
     for record in records:
         if _is_usable(record, definition, space):
             by_class.setdefault(record.device_class, []).append(record)
-    found, aside = [], []
-    for device_class, given in sorted(by_class.items()):
+    samples, aside = [], []
+    for device_class, of_class in sorted(by_class.items()):
         if most <= 0:
             break
-        kept, doubted = _believed(space, given, definition.threads)
+        kept, doubted = _believed(space, of_class, definition.threads)
         aside += doubted
         newest = sorted(latest(kept).values(), key=lambda record: record.created)[-most:]
         most -= len(newest)
         if newest:
             rows = np.stack([space.row(record.knobs) for record in newest])
             seconds = np.array([record.seconds for record in newest])
-            found.append(
+            samples.append(
                 Samples(definition.task, device_class, *space.described(rows), seconds=seconds)
             )
-    return found, aside
+    return samples, aside
 
 
 def _is_usable(record: TuningRecord, definition: TaskDefinition, space: Space) -> bool:
@@ -98,7 +98,7 @@ def _is_usable(record: TuningRecord, definition: TaskDefinition, space: Space) -
 def _believed(
     space: Space, records: Sequence[TuningRecord], threads: int
 ) -> tuple[list[TuningRecord], list[SetAside]]:
-    """Records of one class, and those of them that are set aside."""
+    """Return the believable records of one class, and the ones that are set aside."""
     rows = np.stack([space.row(record.knobs) for record in records])
     seconds = np.array([record.seconds for record in records])
     kept, aside = [], []

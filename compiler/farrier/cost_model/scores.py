@@ -1,4 +1,4 @@
-"""How good a ranking of candidates is whose times are known: arrays of one task, [candidates].
+"""Scores of a ranking of candidates whose times are known: arrays of one task, [candidates].
 
 `predicted` are seconds, or anything that rises with them.
 """
@@ -9,14 +9,14 @@ import numpy as np
 
 from farrier.space.space import Floats
 
-SAMPLE = 64  # candidates that a top-k score chooses from
-_DRAWS = 50  # samples that it is the mean of
-_MOST = 400  # candidates whose pairs are compared
+SAMPLE = 64  # The number of candidates that a top-k score chooses from.
+_DRAWS = 50  # The number of samples of which it is the mean.
+_MOST = 400  # The most candidates whose pairs are compared.
 
 
 def pairwise(predicted: Floats, seconds: Floats, margin: float) -> float | None:
-    """The share of pairs that `predicted` puts in the order of `seconds`, of those that differ by
-    more than `margin`, relative; a tie counts half. None where there is no such pair."""
+    """Return the share of pairs that `predicted` puts in the order of `seconds`, of the pairs that
+    differ by more than `margin`, relative; a tie counts half. None if no pair does."""
     if len(seconds) > _MOST:
         kept = np.random.default_rng(0).choice(len(seconds), _MOST, replace=False)
         predicted, seconds = predicted[kept], seconds[kept]
@@ -31,17 +31,17 @@ def pairwise(predicted: Floats, seconds: Floats, margin: float) -> float | None:
 
 
 def top(predicted: Floats, seconds: Floats, count: int) -> float:
-    """The best of a random sample over the best of its `count` that are ranked first; the mean of
-    many samples, 1 where each has its best among these."""
+    """Return the least time of a random sample over the least time of its first `count` candidates
+    by rank; the mean over many samples, 1 if every sample's fastest is among these."""
     rng = np.random.default_rng(0)
-    found = []
+    ratios = []
     for _ in range(_DRAWS):
         drawn = rng.choice(len(seconds), min(SAMPLE, len(seconds)), replace=False)
         first = drawn[np.argsort(predicted[drawn], kind="stable")[:count]]
-        found.append(seconds[drawn].min() / seconds[first].min())
-    return float(np.mean(found))
+        ratios.append(seconds[drawn].min() / seconds[first].min())
+    return float(np.mean(ratios))
 
 
 def regret(predicted: Floats, seconds: Floats) -> float:
-    """What the first choice takes beyond the best, relative."""
+    """Return the time of the first choice over the least time, minus one."""
     return float(seconds[np.argmin(predicted)] / seconds.min() - 1)

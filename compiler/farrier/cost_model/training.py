@@ -1,9 +1,9 @@
-"""Train a cost model on many tasks' records, and say whether it is better than what there is.
+"""Train a cost model on many tasks' records, and decide whether it is better than the present one.
 
-A part of the tasks, by their hashes, is never learned from, by no version: on these all versions
-compare. A model has to rank their candidates better than the analytic model does, and than each of
-its rivals. Where there are several classes of devices, models that have seen all but one show what
-a device of a new class may expect: no less than the analytic ranking.
+A part of the tasks, by their hashes, is never learned from, by no version, so all versions compare
+on these. A model has to rank their candidates better than the analytic model does, and than each of
+its rivals. If there are several classes of devices, models that have seen all but one show how a
+device of a new class would fare: no worse than by the analytic ranking.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from farrier.records import TaskDefinition, TuningRecord
 from farrier.records.outcome import SHOWN, Figures, Outcome, SetAside
 from farrier.space.space import Floats
 
-OF_A_TASK = 256  # candidates that are learned from, at most
-_HELD_OUT = 4  # one of so many tasks
-_CLASSES = 4  # that are left out in turn: those with the most candidates
+OF_A_TASK = 256  # The most candidates of one task.
+_HELD_OUT = 4  # One of 4 tasks is held out.
+_CLASSES = 4  # The number of classes that are left out in turn: the ones with the most candidates.
 
 
 class Training:
-    """Collects what is to be learned, up to `most` candidates, then trains."""
+    """Collect the samples to learn from, up to `most` candidates, then train."""
 
     def __init__(self, most: int, seed: int = 0) -> None:
         self._most = most
@@ -43,22 +43,22 @@ class Training:
         return self._candidates >= self._most
 
     def add(self, definition: TaskDefinition, records: Iterable[TuningRecord]) -> None:
-        """Take the records of a task; a definition of which no space can be made is noted."""
+        """Take the records of a task; a definition from which no space can be made is noted."""
         most = min(OF_A_TASK, self._most - self._candidates)
         try:
-            found, aside = samples_of(definition, records, most)
+            samples, aside = samples_of(definition, records, most)
         except DefinitionError as error:
             if len(self._damaged) < SHOWN:
                 self._damaged[definition.task] = str(error)
             return
         self._set_aside += len(aside)
         self._shown += aside[: SHOWN - len(self._shown)]
-        self._candidates += sum(map(len, found))
-        (self._held_out if is_held_out(definition.task) else self._seen).extend(found)
+        self._candidates += sum(map(len, samples))
+        (self._held_out if is_held_out(definition.task) else self._seen).extend(samples)
 
     def outcome(self, rivals: Mapping[str, CostModel]) -> tuple[Outcome, CostModel | None]:
-        """Train, and compares with `rivals`, by what they are called: each of them is to be
-        beaten. The model is None where it is not better."""
+        """Train a model, and compare it with `rivals`, by name: it has to beat each of them. The
+        model is None if it is not better."""
         records = sum(map(len, self._seen))
         model: CostModel | None = None
         of: dict[str, Figures] = {}
@@ -87,29 +87,29 @@ class Training:
         return outcome, model
 
     def _unseen(self) -> dict[str, dict[str, Figures]]:
-        """Figures by class of models that have seen the others alone."""
+        """Return the figures, by class, of models that have only seen the other classes."""
         counts: collections.Counter[str] = collections.Counter()
         for samples in self._seen:
             counts[samples.device_class] += len(samples)
-        found = {}
+        by_class = {}
         for left_out, _ in counts.most_common(_CLASSES) if len(counts) > 1 else ():
-            others = [one for one in self._seen if one.device_class != left_out]
-            its_own = [one for one in self._held_out if one.device_class == left_out]
+            others = [samples for samples in self._seen if samples.device_class != left_out]
+            its_own = [samples for samples in self._held_out if samples.device_class == left_out]
             model = _trained(others, self._seed)
             if compared := _compared(its_own, {"trained": model, "analytic": None}):
-                found[left_out] = compared
-        return found
+                by_class[left_out] = compared
+        return by_class
 
 
 def is_held_out(task: str) -> bool:
-    """Whether no version learns from a task."""
+    """Check whether no version learns from a task."""
     return int(hashlib.sha256(task.encode()).hexdigest()[:8], 16) % _HELD_OUT == 0
 
 
 def _trained(samples: Sequence[Samples], seed: int) -> CostModel:
     model = CostModel(seed)
-    for number, one in enumerate(samples):
-        model.add(str(number), one.features, one.analytic, one.seconds)
+    for number, of_task in enumerate(samples):
+        model.add(str(number), of_task.features, of_task.analytic, of_task.seconds)
     model.fit()
     return model
 
@@ -117,14 +117,14 @@ def _trained(samples: Sequence[Samples], seed: int) -> CostModel:
 def _compared(
     held_out: Sequence[Samples], rankings: Mapping[str, CostModel | None]
 ) -> dict[str, Figures]:
-    """The figures of each ranking, the analytic one's where there is no model; none at all where
+    """Return the figures of each ranking; a ranking without a model is the analytic one. Empty if
     nothing can be compared."""
-    found = {}
+    compared = {}
     for name, model in rankings.items():
-        one = figures(functools.partial(_predicted, model), held_out)
-        if one is not None:
-            found[name] = one
-    return found
+        of_ranking = figures(functools.partial(_predicted, model), held_out)
+        if of_ranking is not None:
+            compared[name] = of_ranking
+    return compared
 
 
 def _predicted(model: CostModel | None, samples: Samples) -> Floats:
@@ -134,7 +134,7 @@ def _predicted(model: CostModel | None, samples: Samples) -> Floats:
 
 
 def _objection(of: Mapping[str, Figures], unseen: Mapping[str, Mapping[str, Figures]]) -> str:
-    """Why what was trained is not to be used; "" where nothing is against it."""
+    """Return the reason not to use the trained model; "" if there is none."""
     if "trained" not in of:
         return "none of the tasks that are held out has candidates to compare by"
     mine = of["trained"]

@@ -1,6 +1,6 @@
 """Farrier under ONNX Runtime's names: `import farrier.onnxruntime as ort`.
 
-docs/guide/onnxruntime.md says what is the same and what is not. The package `onnxruntime` is not
+docs/guide/onnxruntime.md lists the differences. The package `onnxruntime` is not
 needed, and never imported here.
 """
 

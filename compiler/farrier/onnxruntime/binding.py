@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class IOBinding:
-    """What a session's `run_with_iobinding` reads and writes.
+    """The inputs and outputs of a session's `run_with_iobinding`.
 
-    An input is read where it lies, at each run: what the caller writes there meanwhile counts. An
-    output with memory is written to it, at each run, once the inputs have been read, so both may
-    overlap; its shape and dtype must be the output's, else nothing is written. One without memory
-    is a new array at each run, and values of earlier runs stay what they are. Whoever binds an
-    address keeps its memory alive; arrays and OrtValues are kept by the binding.
+    An input is read from its memory at each run, so changes between runs count. An output with
+    memory is written there at each run, after all inputs have been read, so both may overlap; if
+    its shape or dtype differs from the output's, nothing is written. An output without memory is a
+    new array at each run, and arrays of earlier runs keep their values. A caller that binds an
+    address keeps its memory alive; the binding keeps arrays and OrtValues alive.
 
     Mistakes raise RuntimeError, as ONNX Runtime's binding does. A binding is for one thread.
     """
@@ -41,7 +41,7 @@ class IOBinding:
         self._results: list[Any] = []
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
-        """Bind an array."""
+        """Bind an array to the input `name`."""
         if not isinstance(arr_on_cpu, np.ndarray):
             raise _refused(f"the input {name} is a {type(arr_on_cpu).__name__}, and no array")
         self._bind_input(name, arr_on_cpu)
@@ -71,8 +71,8 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Ask for an output: in a new array, or in the memory at an address. Raises ValueError
-        for an address without element type and shape."""
+        """Bind an output: to a new array, or to the memory at an address. Raises ValueError for an
+        address without element type and shape."""
         check_device(device_type)
         if buffer_ptr is None:
             self._outputs[name] = None
@@ -87,17 +87,17 @@ class IOBinding:
         self._outputs[name] = _tensor(name, ortvalue)
 
     def synchronize_inputs(self) -> None:
-        """Do nothing: memory of the CPU is always in step."""
+        """Do nothing: the memory of the CPU needs no copies."""
 
     def synchronize_outputs(self) -> None:
-        """Do nothing: memory of the CPU is always in step."""
+        """Do nothing: the memory of the CPU needs no copies."""
 
     def get_outputs(self) -> list[OrtValue]:
-        """The outputs of the last run, in the order in which they were bound."""
+        """Return the outputs of the last run, in the order in which they were bound."""
         return [OrtValue(value) for value in self._results]
 
     def copy_outputs_to_cpu(self) -> list[Any]:
-        """The outputs of the last run as arrays of their own, lists of arrays for sequences."""
+        """Return the outputs of the last run as new arrays; a sequence is a list of arrays."""
         return [_copy(value) for value in self._results]
 
     def clear_binding_inputs(self) -> None:
@@ -126,9 +126,9 @@ class IOBinding:
         for name, array in self._outputs.items():
             if array is None:
                 continue
-            told = session._outputs[name]
-            if told.members != (name,) or told.type == "tensor(string)":
-                raise _refused(f"the output {name}, {told.type}, is no tensor of numbers")
+            declared = session._outputs[name]
+            if declared.members != (name,) or declared.type == "tensor(string)":
+                raise _refused(f"the output {name}, {declared.type}, is not a tensor of numbers")
             check_writable(array, f"the output {name}")
             into[name] = array
         try:

@@ -1,4 +1,4 @@
-"""From a model to its artifact, with sizes fixed by the names of dims."""
+"""Compile a model, with sizes fixed by the names of dims."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from farrier.runtime.artifact import Artifact, load
 if TYPE_CHECKING:
     from farrier.frontends.onnx.model.file import Model
 
-ARTIFACT = ".farrier"  # the suffix of files that are compiled already
+ARTIFACT = ".farrier"  # The suffix of files that are compiled already.
 
 
 def is_compiled(model: Path | bytes) -> TypeGuard[Path]:
@@ -29,8 +29,8 @@ def is_compiled(model: Path | bytes) -> TypeGuard[Path]:
 def artifact_of(
     model: Path | bytes, chosen: Chosen, sizes: Mapping[str, int], warn: Callable[[str], None]
 ) -> Artifact:
-    """The model's artifact: loaded where the path is of one, else from the cache, else compiled and
-    kept there. The compiler is imported where something is to be compiled. Raises FarrierError."""
+    """Return the model's artifact: loaded if the path is an artifact's, else from the cache, else
+    compiled and put there. The compiler is imported only to compile. Raises FarrierError."""
     if is_compiled(model):
         if sizes or chosen.options != CompileOptions(threads=chosen.options.threads):
             warn(f"{model} is compiled already: options of the compiler and sizes do not apply")
@@ -40,7 +40,7 @@ def artifact_of(
         settings = dataclasses.replace(settings, folder=None)
     request = Request(model, chosen.options, sizes)
     return Cache(settings, warn).artifact(
-        request, lambda found, tell: _compiled(found, request, tell)
+        request, lambda opened, listener: _compiled(opened, request, listener)
     )
 
 
@@ -66,7 +66,8 @@ def _compiled(model: Model, request: Request, warn: Callable[[str], None]) -> Ar
 def _shapes(
     model: Model, sizes: Mapping[str, int], warn: Callable[[str], None]
 ) -> dict[str, GivenShape]:
-    """The shapes of inputs that have dims of these names; what else is open stays open."""
+    """Return the shapes of the inputs that have dims of these names; their other open dims stay
+    open."""
     from farrier.frontends.onnx.importer.inspect import inspect
 
     inputs = inspect(model).inputs

@@ -1,8 +1,9 @@
-"""Errors that are caught as ONNX Runtime's, and as Farrier's.
+"""Errors that programs can catch as ONNX Runtime's and as Farrier's.
 
-A mistake raises the class that ONNX Runtime raises for it: each error here has as its bases the
-FarrierError that says what is wrong, the class of this module that is named as ONNX Runtime's, and,
-where the program has imported `onnxruntime`, ONNX Runtime's own. So
+A mistake raises the class that ONNX Runtime raises for it: each error here derives from the
+FarrierError that describes the mistake, from the class of this module that has the name of ONNX
+Runtime's class, and, if the program has imported `onnxruntime`, from ONNX Runtime's class itself.
+So
 
     except InvalidArgument:      # onnxruntime's, or farrier.onnxruntime's
     except InputMismatchError:   # farrier.errors'
@@ -39,19 +40,20 @@ class EPFail(Exception):
 
 
 class Fail(Exception):
-    """What has no class of its own: a wrong type in a graph, an input of None, a run ended."""
+    """An error without a class of its own: a wrong type in a graph, an input of None, a terminated
+    run."""
 
 
 class InvalidArgument(Exception):
-    """An input or output of another name, dtype, rank or size; a file without a graph."""
+    """An input or output of another name, dtype, rank or size; or a file without a graph."""
 
 
 class InvalidGraph(Exception):
-    """A graph that is not valid, or has operators that nobody knows."""
+    """A graph that is not valid, or has unknown operators."""
 
 
 class InvalidProtobuf(Exception):
-    """A file that is no protobuf message."""
+    """A file that is not a protobuf message."""
 
 
 class NoSuchFile(Exception):
@@ -63,7 +65,7 @@ class NotImplemented(Exception):
 
 
 class RuntimeException(Exception):
-    """What goes wrong in a node, and everything else."""
+    """An error in a node, and every other error."""
 
 
 _KINDS: dict[str, type[Exception]] = {
@@ -84,9 +86,9 @@ _KINDS: dict[str, type[Exception]] = {
         ValueError,
     )
 }
-# What a node finds wrong in a size that the values of inputs decide is one or another of these.
+# A size that the values of inputs decide and that a node rejects is one or another of these.
 _IN_A_NODE = "RuntimeException,InvalidArgument,Fail"
-# Options of the command line, and what the provider calls them.
+# Options of the command line, and their names as options of the provider.
 _OPTIONS = {
     "budget": "budget_s",
     "cores": "cores",
@@ -101,35 +103,37 @@ _OPTIONS = {
     "typical": "typical",
 }
 _COMMAND_LINE = re.compile(rf"--({'|'.join(_OPTIONS)})\b")
-_GRAPH = 7  # the field of a ModelProto
+_GRAPH = 7  # The number of the field `graph` of a ModelProto (onnx.proto).
 
 
 def refused(base: type[FarrierError], kinds: str, message: str, hint: str = "") -> FarrierError:
-    """The error to raise: a `base`, and of each of ONNX Runtime's `kinds`, by name and comma."""
+    """Return the error to raise: a `base` that is also each of ONNX Runtime's `kinds`, names with
+    commas between."""
     plain = next(kind for kind in base.__mro__ if kind.__module__ != __name__)
     return _class(plain, tuple(kinds.split(",")), _STATE in sys.modules)(message, hint=hint)
 
 
 @functools.cache
 def _class(base: type, kinds: tuple[str, ...], has_other: bool) -> type[FarrierError]:
-    """One class an error for each combination, so that classes compare equal."""
+    """Return the class of an error; the same class for the same arguments, so that classes compare
+    equal."""
     other = sys.modules[_STATE] if has_other else None
     bases: list[type] = [base]
     for name in kinds:
-        found = getattr(other, name, None)
-        bases += [_KINDS[name]] if found is None else [_KINDS[name], found]
+        original = getattr(other, name, None)
+        bases += [_KINDS[name]] if original is None else [_KINDS[name], original]
     members: dict[str, Any] = {
         "__module__": __name__,
         "__doc__": base.__doc__,
         "__reduce__": lambda error: (refused, (base, ",".join(kinds), error.message, error.hint)),
     }
-    made: type[FarrierError] = type(kinds[0], tuple(bases), members)
-    return made
+    created: type[FarrierError] = type(kinds[0], tuple(bases), members)
+    return created
 
 
 @contextmanager
 def as_onnxruntime_loads(model: Path | bytes) -> Iterator[None]:
-    """Errors of reading and compiling a model, in the classes of ONNX Runtime."""
+    """Raise the errors of reading and compiling a model as classes of ONNX Runtime."""
     try:
         yield
     except FarrierError as error:
@@ -138,7 +142,7 @@ def as_onnxruntime_loads(model: Path | bytes) -> Iterator[None]:
 
 @contextmanager
 def as_onnxruntime_runs() -> Iterator[None]:
-    """Errors of a call whose inputs fit the model, in the classes of ONNX Runtime."""
+    """Raise the errors of a call whose inputs fit the model as classes of ONNX Runtime."""
     try:
         yield
     except InputMismatchError as error:
@@ -154,13 +158,13 @@ def _told(error: FarrierError, kinds: str) -> FarrierError:
 
 
 def as_provider_option(hint: str) -> str:
-    """A hint that names options of the command line, with those of the provider, which take the
-    same text: `--shape x=1,3` → `provider option shapes x=1,3`."""
-    return _COMMAND_LINE.sub(lambda found: f"provider option {_OPTIONS[found[1]]}", hint)
+    """Replace options of the command line in a hint by those of the provider, which take the same
+    text: `--shape x=1,3` → `provider option shapes x=1,3`."""
+    return _COMMAND_LINE.sub(lambda match: f"provider option {_OPTIONS[match[1]]}", hint)
 
 
 def _of_loading(error: FarrierError, model: Path | bytes) -> str:
-    """The classes for an error of a compilation."""
+    """Return the kinds for an error of a compilation."""
     if isinstance(model, Path) and not model.is_file():
         return "InvalidProtobuf" if model.exists() else "NoSuchFile"
     if isinstance(error, UnsupportedOperatorError):
@@ -171,8 +175,8 @@ def _of_loading(error: FarrierError, model: Path | bytes) -> str:
 
 
 def _of_invalid(model: Path | bytes) -> str:
-    """ONNX Runtime has three classes for graphs that are not valid, and no rule which is for what:
-    such an error is of all three."""
+    """Return the kinds for a graph that is not valid. ONNX Runtime has three classes for these, and
+    chooses among them by no rule: such an error is of all three."""
     try:
         message = memoryview(model) if isinstance(model, bytes) else MappedFile(model).view
         numbers = {field.number for field in fields(message, 0, len(message))}

@@ -1,4 +1,4 @@
-"""What callers give for inputs, held to ONNX Runtime's rules: no dtype is converted in silence."""
+"""Check the inputs of a call by ONNX Runtime's rules: dtypes are never converted silently."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from farrier.onnxruntime.values import Array, OrtValue
 
 def check_names(feed: Mapping[str, Any], declaration: Declaration) -> None:
     """Check the names of a call's inputs. Raises ValueError for a missing input, InvalidArgument
-    for one that the model does not have, and NotImplemented for one that is a constant of an
-    artifact, which is compiled already."""
+    for an unknown name, and NotImplemented for a constant of an artifact, which is compiled
+    already."""
     names = {value.name for value in declaration.inputs}
     missing = sorted(names - set(feed))
     if missing:
@@ -44,30 +44,30 @@ def check_names(feed: Mapping[str, Any], declaration: Declaration) -> None:
 
 
 def wanted(output_names: Sequence[str] | None, declaration: Declaration) -> list[str]:
-    """The outputs to compute, all of them for None or none. Raises InvalidArgument for one that the
-    model lacks, TypeError for what is no list of names."""
-    known = [value.name for value in declaration.outputs]
+    """Return the names of the outputs to compute; all outputs for None or an empty list. Raises
+    InvalidArgument for an unknown name, TypeError for a value that is not a list of names."""
+    declared = [value.name for value in declaration.outputs]
     if isinstance(output_names, str):
         raise refused(UsageError, "TypeError", f"outputs are a list: [{output_names!r}]")
-    asked = list(output_names) if output_names else known
+    asked = list(output_names) if output_names else declared
     for name in asked:
-        if name not in known:
+        if name not in declared:
             raise refused(
                 UsageError,
                 "InvalidArgument",
                 f"the model has no output {name!r}",
-                f"its outputs: {_listed(known)}",
+                f"its outputs: {_listed(declared)}",
             )
     return asked
 
 
 class Taken:
-    """What the model takes as one input: dtype, rank, and the sizes that are fixed."""
+    """The requirements of one input: dtype, rank, and the sizes that are fixed."""
 
     __slots__ = ("_declared", "_dtype", "_fixed", "_name", "_sizes", "_spec")
 
     def __init__(self, spec: TensorSpec, declared: Sequence[DeclaredSize] = ()) -> None:
-        """`declared` are the dims as the model's file has them; none where it does not say."""
+        """`declared` are the dims in the model's file; empty if it does not declare them."""
         self._declared = declared
         self._spec = spec
         self._name = spec.name
@@ -77,9 +77,9 @@ class Taken:
         self._fixed = self._sizes if is_fixed else None
 
     def array(self, value: Any) -> Array:
-        """What is given as an array: an array, an OrtValue, or a list, which becomes one of the
-        input's dtype. Raises InvalidArgument for another dtype, rank or size; RuntimeError for what
-        is no array; Fail for None."""
+        """Return the value of an input as an array. The value is an array, an OrtValue, or a list,
+        which becomes an array of the input's dtype. Raises InvalidArgument for another dtype, rank
+        or size; RuntimeError for a value that is not an array; Fail for None."""
         if (
             isinstance(value, np.ndarray)
             and value.dtype == self._dtype
@@ -130,13 +130,13 @@ class Taken:
                 f"the input {self._name} has the shape {list(array.shape)}, and the model takes "
                 f"[{', '.join(self._shown())}]",
             )
-        # A byte order is no dtype of ONNX: the numbers stay what they are.
+        # ONNX's dtypes have no byte order: the numbers stay the same.
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def _shown(self) -> list[str]:
-        """The sizes for people: what is open by the name that the model gives it, or `?`."""
-        is_told = len(self._declared) == len(self._sizes)
-        names = self._declared if is_told else (None,) * len(self._sizes)
+        """Return the sizes for messages: an open dim is its name in the model, or `?`."""
+        is_declared = len(self._declared) == len(self._sizes)
+        names = self._declared if is_declared else (None,) * len(self._sizes)
         pairs = zip(self._sizes, names, strict=True)
         return [str(own if isinstance(own, int) else name or "?") for own, name in pairs]
 

@@ -1,4 +1,4 @@
-"""What a session says of its model: `NodeArg` and `ModelMetadata`."""
+"""Descriptions of a session's model: `NodeArg` and `ModelMetadata`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NodeArg(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """What the model's file says of where it comes from."""
+    """The origin and the description of a model, from its file."""
 
     producer_name: str = ""
     graph_name: str = ""
@@ -35,15 +35,15 @@ def node_arg(value: DeclaredValue) -> NodeArg:
     return NodeArg(value.name, value.type, list(value.dims))
 
 
-def metadata(told: Declaration) -> ModelMetadata:
+def metadata(declaration: Declaration) -> ModelMetadata:
     return ModelMetadata(
-        told.producer,
-        told.graph_name,
-        told.domain,
-        told.description,
-        told.graph_description,
-        told.version,
-        dict(told.metadata),
+        declaration.producer,
+        declaration.graph_name,
+        declaration.domain,
+        declaration.description,
+        declaration.graph_description,
+        declaration.version,
+        dict(declaration.metadata),
     )
 
 

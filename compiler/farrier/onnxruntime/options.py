@@ -1,8 +1,8 @@
-"""`SessionOptions` and `RunOptions` under ONNX Runtime's names, and what of them applies here.
+"""`SessionOptions` and `RunOptions` under ONNX Runtime's names, and which options apply here.
 
-An option has one of four fates: it is honoured, it changes nothing that one could see (arenas,
-levels of optimization), it does not apply and a warning names it, or to ignore it would change
-results, and it is an error.
+An option has one of four effects. It is honoured. Or it changes nothing that a program could see
+(arenas, levels of optimization). Or it does not apply, and a warning names it. Or, if ignoring it
+would change results, it is an error.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class _Options:
     def __setattr__(self, name: str, value: Any) -> None:
         default = getattr(self, name)  # raises AttributeError
         if isinstance(default, enum.IntEnum):
-            known: dict[str, Any] = dict(type(default).__members__)
+            members: dict[str, Any] = dict(type(default).__members__)
             # ONNX Runtime's enumerations have members of the same names.
-            if getattr(value, "name", None) not in known:
-                raise TypeError(f"{name} is one of {', '.join(known)}, not {value!r}")
-            value = known[value.name]
+            if getattr(value, "name", None) not in members:
+                raise TypeError(f"{name} is one of {', '.join(members)}, not {value!r}")
+            value = members[value.name]
         elif isinstance(value, bool) is not isinstance(default, bool) or not isinstance(
             value, type(default)
         ):
@@ -75,11 +75,11 @@ class _Options:
 
 
 class SessionOptions(_Options):
-    """What a session is made with.
+    """The options of a session.
 
     Honoured: `intra_op_num_threads` (0: one per core), `log_severity_level` (3 and more silences
-    Farrier's warnings), `add_free_dimension_override_by_name`.
-    `docs/guide/onnxruntime.md` has the rest.
+    Farrier's warnings), `add_free_dimension_override_by_name`. `docs/guide/onnxruntime.md` has the
+    rest.
     """
 
     _defaults: ClassVar[dict[str, Any]] = {
@@ -106,7 +106,7 @@ class SessionOptions(_Options):
         vars(self).update(_sizes={}, _ignored=[])
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Note an entry; none applies to Farrier, and a session says so."""
+        """Keep an entry. None applies to Farrier, and a session warns of it."""
         self._add(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
@@ -122,7 +122,7 @@ class SessionOptions(_Options):
         vars(self)["_sizes"][name] = size
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """Do not apply: what it would fix stays open."""
+        """Ignore the override: the dim stays open."""
         vars(self)["_ignored"].append(f"the size of dims denoted {denotation!r}")
 
     def add_initializer(self, name: str, value: object) -> None:
@@ -149,7 +149,7 @@ class SessionOptions(_Options):
 
 
 class RunOptions(_Options):
-    """What one call is made with. `terminate` is honoured: it ends a call before it starts."""
+    """The options of a call. `terminate` is honoured: it ends a call before it starts."""
 
     _defaults: ClassVar[dict[str, Any]] = {
         "log_severity_level": -1,
@@ -168,8 +168,8 @@ class RunOptions(_Options):
         return self._get(key)
 
 
-# Options that a program may notice to be ignored, and what is said of them. The others are about
-# memory, logs, or ways of working that Farrier has none of.
+# Options whose absence a program may notice, each with the behaviour that applies. The other
+# options are about memory, logs, or ways of working that Farrier does not have.
 _NOTICED = {
     "enable_profiling": "farrier profile times every kernel of an artifact",
     "execution_mode": "kernels run one after another, each on all threads",
@@ -180,26 +180,26 @@ _NOTICED = {
 
 
 def not_applied(options: Any) -> list[str]:
-    """The options of a SessionOptions, this module's or ONNX Runtime's, that are set and do not
-    apply, each with what holds instead."""
+    """Return the options of a SessionOptions, this module's or ONNX Runtime's, that are set and do
+    not apply, each with the behaviour that applies instead."""
     defaults = SessionOptions._defaults
-    found = [
+    ignored = [
         f"{name} ({reason})"
         for name, reason in _NOTICED.items()
         if _is_other(getattr(options, name, defaults[name]), defaults[name])
     ]
     if isinstance(options, SessionOptions):
-        found += [f"the entry {key}" for key in options._entries] + vars(options)["_ignored"]
+        ignored += [f"the entry {key}" for key in options._entries] + vars(options)["_ignored"]
     elif options is not None:
-        found.append(
+        ignored.append(
             "free dimensions, entries and initializers, where this onnxruntime.SessionOptions has "
             "any (it does not tell: farrier.SessionOptions does)"
         )
-    return found
+    return ignored
 
 
 def fixed_sizes(options: Any) -> dict[str, int]:
-    """The sizes of dims that are fixed by name."""
+    """Return the sizes of dims that are fixed by name."""
     return dict(vars(options)["_sizes"]) if isinstance(options, SessionOptions) else {}
 
 

@@ -1,4 +1,4 @@
-"""Execution providers: Farrier is one, and answers to the name of ONNX Runtime's for CPUs, too."""
+"""Execution providers: Farrier's own, and ONNX Runtime's name for CPUs, which also runs Farrier."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "states": lambda text: parse_states([text]),
     "typical": parse_sizes,
 }
-_SERVED_BY_CPU = ("use_arena",)  # an option of ONNX Runtime's provider that changes no result
+_SERVED_BY_CPU = ("use_arena",)  # An option of ONNX Runtime's provider that changes no result.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chosen:
-    """The providers that serve, first choice first, and what Farrier is told."""
+    """The providers in use, first choice first, and the options of the compilation."""
 
     names: tuple[str, ...]
     options: CompileOptions
@@ -42,25 +42,25 @@ def choose(
     threads: int,
     warn: Callable[[str], None],
 ) -> Chosen:
-    """What a session's providers come to. One that does not exist here is left out with a warning,
-    as ONNX Runtime does it. Raises ValueError for what is no list of names, or of names with
-    options; UsageError for options that Farrier does not know."""
+    """Return the providers and options of a session. A provider that does not exist here is left
+    out with a warning, as in ONNX Runtime. Raises ValueError for anything but a list of names or of
+    names with options; UsageError for options that Farrier does not know."""
     names: list[str] = []
-    told: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, options in _pairs(providers, provider_options):
         if name not in AVAILABLE:
             warn(f"no provider {name} here: the model runs on the CPU; there are {AVAILABLE}")
         elif name not in names:
             names.append(name)
             own = {k: v for k, v in options.items() if name == FARRIER or k not in _SERVED_BY_CPU}
-            told |= own
+            settings |= own
     if not providers:
         names = [FARRIER]
     if CPU not in names:
         names.append(CPU)
-    uses_cache = _read(told.pop("cache", True), "cache")
+    uses_cache = _read(settings.pop("cache", True), "cache")
     try:
-        values = {key: _read(value, key) for key, value in told.items()}
+        values = {key: _read(value, key) for key, value in settings.items()}
         compiled = CompileOptions.from_dict({"threads": threads, **values})
     except UsageError as error:
         raise UsageError(error.message, hint=as_provider_option(error.hint)) from error
@@ -70,26 +70,26 @@ def choose(
 def _pairs(
     providers: Sequence[Any] | None, provider_options: Sequence[Mapping[str, Any]] | None
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    given = [providers] if isinstance(providers, str) else _listed(providers, "providers")
-    apart = _listed(provider_options, "provider_options") or [{}] * len(given)
-    if len(apart) != len(given):
+    entries = [providers] if isinstance(providers, str) else _listed(providers, "providers")
+    apart = _listed(provider_options, "provider_options") or [{}] * len(entries)
+    if len(apart) != len(entries):
         raise refused(
             UsageError, "ValueError", "providers and their options are lists of the same length"
         )
-    found = []
-    for one, beside in zip(given, apart, strict=True):
-        name, options = _named((one, beside) if isinstance(one, str) else one)
-        found.append((name, options))
-    return found
+    pairs = []
+    for entry, extra in zip(entries, apart, strict=True):
+        name, options = _named((entry, extra) if isinstance(entry, str) else entry)
+        pairs.append((name, options))
+    return pairs
 
 
-def _named(one: Any) -> tuple[str, Mapping[str, Any]]:
-    if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Mapping):
-        return str(one[0]), one[1]
+def _named(entry: Any) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[1], Mapping):
+        return str(entry[0]), entry[1]
     raise refused(
         UsageError,
         "ValueError",
-        f"a provider is a name, or a name with options: {one!r}",
+        f"a provider is a name, or a name with options: {entry!r}",
         f"providers=[({FARRIER!r}, {{'threads': 1}})]",
     )
 
@@ -101,8 +101,8 @@ def _listed(value: Any, what: str) -> list[Any]:
 
 
 def _read(value: Any, key: str) -> Any:
-    """An option's value, which ONNX Runtime's interface has as text: JSON, one of Python's words
-    in any case, or what the command line takes. Raises UsageError."""
+    """Return an option's value, which ONNX Runtime's interface passes as text: JSON, one of
+    Python's words in any case, or the text of the command line. Raises UsageError."""
     if not isinstance(value, str) or key in _TEXTS:
         return value
     try:

@@ -33,14 +33,14 @@ from farrier.runtime.session import Session
 if TYPE_CHECKING:
     from farrier.onnxruntime.binding import IOBinding
 
-_ERROR_LEVEL = 3  # of ONNX Runtime's log levels
-# Of options that a program may keep for ONNX Runtime, and that change nothing here.
+_ERROR_LEVEL = 3  # A level of ONNX Runtime's log.
+# Keywords that programs pass to ONNX Runtime, and that change nothing here.
 _KEYWORDS = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
 
 
 class InferenceSession:
-    """A model, ready to run. Calls from several threads are safe, and run one after another: each
-    uses all of the session's threads. Several sessions run side by side."""
+    """A compiled model. Calls from several threads are safe, and run one after another: each uses
+    all of the session's threads. Several sessions run at the same time."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Load a model from its path or its bytes: from the cache where it was compiled before,
-        for this machine and with these options; else compiles it. A `.farrier` file is loaded.
+        """Load a model from its path or its bytes: from the cache if it was compiled before, for
+        this machine and with these options; else compile it. A `.farrier` file is loaded.
 
         `sess_options` are `farrier.SessionOptions`, or ONNX Runtime's. Options of the compiler
-        stand with the provider: `("FarrierExecutionProvider", {"precision": "bf16"})`. Options that
-        do not apply are named in a warning. Raises what ONNX Runtime does (`errors.py`).
+        belong to the provider: `("FarrierExecutionProvider", {"precision": "bf16"})`. A warning
+        names options that do not apply. Raises the same errors as ONNX Runtime (`errors.py`).
         """
         self._options = _checked(sess_options)
         self._is_quiet = getattr(self._options, "log_severity_level", -1) >= _ERROR_LEVEL
@@ -88,13 +88,12 @@ class InferenceSession:
         input_feed: Mapping[str, Any],
         run_options: Any = None,
     ) -> list[Any]:
-        """The outputs of these names, all for None: new arrays (those of strings have the dtype
-        object), lists of arrays for sequences, None for what is absent.
+        """Run the model and return the outputs of these names, or all for None: new arrays (strings
+        have the dtype object), lists of arrays for sequences, None for an absent optional value.
 
-        `input_feed` has arrays, lists or OrtValues by name. Raises ValueError for an input that is
-        missing, InvalidArgument for one of another name, dtype or shape and for an output that the
-        model lacks. The first call that gives a value for an initializer compiles the model with
-        that as an input.
+        `input_feed` has arrays, lists or OrtValues by name. Raises ValueError for a missing input,
+        InvalidArgument for an input of another name, dtype or shape and for an unknown output. The
+        first call that has a value for an initializer compiles the model with that as an input.
         """
         if input_feed.keys() != self._inputs.keys():
             variant = self._overriding(input_feed)
@@ -110,7 +109,7 @@ class InferenceSession:
         input_dict_ort_values: Mapping[str, OrtValue],
         run_options: Any = None,
     ) -> list[OrtValue]:
-        """As `run`, from OrtValues to OrtValues."""
+        """Run as `run`, from OrtValues to OrtValues."""
         values = self.run(output_names, input_dict_ort_values, run_options)
         return [OrtValue(value) for value in values]
 
@@ -122,40 +121,41 @@ class InferenceSession:
         user_data: Any,
         run_options: Any = None,
     ) -> None:
-        """As `run`, in a thread of its own, which calls `callback(outputs, user_data, error)`:
-        `error` is "" where all went well, and `outputs` is empty where not, whatever it was."""
+        """Run as `run`, in a new thread, which calls `callback(outputs, user_data, error)`: `error`
+        is "" after success; after any error, it is the message and `outputs` is empty."""
         check_names(input_feed, self._overriding(input_feed)._declaration)
 
         def work() -> None:
             try:
-                outputs, told = self.run(output_names, input_feed, run_options), ""
+                outputs, problem = self.run(output_names, input_feed, run_options), ""
             except FarrierError as error:
-                outputs, told = [], str(error)
-            except BaseException as error:  # nobody else waits for this thread
-                outputs, told = [], f"{type(error).__name__}: {error}"
-            callback(outputs, user_data, told)
+                outputs, problem = [], str(error)
+            except BaseException as error:  # The thread has no caller that could catch it.
+                outputs, problem = [], f"{type(error).__name__}: {error}"
+            callback(outputs, user_data, problem)
 
         threading.Thread(target=work, name="farrier-run-async").start()
 
     def io_binding(self) -> IOBinding:
-        """Inputs and outputs in memory of the caller's: see `IOBinding`."""
+        """Return an empty binding of inputs and outputs to the caller's memory: see `IOBinding`."""
         from farrier.onnxruntime.binding import IOBinding
 
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
-        """Run the model on what is bound. Raises RuntimeError where that does not fit it,
+        """Run the model on the bound values. Raises RuntimeError if they do not fit the model,
         ValueError for another session's binding."""
         if iobinding._session is not self:
             raise refused(UsageError, "ValueError", "an IOBinding is for the session that made it")
         iobinding._run(run_options)
 
     def state(self) -> dict[str, Array]:
-        """A copy of each state that the option `states` declares, by the name of its input."""
+        """Return a copy of each state that the option `states` declares, by the name of its
+        input."""
         return self._session.state()
 
     def load_state(self, arrays: Mapping[str, Any]) -> None:
-        """As `Session.load_state`."""
+        """Set states, as `Session.load_state`."""
         with as_onnxruntime_runs():
             self._session.load_state(arrays)
 
@@ -164,7 +164,7 @@ class InferenceSession:
         self._session.reset()
 
     def get_inputs(self) -> list[NodeArg]:
-        """The inputs that a caller must give, as the model declares them."""
+        """Return the inputs that a caller must pass, as the model declares them."""
         return [node_arg(value) for value in self._declaration.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
@@ -172,7 +172,7 @@ class InferenceSession:
         return [node_arg(value) for value in self._declaration.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """None: initializers are constants of the compiled model."""
+        """Return an empty list: initializers are constants of the compiled model."""
         return []
 
     def get_modelmeta(self) -> ModelMetadata:
@@ -180,22 +180,25 @@ class InferenceSession:
         return metadata(self._declaration)
 
     def get_providers(self) -> list[str]:
-        """The providers that were asked for and are here; all are Farrier."""
+        """Return the requested providers that exist here; all are Farrier."""
         return list(self._chosen.names)
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """What was asked of each provider, as text."""
-        told = {key: str(value) for key, value in self._chosen.options.to_dict().items()}
-        return {name: told if name != "CPUExecutionProvider" else {} for name in self._chosen.names}
+        """Return the options of each provider, as text."""
+        options = {key: str(value) for key, value in self._chosen.options.to_dict().items()}
+        return {
+            name: options if name != "CPUExecutionProvider" else {} for name in self._chosen.names
+        }
 
     def set_providers(
         self,
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Hold what is asked for against what there is; the compiled model stays as it is.
+        """Check that these providers have the session's options; the compiled model stays the same.
 
-        Raises ValueError for other options than the session has."""
+        Raises ValueError for other options.
+        """
         chosen = choose(providers, provider_options, _threads(self._options), self._warn)
         if chosen.options != self._chosen.options:
             raise refused(
@@ -217,7 +220,7 @@ class InferenceSession:
         """Do nothing: there is one provider."""
 
     def end_profiling(self) -> str:
-        """The name of no file: `enable_profiling` does not apply."""
+        """Return "" as the name of the profile: `enable_profiling` does not apply."""
         return ""
 
     def get_profiling_start_time_ns(self) -> int:
@@ -255,7 +258,7 @@ class InferenceSession:
         into: Mapping[str, Array],
         run_options: Any,
     ) -> list[Any]:
-        """The values of outputs, those in `into` written there."""
+        """Run the model and return the values of outputs; those in `into` are written there."""
         if getattr(run_options, "terminate", False):
             raise refused(CancelledError, "Fail", "the call's RunOptions say terminate")
         arrays = {name: taken.array(feed[name]) for name, taken in self._inputs.items()}
@@ -282,12 +285,13 @@ def _rank(value: Any) -> int:
 
 
 def _as_object(array: Array) -> Array:
-    """Strings as ONNX Runtime hands them out."""
+    """Return strings as ONNX Runtime returns them, with the dtype object."""
     return array.astype(object) if array.dtype.kind == "U" else array
 
 
 def _checked(options: Any) -> Any:
-    """Options that have the names of ONNX Runtime's. Raises TypeError."""
+    """Return options after a check that they are a SessionOptions, this module's or ONNX Runtime's.
+    Raises TypeError."""
     if options is None:
         return SessionOptions()
     if not hasattr(options, "intra_op_num_threads"):
@@ -297,7 +301,7 @@ def _checked(options: Any) -> Any:
 
 def _threads(options: Any) -> int:
     threads = int(getattr(options, "intra_op_num_threads", 0))
-    return max(threads, 0)  # a number below 0 is ONNX Runtime's default, too
+    return max(threads, 0)  # A number below 0 is ONNX Runtime's default, too.
 
 
 def _model(path_or_bytes: Any) -> Path | bytes:

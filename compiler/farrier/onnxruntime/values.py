@@ -30,7 +30,7 @@ _IN_MEMORY = ("cpu",)
 
 
 class OrtValue:
-    """An array under ONNX Runtime's methods. Make one by a class method."""
+    """An array under ONNX Runtime's methods. Class methods create it."""
 
     def __init__(self, value: Array | list[Any] | None) -> None:
         self._value = value
@@ -39,8 +39,8 @@ class OrtValue:
     def ortvalue_from_numpy(
         cls, numpy_obj: Array, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """A value in the array's own memory, where that is contiguous: what is written to one is
-        read from the other. Raises RuntimeError for what is no array of numbers."""
+        """Return a value in the memory of the array if that is contiguous, so that both share their
+        elements; else in a copy. Raises RuntimeError unless `numpy_obj` is an array of numbers."""
         check_device(device_type)
         if not isinstance(numpy_obj, np.ndarray) or numpy_obj.dtype.kind in "USOT":
             raise refused(
@@ -58,7 +58,7 @@ class OrtValue:
         device_id: int = 0,
         vendor_id: int = -1,
     ) -> OrtValue:
-        """A value of zeros; `element_type` is numpy's, or ONNX's number of it. Raises
+        """Return a value of zeros; `element_type` is numpy's, or ONNX's number of it. Raises
         RuntimeError."""
         check_device(device_type)
         dtype = element_dtype(element_type)
@@ -71,7 +71,7 @@ class OrtValue:
         return self._value
 
     def numpy(self) -> Array:
-        """The tensor, in the memory of the value."""
+        """Return the tensor, in the memory of the value."""
         return self._array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -85,8 +85,8 @@ class OrtValue:
         return int(kind), int(number)
 
     def update_inplace(self, data: Array) -> None:
-        """Write an array of the same shape and dtype to the value's memory. Raises RuntimeError
-        for another, and where the memory is only read."""
+        """Write an array of the same shape and dtype to the value's memory. Raises RuntimeError for
+        another shape or dtype, and for memory that is read-only."""
         if not isinstance(data, np.ndarray):
             raise refused(
                 InputMismatchError, "RuntimeError", f"a {type(data).__name__} is no array"
@@ -106,18 +106,18 @@ class OrtValue:
         return list(self._array.shape)
 
     def data_type(self) -> str:
-        """`tensor(float)`, or of a sequence, `seq(tensor(float))`."""
+        """Return the type, such as `tensor(float)` or, for a sequence, `seq(tensor(float))`."""
         if isinstance(self._value, list):
             inner = OrtValue(self._value[0]).data_type() if self._value else "tensor(float)"
             return f"seq({inner})"
         return tensor_type(_dtype_name(self._array.dtype))
 
     def element_type(self) -> int:
-        """ONNX's number of the element type."""
+        """Return ONNX's number of the element type."""
         return ELEMENT_CODES[_dtype_name(self._array.dtype)]
 
     def data_ptr(self) -> int:
-        """The address of the first element."""
+        """Return the address of the first element."""
         return int(self._array.ctypes.data)
 
     def tensor_size_in_bytes(self) -> int:
@@ -146,7 +146,7 @@ class OrtValue:
 
 
 def check_device(device_type: str) -> None:
-    """Raises RuntimeError for memory that is not the host's."""
+    """Raise RuntimeError for memory that is not the host's."""
     if str(device_type).lower() not in _IN_MEMORY:
         raise refused(
             UsageError,
@@ -157,7 +157,8 @@ def check_device(device_type: str) -> None:
 
 
 def element_dtype(element_type: Any) -> np.dtype[Any]:
-    """The numpy dtype of a dtype, or of ONNX's number of an element type. Raises RuntimeError."""
+    """Return the numpy dtype of a dtype, or of ONNX's number of an element type. Raises
+    RuntimeError."""
     try:
         if isinstance(element_type, int):
             return DType(_BY_CODE[element_type]).numpy
@@ -169,8 +170,8 @@ def element_dtype(element_type: Any) -> np.dtype[Any]:
 
 
 def array_at(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
-    """The array at an address, which the caller keeps alive. Raises RuntimeError for no address
-    and for what is no shape."""
+    """Return the array at an address, which the caller keeps alive. Raises RuntimeError for an
+    address or a shape that is not valid."""
     sizes = _checked_shape(shape)
     if not hasattr(address, "__index__") or address <= 0:
         raise refused(InputMismatchError, "RuntimeError", f"there is no array at {address!r}")
@@ -181,7 +182,7 @@ def array_at(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
 
 
 def check_writable(array: Array, what: str) -> None:
-    """Raises RuntimeError for an array that is only read."""
+    """Raise RuntimeError for an array that is read-only; `what` names it."""
     if not array.flags.writeable:
         raise refused(
             InputMismatchError, "RuntimeError", f"the memory of {what} is only read", "array.copy()"

@@ -1,4 +1,4 @@
-"""What was measured, kept for good: tuning records and the stores that hold them."""
+"""Tuning records: measurements that are kept for good, and the stores that hold them."""
 
 from farrier.records.definition import TaskDefinition, TaskStore
 from farrier.records.file_store import FileRecords

@@ -20,15 +20,15 @@ from farrier_device.storage import durable
 class FileRecords:
     """A store in the file `path`, created when the first record is added.
 
-    A record is on the disk when `add` returns. A line that a crash cut short, or that something
-    else damaged, or that is longer than `LONGEST_LINE`, is skipped and listed in `damaged`, and it
-    stays. Several processes may append to one file, also while `remove` replaces it; each sees the
-    others' records when it opens the file.
+    A record is on the disk when `add` returns. A line that a crash cut short, that is damaged
+    otherwise, or that is longer than `LONGEST_LINE`, is skipped and listed in `damaged`, and stays
+    in the file. Several processes may append to one file, also while `remove` replaces it; each
+    sees the others' records when it opens the file.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises StorageError where it cannot be read, UsageError where it holds
-        something else: records would damage it."""
+        """Read the file. Raises StorageError if it cannot be read, UsageError if it holds something
+        else, which records would damage."""
         self.path = path
         self.damaged: tuple[Damage, ...] = ()
         self._records = MemoryRecords()
@@ -36,7 +36,7 @@ class FileRecords:
         is_ours = False
         try:
             for number, line in numbered_lines(path):
-                is_ours |= line.startswith(b"{")  # as does what a crash cut short
+                is_ours |= line.startswith(b"{")  # A record that a crash cut short begins so, too.
                 try:
                     self._records.add(record_of(line))
                 except ValueError as error:
@@ -56,8 +56,8 @@ class FileRecords:
         self.add_all([record])
 
     def add_all(self, records: Iterable[TuningRecord]) -> int:
-        """Add them together, and return how many are new. Raises what `add` does; what is on the
-        disk by then is added again by nobody."""
+        """Add the records together, and return how many are new. Raises as `add`; records that are
+        on the disk by then are not added again by a second call."""
         new = [record for record in dict.fromkeys(records) if record not in self._records]
         if not new:
             return 0
@@ -73,7 +73,7 @@ class FileRecords:
         return len(new)
 
     def remove(self, records: Collection[TuningRecord]) -> None:
-        """Write the file anew without these, whole or not at all. Raises StorageError."""
+        """Rewrite the file without these records, whole or not at all. Raises StorageError."""
         gone = set(records)
 
         def write_to(file: IO[bytes]) -> None:
@@ -109,7 +109,7 @@ class FileRecords:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
-        """The open file, in which nobody else writes meanwhile."""
+        """Open the file, which other processes do not write in the meantime."""
         while True:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
@@ -121,7 +121,7 @@ class FileRecords:
                 os.close(descriptor)
 
     def _is_replaced(self, descriptor: int) -> bool:
-        """Whether another process put another file in the place of this one."""
+        """Check whether another process has replaced the file since it was opened."""
         try:
             return not os.path.samestat(os.fstat(descriptor), self.path.stat())
         except FileNotFoundError:

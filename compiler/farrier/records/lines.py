@@ -9,12 +9,12 @@ from pathlib import Path
 from farrier.errors import StorageError, UsageError
 from farrier.records.record import TuningRecord
 
-LONGEST_LINE = 256 << 10  # bytes; a record has some 1,500
+LONGEST_LINE = 256 << 10  # In bytes; a record has some 1,500.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Damage:
-    """A line that is no record: `line` counts from 1."""
+    """A line that is not a record: `line` counts from 1."""
 
     line: int
     reason: str
@@ -24,8 +24,8 @@ class Damage:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, without their ends, and their numbers from 1; of one that is
-    too long, as much as shows that. Raises StorageError."""
+    """Yield the lines that are not blank, without their ends, and their numbers from 1. A line that
+    is too long is cut to `LONGEST_LINE + 2` bytes, which shows that it was. Raises StorageError."""
     try:
         with path.open("rb") as file:
             number = 0
@@ -40,7 +40,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def read_lines(path: Path) -> Iterator[TuningRecord | Damage]:
-    """What each line is. Raises StorageError."""
+    """Yield the record of each line, or its damage. Raises StorageError."""
     for number, line in numbered_lines(path):
         try:
             yield record_of(line)
@@ -49,16 +49,17 @@ def read_lines(path: Path) -> Iterator[TuningRecord | Damage]:
 
 
 def record_of(line: bytes) -> TuningRecord:
-    """The record of a line that may be anything. Raises ValueError with the reason."""
+    """Parse a line, whatever it contains. Raises ValueError with the reason."""
     if len(line) > LONGEST_LINE:
         raise ValueError(f"it is longer than {LONGEST_LINE} bytes")
     return TuningRecord.from_line(line.decode())
 
 
 def malformed(line: str, reason: ValueError) -> UsageError:
-    """What ends an import at a `line` that is no record, by its number and where it stands."""
+    """Return the error that ends an import at a malformed line; `line` names the line, with its
+    number and its place."""
     return UsageError(
-        f"{line} is no tuning record: {reason}; what comes before it is there, and nothing behind "
-        "it was looked at",
-        hint="mend or remove the line and go on: what is there is not added twice",
+        f"{line} is not a tuning record: {reason}; the records before it are added, and the others "
+        "are not",
+        hint="mend or remove the line and import again: records are not added twice",
     )

@@ -1,4 +1,4 @@
-"""What came of training, as it is told between processes, kept, and shown."""
+"""The outcome of a training, as processes send it, store it, and show it."""
 
 from __future__ import annotations
 
@@ -10,33 +10,34 @@ from farrier.records.record import pairs
 from farrier_device import codec
 from farrier_device.codec import Longest, Natural, Range
 
-SHOWN = 20  # of what is set aside
-# Values of an outcome come from a process that reads what strangers wrote: they are bounded.
+SHOWN = 20  # The most records and definitions of each kind that an outcome lists.
+# Values of an outcome come from a process that has parsed input of strangers: they are bounded.
 _Text: TypeAlias = Annotated[str, codec.encodable, Longest(1000)]
 _Figure: TypeAlias = Annotated[float, codec.finite]
 _Choice: TypeAlias = Annotated[int, Range(-(1 << 62), 1 << 62)]
 _FEW = Longest(SHOWN)
-_LEAD = 0.005  # of the pairs, that a better model puts in order beyond the other's
-_LOSS = 0.05  # of the best of five, that it may lose by: few candidates decide these
+_LEAD = 0.005  # The share of pairs that a better model must put in order beyond the other's.
+# The share that a better model may lose by the best of five: few candidates decide it.
+_LOSS = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """Over tasks: the mean share of pairs of candidates that are put in order; the geometric mean
-    of what the first choice takes over the best known, less one; and the mean of the best over the
-    best of the first five."""
+    """Figures over tasks: the mean share of pairs of candidates that are put in order; the
+    geometric mean of the time of the first choice over the least measured time, minus one; and the
+    mean of the least measured time over the least of the first five choices."""
 
     pairs: _Figure
     regret: _Figure
     top5: _Figure
 
     def leads(self, other: Figures) -> bool:
-        """Whether it is better: more pairs in order, and its first choices about as good. What the
-        very first takes is left to chance too much to decide."""
+        """Check whether these figures are better: more pairs in order, and about the same first
+        choices. The time of the very first choice depends too much on chance to decide it."""
         return self.pairs > other.pairs + _LEAD and self.holds_with(other)
 
     def holds_with(self, other: Figures) -> bool:
-        """Whether it is about as good, or better."""
+        """Check whether these figures are about the same, or better."""
         return self.pairs > other.pairs - _LEAD and self.top5 > other.top5 - _LOSS
 
     def __str__(self) -> str:
@@ -48,7 +49,7 @@ _Contest: TypeAlias = Annotated[Mapping[_Text, Figures], _FEW]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SetAside:
-    """A record that is not learned from, and why."""
+    """A record that training leaves out, and the reason."""
 
     task: _Text
     rule: _Text
@@ -60,13 +61,13 @@ class SetAside:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """`is_better` says whether what was trained is to be used, and `reason` why.
+    """`is_better` says whether the trained model is to be used, and `reason` why.
 
-    `of` are figures on the tasks that were held out: of the model that was `trained`, of the
-    `analytic` one, and of each rival. `unseen` are the same by the class of devices: of a `trained`
-    model that has not seen it, and of the `analytic` one. `records` of `tasks` were learned from,
-    and `held_out` tasks were not. Of the `set_aside` records some are `shown`, and `damaged` names
-    definitions of which no space can be made: by task, why.
+    `of` are figures on the tasks that were held out: of the `trained` model, of the `analytic` one,
+    and of each rival. `unseen` are the same by the class of devices: of a `trained` model that has
+    not seen it, and of the `analytic` one. `records` of `tasks` were learned from, and `held_out`
+    tasks were not. Of the `set_aside` records some are `shown`, and `damaged` names definitions
+    from which no space can be made: the reason by task.
     """
 
     is_better: bool
@@ -81,12 +82,12 @@ class Outcome:
     damaged: Annotated[Mapping[_Text, _Text], _FEW] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON object; `from_dict` reads it back."""
+        """Return a JSON object; `from_dict` is the inverse."""
         fields: dict[str, Any] = codec.encode(self)
         return fields
 
     @classmethod
     def from_dict(cls, raw: object) -> Outcome:
         """Return the inverse of `to_dict`. Raises ValueError for anything that no training returns:
-        it comes from a process that reads what strangers wrote."""
+        it comes from a process that has parsed input of strangers."""
         return codec.decode(cls, raw, name="outcome")

@@ -1,4 +1,4 @@
-"""Which records go when somebody prunes, and in which order."""
+"""Pruning: which records are removed, and in which order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from farrier.records.store import latest
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pruning:
-    """Forgets the records of a selection. Of each task, rule and device class the `keep` fastest
-    schedules stay, those measured alone and those in the model, each by its latest record: what
-    `best` finds stays what it was. Raises UsageError where nothing says what is to go."""
+    """Prune the records of a selection. Of each task, rule and device class it keeps the `keep`
+    fastest schedules, measured alone and in the model, each by its latest record, so that `best`
+    returns the same record as before. Raises UsageError without any criterion."""
 
     selection: Selection
     keep: int | None = None
@@ -32,11 +32,11 @@ class Pruning:
             raise UsageError(f"{self.keep} schedules cannot be kept", hint="keep 1 or more")
 
     def records_to_remove(self, records: Collection[TuningRecord]) -> list[TuningRecord]:
-        """Of all records of a task on a target, those that go, in an order in which they can be
-        removed: stopped anywhere and begun again, it ends with the same.
+        """Return the records to remove, of all `records` of a task on a target, in a safe order: if
+        it is interrupted and begun again, the result is the same.
 
-        An older record of a schedule goes before the latest, and the latest only with all of the
-        older ones: else one that it has corrected would count again.
+        An older record of a schedule is removed before the latest one, and the latest only with all
+        of the older ones: otherwise a record that the latest has corrected would count again.
         """
         chosen = [record for record in records if self.selection.admits(record)]
         if self.keep is None:
@@ -60,12 +60,12 @@ class Pruning:
 
 
 def _counts(record: TuningRecord) -> bool:
-    """Whether `best` looks at it."""
+    """Check whether `best` considers the record."""
     return bool(record.samples_ns) and record.context is not Context.SCREENED
 
 
 def _kind(record: TuningRecord) -> Hashable:
-    """What records are compared with each other."""
+    """Return a key of the records that compare with each other."""
     return record.fingerprint, record.threads, record.made_by, record.context
 
 
@@ -74,7 +74,7 @@ def _schedule(record: TuningRecord) -> Hashable:
 
 
 def _newest(records: Iterable[TuningRecord]) -> dict[Hashable, TuningRecord]:
-    """The last record of each schedule that counts."""
+    """Return the last record of each schedule, of the records that count."""
     kinds: dict[Hashable, list[TuningRecord]] = defaultdict(list)
     for record in records:
         if _counts(record):
@@ -85,7 +85,7 @@ def _newest(records: Iterable[TuningRecord]) -> dict[Hashable, TuningRecord]:
 
 
 def _fastest(records: Iterable[TuningRecord], number: int) -> Iterable[TuningRecord]:
-    """So many of each kind and device class."""
+    """Yield the `number` fastest records of each task, kind and device class."""
     groups: dict[Hashable, list[TuningRecord]] = defaultdict(list)
     for record in records:
         groups[record.task, _kind(record), record.device_class].append(record)

@@ -1,4 +1,4 @@
-"""One measured candidate: a fact about a task on one kind of machine, and its JSON line."""
+"""Tuning records: one measured candidate of a task on one kind of machine, and its JSON line."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from typing import Annotated, TypeAlias
 from farrier_device import codec
 from farrier_device.measurement import CandidateResult, Status, fast_quartile_mean
 
-Pairs: TypeAlias = tuple[tuple[str, int], ...]  # decisions, sorted by knob
+Pairs: TypeAlias = tuple[tuple[str, int], ...]  # The decisions, sorted by knob.
 
 
 def pairs(decisions: Mapping[str, int]) -> Pairs:
-    """Decisions in the canonical form of `TuningRecord.decisions`."""
+    """Return decisions in the canonical form of `TuningRecord.decisions`."""
     return tuple(sorted((name, int(value)) for name, value in decisions.items()))
 
 
-# Texts, times and counts that every store can keep.
+# Texts, times and counts that every store can hold.
 _Text: TypeAlias = Annotated[str, codec.encodable]
 _Time: TypeAlias = Annotated[float, codec.finite, codec.Range(0, float("inf"))]
 _Nanoseconds: TypeAlias = Annotated[int, codec.Range(0, (1 << 63) - 1)]
 
 
 class Context(enum.StrEnum):
-    """Where a candidate was measured."""
+    """The circumstances in which a candidate was measured."""
 
-    ALONE = "alone"  # by itself, its weights cold
-    MODEL = "model"  # as a kernel of a whole model, one of all calls
-    SCREENED = "screened"  # there, too briefly to decide by: it shows what to measure once more
+    ALONE = "alone"  # Only this kernel ran, with cold weights.
+    MODEL = "model"  # It ran as a kernel of the whole model, at one of its calls.
+    # As MODEL, but too briefly to decide by: it selects candidates to measure again.
+    SCREENED = "screened"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RuleId:
-    """What makes schedules of decisions, by name and version.
+    """The rule that turns decisions into schedules, by name and version.
 
     The version rises whenever equal decisions no longer make equal code. Records of another version
     are kept but never used.
@@ -51,27 +52,27 @@ class RuleId:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TuningRecord:
-    """How one schedule of one task did.
+    """The measurement of one schedule of one task.
 
     `task` is the structural hash of the task's region, `fingerprint` that of the target it ran on.
     `decisions` are the knob values from which version `version` of the space rule `rule` builds the
-    schedule; `trace` is the schedule as text, empty where the rule failed to make one. `samples_ns`
-    holds every timed call; it is empty unless `status` is OK. Times of different contexts do not
-    compare. `device_class` and `device` say where on a farm it was measured, "" where on none;
-    names of several devices have commas between.
+    schedule; `trace` is the schedule as text, empty if the rule failed to make one. `samples_ns`
+    holds every timed call, in nanoseconds; it is empty unless `status` is OK. Times of different
+    contexts do not compare. `device_class` and `device` name the device of a farm that measured it,
+    "" if none did; names of several devices have commas between.
     """
 
     task: _Text
     fingerprint: _Text
     threads: int
     rule: _Text
-    version: int  # of the rule
-    decisions: Annotated[Pairs, dict, pairs]  # sorted by knob
+    version: int  # The rule's.
+    decisions: Annotated[Pairs, dict, pairs]  # They are sorted by knob.
     trace: _Text
     status: Status
     samples_ns: tuple[_Nanoseconds, ...] = ()
-    seed: int = 0  # of the search that proposed it
-    created: _Time = 0.0  # seconds since 1970, UTC
+    seed: int = 0  # The seed of the search that proposed it.
+    created: _Time = 0.0  # Seconds since 1970, UTC.
     context: Context = Context.ALONE
     device_class: _Text = dataclasses.field(default="", metadata=codec.OMIT_EMPTY)
     device: _Text = dataclasses.field(default="", metadata=codec.OMIT_EMPTY)
@@ -109,27 +110,27 @@ class TuningRecord:
 
     @property
     def measured_by(self) -> frozenset[str]:
-        """The devices whose times are in it: of one in a model there may be several."""
+        """Return the devices whose times it has: in a model, several may have measured it."""
         return frozenset(filter(None, self.device.split(",")))
 
     @property
     def made_by(self) -> RuleId:
-        """Whose decisions these are."""
+        """The rule that made these decisions."""
         return RuleId(self.rule, self.version)
 
     @property
     def seconds(self) -> float:
-        """Of an undisturbed call; infinity for a candidate that failed."""
+        """The time of an undisturbed call; infinity for a candidate that failed."""
         return fast_quartile_mean(self.samples_ns) * 1e-9
 
     @property
     def knobs(self) -> dict[str, int]:
-        """The decisions by name."""
+        """Return the decisions by name."""
         return dict(self.decisions)
 
     def to_line(self) -> str:
-        """One JSON object without a newline, the same text for equal records, of every version that
-        could write them."""
+        """Return one JSON object without a newline. Equal records have the same text, in every
+        version that could write them."""
         return json.dumps(codec.encode(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Which records are meant: by device class, task, age, outcome, and version of the rule."""
+"""Selections of records: by device class, task, age, outcome, and version of the rule."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from farrier.records.record import RuleId, TuningRecord
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
-    """The records that have all of what is asked; None and False ask nothing.
+    """The records that meet all criteria; None and False select all.
 
-    Times are Unix seconds, `since` included and `before` not. `failed` are those without a time,
-    and with `rules` those that none of these rules made. Those of a `device` are the ones in which
-    a time of it is.
+    Times are Unix seconds, `since` included and `before` not. `failed` selects the records without
+    a time, and `rules` the records that none of these rules made. `device` selects the records that
+    have a time of that device.
     """
 
     device_class: str | None = None
@@ -25,7 +25,7 @@ class Selection:
     device: str | None = None
 
     def admits(self, record: TuningRecord) -> bool:
-        """Whether a record is meant."""
+        """Check whether a record meets the criteria."""
         return (
             (self.device_class is None or record.device_class == self.device_class)
             and (self.task is None or record.task == self.task)

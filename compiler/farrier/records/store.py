@@ -1,4 +1,4 @@
-"""Where records live: the contract of a store, and the one that lives in memory."""
+"""The contract of a store of records, and the store in memory."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ class RecordStore(Protocol):
     """An append-only set of records.
 
     Adding is idempotent: a record that is there already, field for field, is not stored twice and
-    keeps its place, so a report that is delivered twice counts once. What `add` returned from is
-    found by `find` and by iteration, in the order of addition, and survives whatever the store
-    promises to survive. Names may be any text. One thread uses a store at a time.
+    keeps its place, so a report that is delivered twice counts once. Once `add` has returned,
+    `find` and iteration return the record, in the order of addition, as durably as the store
+    promises. Names may be any text. One thread uses a store at a time.
 
-    A store that outlives its object gives another object the same records in the same order. It
-    passes over lines that it cannot read: another version wrote them, or a crash cut them short.
+    A persistent store returns the same records in the same order to the next object that opens it.
+    It passes over lines that it cannot parse: another version wrote them, or a crash cut them
+    short.
     """
 
     def add(self, record: TuningRecord) -> None:
-        """Raises StorageError where there is no room for the record, ServiceError where the store
-        is out of reach. To add it again is right then, whether or not it was kept."""
+        """Add a record. Raises StorageError if the disk is full, ServiceError if the store
+        is out of reach. It is right to add it again then, whether or not it was stored."""
         ...
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
-        """All records of a task on a target: every status, every version of every
-        rule, any thread count. The list is the caller's."""
+        """Return all records of a task on a target: every status, every version of every rule, any
+        thread count. The caller may change the list."""
         ...
 
     def __iter__(self) -> Iterator[TuningRecord]:
-        """Every record that was there when the iteration began; those that are added meanwhile may
-        follow."""
+        """Yield every record that was there when the iteration began; records that are added in the
+        meantime may follow."""
         ...
 
 
@@ -66,8 +67,8 @@ class MemoryRecords:
 def usable(
     store: RecordStore, task: str, fingerprint: str, threads: int, *rules: RuleId
 ) -> list[TuningRecord]:
-    """The records that say something about this build: of this target and thread count, and of
-    one of these rules in this version."""
+    """Return the records that apply to this build: of this target and thread count, and of one of
+    these rules in this version."""
     return [
         record
         for record in store.find(task, fingerprint)
@@ -80,20 +81,20 @@ def usable(
 def best(
     store: RecordStore, task: str, fingerprint: str, threads: int, *rules: RuleId
 ) -> TuningRecord | None:
-    """The fastest usable record that ran and was right, of those measured in a model if there are
-    any, and of each schedule the latest. What was screened decides nothing: the fastest of many
+    """Return the fastest usable record that ran and was right: of the records in a model if there
+    are any, and of each schedule the latest. Screened records decide nothing: the fastest of many
     short runs is the luckiest."""
-    known = usable(store, task, fingerprint, threads, *rules)
-    ran = [r for r in known if r.samples_ns and r.context is not Context.SCREENED]
+    records = usable(store, task, fingerprint, threads, *rules)
+    ran = [r for r in records if r.samples_ns and r.context is not Context.SCREENED]
     in_model = [r for r in ran if r.context is Context.MODEL]
     return min(latest(in_model or ran).values(), key=lambda r: r.seconds, default=None)
 
 
 def latest(records: Iterable[TuningRecord]) -> dict[Pairs, TuningRecord]:
-    """The last record of each schedule, by its decisions, in the order in which they were made:
-    the earlier ones of a schedule have no say in anything."""
-    found: dict[Pairs, TuningRecord] = {}
+    """Return the last record of each schedule, by its decisions, in the order of creation: the
+    earlier records of a schedule decide nothing."""
+    newest: dict[Pairs, TuningRecord] = {}
     for record in sorted(records, key=lambda r: r.created):
-        found.pop(record.decisions, None)
-        found[record.decisions] = record
-    return found
+        newest.pop(record.decisions, None)
+        newest[record.decisions] = record
+    return newest

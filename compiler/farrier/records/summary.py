@@ -1,4 +1,4 @@
-"""What records say together: how many there are of each rule, and the fastest schedules."""
+"""Summaries of records: how many there are of each rule, and the fastest schedules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farrier.records.store import latest
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RuleSummary:
-    """The records of one rule on one device class, "" for those that tell none. `tasks` are
+    """The records of one rule on one device class, "" for records without a class. `tasks` are
     distinct; `oldest` and `newest` are when they were made, in Unix seconds."""
 
     device_class: str
@@ -55,7 +55,8 @@ class KnownSchedule:
 
 
 def summarize(records: Iterable[TuningRecord]) -> list[RuleSummary]:
-    """By device class and rule. Holds the names of tasks, and no record."""
+    """Summarize records by device class and rule. Memory holds the names of tasks, and no
+    record."""
     tasks: dict[tuple[str, str], set[str]] = defaultdict(set)
     counts: dict[tuple[str, str], tuple[int, int, float, float]] = {}
     for record in records:
@@ -75,19 +76,20 @@ def summarize(records: Iterable[TuningRecord]) -> list[RuleSummary]:
 
 
 def fastest(records: Iterable[TuningRecord], limit: int) -> list[KnownSchedule]:
-    """Of a task's records: of each device class, target, thread count and context the `limit`
-    fastest schedules; those measured in a model come first. What was screened decides nothing."""
+    """Return the `limit` fastest schedules of a task, of each device class, target, thread count
+    and context; schedules that were measured in a model come first. Screened records decide
+    nothing."""
     groups: dict[tuple[str, str, int, str], list[TuningRecord]] = defaultdict(list)
     for record in records:
         if record.samples_ns and record.context is not Context.SCREENED:
             place = record.device_class, record.fingerprint, record.threads
             groups[*place, "" if record.context is Context.MODEL else "alone"].append(record)
-    found: list[KnownSchedule] = []
+    schedules: list[KnownSchedule] = []
     for _, group in sorted(groups.items()):
         rules: dict[tuple[str, int], list[TuningRecord]] = defaultdict(list)
         for record in group:
             rules[record.rule, record.version].append(record)
-        known = [record for each in rules.values() for record in latest(each).values()]
-        known.sort(key=lambda record: record.seconds)
-        found += map(KnownSchedule.of, known[:limit])
-    return found
+        newest = [record for each in rules.values() for record in latest(each).values()]
+        newest.sort(key=lambda record: record.seconds)
+        schedules += map(KnownSchedule.of, newest[:limit])
+    return schedules

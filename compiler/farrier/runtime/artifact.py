@@ -40,11 +40,12 @@ _AGAIN = "the file is damaged: fetch it again, or compile the model again"
 
 @dataclasses.dataclass(slots=True)
 class Artifact:
-    """A compiled model. `members` are the container's files but for the parameters; those are
+    """A compiled model. `members` are the container's files except the parameters; those are
     `params` in memory, or `mapped`, or else read from `path` when the model first runs.
 
-    `tuning` is what looks for better code in the background, where something does: with each
-    version that it finds the artifact becomes another, and so do its sessions."""
+    `tuning` is the background search for better code, if there is one: with each version that it
+    finds the artifact changes to that version, and so do its sessions.
+    """
 
     manifest: Manifest
     members: dict[str, bytes]
@@ -61,39 +62,40 @@ class Artifact:
     )
 
     def __reduce__(self) -> tuple[type[Artifact], tuple[Any, ...]]:
-        """A copy in another process has sessions of its own, and nobody tunes it."""
+        """Pickle the model; a copy in another process has sessions of its own, and is not tuned."""
         return Artifact, (self.manifest, self.members, self.params, self.path, self.mapped)
 
     @property
     def report(self) -> dict[str, Any]:
-        """The verification and timing report, as JSON types."""
+        """Return the verification and timing report, as JSON types."""
         report: dict[str, Any] = json.loads(self.members[REPORT])
         return report
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
-        """The kernels in the order of execution. Raises ArtifactError where they are not told."""
+        """The kernels in the order of execution. Raises ArtifactError if the artifact has no table
+        of them."""
         if CALLS not in self.members:
             raise ArtifactError(
-                f"the artifact of {self.manifest.name} does not tell its kernels apart",
+                f"the artifact of {self.manifest.name} does not list its kernels",
                 hint="it was made by an older Farrier: compile the model again",
             )
         return calls.from_json(self.members[CALLS].decode(errors="replace"))
 
     @property
     def schedules(self) -> tuple[Schedules, ...]:
-        """Of the model at all its sizes, then at hot ones. Raises ArtifactError where they are not
-        told."""
+        """The schedules of the model at all its sizes, then at hot ones. Raises ArtifactError if
+        the artifact has no table of them."""
         if SCHEDULES not in self.members:
             raise ArtifactError(
-                f"the artifact of {self.manifest.name} does not tell its schedules",
+                f"the artifact of {self.manifest.name} does not list its schedules",
                 hint="it was made by an older Farrier: compile the model again",
             )
         return schedules.from_json(self.members[SCHEDULES].decode(errors="replace"))
 
     @property
     def code(self) -> ModelCode:
-        """The code objects and the program. Raises ArtifactError for a damaged program."""
+        """Return the code objects and the program. Raises ArtifactError for a damaged program."""
         objects = (
             CodeObject(file.path, file.kind, file.entries, self.members[file.path])
             for file in self.manifest.code
@@ -112,8 +114,8 @@ class Artifact:
             return None
 
     def sign(self, sign: Callable[[Mapping[str, str]], Signature]) -> None:
-        """Have `sign` sign the sha256 of each file of an artifact that is in memory, so that the
-        file that is written says who answers for it."""
+        """Sign an artifact that is in memory, by calling `sign` with the sha256 of each file, so
+        that the file that is written names its signer."""
         if self.params is None:
             raise UsageError(
                 f"{self.manifest.name} lies in a file already", hint="sign it as it is compiled"
@@ -136,24 +138,24 @@ class Artifact:
         return self.session().run(inputs)
 
     def session(self, threads: int = 0, memory_bytes: int = 0) -> Session:
-        """The loaded model; made at the first call. `threads` 0: the number it was tuned for, or
-        one a core where this machine has fewer.
-        `memory_bytes` is what outputs and workspace may take where values decide their sizes; 0: as
-        much as the machine has. Of a model with states each call makes a session, which has states
-        of its own; all of them read the same parameters."""
-        known = self._session
-        is_other = known is not None and (
-            threads not in (0, known.threads) or memory_bytes not in (0, known.memory_bytes)
+        """Return the loaded model; made at the first call. `threads` 0: the number it was tuned
+        for, or the number of cores if this machine has fewer. `memory_bytes` bounds the outputs and
+        workspace if values decide their sizes; 0: the memory of the machine. Each call for a model
+        with states makes a session, which has states of its own; all of these read the same
+        parameters."""
+        session = self._session
+        is_other = session is not None and (
+            threads not in (0, session.threads) or memory_bytes not in (0, session.memory_bytes)
         )
-        if known is None or known.closed or is_other or self.manifest.state:
+        if session is None or session.closed or is_other or self.manifest.state:
             from farrier.runtime.session import Session
 
             with self._changing:
                 params = self._shared_params()
-                known = Session(self.manifest, self.code, params, threads, memory_bytes)
-                self._sessions.add(known)
-                self._session = None if self.manifest.state else known
-        return known
+                session = Session(self.manifest, self.code, params, threads, memory_bytes)
+                self._sessions.add(session)
+                self._session = None if self.manifest.state else session
+        return session
 
     def _shared_params(self) -> Buffer | container.Mapped:
         """Return the parameters that a session with states has loaded, or load them."""
@@ -164,16 +166,17 @@ class Artifact:
         return self._load_params()
 
     def version(self) -> Artifact:
-        """What this artifact is now, which stays what it is."""
+        """Return a copy of the artifact in its present version, which later versions do not
+        change."""
         with self._changing:
             return Artifact(
                 self.manifest, self.members, self.params, self.path, self.mapped, self.tuning
             )
 
     def become(self, other: Artifact) -> None:
-        """Is what `other` is, a version of the same model, from now on; so is each of its sessions
-        from its next call on, which does not wait for the code to be loaded. Raises ArtifactError
-        where a session cannot load it: nothing has changed then."""
+        """Change to `other`, a version of the same model, from now on; so does each session from
+        its next call on, which does not wait for the code to be loaded. If a session cannot load
+        it, raises ArtifactError, and nothing has changed."""
         with self._changing:
             sessions = [session for session in self._sessions if not session.closed]
             loaded = [
@@ -186,7 +189,8 @@ class Artifact:
                 session.exchange(code)
 
     def _load_params(self) -> Buffer | container.Mapped:
-        """The parameters in aligned memory; those that are read are held to their hash."""
+        """Return the parameters in aligned memory; if they are read from the file, they are checked
+        against their hash."""
         if self.mapped is not None:
             return self.mapped
         if self.params is not None:
@@ -198,7 +202,7 @@ class Artifact:
         return _read_params(self.path, self.manifest)
 
     def write(self, file: IO[bytes]) -> None:
-        """Write the container: what `save` makes and the server stores."""
+        """Write the container, in the form that `save` and the server store."""
         now = self.version()
         if now.params is not None:
             contents = {MANIFEST: now.manifest.to_json().encode(), **now.members}
@@ -223,7 +227,7 @@ class Artifact:
         return backend.export(model, form, board)
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
-        """Write the container whole or not at all; raise StorageError."""
+        """Write the artifact to a file, whole or not at all. Raises StorageError."""
         target = pathlib.Path(path)
         write_atomically(target, self.write)
         return target
@@ -235,12 +239,12 @@ def is_artifact(path: pathlib.Path) -> bool:
 
 
 def load(path: str | pathlib.Path) -> Artifact:
-    """Read an artifact; the parameters stay in the file. Raises ArtifactError where the file is
-    missing, damaged, or of another format, was changed after it was signed, or FARRIER_TRUST does
-    not name who signed it (`farrier.artifact.trust`).
+    """Read an artifact; the parameters stay in the file. Raises ArtifactError if the file is
+    missing, damaged, of another format, or changed after it was signed, or if FARRIER_TRUST does
+    not name its signer (`farrier.artifact.trust`).
 
-    What is checked are the bytes that are loaded then: those of the code and the tables are in
-    memory by now, and those of the parameters are held to their hash as they are read.
+    The checked bytes are the ones that are loaded later: code and tables are in memory by now, and
+    the parameters are checked against their hash as they are read.
     """
     file = pathlib.Path(path)
     return _load(file, trust.Trust.of_environment())
@@ -259,7 +263,7 @@ def _load(file: pathlib.Path, trusted: trust.Trust | None, name: str = "") -> Ar
 def _files(
     manifest_text: bytes, members: Mapping[str, bytes], manifest: Manifest
 ) -> dict[str, str]:
-    """The sha256 of each file of an artifact but for its signature."""
+    """Return the sha256 of each file of an artifact except its signature."""
     files = {name: container.digest(data) for name, data in members.items() if name != SIGNATURE}
     return files | {
         MANIFEST: container.digest(manifest_text),
@@ -268,16 +272,16 @@ def _files(
 
 
 def check_whole(path: pathlib.Path, trusted: trust.Trust | None, name: str = "") -> Artifact:
-    """Read an artifact and hold all of it to its hashes and its signature, the parameters
-    included, and that to who is `trusted`; None: anybody. Messages call it `name`, where given.
-    Raises as `load`."""
+    """Read an artifact and check all of it, with the parameters, against its hashes and its
+    signature, and the signer against `trusted`; None trusts anybody. Messages call the artifact
+    `name`, if that is not empty. Raises as `load`."""
     artifact = _load(path, trusted, name)
     _check_params(path, artifact.manifest)
     return artifact
 
 
 def _artifact(file: pathlib.Path, members: dict[str, bytes]) -> Artifact:
-    """The artifact of the members that were read of a file."""
+    """Return the artifact of the members that were read from a file."""
     try:
         manifest = Manifest.from_json(members.pop(MANIFEST).decode())
     except (KeyError, UnicodeDecodeError):
@@ -302,16 +306,17 @@ def _artifact(file: pathlib.Path, members: dict[str, bytes]) -> Artifact:
 
 
 def load_mapped(path: pathlib.Path) -> Artifact:
-    """Read an artifact whose parameters are used where they lie in the file, and not held to their
-    hash: for a file that this user's processes have made, that is known to be whole, and that
-    nobody writes to. So nobody is asked who signed it. Raises as `load`.
+    """Read an artifact whose parameters are used in the pages of the file, without a check against
+    their hash: for a file that this user's processes have made, that is whole, and that nobody
+    writes to. Its signer is not checked. Raises as `load`.
 
-    The path may lead to another file meanwhile: what was read of two is refused.
+    Raises ArtifactError if another file took its place in the meantime, as parts of both might be
+    mixed.
     """
     before = _identity(path)
     artifact = _load(path, None)
     artifact.mapped = container.map_member(path, PARAMS)
-    if artifact.mapped is None:  # deflated, so it is small
+    if artifact.mapped is None:  # It is deflated, so it is small.
         artifact.params = _read_params(path, artifact.manifest).view
     if _identity(path) != before:
         raise ArtifactError(f"{path} was replaced while it was read", hint="load it again")
@@ -319,7 +324,7 @@ def load_mapped(path: pathlib.Path) -> Artifact:
 
 
 def check_params(path: pathlib.Path) -> None:
-    """Hold the parameters in an artifact's file to their hash, whoever signed it; raises
+    """Check the parameters in an artifact's file against their hash, whoever signed it. Raises
     ArtifactError as `load`."""
     _check_params(path, _load(path, None).manifest)
 
@@ -333,7 +338,7 @@ def _check_params(path: pathlib.Path, manifest: Manifest) -> None:
 
 
 def _read_params(path: pathlib.Path, manifest: Manifest) -> Buffer:
-    """The parameters, held to their hash."""
+    """Return the parameters, checked against their hash."""
     buffer = aligned_buffer(manifest.params_bytes)
     _check_digest(path, container.read_into(path, PARAMS, buffer.view), manifest)
     return buffer
@@ -350,7 +355,7 @@ def _unlike_its_hash(name: str, path: pathlib.Path) -> ArtifactError:
 
 def _identity(path: pathlib.Path) -> tuple[int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}") from error
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

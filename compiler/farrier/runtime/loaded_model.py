@@ -36,8 +36,8 @@ _WORTH_ALIGNING = 16 << 10  # Below, in bytes, aligning takes longer than the st
 
 def check_runs_here(manifest: Manifest, threads: int = 0) -> int:
     """Return the number of threads that run the model: `threads`, or for 0 the number that it was
-    tuned for, and no more than this machine has cores. Raises ArtifactError where the model was
-    built for another kind of machine, UsageError for more threads than it has memory for."""
+    tuned for, but no more than this machine has cores. Raises ArtifactError if the model was built
+    for another kind of machine, UsageError for more threads than it has memory for."""
     if why := why_not_here(manifest.architecture, manifest.machine, manifest.features):
         raise ArtifactError(
             f"{manifest.name} was compiled for {manifest.machine} ({manifest.architecture}); {why}",
@@ -55,11 +55,11 @@ def check_runs_here(manifest: Manifest, threads: int = 0) -> int:
 
 
 class LoadedModel:
-    """What runs a model, one call at a time.
+    """The machinery that runs a model, one call at a time.
 
-    What the values of inputs decide, and no size bounds, has a capacity (`Manifest.capacities`):
-    memory is laid out for it, and where a call finds that it needs more, the capacity grows and the
-    call is made again, which is right because a model is a function of its inputs.
+    A size that the values of inputs decide and that has no bound has a capacity
+    (`Manifest.capacities`): memory is laid out for the capacity; if a call needs more, the capacity
+    grows and the call is made again, which is right because a model is a function of its inputs.
     """
 
     def __init__(
@@ -70,29 +70,29 @@ class LoadedModel:
         threads: int,
         memory_bytes: int = 0,
     ) -> None:
-        """As `Session`."""
+        """Load a model; the arguments are as in `Session`."""
         self.threads = check_runs_here(manifest, threads)
         self.manifest = manifest
         backend = backend_for(manifest.architecture)
         code.check_kinds(backend.code_kinds, f"the backend for {manifest.architecture}")
         self.code = backend.load(code, self.threads)
         self._entry, self._context = self.code.entry, self.code.context
-        # Not `__del__`: at interpreter exit the helpers must be told before their memory goes.
+        # Not `__del__`: at interpreter exit the helpers must stop before their memory goes.
         self._finalizer = weakref.finalize(self, self.code.close)
-        known = frozenset(given.symbol for given in manifest.given)
+        passed = frozenset(extent.symbol for extent in manifest.given)
         held = {name for state in manifest.state for name in (state.input, state.output)}
         self._inputs, self._outputs = (
-            [_Slot(spec, manifest.extents(spec), known, spec.name in held) for spec in side]
+            [_Slot(spec, manifest.extents(spec), passed, spec.name in held) for spec in side]
             for side in (manifest.inputs, manifest.outputs)
         )
         self._at = {slot.name: at for at, slot in enumerate((*self._inputs, *self._outputs))}
         self.params = params
         self._workspace = aligned_buffer(0)
         self._sizes = (ctypes.c_int64 * len(manifest.sizes))(*manifest.sizes)
-        self._given: dict[str, int] = {}  # the sizes that memory is laid out for
+        self._given: dict[str, int] = {}  # The sizes that memory is laid out for.
         self._is_laid_out = False
         self._small_call: SmallCall | None = None
-        self._capacities = {one.symbol: one.first for one in manifest.capacities}
+        self._capacities = {capacity.symbol: capacity.first for capacity in manifest.capacities}
         self.memory_bytes = memory_bytes or _machine_bytes()
         self._limits = manifest.limits()
         try:
@@ -100,7 +100,9 @@ class LoadedModel:
         except ValueError as error:
             raise damaged(error) from error
         self._limits_of_dims = [
-            (one, manifest.not_negative(one)) for one in manifest.preconditions if one.extent
+            (precondition, manifest.not_negative(precondition))
+            for precondition in manifest.preconditions
+            if precondition.extent
         ]
         self._axes = {spec.name: spec.axes for spec in manifest.inputs}
         self._found_at = len(manifest.given) + len(manifest.counted)
@@ -120,9 +122,9 @@ class LoadedModel:
         outputs: Mapping[str, Array | None] | None,
         states: Sequence[State] = (),
     ) -> dict[str, Array]:
-        """As `Session.run`, of inputs that have the names of the model's but for its `states`,
-        strings being codes. Where the call fails, the states stay what they were."""
-        arrays = []  # which live until the call is over
+        """Run the model as `Session.run`. `inputs` have the names of the model's inputs except its
+        `states`; strings are codes. If the call fails, the states do not change."""
+        arrays = []  # They live until the call is over.
         shapes = self._shapes_of(inputs, states) if states else None
         if self.manifest.dims and not self._is_laid_out_for(inputs, shapes):
             self._resize(self._sizes_with(inputs, shapes) if shapes else self._sizes_of(inputs))
@@ -183,7 +185,8 @@ class LoadedModel:
     def _sizes_with(
         self, inputs: Mapping[str, npt.ArrayLike], shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, int]:
-        """As `_sizes_of`; the error says that states have sizes from calls before."""
+        """Return sizes as `_sizes_of`; the error explains that states have sizes from calls
+        before."""
         try:
             return self._sizes_of(inputs, shapes)
         except InputMismatchError as error:
@@ -196,10 +199,10 @@ class LoadedModel:
     def _targets(
         self, outputs: Mapping[str, Array | None] | None, arrays: Sequence[Array]
     ) -> dict[str, Array]:
-        """Have the call write outputs where the caller wants them, and return these arrays by name:
-        the caller's, or new ones. Left out are outputs whose sizes the data decides, and arrays
-        that the call cannot write as it goes: not contiguous, or shared with an input or another
-        output. Raises InputMismatchError for an array of another shape or dtype."""
+        """Have the call write outputs directly to the caller's arrays, and return these arrays by
+        name: the caller's, or new ones. Left out are outputs whose sizes the data decides, and
+        arrays that the call cannot write as it goes: not contiguous, or shared with an input or
+        another output. Raises InputMismatchError for an array of another shape or dtype."""
         wanted = dict.fromkeys((slot.name for slot in self._outputs), None)
         arrays_of = wanted if outputs is None else outputs
         targets: dict[str, Array] = {}
@@ -231,8 +234,8 @@ class LoadedModel:
         targets: Mapping[str, Array],
         states: Mapping[str, State],
     ) -> dict[str, Array]:
-        """The outputs: those in `targets` are there, others are copied from where the call wrote
-        them; states only where they are asked for."""
+        """Return the outputs: `targets` are complete, the others are copied from the memory that
+        the call wrote; states only if `outputs` names them."""
         sizes = self._symbols() if self.manifest.counted else None
         wanted: Mapping[str, Array | None] = {} if outputs is None else outputs
         arrays: dict[str, Array] = {}
@@ -269,7 +272,8 @@ class LoadedModel:
             raise CompilerError(f"{self.manifest.name}: the compiled model returned code {code}")
 
     def _make_room(self, number: int) -> None:
-        """Raises the capacity that check `number` found too small."""
+        """Raise the capacity that check `number` exceeded, and lay memory out anew. Raises
+        InputMismatchError or MemoryLimitError if that is impossible."""
         check, limit = self.manifest.checks[number], self._limits[number]
         if check.reason:
             raise InputMismatchError(
@@ -286,8 +290,8 @@ class LoadedModel:
             )
         shown = () if limit is None else symbols((limit,))
         grown = [symbol.name for symbol in shown if symbol.name in self._capacities]
-        told = self._given | self._capacities
-        has_room = limit is not None and bool(grown) and 0 <= size <= evaluate(limit, told)
+        values = self._given | self._capacities
+        has_room = limit is not None and bool(grown) and 0 <= size <= evaluate(limit, values)
         if size < 0 or not grown or has_room:
             most = "0 or more" if grown else f"0 to {check.most}"
             most = "less beside the other sizes" if has_room else most
@@ -296,7 +300,8 @@ class LoadedModel:
                 f"of the inputs, and it must be {check.most if check.is_exact else most}"
             )
         before = dict(self._capacities)
-        for generous in (True, False):  # so that what grows step by step grows seldom
+        # Twice the size at first, so that a size that grows step by step seldom asks for more.
+        for generous in (True, False):
             for name in grown:
                 self._capacities[name] = max(size, before[name] * (2 if generous else 1))
             if self._needed_bytes() <= self.memory_bytes:
@@ -316,8 +321,8 @@ class LoadedModel:
         inputs: Mapping[str, npt.ArrayLike],
         shapes: Mapping[str, tuple[int, ...]] | None,
     ) -> bool:
-        """Check whether inputs, and states of these `shapes`, have those of the call before, which
-        takes less time than to derive sizes."""
+        """Check whether inputs, and states of these `shapes`, have the shapes of the call before,
+        which takes less time than to derive sizes."""
         return self._is_laid_out and all(
             (
                 shapes[slot.name]
@@ -333,11 +338,11 @@ class LoadedModel:
         inputs: Mapping[str, npt.ArrayLike],
         shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> dict[str, int]:
-        """The open dims, by symbol, of the shapes of inputs and of states. Raises
-        InputMismatchError for a size out of range, and where two inputs differ."""
+        """Return the open dims, by symbol, of the shapes of inputs and of states. Raises
+        InputMismatchError for a size out of range, and if two inputs differ."""
         dims = {dim.step * dim.extent: dim for dim in self.manifest.dims}
         sizes: dict[str, int] = {}
-        sums: list[tuple[str, int, int, Extent]] = []  # of dims, which stand alone elsewhere
+        sums: list[tuple[str, int, int, Extent]] = []  # Of dims, which stand alone elsewhere.
         for spec, slot in zip(self.manifest.inputs, self._inputs, strict=True):
             if shapes and spec.name in shapes:
                 shape = shapes[spec.name]
@@ -372,16 +377,17 @@ class LoadedModel:
                 )
         for precondition, extent in self._limits_of_dims:
             if evaluate(extent, sizes) < 0:
-                given = (f"{d.name} {sizes[d.symbol] * d.step}" for d in dims.values())
+                sizes_shown = (f"{d.name} {sizes[d.symbol] * d.step}" for d in dims.values())
                 raise self._out_of_range(
-                    f"{self.manifest.name} does not take {', '.join(given)}", precondition.dims
+                    f"{self.manifest.name} does not take {', '.join(sizes_shown)}",
+                    precondition.dims,
                 )
         return sizes
 
     def _out_of_range(self, message: str, names: Sequence[str]) -> InputMismatchError:
-        """With what was taken for granted of the dims of these names."""
-        asked = [one for one in self.manifest.preconditions if set(names) & set(one.dims)]
-        taken = [one for one in asked if any(f"{name} is " in one.needs for name in names)] or asked
+        """Return an error with the preconditions of the dims of these names."""
+        asked = [p for p in self.manifest.preconditions if set(names) & set(p.dims)]
+        taken = [p for p in asked if any(f"{name} is " in p.needs for name in names)] or asked
         if not taken:
             return InputMismatchError(message, hint="compile it with another range in --shape")
         return InputMismatchError(
@@ -390,26 +396,27 @@ class LoadedModel:
         )
 
     def _placed(self, slot: _Slot, value: npt.ArrayLike) -> tuple[Array, int]:
-        """As `_Slot.placed`; the error says what was taken for granted of a size that differs."""
+        """Return the result of `_Slot.placed`; the error explains the preconditions of a size that
+        differs."""
         try:
             return slot.placed(value)
         except InputMismatchError as error:
             shape = slot.read(value).shape
             sizes = zip(self._axes[slot.name], shape, slot.shape, strict=False)
-            names = [name for name, given, taken in sizes if name and given != taken]
+            names = [name for name, size, taken in sizes if name and size != taken]
             if not names:
                 raise
             raise self._out_of_range(error.message, names) from None
 
     def _symbols(self) -> dict[str, int]:
-        """The value of every symbol in the run that is over."""
+        """Return the value of every symbol in the run that is over."""
         manifest = self.manifest
-        names = [*(one.symbol for one in manifest.given), *(k.symbol for k in manifest.counted)]
+        names = [*(size.symbol for size in manifest.given), *(k.symbol for k in manifest.counted)]
         return dict(zip(names, self._sizes, strict=False))
 
     def _resize(self, sizes: Mapping[str, int], is_called: bool = True) -> None:
-        """Lay memory out for these sizes of the dims, by symbol. Raises MemoryLimitError where a
-        model that `is_called` needs more than it may have."""
+        """Lay memory out for these sizes of the dims, by symbol. Raises MemoryLimitError if a model
+        that `is_called` needs more than its limit."""
         if self._is_laid_out and self._given == sizes:
             return
         before, self._given = self._given, dict(sizes)
@@ -441,8 +448,8 @@ class LoadedModel:
         return SmallCall(inputs, outputs, pointers(list(self.addresses)))
 
     def adopt(self, other: LoadedModel) -> None:
-        """Lay memory out for the sizes that another has, as far as it is not; what capacities have
-        grown to stays."""
+        """Lay memory out for the sizes of `other`, as far as it is not; capacities that have grown
+        stay."""
         grown = {
             name: max(own, other._capacities.get(name, own))
             for name, own in self._capacities.items()
@@ -454,31 +461,32 @@ class LoadedModel:
         self._resize(other._given, is_called=False)
 
     def _tell_sizes(self) -> dict[str, int]:
-        """Put what the entry is given where it reads it; give it by symbol."""
-        told = self._given | self._capacities
-        names = [one.symbol for one in self.manifest.given]
-        self._sizes[: len(names)] = [told[name] for name in names]
-        return told
+        """Write the extents that the entry reads to its argument, and return them by symbol."""
+        values = self._given | self._capacities
+        names = [extent.symbol for extent in self.manifest.given]
+        self._sizes[: len(names)] = [values[name] for name in names]
+        return values
 
     def _needed_bytes(self) -> int:
-        """The bytes that outputs and workspace take at the present sizes, or more where that still
-        is within the limit. Compiled code computes in 64 bits, so it is not asked for more."""
-        told = self._given | self._capacities
-        outputs = sum(slot.room(told) for slot in self._outputs)
-        most = evaluate(self._workspace_extent, told)
-        if not self.memory_bytes - outputs < most < 1 << 63 or not told:
+        """Return the bytes that outputs and workspace take at the present sizes, or more if that
+        still is within the limit. Compiled code computes in 64 bits, so it is not called for
+        more."""
+        values = self._given | self._capacities
+        outputs = sum(slot.room(values) for slot in self._outputs)
+        most = evaluate(self._workspace_extent, values)
+        if not self.memory_bytes - outputs < most < 1 << 63 or not values:
             return outputs + most
-        sizes = [told[one.symbol] for one in self.manifest.given]
+        sizes = [values[extent.symbol] for extent in self.manifest.given]
         return outputs + self.code.workspace_bytes(
             ctypes.addressof((ctypes.c_int64 * len(sizes))(*sizes))
         )
 
     def _lay_out(self) -> None:
-        """Make outputs and workspace as large as the present sizes ask for."""
-        told = self._tell_sizes()
+        """Make outputs and workspace as large as the present sizes require."""
+        values = self._tell_sizes()
         first = len(self._inputs)
         for position, slot in enumerate(self._outputs, first):
-            self._args[position] = slot.resized(told)
+            self._args[position] = slot.resized(values)
         needed = self.code.workspace_bytes(ctypes.addressof(self._sizes))
         if needed > self._workspace.nbytes:
             # A state that grows by a little at each call asks for a little more each time.
@@ -488,7 +496,8 @@ class LoadedModel:
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """The addresses of the entry's arguments: inputs, outputs, parameters, workspace, sizes.
+        """Return the addresses of the entry's arguments: inputs, outputs, parameters, workspace,
+        sizes.
 
         Inputs and outputs are the arrays of the last call, which their caller keeps alive.
         """
@@ -504,7 +513,7 @@ class LoadedModel:
 
 
 def _machine_bytes() -> int:
-    """The machine's memory."""
+    """Return the memory of the machine, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -517,34 +526,35 @@ class _Slot:
         self,
         spec: TensorSpec,
         extents: Sequence[Extent],
-        known: frozenset[str],
+        passed: frozenset[str],
         is_held: bool,
     ) -> None:
-        """Callers pass the sizes of the `known` symbols. The slot of a state `is_held`: it has
+        """Callers pass the sizes of the symbols `passed`. The slot of a state `is_held`: it has
         memory at the typical size alone, because a session has the state's own."""
         self.name = spec.name
         self.is_held = False
         self.dtype = spec.element.numpy
         self.extents = extents
-        self._bounds = [upper(extent, lambda symbol: symbol.name in known) for extent in extents]
+        self._bounds = [upper(extent, lambda symbol: symbol.name in passed) for extent in extents]
         self.buffer: Buffer = aligned_buffer(0)
         self._lay_out(spec.typical_shape)
         self.is_held = is_held
 
     def part(self, sizes: Mapping[str, int]) -> Array:
-        """What was written, all symbols being known."""
+        """Return the written part; the sizes of all symbols are known."""
         shape = tuple(evaluate(extent, sizes) for extent in self.extents)
         return self.array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
     def resized(self, sizes: Mapping[str, int]) -> int:
-        """The address, with room for these values of symbols; what data decides is at its bound."""
+        """Return the address, with room for these values of symbols; a size that data decides is at
+        its bound."""
         shape = self._most(sizes)
         if shape != self.shape:
             self._lay_out(shape)
         return self.buffer.address
 
     def room(self, sizes: Mapping[str, int]) -> int:
-        """The bytes that `resized` makes room for."""
+        """Return the bytes that `resized` makes room for."""
         return math.prod(self._most(sizes)) * self.dtype.itemsize
 
     def _most(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -554,8 +564,8 @@ class _Slot:
         )
 
     def new(self) -> Array:
-        """A new array for an output of this shape. It lies at a multiple of 64 bytes where vectors
-        across cache lines would cost more than that memory."""
+        """Return a new array for an output of this shape. It lies at a multiple of 64 bytes if
+        vectors across cache lines would cost more than that memory."""
         nbytes = math.prod(self.shape) * self.dtype.itemsize
         if nbytes < _WORTH_ALIGNING:
             return np.empty(self.shape, self.dtype)
@@ -564,7 +574,7 @@ class _Slot:
         return memory[start : start + nbytes].view(self.dtype).reshape(self.shape)
 
     def check_fits(self, into: Array) -> None:
-        """Raises InputMismatchError for an array that is not of the output's shape and dtype."""
+        """Raise InputMismatchError for an array that is not of the output's shape and dtype."""
         _check_fits(self.name, into, self.shape, self.dtype)
 
     def _lay_out(self, shape: tuple[int, ...]) -> None:
@@ -578,11 +588,11 @@ class _Slot:
         self.array: Array = np.frombuffer(self.buffer.view[:nbytes], self.dtype).reshape(shape)
 
     def read(self, value: npt.ArrayLike) -> Array:
-        """What numpy makes of it; raises InputMismatchError."""
+        """Return the value as an array of numpy. Raises InputMismatchError."""
         try:
             return np.asarray(value)
-        except ValueError as error:  # nested lists of unequal lengths
-            raise InputMismatchError(f"input {self.name} is no array: {error}") from error
+        except ValueError as error:  # Nested lists of unequal lengths.
+            raise InputMismatchError(f"input {self.name} is not an array: {error}") from error
 
     def placed(self, value: npt.ArrayLike) -> tuple[Array, int]:
         """Return the array that the call reads, and its address: `value` itself if it is contiguous
@@ -605,8 +615,7 @@ class _Slot:
 
 
 def _check_fits(name: str, into: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raises InputMismatchError for an array that an output of this shape and dtype does not
-    fit."""
+    """Raise InputMismatchError for an array that does not have the output's shape and dtype."""
     if (into.shape, into.dtype) != (shape, dtype):
         raise InputMismatchError(
             f"output {name} is {dtype}{list(shape)}, and the array for it "
@@ -621,7 +630,7 @@ def _check_fits(name: str, into: Array, shape: tuple[int, ...], dtype: np.dtype[
 
 
 def _copied(array: Array, into: Array | None) -> Array:
-    """The array in another, or in a new one."""
+    """Return a copy of an array, in `into` or in a new array."""
     if into is None:
         return array.copy()
     np.copyto(into, array)
@@ -633,9 +642,9 @@ def _is_dense(array: Array) -> bool:
 
 
 def _address(array: Array) -> int:
-    """Where the elements of a C-contiguous array start."""
+    """Return the address of the first element of a C-contiguous array."""
     if array.flags.writeable and array.size and array.dtype.isbuiltin == 1:
-        # A sixth of the time of what follows, which is the one way for other arrays.
+        # This takes a sixth of the time of the general way below.
         return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     address: int = array.__array_interface__["data"][0]
     return address

@@ -1,4 +1,4 @@
-"""A loaded model, ready to be called by whoever holds it."""
+"""A loaded model, ready to be called."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Array = npt.NDArray[Any]
 
 
 class Session:
-    """One model in this process. Calls from several threads run one after the other; between two
-    of them other code for the model may take the place of what there is (`exchange`)."""
+    """A model in this process. Calls from several threads run one after the other; between two of
+    them other code for the model may replace the present code (`exchange`)."""
 
     def __init__(
         self,
@@ -36,14 +36,15 @@ class Session:
         threads: int,
         memory_bytes: int = 0,
     ) -> None:
-        """Loads `code`; `params` holds the packed parameters and is kept. `memory_bytes` is what
-        outputs and workspace may take; 0: as much as the machine has. `threads` 0: the number that
-        the code was tuned for, and no more than the machine has cores.
+        """Load `code`; `params` holds the packed parameters and is kept. `memory_bytes` bounds the
+        outputs and workspace; 0: the memory of the machine. `threads` 0: the number that the code
+        was tuned for, but no more than the machine has cores.
 
-        Raises ArtifactError where the model was built for another kind of machine, UsageError for
-        more threads than it has memory for.
+        Raises ArtifactError if the model was built for another kind of machine, UsageError for more
+        threads than it has memory for.
         """
-        self._lock = threading.RLock()  # a signal's handler may close what the signal found at work
+        # A signal's handler may close the session during a call of its thread.
+        self._lock = threading.RLock()
         self._loaded = LoadedModel(manifest, code, params, threads, memory_bytes)
         self.threads = self._loaded.threads
         self.memory_bytes = self._loaded.memory_bytes
@@ -58,7 +59,7 @@ class Session:
 
     @property
     def manifest(self) -> Manifest:
-        """Of the code in use."""
+        """The manifest of the code in use."""
         return self._loaded.manifest
 
     @property
@@ -83,9 +84,8 @@ class Session:
         and dtype, or to a new array for None. An array that overlaps an input is written after all
         inputs have been read; any other that is contiguous is written by the model itself.
 
-        The states of the model are neither inputs nor, where nobody names them, outputs: the
-        session has them (`state`, `load_state`, `reset`), and they stay what they are where a call
-        fails.
+        The states of the model are neither inputs nor, unless `outputs` names them, outputs: the
+        session has them (`state`, `load_state`, `reset`), and they do not change if a call fails.
 
         Raises InputMismatchError if a name, dtype or shape differs from the manifest's.
         """
@@ -125,8 +125,8 @@ class Session:
         """Run the model and return its outputs by name, in the memory of the device that runs it.
 
         An input is an array of the host, a DeviceArray, or an array of another library on CUDA,
-        such as a tensor of torch, which is taken where it lies (DLPack); `torch.from_dlpack` takes
-        an output in turn. Nothing is copied to the host, unless a step of the host reads it. Raises
+        such as a tensor of torch, which is used in place (DLPack); `torch.from_dlpack` takes an
+        output in turn. Nothing is copied to the host, unless a step of the host reads it. Raises
         UsageError if the model runs on the processor, has states, or has outputs whose sizes the
         data decides.
         """
@@ -166,7 +166,7 @@ class Session:
                 states[name].load(array)
 
     def reset(self) -> None:
-        """Begin anew: every state is what it was before the first call."""
+        """Set every state to its value before the first call."""
         with self._lock:
             for state in self.states:
                 state.reset()
@@ -185,23 +185,24 @@ class Session:
         return dict(sorted(outputs.items(), key=lambda item: order.get(item[0], len(order))))
 
     def _codes(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """The inputs that are strings, as they lie in memory; raises InputMismatchError."""
-        found = {}
+        """Return the codes of the inputs that are strings, by name. Raises InputMismatchError."""
+        coded = {}
         for spec in self._string_inputs:
             width = spec.shape[-1]
             try:
                 codes = codes_of(inputs[spec.name])
-                found[spec.name] = fitted(codes, width) if isinstance(width, int) else codes
+                coded[spec.name] = fitted(codes, width) if isinstance(width, int) else codes
             except ValueError as error:
                 raise InputMismatchError(
                     f"input {spec.name} takes strings: {error}",
                     hint="give an array of str, or of bytes in UTF-8",
                 ) from error
-        return found
+        return coded
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """As `LoadedModel.addresses`: valid while the arrays of the last `run` live."""
+        """Return the addresses of `LoadedModel.addresses`: valid while the arrays of the last `run`
+        live."""
         return self._loaded.addresses
 
     @property
@@ -211,9 +212,9 @@ class Session:
     def beside(
         self, manifest: Manifest, code: ModelCode, params: Buffer | container.Mapped
     ) -> LoadedModel:
-        """Other code for this model, loaded beside what is in use, for `exchange`: with the same
-        threads, and with memory for the same sizes. Raises ArtifactError where it is no code for
-        this model or machine, UsageError as `Session`."""
+        """Load other code for this model while the present code stays in use, for `exchange`: with
+        the same threads, and with memory for the same sizes. Raises ArtifactError if the code is
+        not for this model or machine, UsageError as `Session`."""
         now = self._loaded
         if not manifest.has_interface_of(now.manifest):
             raise ArtifactError(
@@ -225,14 +226,14 @@ class Session:
         return loaded
 
     def exchange(self, loaded: LoadedModel) -> None:
-        """Have the next call run what `beside` loaded, and unload what ran until now. A call waits
-        for it no longer than for the exchange of the two. A session that is closed stays so."""
+        """Have the next call run the code of `loaded`, and unload the previous code. A call only
+        waits for the exchange of the two. A closed session stays closed."""
         with self._lock:
             before = self._loaded
             if before.closed:
                 before = loaded
             else:
-                loaded.adopt(before)  # there were calls since
+                loaded.adopt(before)  # Calls since `loaded` was made may have set other sizes.
                 self._loaded = loaded
         before.close()
 
@@ -243,7 +244,7 @@ class Session:
 
     def _names_mismatch(self, inputs: Mapping[str, Any]) -> InputMismatchError:
         expected = ", ".join(sorted(self._names)) or "none"
-        given = ", ".join(sorted(map(str, inputs))) or "none"
+        passed = ", ".join(sorted(map(str, inputs))) or "none"
         declared = self.manifest.declaration
         constant = sorted(set(inputs).intersection(() if declared is None else declared.defaults))
         held = [state.spec.input for state in self.states if state.spec.input in inputs]
@@ -256,5 +257,5 @@ class Session:
                 f"shape for it (--shape {constant[0]}=…) it is an input"
             )
         return InputMismatchError(
-            f"{self.manifest.name} takes the inputs {expected}; given: {given}", hint=hint
+            f"{self.manifest.name} takes the inputs {expected}; given: {passed}", hint=hint
         )

@@ -1,4 +1,4 @@
-"""What an artifact's file weighs beside the model that it was made of."""
+"""The size of an artifact's file, and of the model that it was made from."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from farrier.runtime.artifact import Artifact
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """Bytes of the file, of the model's constants, and what the weights of Winograd convolutions
-    take beyond those that they were made of."""
+    """Bytes of the file, of the model's constants, and the bytes that transformed weights of
+    Winograd convolutions take beyond the original weights."""
 
     file_bytes: int
     weights_bytes: int
@@ -19,14 +19,14 @@ class Size:
 
     @classmethod
     def of(cls, artifact: Artifact, path: pathlib.Path) -> Size:
-        """The size of an artifact that was saved to `path`."""
-        told = artifact.report["size"]
-        return cls(path.stat().st_size, told["weights_bytes"], told["winograd_bytes"])
+        """Return the size of an artifact that was saved to `path`."""
+        sizes = artifact.report["size"]
+        return cls(path.stat().st_size, sizes["weights_bytes"], sizes["winograd_bytes"])
 
     @property
     def ratio(self) -> float | None:
-        """The file, without what Winograd adds, over the model's constants; None where it has
-        none."""
+        """The size of the file, without the addition of Winograd, over that of the model's
+        constants; None without constants."""
         if not self.weights_bytes:
             return None
         return (self.file_bytes - self.winograd_bytes) / self.weights_bytes
@@ -41,5 +41,5 @@ class Size:
 
 
 def _readable(size: int) -> str:
-    """`0.56 MB`, and what would be `0.00 MB` in bytes."""
+    """Return a size in megabytes, such as `0.56 MB`; in bytes if that would be `0.00 MB`."""
     return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size} bytes"

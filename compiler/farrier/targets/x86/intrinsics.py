@@ -98,7 +98,7 @@ def _zero_rows(writer: Writer, rows: int) -> Operand:
 
 def _keep_awake(writer: Writer) -> None:
     """Emit one addition of floats. A core that has made none for 2,000 cycles takes 800 to store a
-    tile (bench/notes/2026-11-25-bf16.md); LLVM drops code with an unused result, so it is opaque."""
+    tile (bench/notes/2026-11-25-bf16.md). It is opaque, as LLVM drops code with unused results."""
     add = r"vxorps $0, $0, $0\0A\09vaddss $0, $0, $0"
     writer.assembly(add, "=x", instr.F32)
 
