@@ -1,4 +1,4 @@
-"""What the roles of the farm share: jobs, leases, devices, events, records, blobs and settings.
+"""The shared state of the farm's roles: jobs, leases, devices, events, records, blobs and settings.
 
-`Farm.open(settings)` is the way in; nothing outside this package imports `redis`.
+`Farm.open(settings)` opens it; nothing outside this package imports `redis`.
 """

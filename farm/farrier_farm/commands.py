@@ -30,7 +30,7 @@ ExpiresOption = Annotated[
 
 
 class RoleOfUser(enum.StrEnum):
-    """`users.Role`, for a command line that imports nothing heavy."""
+    """The roles of `users.Role`, repeated so that the command line imports nothing heavy."""
 
     USER = "user"
     OPERATOR = "operator"
@@ -70,21 +70,21 @@ def up(
     from farrier_farm.settings import Settings
 
     settings = Settings.from_environment()
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "api_port": port,
         "broker_port": broker_port,
         "engines": engines or None,
         "builders": builders,
         "home": None if home is None else Path(home).expanduser().absolute(),
     }
-    settings = dataclasses.replace(settings, **{k: v for k, v in given.items() if v is not None})
+    settings = dataclasses.replace(settings, **{k: v for k, v in options.items() if v is not None})
     raise SystemExit(run(settings, announce=typer.echo))
 
 
 @tokens.callback()
 def tokens_of_users() -> None:
-    """Users of the farm with tokens of their own: add, list, rotate or remove them. It counts at
-    once."""
+    """Manage the farm's users, each with a token: add, list, rotate or remove them. Changes apply
+    at once."""
 
 
 @tokens.command("add")
@@ -99,7 +99,7 @@ def add_token(
     expires: ExpiresOption = "never",
     home: HomeOption = None,
 ) -> None:
-    """Make a token for a user. It is shown this once: the farm keeps its hash alone."""
+    """Make a token for a user. It is shown only now: the farm keeps its hash."""
     from farrier_farm.access.users import Role, read_expiry
 
     until = read_expiry(expires)
@@ -127,7 +127,7 @@ def rotate_token(
     ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Make another token in place of a user's, which counts no longer, nor do its sessions."""
+    """Replace a user's token. The old one and its sessions no longer count."""
     from farrier_farm.access.users import read_expiry
 
     until = None if expires is None else read_expiry(expires)
@@ -139,7 +139,7 @@ def rotate_token(
 @tokens.command("revoke")
 @tokens.command("remove")
 def remove_token(name: UserArgument, home: HomeOption = None) -> None:
-    """Revoke a user's token. The user's jobs stay, and their name with them."""
+    """Revoke a user's token. The user's jobs stay, under the same name."""
     _users(home).remove(name)
     _note("tokens.remove", name, home)
     typer.echo(f"{name} removed")
@@ -152,14 +152,14 @@ def _time(moment: float) -> str:
 
 
 def _users(home: str | None) -> Users:
-    """Those of the farm on this machine."""
+    """Return the users of the farm on this machine."""
     from farrier_farm.access.users import Users
 
     return Users(_home(home))
 
 
-def _home(given: str | None) -> Path:
-    return _settings(given).home
+def _home(option: str | None) -> Path:
+    return _settings(option).home
 
 
 def _settings(home: str | None) -> Settings:
@@ -185,7 +185,7 @@ def _note(action: str, about: str, home: str | None) -> None:
 
 @keys.callback()
 def keys_of_the_farm() -> None:
-    """The key with which the farm signs the artifacts that it makes: show it, or use another."""
+    """Manage the key with which the farm signs its artifacts: show it, or replace it."""
 
 
 @keys.command("show")
@@ -193,7 +193,7 @@ def show_keys(
     pem: Annotated[bool, typer.Option("--pem", help="The key in use as OpenSSL reads it.")] = False,
     home: HomeOption = None,
 ) -> None:
-    """Print the public key for FARRIER_TRUST, and those that were in use before."""
+    """Print the public key for FARRIER_TRUST, and the keys that were in use before."""
     held = _keys(home)
     current = held.current().public
     if pem:
@@ -206,8 +206,8 @@ def show_keys(
 
 @keys.command("rotate")
 def rotate_keys(home: HomeOption = None) -> None:
-    """Sign with a new key from now on. What the one before signed stays signed by it, so who pins
-    keys pins both for as long as such artifacts are in use."""
+    """Sign with a new key from now on. Older artifacts stay signed by the old key, so pin both keys
+    while such artifacts are in use."""
     key = _keys(home).rotate().public
     _note("keys.rotate", key.fingerprint, home)
     typer.echo(f"{key}  {key.fingerprint}")
@@ -223,8 +223,8 @@ def backup(
     target: Annotated[Path, typer.Argument(help="A new folder, or a new .tar file.")],
     home: HomeOption = None,
 ) -> None:
-    """Back up the farm of this machine, which goes on working: jobs, records, artifacts, users and
-    keys. Whoever reads the backup has all of them."""
+    """Back up the farm of this machine while it runs: jobs, records, artifacts, users and keys.
+    Keep the backup safe, because it contains all of these."""
     import contextlib
 
     from farrier_farm.backup.backup import back_up
@@ -240,7 +240,7 @@ def restore(
     source: Annotated[Path, typer.Argument(help="The folder or .tar file of a backup.")],
     home: HomeOption = None,
 ) -> None:
-    """Put the farm of a backup into a home that has nothing yet; `farrier up` starts it then."""
+    """Put the farm of a backup into an empty home; then `farrier up` starts it."""
     from farrier_farm.backup.restore import restore as restored
 
     settings = _settings(home)
@@ -253,7 +253,7 @@ def probe(
     role: Annotated[RoleName, typer.Argument(help="Which one.")],
     state: Annotated[Path | None, typer.Option(help="A device's --state.")] = None,
 ) -> None:
-    """Tell whether a role of this machine is alive, for health checks."""
+    """Report whether a role of this machine is alive, for health checks."""
     from farrier.errors import UsageError
     from farrier_device.alive import SIGNS
     from farrier_farm.redis import embedded

@@ -1,5 +1,4 @@
-"""The errors that only the farm raises: a lease has been lost, a device does not exist, Redis has
-no room."""
+"""The errors that only the farm raises: a lost lease, an unknown device, a full Redis."""
 
 from __future__ import annotations
 
@@ -15,38 +14,38 @@ from farrier.errors import (
 
 
 class StaleLeaseError(ConflictError):
-    """The lease expired, was taken over, or its item reached a final state: stop working on it."""
+    """A lease that expired, was taken over, or whose item reached a final state: stop working on
+    it."""
 
     code: ClassVar[str] = "stale-lease"
 
 
 class StaleSessionError(ConflictError):
-    """The device has opened a newer session, or none yet: open a new session."""
+    """A session that is not the device's newest, or none: open a new session."""
 
     code: ClassVar[str] = "stale-session"
 
 
 class FencedOutError(StaleSessionError):
-    """Another instance of the device's agent has opened a newer session: stop."""
+    """A session that another instance of the device's agent has replaced: stop."""
 
 
 class UnknownDeviceError(AuthenticationError):
-    """The caller's credential belongs to no device, or no longer does: the device has to enrol."""
+    """A credential that belongs to no device, or no longer does: the device has to enrol."""
 
 
 class DeviceRefusedError(AuthenticationError):
-    """The caller is known, and may not act as the device: it stops."""
+    """A caller that is recognised but may not act as the device: it stops."""
 
 
 class DeviceAwayError(NoDeviceError):
-    """No device of the target's kind is connected, or each is in quarantine: another time there may
-    be one."""
+    """No device of the target's kind is connected, or each is in quarantine, which may change."""
 
 
 class StoreFullError(ServiceError, StorageError):
-    """Redis has no room to store what it is to acknowledge. Who works waits, as for any outage, and
-    goes on when there is room; who asks is told what lacks room, and where. `is_answer` where Redis
-    said so itself, and answers what only reads."""
+    """Redis lacks the room to store what it should acknowledge. Workers wait, as for any outage,
+    and go on when there is room; users receive what lacks room, and where. `is_answer` is true if
+    Redis itself reported it, and still answers reads."""
 
     code: ClassVar[str] = StorageError.code
     exit_code: ClassVar[int] = StorageError.exit_code

@@ -1,4 +1,4 @@
-"""The farm as one object: what every role opens first."""
+"""The farm as one object, which every role opens first."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ from farrier_farm.storage.models import Models
 from farrier_farm.storage.references import References
 
 _log = logging.getLogger(__name__)
-_RENEWED = 10_000  # archives, by a look for garbage
+_RENEWED = 10_000  # The most archives that one garbage collection examines.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Farm:
-    """Safe to share between threads."""
+    """A connection to all parts of a farm. Safe to share between threads."""
 
     settings: Settings
     client: Client
@@ -145,8 +145,7 @@ class Farm:
         return job
 
     def delete(self, job_id: str) -> None:
-        """Cancel a job that has not ended, and remove all that is known of it; see
-        `Retention.forget`."""
+        """Cancel a job that has not ended, and remove all data about it; see `Retention.forget`."""
         self.retention.forget(job_id)
 
     def runner(
@@ -156,8 +155,8 @@ class Farm:
         listener: progress.Listener = progress.ignore,
         owner: str = "",
     ) -> FarmRunner:
-        """Return a runner for one attempt of a job of `owner`; `listener` hears that it waits for a
-        device."""
+        """Return a runner for one attempt of a job of `owner`; it reports to `listener` while it
+        waits for a device."""
         return FarmRunner(
             self.settings,
             self.measurements,
@@ -172,22 +171,22 @@ class Farm:
         )
 
     def private_records(self, owner: str) -> Records:
-        """What a user's private jobs have measured, and no others use."""
+        """Return the records of a user's private jobs, which other users' jobs do not use."""
         return Records(self.client, self.blobs, self.trials, owner)
 
     def records_of_owner(self, owner: str) -> Records:
-        """The private ones of a user; of nobody, "", those that are shared."""
+        """Return the private records of a user; for "", the shared ones."""
         return self.private_records(owner) if owner else self.records
 
     def records_of(self, job: Job) -> Records:
-        """Those that what a job measures is added to."""
+        """Return the records to which a job's measurements are added."""
         return self.private_records(job.owner) if job.private else self.records
 
     def job_records(
         self, records: Records, place: MeasurementTarget, runner: FarmRunner
     ) -> JobRecords:
-        """The records of the job that `runner` measures for: it finds all that are shared, and adds
-        to `records` what are its trials."""
+        """Return the records of the job that `runner` measures for: they find all shared records,
+        and add the job's trials to `records`."""
         beside = None if records is self.records else self.records
         if runner.job is None:
             trials = records.of_job("", beside)
@@ -197,7 +196,8 @@ class Farm:
 
     @contextlib.contextmanager
     def announcing(self, role: str) -> Iterator[None]:
-        """The farm's watchers hear of the warnings that this process logs within."""
+        """Return a context in which this process's warnings are announced to watchers of the
+        farm."""
         herald = Herald(self.news, role)
         logging.getLogger().addHandler(herald)
         try:
@@ -207,15 +207,15 @@ class Farm:
             herald.close()
 
     def check(self) -> None:
-        """Raises ServiceError where Redis takes no connection or does not answer soon, StorageError
-        where the disk does not: readiness."""
+        """Check the farm's readiness. Raises ServiceError if Redis accepts no connection or does
+        not answer soon, StorageError if the disk does not."""
         connect(self.client.url, PROBE).close()
         self.blobs.check_room(0)
 
     def collect_garbage(self) -> int:
-        """Forget what the settings keep no longer, take in the records that older versions added,
-        remove blobs that nothing refers to and that are `blob_age_s` old, with abandoned uploads,
-        and write archives anew whose records were pruned; return the bytes removed."""
+        """Remove everything that the settings keep no longer, import the records that older
+        versions added, remove unreferenced blobs older than `blob_age_s` and abandoned uploads, and
+        rewrite archives whose records were pruned. Return the number of bytes removed."""
         if self.adoption.is_due(self.settings.blob_age_s):
             self.adoption.run()
         self.records.adopt()

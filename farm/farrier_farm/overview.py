@@ -1,5 +1,5 @@
-"""The farm at a glance. What it costs depends on neither the jobs nor the devices that there are:
-what is counted is counted where it changes (`devices.lua`, `throughput.lua`)."""
+"""The farm at a glance. Its cost does not depend on the number of jobs or devices, because the
+counts are kept up to date by each change (`devices.lua`, `throughput.lua`)."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _WHATS = ("trials", "batches", "finished")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Minute:
-    """What the farm did in the minute that began at `time`, in Unix seconds."""
+    """The work of the farm in the minute that began at `time`, in Unix seconds."""
 
     time: float
     trials: int
     batches: int
-    finished: int  # jobs that ended, however
+    finished: int  # Jobs that ended, in any state.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FarmOverview:
-    """A snapshot. Minutes are in the order of time, and the last has just begun."""
+    """A snapshot of the farm. Minutes are in order of time, and the last has just begun."""
 
     time: float
     jobs: Mapping[State, int]
     devices: DeviceCounts
     minutes: Sequence[Minute]
     running: Sequence[Job]  # the newest first
-    finished: Sequence[Job]  # that ended last first
+    finished: Sequence[Job]  # The last ended first.
     records: int
     news: Sequence[Item]  # the newest first
 
@@ -52,14 +52,12 @@ def overview(
     news: News,
     shown: Shown | None = None,
 ) -> FarmOverview:
-    """The farm as one sees it who sees the jobs that are `shown`; without it, everything. Raises
-    ServiceError where Redis is out of reach."""
+    """Return the farm as a user sees it who sees the jobs in `shown`; with None, everything. Raises
+    ServiceError if Redis is out of reach."""
     counts = devices.counts()
     last = int(counts.time // 60)
     minutes = range(last - MINUTES + 1, last + 1)
-    found = client.commands(
-        ("HMGET", f"farrier:throughput:{minute}", *_WHATS) for minute in minutes
-    )
+    rows = client.commands(("HMGET", f"farrier:throughput:{minute}", *_WHATS) for minute in minutes)
     running, finished = _newest(jobs) if shown is None else _shown(jobs, shown)
     return FarmOverview(
         time=counts.time,
@@ -67,7 +65,7 @@ def overview(
         devices=counts,
         minutes=[
             Minute(minute * 60.0, *(int(count or 0) for count in each))
-            for minute, each in zip(minutes, found, strict=True)
+            for minute, each in zip(minutes, rows, strict=True)
         ],
         running=running,
         finished=finished,
@@ -88,7 +86,7 @@ def _newest(jobs: Jobs) -> tuple[list[Job], list[Job]]:
 
 
 def _shown(jobs: Jobs, shown: Shown) -> tuple[list[Job], list[Job]]:
-    """The same of some jobs."""
+    """Return the running and just ended jobs of these owners."""
     running = jobs.search(JobQuery(state=State.RUNNING, shown=shown), limit=RUNNING)
     ended = jobs.search(JobQuery(order=JobOrder.FINISHED, shown=shown), limit=FINISHED)
     return list(running.jobs), [job for job in ended.jobs if job.state.final]

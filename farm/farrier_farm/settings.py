@@ -84,8 +84,8 @@ def _setting(variable: str, default: Any, parse: Callable[[str], Any] = str) -> 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """Bytes are bytes, a limit of 0 bytes is none; times are seconds, an age of 0 is for ever;
-    counts are 1 at least."""
+    """The settings of the server roles. Sizes are bytes, and 0 means no limit; times are seconds,
+    and an age of 0 means for ever; counts are at least 1."""
 
     home: Path = _setting("FARRIER_HOME", Path("~/.farrier").expanduser(), _path)
     redis_url: str | None = _setting("REDIS_URL", None)
@@ -168,40 +168,42 @@ class Settings:
 
     @property
     def signs(self) -> Path:
-        """Where the roles give signs of life (`farrier_device.alive`)."""
+        """The directory of the roles' signs of life (`farrier_device.alive`)."""
         return self.home / SIGNS
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Raises UsageError with the variable whose value cannot be read."""
+        """Read the settings from the environment. Raises UsageError with the variable whose value
+        cannot be read."""
         environ = os.environ if environ is None else environ
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
             variable = field.metadata["variable"]
             text = environ.get(variable, "")
             if not text:
                 continue
             try:
-                given[field.name] = field.metadata["parse"](text)
+                values[field.name] = field.metadata["parse"](text)
             except ValueError:
                 default = _text(field.default)
                 raise UsageError(
                     f"{variable} is {text!r}", hint=f"{variable}={default} is the default"
                 ) from None
-        return cls(**given)
+        return cls(**values)
 
     def to_environment(self) -> dict[str, str]:
-        """All variables, so that a child process reads just these settings; "" is the default."""
-        given = {f.metadata["variable"]: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {variable: _text(value) for variable, value in given.items()}
+        """Return all variables, so that a child process reads exactly these settings; "" is the
+        default."""
+        values = {f.metadata["variable"]: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {variable: _text(value) for variable, value in values.items()}
 
 
 def variable_of(field: str) -> str:
-    """The variable that sets a field of `Settings`."""
+    """Return the variable that sets a field of `Settings`."""
     variables = {f.name: str(f.metadata["variable"]) for f in dataclasses.fields(Settings)}
     return variables[field]
 
 
 def variables() -> dict[str, str]:
-    """Each variable with the text of its default, in the order of the fields."""
+    """Return each variable with the text of its default, in the order of the fields."""
     return {f.metadata["variable"]: _text(f.default) for f in dataclasses.fields(Settings)}

@@ -1,9 +1,9 @@
-"""The table of access, which lists the requests that each role may make, and its enforcement.
+"""The access table, which states who may use each operation of the API, and its enforcement.
 
-Every operation of the API has a rule in `TABLE`, by method and path template: the least role, and
-the relation that its caller must have to the object of the path. `check` is a dependency of the
-whole application, so it runs before every route; an operation without a rule is refused. What a
-caller may not even know of is answered as what does not exist.
+Every operation has a rule in `TABLE`, by method and path template: the lowest role that may use it,
+and the relation that the caller must have to the object in the path. `check` is a dependency of the
+whole application, so it runs before every route; an operation without a rule is refused. An object
+that the caller may not know of gets the same answer as an object that does not exist.
 """
 
 from __future__ import annotations
@@ -38,23 +38,25 @@ JobId = Annotated[str, Path(description="of the job", max_length=_LONGEST_ID, pa
 
 
 class Relation(enum.StrEnum):
-    """The relation of a caller to the object of a request's path."""
+    """The relation that a caller must have to the object in a request's path."""
 
-    NONE = "none"  # the object is nobody's, or the answer shows what the caller may see alone
-    SEES_JOB = "sees job"  # that there is this job, and its standing
+    # Any caller: nobody owns the object, or the answer contains only what the caller may see.
+    NONE = "none"
+    SEES_JOB = "sees job"  # The caller may know that the job exists, and its state.
     READS_JOB = "reads job"  # its results
     STOPS_JOB = "stops job"
     CHANGES_JOB = "changes job"
     USES_MODEL = "uses model"
     OWNS_UPLOAD = "owns upload"
     OWNS_WEBHOOK = "owns webhook"
-    READS_RECORDS = "reads records"  # those of all users, or private ones of the caller
+    READS_RECORDS = "reads records"  # The shared records, or the private ones of the caller.
     CHANGES_RECORDS = "changes records"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """The least role for an operation, None for strangers, and the relation that it takes."""
+    """The lowest role that may use an operation (None: no token needed), and the required
+    relation."""
 
     least: Role | None
     relation: Relation = Relation.NONE
@@ -78,7 +80,7 @@ TABLE: Mapping[tuple[str, str], Rule] = {
     ("GET", "/healthz"): _STRANGER,
     ("GET", "/readyz"): _STRANGER,
     ("GET", "/metrics"): _OPERATOR,
-    ("POST", "/v1/session"): _STRANGER,  # the token is in the body
+    ("POST", "/v1/session"): _STRANGER,  # The token is in the body.
     ("GET", "/v1/session"): _USER,
     ("DELETE", "/v1/session"): _USER,
     ("GET", "/v1/overview"): _USER,
@@ -146,27 +148,28 @@ TABLE: Mapping[tuple[str, str], Rule] = {
 
 
 class Access:
-    """The judge of who may do what on one farm."""
+    """Decides which user may do what on one farm."""
 
     def __init__(self, farm: Farm, users: Users) -> None:
         self._farm = farm
         self.users = users
 
     def viewer(self, request: Request) -> Viewer:
-        """The user whose request it is, as they stand now. Raises StorageError."""
+        """Return the user who sent the request, with their present role. Raises StorageError."""
         return Viewer.of(request.scope[CALLER], self.users, self._farm.settings)
 
     def now(self, viewer: Viewer) -> Viewer | None:
-        """The same user by now, for an answer that goes on for long; None where their token
-        counts no longer. Raises StorageError."""
+        """Return the same user with their present role, for an answer that goes on for long. Return
+        None if their token no longer counts. Raises StorageError."""
         user = self.users.named(viewer.name)
         if user is None or user.has_expired:
             return None
         return Viewer.of(Caller.of(user), self.users, self._farm.settings)
 
     def check_relation(self, request: Request, relation: Relation) -> None:
-        """Raises NotFoundError for what the caller may not know of, ForbiddenError, PrivateError
-        for what they may not do with it."""
+        """Check that the caller has the relation. Raises NotFoundError for an object that the
+        caller may not know of, ForbiddenError or PrivateError for an action that they may not
+        take."""
         viewer = self.viewer(request)
         match relation:
             case Relation.NONE:
@@ -184,22 +187,22 @@ class Access:
                 self._check_job(request, viewer, relation)
 
     def owns(self, viewer: Viewer, sha256: str) -> bool:
-        """Return whether a file or model is the user's own, be it here or not: what they may use
-        as a member of a group alone is not."""
+        """Return whether the user has sent a file or model themselves, whether it is stored here or
+        not. A file that they may use only as a member of a group is not their own."""
         return viewer.owns(self._farm.owners.claims(sha256, viewer.name))
 
     def check_model(self, viewer: Viewer, model: str) -> bool:
         """Return whether the model is lent: others have sent it, and let the user use it. Raises
-        NotFoundError for a model that the user may not use, as for a model that is not here: the
-        id alone does not reveal whether anybody has the model."""
+        NotFoundError for a model that the user may not use, and for a model that is not stored, so
+        that an id does not reveal whether anybody has the model."""
         claims = self._farm.owners.claims(model, viewer.name)
         if not viewer.uses(claims):
             raise unknown(model)
         return not viewer.owns(claims)
 
     def hold_model(self, viewer: Viewer, model: str) -> bool:
-        """The same, and keep the model until something refers to it. The claims of a user who owns
-        it last longer for that, and nobody else gets any."""
+        """Return the same as `check_model`, and keep the model until something refers to it. Only
+        users who own the model prolong their claims to it that way."""
         is_lent = self.check_model(viewer, model)
         manifest = self._farm.models.hold(model)
         if not is_lent:
@@ -239,18 +242,19 @@ class Access:
         return now is not None and now.reads(whole)
 
     def whole(self, job: Job) -> Job:
-        """The job whose owner decides: of a listing, the compilation that it is of."""
+        """Return the job whose owner decides who may read `job`: for a listing, the compilation
+        that it lists; for any other job, the job itself."""
         return self.wholes([job])[0]
 
     def wholes(self, jobs: Sequence[Job]) -> list[Job]:
-        """The same of each of the jobs, in one round trip."""
+        """Return `whole` of each of the jobs, in one round trip to Redis."""
         compiled = [job.of for job in jobs if job.kind is JobKind.LIST]
         by_id = {job.id: job for job in self._farm.jobs.many(compiled)} if compiled else {}
         return [by_id.get(job.of, job) for job in jobs]
 
 
 def _well_formed(request: Request, name: str, pattern: str) -> str:
-    """An id of the path. Raises UsageError for what no id is like."""
+    """Return an id from the request's path. Raises UsageError if it does not match the pattern."""
     text: str = request.path_params[name]
     if len(text) > _LONGEST_ID or not re.search(pattern, text):
         raise UsageError(
@@ -271,7 +275,8 @@ def asks_for_private(request: Request) -> bool:
 
 
 def check_records(request: Request, viewer: Viewer, relation: Relation) -> None:
-    """Raises ForbiddenError for the shared records where the caller may not have or change them."""
+    """Check access to tuning records. Raises ForbiddenError for shared records that the caller may
+    not read or change."""
     may_read = viewer.is_operator or viewer.reads_public
     is_allowed = may_read if relation is Relation.READS_RECORDS else viewer.is_operator
     if not is_allowed and not asks_for_private(request):
@@ -283,8 +288,8 @@ def check_records(request: Request, viewer: Viewer, relation: Relation) -> None:
 
 
 async def check(request: Request) -> None:
-    """Raises ForbiddenError unless the table lets the request's user do what it asks for, and what
-    `Access.check_relation` does."""
+    """Check one request against the table. Raises ForbiddenError if the user's role is too low, and
+    the errors of `Access.check_relation`."""
     operation = (request.method, request.scope["route"].path)
     rule = TABLE.get(operation)
     if rule is None:
@@ -303,7 +308,7 @@ async def check(request: Request) -> None:
 
 
 def too_low(name: str, role: Role, least: Role) -> ForbiddenError:
-    """The refusal of what takes another role."""
+    """Return the error for a user whose role is below the least one required."""
     return ForbiddenError(
         f"this takes the role {least}, and {name} has the role {role}",
         hint="an admin of the farm grants roles: farrier tokens add NAME --role "
@@ -312,7 +317,7 @@ def too_low(name: str, role: Role, least: Role) -> ForbiddenError:
 
 
 def _refused(job: Job, relation: Relation) -> ForbiddenError | PrivateError:
-    """The refusal of a job that the caller sees."""
+    """Return the error for an action on a job that the caller sees but may not act on."""
     if relation is Relation.READS_JOB and is_private(job):
         return PrivateError(
             f"job {job.id} is private to {job.owner}",
@@ -330,7 +335,7 @@ def _refused(job: Job, relation: Relation) -> ForbiddenError | PrivateError:
 
 
 async def _job(request: Request, job_id: JobId) -> Job:
-    """`job_id` is named for the OpenAPI document."""
+    """Return the job of the path. The parameter is named for the OpenAPI document."""
     job: Job = request.state.job
     return job
 
@@ -352,6 +357,6 @@ async def _users(request: Request) -> Users:
 AccessDep = Annotated[Access, Depends(_access)]
 UsersDep = Annotated[Users, Depends(_users)]
 ViewerDep = Annotated[Viewer, Depends(_viewer)]
-"""The user whose request it is, for what an answer may show."""
+"""The user who sent the request, for answers that depend on what they may see."""
 JobDep = Annotated[Job, Depends(_job)]
-"""The job of a route about one, which `check` has read."""
+"""The job in the path, which `check` has read already."""

@@ -55,16 +55,17 @@ Every error is `application/problem+json` (RFC 9457) with a stable `code` and a 
 
 
 def create_app(farm: Farm, token: str) -> FastAPI:
-    """The application on an open farm; every route but health, pages and documentation needs
-    `token`, one of the tokens of the farm's users, or a session that one of them opened."""
+    """Create the application on an open farm. Every route except health, pages and documentation
+    needs `token`, the token of one of the farm's users, or a session that one of these opened."""
     app = FastAPI(
         title="Farrier",
         version=importlib.metadata.version("farrier"),
         description=_DESCRIPTION,
-        openapi_url=None,  # FastAPI's own route writes the document while all requests wait
+        # FastAPI's own route would write the document in the event loop, while all requests wait.
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        # A redirect would lead to the host that the request names.
+        # A redirect would lead to the host that the request names, which may be another site's.
         redirect_slashes=False,
         dependencies=[Depends(access.check)],
     )
@@ -108,7 +109,8 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         webhooks,
     ):
         app.include_router(resource.router, dependencies=[Depends(bearer_scheme), session])
-    writing = asyncio.Lock()  # one request has the document written, for all that come meanwhile
+    # One request has the document written; requests that arrive meanwhile wait for it.
+    writing = asyncio.Lock()
 
     async def document(_: Request) -> JSONResponse:
         async with writing:
@@ -119,7 +121,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with problems in place of its own error format."""
+    """Return FastAPI's document, with problem documents in place of its own error format."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes
@@ -141,8 +143,8 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe_problems(responses: dict[str, Any], statuses: list[int]) -> None:
-    """Add what the gate answers with. A request that fits no schema is 400 here, and FastAPI's 422
-    is never sent."""
+    """Add the gate's answers to the responses. A request that fits no schema is 400 here; FastAPI's
+    422 is never sent."""
     generated = {"$ref": "#/components/schemas/HTTPValidationError"}
     unsent = responses.get("422", {}).get("content", {}).get("application/json", {})
     if unsent.get("schema") == generated:

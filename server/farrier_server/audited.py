@@ -1,8 +1,8 @@
 """The middleware that logs each request that changes something before the request is answered.
 
-A change is named by its route: `jobs.cancel` for `POST /v1/jobs/{job_id}/cancel`, and `jobs.add`
-and `jobs.remove` where the method says what is done. The pieces of an upload are not noted one by
-one, nor what strangers send, which would push out everything else."""
+A change is named by its route: `jobs.cancel` for `POST /v1/jobs/{job_id}/cancel`; for a route
+without a verb the method supplies it (`jobs.add`, `jobs.remove`). Single pieces of an upload and
+requests without a user are not logged: they would push out all other entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from farrier_server.authentication import Caller
 from farrier_server.gate import CALLER, LOGIN
 
 _VERBS = {"POST": "add", "DELETE": "remove", "PUT": "change", "PATCH": "change"}
-# A model's id is the hash of what its owner has, and may be that of a private job.
+# A model's id is the hash of its content, which may belong to a private job.
 _MODELS = "/v1/models"
 _PIECE = ("PATCH", "/v1/uploads/{upload_id}")
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Audited:
-    """The ASGI middleware around the gate: it sees what that and the routes refuse as well."""
+    """The ASGI middleware around the gate, so that it sees refused requests as well."""
 
     app: ASGIApp
     farm: Farm
@@ -40,7 +40,7 @@ class Audited:
         if scope["type"] != "http" or scope["method"] not in _VERBS:
             await self.app(scope, receive, send)
             return
-        begun: list[Message] = []  # the beginning of the answer, until its first piece is there
+        begun: list[Message] = []  # The start of the answer is kept until its first piece arrives.
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -59,7 +59,8 @@ class Audited:
         if entry is None:
             return
         try:
-            if status >= 500:  # of which Redis may be the reason
+            # Redis, which stores the audit log, may be the reason of the failure.
+            if status >= 500:
                 _log.info("audit: %s", entry)
             else:
                 await run_in_threadpool(self.farm.audit.note, entry)
@@ -80,7 +81,7 @@ def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
     else:
         return None
     if not route and caller is not None and status == 404:
-        return None  # there is no such route
+        return None  # The path belongs to no route.
     if operation == _PIECE and status < 400:
         return None
     objects = [*scope.get("path_params", {}).values(), _id_in(answer) if status < 400 else ""]
@@ -97,7 +98,7 @@ def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
 
 
 def action(method: str, path: str) -> str:
-    """The name of what an operation does."""
+    """Return the name of an operation, such as `jobs.cancel`."""
     parts = path.strip("/").removeprefix("v1/").split("/")
     names = [part for part in parts if not part.startswith("{")]
     ends_with_verb = method == "POST" and len(names) > 1 and parts[-1] == names[-1]

@@ -1,8 +1,8 @@
-"""Who sends a request: by a token in its head, or by the cookie of a session.
+"""Authentication of requests, by a token in the header or by the cookie of a session.
 
-A browser sends a cookie by itself, also with what another site's page makes it send. So a request
-with a cookie that is to change something comes from no other site, and says the session's CSRF
-token, which no other site can read."""
+A browser sends its cookie with every request, including requests that a page of another site makes.
+A request that changes something with a cookie must therefore come from this site, and carry the
+session's CSRF token, which no other site can read."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class CsrfError(AuthenticationError):
-    """A request that another site may have made this browser send."""
+    """A request that a page of another site may have made this browser send."""
 
     code = "csrf"
     http_status = 403
 
 
 class ExpiredError(AuthenticationError):
-    """A token whose time is over."""
+    """A token that has expired."""
 
     code = "token-expired"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """The user whose request it is; of a browser that has logged in, its session."""
+    """The user who sent a request, and the session if it came from a logged-in browser."""
 
     owner: str
     role: Role = Role.USER
-    group: str = ""  # whose members share their jobs; none where empty
+    group: str = ""  # The group whose members share their jobs; empty for none.
     expires: float | None = None  # Unix seconds, of the token
     session: Session | None = None
 
@@ -53,7 +53,8 @@ class Caller:
 
 
 class Authentication:
-    """The installation's token, those of its users, and the sessions that they open."""
+    """Authenticates by the installation's token, the tokens of users, and the sessions that they
+    open."""
 
     def __init__(self, farm: Farm, token: str) -> None:
         self._token = token
@@ -62,17 +63,18 @@ class Authentication:
         self.sessions = Sessions(token, self.users, farm.settings)
 
     def names(self, request: Request) -> bool:
-        """Whether a request says who sends it, be it true or not."""
+        """Return whether a request has credentials, which may be wrong."""
         cookie = request.cookies.get(self.sessions.cookie)
         return bool(cookie or request.headers.get("authorization"))
 
     async def caller(self, request: Request) -> Caller:
-        """By the Authorization header where there is one. Raises AuthenticationError, StorageError,
-        for a session also ServiceError where Redis is away."""
-        given = _authorization(request)
+        """Return the sender of a request, by the Authorization header if there is one, else by the
+        cookie. Raises AuthenticationError, StorageError, and for a session ServiceError if Redis is
+        away."""
+        header = _authorization(request)
         cookie = request.cookies.get(self.sessions.cookie, "")
-        if given or not cookie:
-            return Caller.of(self._user_by_header(given))
+        if header or not cookie:
+            return Caller.of(self._user_by_header(header))
         session, user = self.sessions.of(cookie)
         if request.method not in _SAFE:
             refuse_other_sites(request)
@@ -87,7 +89,7 @@ class Authentication:
         return Caller.of(user, session)
 
     def user_of(self, token: str) -> User:
-        """The user who has this token. Raises AuthenticationError, StorageError."""
+        """Return the user who has this token. Raises AuthenticationError, StorageError."""
         if tokens.matches(token, self._token):
             return THE_DEFAULT
         user = self.users.who_has(token)
@@ -104,12 +106,12 @@ class Authentication:
             )
         return user
 
-    def _user_by_header(self, given: str) -> User:
-        scheme, _, token = given.partition(" ")
+    def _user_by_header(self, header: str) -> User:
+        scheme, _, token = header.partition(" ")
         if scheme.lower() == "bearer" and token.strip():
             return self.user_of(token.strip())
         raise AuthenticationError(
-            "the token is wrong" if given else "the request has no token",
+            "the token is wrong" if header else "the request has no token",
             hint="send `Authorization: Bearer TOKEN`; FARRIER_TOKEN sets it for the client",
         )
 
@@ -126,8 +128,9 @@ def _authorization(request: Request) -> str:
 
 
 def refuse_other_sites(request: Request) -> None:
-    """Raises CsrfError for what a page of another origin made the browser send. Browsers say so in
-    Sec-Fetch-Site (W3C Fetch Metadata), older ones in Origin."""
+    """Check that a request comes from this site. Raises CsrfError if a page of another origin made
+    the browser send it. Browsers state the origin in Sec-Fetch-Site (W3C Fetch Metadata), older
+    ones in Origin."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:

@@ -1,13 +1,14 @@
-"""Connections of the API: how many there are, and how long one may keep the server waiting.
+"""Connections of the API: their number, and how long each may keep the server waiting.
 
-A connection serves a request that the gate has admitted, for its token, or it waits for one: new,
-with half a head, idle between two, or busy with what needs no token. Those that wait are worth
-nothing: a head is to be whole `HEAD_S` after the wait began, and where there are too many, one of
-them goes for the newest, so that whoever has a token is served however many connections stand open.
-It is of the holder with the most that wait, and of these the one that has waited longest: a holder
-is a user whose request the connection has served, or else the address of a stranger, so a crowd of
-either ends itself and nobody else. One that serves is never ended for another, but of a user's at
-most half of all serve; a client that does not read its answer is ended (`STALL_S`). Bodies are in
+A connection either serves a request that the gate has admitted with a token, or it waits for one:
+it is new, has sent part of a head, is idle between two requests, or has a request that needs no
+token. Waiting connections may be dropped: a head has to be complete `HEAD_S` after the wait began,
+and if there are too many connections, a waiting one is closed for the newest, so that users are
+served however many connections are open. The server picks the holder with the most waiting
+connections, and closes the longest wait of these. A holder is the user whose request the connection
+has served, or else the address of a stranger, so a crowd of connections displaces only itself. A
+serving connection is never closed for another, but connections of one user may serve at most half
+of all. A client that does not read its answer is disconnected (`STALL_S`). Bodies are handled in
 `gate` and `api.uploads`.
 """
 
@@ -32,19 +33,22 @@ from farrier_server.gate import ADMITTED
 from farrier_server.limits import CONNECTIONS
 from farrier_server.problems import BusyError, SlowError, answer_to
 
-MOST = 4096  # connections; each takes 5 kB of memory, 37 where its head is large
-HEAD_S = 30  # from the connection, or from the end of the response before, to a whole head
-HANDSHAKE_S = 10.0  # of TLS, before which a connection counts for nothing here
-STALL_S = 60.0  # in which a client that has let `BUFFER_BYTES` gather reads most of them
-LINGER_S = 10.0  # in which a client takes the end of what it was sent before a connection closes
+MOST = 4096  # The most connections; each takes 5 kB of memory, or 37 kB with a large head.
+# The time from the connection, or from the end of the previous response, to a complete head.
+HEAD_S = 30
+HANDSHAKE_S = 10.0  # The time for a TLS handshake, before which a connection does not count here.
+# The time in which a client that let `BUFFER_BYTES` gather has to read most of them.
+STALL_S = 60.0
+# The time in which a client has to read the end of an answer before its connection closes.
+LINGER_S = 10.0
 BUFFER_BYTES = 64 << 10
 
-_OTHER_FILES = 512  # descriptors: Redis, logs, libraries
+_OTHER_FILES = 512  # File descriptors for Redis, logs and libraries.
 _MOST_FILES = 1 << 16
 
 
 def raise_file_limit() -> None:
-    """Let this process have as many open files as the system allows it, within reason."""
+    """Raise this process's limit of open files to what the system allows, at most `_MOST_FILES`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -57,10 +61,11 @@ Holder = str | tuple[str, ...]
 
 
 def _stranger(peer: Any) -> Holder:
-    """The network that a peer can choose addresses of: one of IPv4, 2^64 of IPv6."""
+    """Return the network whose addresses a peer can choose freely: one IPv4 address, or a /64 of
+    IPv6."""
     try:
         address = ipaddress.ip_address(peer[0])
-    except (TypeError, IndexError, ValueError):  # it has gone, or came by a socket of this machine
+    except (TypeError, IndexError, ValueError):  # The peer has gone, or connected by a Unix socket.
         return ("",)
     return (str(address if address.version == 4 else ipaddress.ip_network((address, 64), False)),)
 
@@ -70,16 +75,18 @@ def _longest(waiting: Iterable[Connection]) -> Connection:
 
 
 class Connections:
-    """Those of one server. Called with what uvicorn tells a protocol, makes the next.
+    """The connections of one server; calling it, as uvicorn does, makes the next one.
 
-    There are at most as many as the limit of open files leaves room for: each may have a file."""
+    The number of connections is limited so that each may have a file open as well.
+    """
 
     def __init__(self) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         room = MOST if soft == resource.RLIM_INFINITY else (soft - _OTHER_FILES) // 2
         self.most = max(16, min(MOST, room))
         self.open: set[Connection] = set()
-        self._waiting: dict[Holder, dict[Connection, None]] = {}  # the longest in waiting is first
+        # The waiting connections by holder, the longest wait first.
+        self._waiting: dict[Holder, dict[Connection, None]] = {}
         self._serving: collections.Counter[str] = collections.Counter()  # by user
         self._turns = itertools.count()
 
@@ -94,7 +101,7 @@ class Connections:
             _longest(crowd).give_way(to=connection)
 
     def leave(self, connection: Connection) -> None:
-        """Forget one that is closing: its place is free."""
+        """Forget a connection that is closing, which frees its place."""
         self.open.discard(connection)
         self._move(connection)
 
@@ -120,7 +127,7 @@ class Connections:
         self._serving[user] += 1
 
     def _move(self, connection: Connection) -> None:
-        """Take one from where it is."""
+        """Remove a connection from the waiting or serving ones."""
         waiting = self._waiting.get(connection.holder, {})
         waiting.pop(connection, None)
         if not waiting:
@@ -131,22 +138,23 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol, with an end to each wait, and errors of the API's shape."""
+    """uvicorn's protocol, with a limit to each wait, and with errors as problem documents."""
 
     def __init__(self, connections: Connections, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
         self._all = connections
         self.holder: Holder = ()
-        self.serves = ""  # the user whose request is under way
-        self.turn = 0  # the order in which waits began
-        self.app_state = {ADMITTED: self._admitted}  # of each request's scope
+        self.serves = ""  # The user whose request is in progress.
+        self.turn = 0  # The position in the order in which waits began.
+        self.app_state = {ADMITTED: self._admitted}  # The initial state of each request's scope.
         self._head: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=BUFFER_BYTES)  # asyncio has 8 times that under TLS
+        # Under TLS asyncio's default is eight times as high.
+        transport.set_write_buffer_limits(high=BUFFER_BYTES)
         self.holder = _stranger(transport.get_extra_info("peername"))
         self._wait()
         self._all.add(self)
@@ -169,11 +177,12 @@ class Connection(H11Protocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._close()
-        elif not self._answers():  # uvicorn may have begun with the next request
+        # The server's protocol may have begun with the next request already.
+        elif not self._answers():
             self._wait()
 
     def _admitted(self, user: str) -> None:
-        """Told by the gate: a request of the user is under way, and this connection is kept. Raises
+        """Keep this connection for a user's admitted request; the gate calls it. Raises
         TooManyRequestsError."""
         self._all.serve(self, user)
 
@@ -188,29 +197,29 @@ class Connection(H11Protocol):
             self._head = None
 
     def _answers(self) -> bool:
-        """Whether there is a request that has not been answered whole."""
+        """Return whether a request is not completely answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def timeout_keep_alive_handler(self) -> None:
         """End a connection that has waited for too long."""
         if self._head is None:
-            return  # uvicorn's own timer: a request came meanwhile
+            return  # The timer is uvicorn's own, and a request has come meanwhile.
         if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
             self._refuse(SlowError(f"the head of the request did not arrive within {HEAD_S:g} s"))
         else:
             self._close()
 
     def give_way(self, *, to: Connection) -> None:
-        """Ends this connection, which waits; where it is the one that has just come, all others
-        serve a request, and it is told so."""
+        """Close this waiting connection to make room for another. If it is itself the newest, all
+        others serve a request, and its client gets BusyError."""
         if to is self:
             self._refuse(BusyError(f"all {self._all.most} connections have a request under way"))
-        else:  # at once: a polite end would wait for the other side
+        else:  # Abort at once: an orderly close would wait for the client.
             self._all.leave(self)
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """What uvicorn calls where the bytes are no request, or no body of one."""
+        """Answer bytes that do not form a request or a body; uvicorn calls this."""
         limit = self.config.h11_max_incomplete_event_size
         self._refuse(
             UsageError(
@@ -220,12 +229,13 @@ class Connection(H11Protocol):
         )
 
     def _refuse(self, error: FarrierError) -> None:
-        """Answers out of turn, and closes."""
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # in an answer, or past it
+        """Send an error as the answer, and close."""
+        # An answer has begun, or is complete.
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
         if self._answers():
-            self.cycle.disconnected = True  # its own answer comes too late
+            self.cycle.disconnected = True  # The route's own answer comes too late.
             self.cycle.message_event.set()
         answer = answer_to(error)
         answer.headers["Connection"] = "close"
@@ -240,7 +250,7 @@ class Connection(H11Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Close once the client has read what was sent, or has not for `LINGER_S`."""
+        """Close once the client has read the answer, at the latest after `LINGER_S`."""
         self._all.leave(self)
         self.transport.close()
         if self._linger is None:

@@ -1,4 +1,4 @@
-"""What the routes share: the farm, and the word that the server is going down."""
+"""The state that routes share: the farm, and the event that the server shuts down."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from farrier_server.shared import Shared
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Context:
-    """One per application. `stopping` is set when the server begins to shut down: whoever streams
-    without end, as `hub` does, ends then."""
+    """The context of one application. `stopping` is set when the server begins to shut down;
+    endless streams, such as those of `hub`, end then."""
 
     farm: Farm
     hub: Hub
@@ -29,7 +29,8 @@ class Context:
         return cls(farm, Hub(farm.events, stopping), Shared(), stopping)
 
 
-# These take no time: asynchronous, they need no thread of those that routes wait for Redis in.
+# Asynchronous dependencies return at once and need no thread of the pool in which routes wait for
+# Redis.
 
 
 async def of_request(request: Request) -> Context:

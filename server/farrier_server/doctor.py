@@ -1,5 +1,5 @@
-"""What `farrier doctor` checks on a server: Redis, blob store, broker, what its trainer has made,
-and a measurement on each device, through the queue that jobs' batches take."""
+"""The checks of `farrier doctor` on a server: Redis, the blob store, the broker, the trainer, and a
+measurement on each device, through the same queue as the batches of jobs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from farrier_farm.redis.retry import PROMPT
 from farrier_farm.roles.probe import local_address
 from farrier_farm.settings import Settings
 
-_AT_ONCE = 8  # devices that measure meanwhile
+_AT_ONCE = 8  # The number of devices that measure at the same time.
 _COMMANDS = 20
 _RPC_S = 5.0
 
 
 def of_farm(names: Collection[str], wait_s: float) -> Findings:
-    """Nothing where FARRIER_HOME and REDIS_URL name no farm. `names` are of devices, none for all;
-    each has `wait_s` to measure."""
+    """Yield the findings about a farm; none if FARRIER_HOME and REDIS_URL name no farm. `names`
+    selects devices, and is empty for all; each has `wait_s` seconds to measure."""
     settings = Settings.from_environment()
     if settings.redis_url is None and not embedded.socket_path(settings.home).exists():
         return
@@ -73,7 +73,7 @@ def _redis(client: Client) -> Findings:
 
 
 def _seconds(client: Client, *words: str | int) -> float:
-    """Of a command, the median of a few."""
+    """Return the median time of a command, in seconds."""
     taken = []
     for _ in range(_COMMANDS):
         begin = time.perf_counter()
@@ -83,7 +83,7 @@ def _seconds(client: Client, *words: str | int) -> float:
 
 
 def _blobs(farm: Farm) -> Findings:
-    """Write a blob, read it back, remove it."""
+    """Check that a blob can be written, read back and removed."""
     data = os.urandom(1 << 20)
     try:
         digest = farm.blobs.put(data)
@@ -103,19 +103,19 @@ def _blobs(farm: Farm) -> Findings:
 
 
 def _builders(farm: Farm) -> Findings:
-    """Nothing where there are none: a farm needs none."""
+    """Report the builders of the farm; a farm without builders is in order."""
     try:
-        found = farm.builds.builders()
+        builders = farm.builds.builders()
     except FarrierError as error:
         yield Finding.failed("builders", error)
         return
-    if found:
-        detail = f"{', '.join(sorted(found))}: {sum(found.values())} builds at once"
+    if builders:
+        detail = f"{', '.join(sorted(builders))}: {sum(builders.values())} builds at once"
         yield Finding("builders", True, detail)
 
 
 def _trainer(farm: Farm) -> Findings:
-    """Nothing where none has trained: a farm needs none."""
+    """Report the trainer's last work; a farm without a trainer is in order."""
     try:
         state = farm.cost_models.state()
     except FarrierError as error:
@@ -140,8 +140,8 @@ def _trainer(farm: Farm) -> Findings:
 
 
 def _broker(settings: Settings) -> Findings:
-    """Ask for a session that nobody has, with the device token: the answer that there is none has
-    been through TLS, the token and Redis."""
+    """Check the broker: request a session that does not exist, with the device token. The answer
+    that there is none proves that TLS, the token and Redis work."""
     address = local_address(settings.broker_host, settings.broker_port)
     token = load_token(settings, TokenRole.DEVICE)
     if token is None:
@@ -181,7 +181,7 @@ def _dialled(settings: Settings, address: str) -> grpc.Channel:
 
 
 def _devices(farm: Farm, names: Collection[str], wait_s: float) -> Findings:
-    """A measurement on each device that takes work, some at a time."""
+    """Measure on each device that takes work, `_AT_ONCE` devices at a time."""
     able = {DeviceState.IDLE, DeviceState.BUSY}
     wanted = [d for d in farm.devices.list() if d.state in able and (not names or d.id in names)]
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -189,7 +189,7 @@ def _devices(farm: Farm, names: Collection[str], wait_s: float) -> Findings:
 
 
 def _measured(farm: Farm, device: Device, wait_s: float) -> Finding:
-    """Whether a kernel that is known to be right goes to the device, runs, and comes back."""
+    """Check that a kernel known to be correct reaches the device, runs, and returns a time."""
     what, begin = f"measure on {device.id}", time.perf_counter()
     try:
         request = _request(farm, device)
@@ -207,19 +207,19 @@ def _measured(farm: Farm, device: Device, wait_s: float) -> Finding:
         return Finding(what, False, f"nothing came back in {took:.0f} s: {busy}", hint)
     if result.fault is not None:
         return Finding(what, False, f"{result.fault}: {result.message}", "see its agent's log")
-    (one,) = result.results
-    if not one.samples_ns:
-        return Finding(what, False, f"{one.status}: {one.message}", "see its agent's log")
+    (outcome,) = result.results
+    if not outcome.samples_ns:
+        return Finding(what, False, f"{outcome.status}: {outcome.message}", "see its agent's log")
     return Finding(
         what,
         True,
         f"back after {took:.2f} s, of which it ran {result.run_s:.2f}; "
-        f"{one.undisturbed_ns * 1e-3:.1f} µs a call, sandbox {result.sandbox or 'none'}",
+        f"{outcome.undisturbed_ns * 1e-3:.1f} µs a call, sandbox {result.sandbox or 'none'}",
     )
 
 
 def _request(farm: Farm, device: Device) -> MeasureRequest:
-    """A batch of the reference kernel alone, made for the device's class. Raises NotFoundError."""
+    """Build a batch of the reference kernel alone for the device's class. Raises NotFoundError."""
     its_class = farm.devices.device_class(device.device_class)
     if its_class is None:
         raise NotFoundError(f"no class {device.device_class!r}", hint="let it register again")

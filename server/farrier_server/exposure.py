@@ -1,4 +1,4 @@
-"""Nothing listens beyond loopback without TLS: decided here for the API and the broker."""
+"""The rule that nothing listens beyond loopback without TLS, for the API and the broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tls:
     key: Path
 
     def read(self) -> tuple[bytes, bytes]:
-        """(certificate, key). Raises StorageError."""
+        """Return (certificate, key). Raises StorageError."""
         try:
             return self.cert.read_bytes(), self.key.read_bytes()
         except OSError as error:
@@ -30,7 +30,8 @@ class Tls:
 
 
 def secure(settings: Settings, host: str) -> Tls | None:
-    """What protects a listener on `host`; None on loopback without certificates.
+    """Return the certificate and key for a listener on `host`; None on loopback without
+    certificates.
 
     Raises UsageError for an address that others reach without TLS, unless the setting
     `insecure_private_network` says that the network is private.
@@ -60,7 +61,7 @@ def secure(settings: Settings, host: str) -> Tls | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener on `host`."""
+    """Return whether a listener on `host` is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -70,10 +71,11 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound TCP socket; port 0 takes a free one. Raises UsageError where the address is taken."""
+    """Return a bound TCP socket; port 0 takes a free one. Raises UsageError if the address is
+    taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off for sockets that say they are TCP, and this one must: the
-    # head and the body of an answer would be 40 ms apart.
+    # Only for sockets created with IPPROTO_TCP does asyncio turn Nagle's algorithm off. With it,
+    # the body of an answer would follow its head 40 ms later.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -89,5 +91,5 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url(scheme: str, host: str, port: int) -> str:
-    """`scheme://host:port`, with brackets around an IPv6 address."""
+    """Return `scheme://host:port`, with brackets around an IPv6 address."""
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

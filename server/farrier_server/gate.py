@@ -1,5 +1,5 @@
-"""What every request passes before a route sees it: a token or session, a place among the requests
-under way, and a body of modest size that comes in time."""
+"""The gate that every request passes before its route: it checks the token or session, counts the
+request against its user's share, and reads a body of bounded size in bounded time."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ from farrier_server.sessions import Session
 
 HEALTH = "/healthz"
 OPEN_PATHS = frozenset({HEALTH, "/readyz", "/openapi.json"})
-LOGIN = ("POST", "/v1/session")  # the token is in its body
-WHO_AM_I = ("GET", "/v1/session")  # 204 for nobody: a page asks before it shows its login
+LOGIN = ("POST", "/v1/session")  # The token of a login is in its body.
+# The answer is 204 without a session: a page asks before it shows its login.
+WHO_AM_I = ("GET", "/v1/session")
 ADMITTED = "farrier.admitted"
 """In the state of a scope: what a request that has shown its token or session calls with the name
 of its user, so that the server keeps its connection before those of strangers. Raises
 TooManyRequestsError where the user has too many."""
-BODY_BYTES = 1 << 20  # of a JSON body; chunks of uploads are read by their route, piece by piece
+BODY_BYTES = 1 << 20  # The bound of a JSON body; uploads are read by their route, piece by piece.
 LOGIN_BYTES = 4096
 BODY_TIMEOUT_S = 30.0
 STREAM_CHECK_S = 10.0  # Streams and transfers end so soon after their token or session.
-CALLER = "farrier.caller"  # the key of a request's scope
+CALLER = "farrier.caller"  # The key of the caller in a request's scope.
 
 bearer_scheme = HTTPBearer(
     auto_error=False,
@@ -47,7 +48,7 @@ bearer_scheme = HTTPBearer(
 
 
 def session_scheme(cookie: str) -> APIKeyCookie:
-    """For the OpenAPI page as well."""
+    """Return the session cookie's scheme, which serves the OpenAPI page only."""
     return APIKeyCookie(
         name=cookie,
         scheme_name="Session",
@@ -59,14 +60,15 @@ def session_scheme(cookie: str) -> APIKeyCookie:
 
 
 class Gate:
-    """ASGI middleware. Everything but `OPEN_PATHS`, `LOGIN` and `WHO_AM_I` needs a token or a
-    session, unknown paths included; the route learns whose it is by `OwnerDep`. A request with one
-    takes a place of its user's share (`limits.py`)."""
+    """ASGI middleware that authenticates requests. Everything except `OPEN_PATHS`, `LOGIN` and
+    `WHO_AM_I` needs a token or a session, including unknown paths. Routes get the user from
+    `OwnerDep`. A request with a user takes a place of that user's share (`limits.py`)."""
 
     def __init__(
         self, app: ASGIApp, authentication: Authentication, limits: Limits, request_s: float
     ) -> None:
-        """A route may work for `request_s` without reading or answering (`request_time`)."""
+        """Create the gate. A route may work for `request_s` seconds without reading or
+        answering."""
         self._app = app
         self._authentication = authentication
         self._limits = limits
@@ -93,7 +95,7 @@ class Gate:
         await self._admit(request, send, caller.owner)
 
     async def _admit(self, request: Request, send: Send, user: str) -> None:
-        """Have a request wait for its turn and served, where its user's shares have room for it."""
+        """Run a request when its turn comes, if its user's shares have room for it."""
         pool = Pool.of(request.method, request.scope["path"])
         try:
             leave = self._limits.enter(user, pool)
@@ -111,7 +113,7 @@ class Gate:
                 passed_on = functools.partial(admission.send, send)
                 await self._app(request.scope, admission.receive, passed_on)
         except _EndedError:
-            return  # the server closes the connection: what it was promised has not been sent
+            return  # The server closes the connection: the promised bytes have not all been sent.
         except TooManyRequestsError as error:
             self._limits.note(user, error)
             await _refuse(request, send, error)
@@ -143,7 +145,7 @@ class Gate:
 
 
 class _Admission:
-    """The right of a request that goes on for long: its token or session is looked at again, every
+    """The right of a long request to go on: its token or session is checked every
     `STREAM_CHECK_S`."""
 
     def __init__(self, authentication: Authentication, request: Request) -> None:
@@ -161,8 +163,9 @@ class _Admission:
         return message
 
     async def send(self, send: Send, message: Message) -> None:
-        """Send a piece of an answer. An event stream is ended well: the server then tells the route
-        that the client has gone. Raises _EndedError for a download, of which pieces are left."""
+        """Send a piece of an answer. An event stream of an ended session is completed in order, and
+        the server then reports to the route that the client has gone. Raises _EndedError for a
+        download that is not complete."""
         if message["type"] == "http.response.start":
             kind = Headers(raw=message["headers"]).get("content-type", "")
             self._is_stream = kind.startswith("text/event-stream")
@@ -175,7 +178,7 @@ class _Admission:
             await send(message)
 
     async def _refusal(self) -> AuthenticationError | None:
-        """Return the reason for which the token or session counts no more."""
+        """Return the reason why the token or session no longer counts, or None if it does."""
         if time.monotonic() - self._checked <= STREAM_CHECK_S:
             return None
         self._checked = time.monotonic()
@@ -183,7 +186,7 @@ class _Admission:
             await self._authentication.caller(self._request)
         except AuthenticationError as error:
             return error
-        except FarrierError:  # which says nothing of the caller
+        except FarrierError:  # This error says nothing about the caller.
             return None
         return None
 
@@ -222,7 +225,7 @@ SessionDep = Annotated[Session, Depends(_session_of)]
 async def _in_time(
     seconds: float, run: Callable[[Receive, Send], Awaitable[None]], receive: Receive, send: Send
 ) -> None:
-    """Run a route, which has `seconds` from each piece that it reads or answers to the next."""
+    """Run a route, which may take `seconds` between two pieces that it reads or sends."""
     with request_time(seconds) as time_left:
 
         async def received() -> Message:
@@ -240,8 +243,8 @@ async def _in_time(
 async def _in_turn(
     turn: asyncio.Semaphore, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Run a route in its user's turn, which ends as the answer begins: a client that is slow to
-    read holds up nobody."""
+    """Run a route in its user's turn, which ends when the answer begins: a client that reads slowly
+    delays nobody."""
     async with contextlib.AsyncExitStack() as until_answered:
         await until_answered.enter_async_context(turn)
 
@@ -255,15 +258,15 @@ async def _in_turn(
 
 async def _refuse(request: Request, send: Send, error: FarrierError) -> None:
     answer = problems.answer_to(error)
-    # What is left of the body is not read, so the connection cannot be used again.
+    # The rest of the body is not read, so the connection cannot be used again.
     answer.headers["Connection"] = "close"
     await answer(request.scope, request.receive, send)
 
 
 async def _buffered(request: Request, most_bytes: int) -> Receive:
-    """Read the whole body; return a `receive` that hands it out again.
+    """Read the whole body, and return a `receive` that passes it on.
 
-    Raises TooLargeError, SlowError for a body that does not come, ClientDisconnect.
+    Raises TooLargeError, SlowError for a body that does not arrive, ClientDisconnect.
     """
     too_large = problems.TooLargeError(
         f"the body is larger than {most_bytes} bytes", hint="POST /v1/uploads takes models"

@@ -1,7 +1,7 @@
-"""Watchers of event streams: one reader a server, however many they are.
+"""Watchers of event streams: however many there are, each server has one reader.
 
-While somebody watches, one task reads all streams that are watched, in one command, and hands what
-comes to each watcher. What lies before that a watcher reads for itself."""
+While streams are watched, one task reads them all in one command, and hands new events to their
+watchers. A watcher reads older events itself."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from farrier.errors import FarrierError
 from farrier_farm.jobs.events import Events, StoredEvent
 
-READ_S = 0.2  # of one read; a stream that is watched for the first time joins the next one
-QUEUED = 1000  # events that wait for a slow watcher; of more it reads for itself
-PAGE = 500  # events of one read
+READ_S = 0.2  # The time of one read; a stream that gets its first watcher joins the next read.
+QUEUED = 1000  # The most events that wait for a slow watcher, who reads the others from Redis.
+PAGE = 500  # The most events of one read.
 
 _log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """One who watches a stream; `seen` is the id of the last event that it has got."""
+    """A watcher of one stream; `seen` is the id of the last event that it got."""
 
     def __init__(self, stream: str, seen: str) -> None:
         self.stream = stream
         self.seen = seen
-        self.is_behind = True  # there may be stored events that were not handed over
+        self.is_behind = True  # Redis may have events that were not handed over.
         self._waiting: list[StoredEvent] = []
         self._news = asyncio.Event()
         self._is_over = False
@@ -39,12 +39,12 @@ class Watcher:
         self._news.set()
 
     def end(self) -> None:
-        """Nothing will be handed over from now on."""
+        """Hand over nothing more."""
         self._is_over = True
         self._news.set()
 
     async def next(self, silence_s: float) -> list[StoredEvent] | None:
-        """What was handed over, or is within `silence_s`; None at the end."""
+        """Return the events handed over until now, or else within `silence_s`; None at the end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(silence_s):
                 await self._news.wait()
@@ -57,20 +57,21 @@ class Watcher:
 
 
 class Hub:
-    """For the tasks of one event loop. Ends all watching soon after `stopping` is set."""
+    """Distributes events within one event loop. All streams end soon after `stopping` is set."""
 
     def __init__(self, events: Events, stopping: asyncio.Event) -> None:
         self._events = events
         self._stopping = stopping
-        self._positions: dict[str, str] = {}  # the last event that was read of each stream
+        self._positions: dict[str, str] = {}  # The id of the last event read, by stream.
         self._watchers: dict[str, set[Watcher]] = {}
         self._reader: asyncio.Task[None] | None = None
 
     async def watch(
         self, stream: str, after: str, silence_s: float
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Each event of a stream after the id `after`, in order and once, some at a time; an empty
-        list after `silence_s` without one. Ends when the server does, or Redis is away."""
+        """Yield each event of a stream after the id `after`, in order and once, several at a time,
+        and an empty list after `silence_s` without one. Ends when the server stops or Redis is
+        away."""
         with self._registered(stream, after) as watcher, contextlib.suppress(FarrierError):
             if stream not in self._positions:
                 newest = await asyncio.to_thread(self._events.newest, stream)
@@ -81,19 +82,19 @@ class Hub:
                 while watcher.is_behind:
                     if events := await self._stored(watcher):
                         yield events
-                found = await watcher.next(silence_s)
-                if found is None:
+                arrived = await watcher.next(silence_s)
+                if arrived is None:
                     return
-                if found or not watcher.is_behind:
-                    yield found
+                if arrived or not watcher.is_behind:
+                    yield arrived
 
     async def _stored(self, watcher: Watcher) -> list[StoredEvent]:
-        """A page of what is stored after the last event that the watcher has. What comes meanwhile
-        is handed over, so it is behind no more where the page has room."""
+        """Return a page of the stored events that the watcher lacks. Later events are handed over,
+        so the watcher is not behind unless the page is full."""
         watcher.is_behind = False
         position = {watcher.stream: watcher.seen}
-        found = await asyncio.to_thread(self._events.follow, position, 0.0, PAGE)
-        events = found.get(watcher.stream, [])
+        streams = await asyncio.to_thread(self._events.follow, position, 0.0, PAGE)
+        events = streams.get(watcher.stream, [])
         watcher.is_behind |= len(events) == PAGE
         if events:
             watcher.seen = events[-1].id
@@ -113,17 +114,19 @@ class Hub:
                 self._positions.pop(stream, None)
 
     async def _read(self) -> None:
-        """Until nobody watches, the server stops, or Redis is away: watchers connect again then,
-        and are told why."""
+        """Read until nobody watches, the server stops, or Redis is away. Watchers then connect
+        again and receive the reason."""
         try:
             while not self._stopping.is_set():
                 if not self._positions:
                     return
-                found = await asyncio.to_thread(self._events.follow, dict(self._positions), READ_S)
-                for stream in found.keys() & self._positions.keys():
-                    self._positions[stream] = found[stream][-1].id
+                streams = await asyncio.to_thread(
+                    self._events.follow, dict(self._positions), READ_S
+                )
+                for stream in streams.keys() & self._positions.keys():
+                    self._positions[stream] = streams[stream][-1].id
                     for watcher in self._watchers[stream]:
-                        watcher.hand_over(found[stream])
+                        watcher.hand_over(streams[stream])
         except FarrierError as error:
             _log.warning("event streams end: %s", error)
         except Exception:

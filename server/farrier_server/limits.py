@@ -1,15 +1,15 @@
-"""The shares of users in what one API process has under way.
+"""The limits of each user's requests in one API process.
 
-A request takes a place in one of three pools, so that none of them runs out for what another one
-holds: event streams, transfers (uploads and downloads of artifacts), and all other requests. In
-each a user has a bounded share, and a bound on how often to ask. The installation's own token
-(`DEFAULT`) may have all but a tenth of a pool, which is left to others.
+A request takes a place in one of three pools, so that no kind of request exhausts another's: event
+streams, transfers (uploads and downloads of artifacts), and all other requests. In each pool a user
+has a bounded share, and the rate of requests is bounded too. The installation's own token
+(`DEFAULT`) may take all of a pool but a tenth, which is left to others.
 
-Routes wait for Redis and disks in a few threads. Of these a user has at most `TURNS` at a time:
-requests beyond that wait for those of the same user. So do requests without a user.
+Routes wait for Redis and disks in a small pool of threads. A user gets at most `TURNS` of these at
+a time: further requests of the same user wait. So do requests without a user.
 
-All of this is counted in the process: of several API processes each has pools and shares of its
-own. What is counted in Redis, for all of them together, is in `farrier_farm.access.quotas`.
+All counts are per process: each of several API processes has its own pools and shares. The counts
+in Redis, for all processes together, are in `farrier_farm.access.quotas`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from farrier_server.problems import BusyError
 
 NOBODY = ""
 """The user of requests that need no token."""
-TURNS = 8  # of one user, of the 40 threads that Starlette has routes run in
-BURST_S = 10.0  # the requests of so long may come at once
-TOLD_S = 60.0  # the log tells once in so long that a user is refused for a limit
+TURNS = 8  # The turns of one user, of the 40 threads in which Starlette runs routes.
+BURST_S = 10.0  # The requests of this time may come at once.
+TOLD_S = 60.0  # The interval at which the log reports that a limit refuses a user's requests.
 
 _STREAM = re.compile(r"/v1/(jobs/[^/]+/)?events")
 _UPLOAD = re.compile(r"/v1/uploads/[^/]+")
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Pool(enum.StrEnum):
-    """The places of a kind of request. The value names it in metrics and messages."""
+    """The places of a kind of request. The value is its name in metrics and messages."""
 
     REQUESTS = "requests"
     STREAMS = "streams"
@@ -51,7 +51,7 @@ class Pool(enum.StrEnum):
 
     @classmethod
     def of(cls, method: str, path: str) -> Pool:
-        """The pool of a request, known before any route has looked at it."""
+        """Return the pool of a request, before it is routed."""
         if method == "GET" and _STREAM.fullmatch(path):
             return cls.STREAMS
         if method == "PATCH" and _UPLOAD.fullmatch(path):
@@ -61,8 +61,8 @@ class Pool(enum.StrEnum):
         return cls.REQUESTS
 
 
-# Places of one process. A stream or a transfer holds a connection, of which there are 4,096 at
-# most (`connections.MOST`), and little else.
+# The number of places in one process. A stream or a transfer holds a connection, of which there are
+# at most 4,096 (`connections.MOST`), and little else.
 PLACES = {Pool.REQUESTS: 1000, Pool.STREAMS: 1000, Pool.TRANSFERS: 1000}
 RATE = "request-rate"
 CONNECTIONS = "connections"
@@ -82,17 +82,17 @@ _FIELDS = {
 
 @dataclasses.dataclass(slots=True)
 class _Use:
-    """The requests and streams that a user has under way in this process."""
+    """The requests and streams that a user has in progress in this process."""
 
-    tokens: float  # requests that may come at once, as of `at`
+    tokens: float  # The requests that may come at once, as of `at`.
     at: float  # monotonic
     places: collections.Counter[Pool] = dataclasses.field(default_factory=collections.Counter)
     turns: asyncio.Semaphore = dataclasses.field(default_factory=lambda: asyncio.Semaphore(TURNS))
 
 
 class Limits:
-    """The limits of users. For the tasks of one event loop; `note`, and what metrics read, may be
-    used from any thread."""
+    """The limits of users, for the tasks of one event loop. `note`, and the counts that metrics
+    read, may be used from any thread."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -104,9 +104,9 @@ class Limits:
         """The number of refusals, by the name of the limit."""
 
     def enter(self, user: str, pool: Pool) -> Callable[[], None]:
-        """Take a place for a request; returns what gives it back, to be called once. Raises
-        TooManyRequestsError where the user has a share's worth, BusyError where nobody gets a
-        place."""
+        """Take a place for a request, and return the function that releases it, to be called once.
+        Raises TooManyRequestsError if the user's share is used up, BusyError if the whole pool
+        is."""
         use = self._use(user)
         self._check_share(user, use, pool)
         if self.taken[pool] >= PLACES[pool]:
@@ -125,17 +125,17 @@ class Limits:
         return leave
 
     def turn(self, user: str) -> asyncio.Semaphore:
-        """A turn of the user, to be held while a route runs."""
+        """Return the semaphore of the user's turns, to be held while a route runs."""
         return self._use(user).turns
 
     def most(self) -> Mapping[Pool, int]:
-        """The most that one user has under way, by pool."""
+        """Return, by pool, the most places that one user has taken."""
         uses = list(self._users.values())
         return {pool: max((use.places[pool] for use in uses), default=0) for pool in Pool}
 
     def note(self, user: str, error: FarrierError) -> None:
-        """Count a refusal, of this process or of what is counted in Redis, and has the log tell of
-        it from time to time."""
+        """Count a refusal, of this process or of the limits in Redis, and log it from time to
+        time."""
         match error:
             case TooManyRequestsError():
                 limit = error.limit
@@ -176,7 +176,7 @@ class Limits:
             )
 
     def _check_rate(self, user: str, use: _Use) -> None:
-        """Take a token of the user's bucket, which fills at the rate that is allowed."""
+        """Take a token of the user's bucket, which fills at the permitted rate."""
         rate = self._settings.request_rate_of_user
         if user == DEFAULT or not rate:
             return

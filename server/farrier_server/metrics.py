@@ -1,7 +1,7 @@
-"""What Prometheus scrapes: this server's requests, and the farm as Redis has it.
+"""The metrics that Prometheus scrapes: this server's requests, and the state of the farm in Redis.
 
-Values of the farm are read when they are scraped. Each takes the same work however many jobs,
-devices and records there are; those by class are as many as there are classes."""
+The farm's values are read when they are scraped. The work for each does not depend on the number of
+jobs, devices or records; series by class grow with the number of classes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Metrics:
-    """One per application."""
+    """The metrics of one application."""
 
     def __init__(self, farm: Farm, limits: Limits) -> None:
         self._registry = CollectorRegistry()
@@ -46,13 +46,14 @@ class Metrics:
         self._registry.register(FarmCollector(farm))
 
     def text(self) -> bytes:
-        """All of them in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
 
 class LimitsCollector(Collector):
-    """The use of this process's places. No series is a user's own, of whom there may be many: how
-    far the busiest is from a limit can be read, and the log names who was refused."""
+    """The use of this process's places. Users have no series of their own, as there may be many;
+    the series show how far the busiest user is from a limit, and the log names users who were
+    refused."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -75,19 +76,20 @@ class LimitsCollector(Collector):
         yield of_one
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing that is to be registered: the names are this class's alone."""
+        """Return no metrics to register: only this class uses these names."""
         return iter(())
 
 
 class FarmCollector(Collector):
-    """`farrier_redis_up` is 0 where Redis is away, and the rest is missing then."""
+    """The state of the farm. `farrier_redis_up` is 0 while Redis is away, and the rest is
+    missing."""
 
     def __init__(self, farm: Farm) -> None:
         self._farm = farm
 
     def collect(self) -> Iterator[Metric]:
         try:
-            found = [
+            metrics = [
                 *self._jobs(),
                 *self._batches(),
                 *self._builds(),
@@ -98,15 +100,15 @@ class FarmCollector(Collector):
             ]
         except ServiceError as error:
             _log.warning("metrics of the farm are missing: %s", error)
-            found = []
-        yield GaugeMetricFamily("farrier_redis_up", "Whether Redis answers", value=bool(found))
+            metrics = []
+        yield GaugeMetricFamily("farrier_redis_up", "Whether Redis answers", value=bool(metrics))
         room = GaugeMetricFamily("farrier_blobs_free_bytes", "Room on the disk of the blobs")
         room.add_metric([], shutil.disk_usage(self._farm.settings.home).free)
         yield room
-        yield from found
+        yield from metrics
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing that is read from Redis to be registered."""
+        """Return nothing to register, so that registration does not read from Redis."""
         return iter(())
 
     def _jobs(self) -> Iterator[Metric]:
@@ -126,8 +128,8 @@ class FarmCollector(Collector):
             "Batches queued or leased, by device class",
             labels=["class"],
         )
-        for one in self._farm.devices.classes():
-            queues.add_metric([one.id], leases.length(one.id))
+        for device_class in self._farm.devices.classes():
+            queues.add_metric([device_class.id], leases.length(device_class.id))
         yield queues
 
     def _builds(self) -> Iterator[Metric]:
@@ -150,8 +152,8 @@ class FarmCollector(Collector):
         by_class = GaugeMetricFamily(
             "farrier_devices", "Connected, and not in quarantine", labels=["class"]
         )
-        for one in devices.classes():
-            by_class.add_metric([one.id], devices.serving(one.id))
+        for device_class in devices.classes():
+            by_class.add_metric([device_class.id], devices.serving(device_class.id))
         yield by_class
 
     def _events(self) -> Iterator[Metric]:

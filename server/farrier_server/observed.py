@@ -1,4 +1,4 @@
-"""Each request has an id, which its log lines and its answer bear, and a time that is counted."""
+"""The request id, in the log lines and the answer of each request, and the count of its time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observed:
-    """ASGI middleware, around all others."""
+    """ASGI middleware that surrounds all others."""
 
     app: ASGIApp
     metrics: Metrics
@@ -41,13 +41,13 @@ class Observed:
 
 
 def _method(scope: Scope) -> str:
-    """Return the method of a request, or "other" for an unknown one: each method has series of its
-    own, and a stranger may invent any number of methods."""
+    """Return the method of a request, or "other" for an unknown one: each method has its own
+    series, and a stranger may invent any number of methods."""
     method = str(scope["method"])
     return method if method in _METHODS else "other"
 
 
 def _route(scope: Scope) -> str:
-    """The path with names in place of ids. What no route takes is one: there are as many such paths
-    as somebody tries."""
+    """Return the path with names in place of ids. All paths without a route share one name, because
+    clients can request any number of them."""
     return getattr(scope.get("route"), "path", "none")

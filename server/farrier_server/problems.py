@@ -1,7 +1,8 @@
-"""Every error leaves the API as one shape: problem+json (RFC 9457) with a `code` and `hint`.
+"""The one form of all errors of the API: problem+json (RFC 9457) with a `code` and `hint`.
 
-A `FarrierError` keeps its words and its status; a request that does not fit its schema is a usage
-error that names the field; anything else is logged with its traceback and answered without it.
+A `FarrierError` keeps its message and status; a request that does not fit its schema is a usage
+error that names the field; any other exception is logged with its traceback and answered without
+it.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from farrier.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 LISTENER = "farrier.listener"
-"""In a scope: what is called with an error that the route raises."""
+"""The key, in a request scope, of a function that is called with an error that the route raises."""
 _log = logging.getLogger(__name__)
 
 
 class Problem(BaseModel):
-    """Why a request failed, and what to do about it."""
+    """The reason why a request failed, and the way out."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -64,13 +65,13 @@ class Problem(BaseModel):
 
 
 class TooLargeError(InvalidModelError):
-    """More bytes than the server takes: refused before they are read."""
+    """A body with more bytes than the server takes, refused before it is read."""
 
     http_status = 413
 
 
 class OffsetConflictError(ConflictError):
-    """A chunk that does not begin where the upload stands; the answer says where it stands."""
+    """A chunk that does not begin at the upload's offset, which the answer states."""
 
     def __init__(self, message: str, *, offset: int) -> None:
         super().__init__(message, hint=f"continue at Upload-Offset: {offset}")
@@ -78,11 +79,11 @@ class OffsetConflictError(ConflictError):
 
 
 class NotReadyError(ConflictError):
-    """The job has no artifact yet, or never will; the message says its state."""
+    """A job without an artifact, either not yet or for good; the message names its state."""
 
 
 class BusyError(ServiceError):
-    """The server has as much under way as it takes; the answer says when to ask again."""
+    """A server at its limit; the answer states when to try again."""
 
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message, hint=f"try again in {retry_after_s} s")
@@ -90,7 +91,7 @@ class BusyError(ServiceError):
 
 
 class SlowError(UsageError):
-    """What a request consists of did not arrive in time."""
+    """A request that did not arrive completely in time."""
 
     http_status = 408
 
@@ -106,7 +107,7 @@ class RangeError(UsageError):
 
 
 def describe(status: int, *, detail: str, hint: str = "", code: str) -> Problem:
-    """A problem of this HTTP status."""
+    """Return a problem with this HTTP status."""
     return Problem(
         type=f"urn:farrier:problem:{code}",
         title=http.HTTPStatus(status).phrase,
@@ -118,12 +119,12 @@ def describe(status: int, *, detail: str, hint: str = "", code: str) -> Problem:
 
 
 def from_error(error: FarrierError) -> Problem:
-    """The problem that says what the error says."""
+    """Return the problem with the message, hint and code of an error."""
     return describe(error.http_status, detail=error.message, hint=error.hint, code=error.code)
 
 
 def from_stored(error: Mapping[str, str]) -> Problem:
-    """The problem of a job's stored `{"code", "message", "hint"}`."""
+    """Return the problem of a job's stored `{"code", "message", "hint"}`."""
     code = error["code"]
     statuses = {kind.code: kind.http_status for kind in FarrierError.__subclasses__()}
     return describe(
@@ -132,7 +133,7 @@ def from_stored(error: Mapping[str, str]) -> Problem:
 
 
 def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    """The problem as an HTTP response."""
+    """Return the problem as an HTTP response."""
     return Response(
         problem.model_dump_json(),
         status_code=problem.status,
@@ -142,7 +143,7 @@ def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Respo
 
 
 def answer_to(error: FarrierError) -> Response:
-    """The response that tells the user what the error says."""
+    """Return the response for an error, with the headers that its status needs."""
     headers: dict[str, str] = {}
     match error:
         case AuthenticationError() if error.http_status == 401:
@@ -167,8 +168,8 @@ def install(app: FastAPI) -> None:
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses=` of a route that may answer with a problem of these statuses. One that asks
-    Redis, which may be away (503), may also find it without room (507)."""
+    """Return the `responses=` of a route that may answer with a problem of these statuses. A route
+    that reads from Redis, which may be away (503), may also meet a Redis without room (507)."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     without_room = {507} if 503 in statuses else set()
     return {

@@ -1,5 +1,5 @@
 """The two server processes: `run_api` and `run_broker`, which `farrier serve` and `farrier broker`
-call. Both return after SIGTERM or SIGINT once what they were doing is done or handed back."""
+call. Both return after SIGTERM or SIGINT, once their requests are answered or handed back."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from farrier_server.connections import Connections
 from farrier_server.context import Context
 
 HEADER_BYTES = 32 << 10
-GRACE_S = 10  # for requests under way; event streams end at once
+GRACE_S = 10  # The time for requests in progress; event streams end at once.
 
 Ready = Callable[[str], None]
-"""Told the URL (API) or the address (broker) once connections are answered."""
+"""Called with the URL (API) or the address (broker) once connections are answered."""
 
 
 def run_api(
@@ -45,9 +45,9 @@ def run_api(
     tls_key: Path | None = None,
     ready: Ready | None = None,
 ) -> None:
-    """Serve the REST API until SIGTERM or SIGINT; what is None is as in the settings.
+    """Serve the REST API until SIGTERM or SIGINT. An argument that is None has the settings' value.
 
-    Starts the embedded Valkey where the settings name no Redis, and makes the user token where the
+    Starts the embedded Valkey if the settings name no Redis, and creates the user token if the
     installation has none. Raises UsageError for an address that is taken or may not be listened on,
     ServiceError without Redis.
     """
@@ -74,8 +74,8 @@ def run_broker(
     tls_key: Path | None = None,
     ready: Ready | None = None,
 ) -> None:
-    """Serve the devices' gRPC broker until SIGTERM or SIGINT; as `run_api` otherwise, with the
-    device token."""
+    """Serve the devices' gRPC broker until SIGTERM or SIGINT. The arguments and errors are those of
+    `run_api`; the token is the device token."""
     logs.set_up("broker", settings.log)
     connections.raise_file_limit()
     settings = _with(settings, tls_cert, tls_key)
@@ -94,7 +94,7 @@ def api_server(
     port: int | None = None,
     ready: Ready | None = None,
 ) -> ApiServer:
-    """A bound server that `run` starts."""
+    """Return a server with a bound socket, which `run` starts."""
     host = settings.api_host if host is None else host
     tls = exposure.secure(settings, host)
     token = load_token(settings, TokenRole.USER, create=True)
@@ -126,7 +126,7 @@ def api_server(
 
 
 class ApiServer(uvicorn.Server):
-    """uvicorn, with event streams that end at shutdown, on a socket that is bound already."""
+    """uvicorn on a socket that is bound already, with event streams that end at shutdown."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class ApiServer(uvicorn.Server):
             self.farm.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's for a bound socket, with a limit of its own for TLS handshakes."""
+        """Start as uvicorn does with a bound socket, with a limit of its own for TLS handshakes."""
         config = self.config
         server = await asyncio.get_running_loop().create_server(
             functools.partial(
@@ -184,7 +184,7 @@ class ApiServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, but a signal that was obeyed is not raised a second time."""
+        """Capture signals as uvicorn does, but do not raise a handled signal a second time."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

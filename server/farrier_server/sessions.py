@@ -1,4 +1,4 @@
-"""Sessions of browsers: a signed cookie in place of a token, which scripts on a page cannot read.
+"""Sessions of browsers: a signed cookie in place of a token. Scripts on a page cannot read it.
 
     cookie    = v1.<payload>.<signature>
     payload   = base64url of the JSON {"expires", "id", "owner"}
@@ -6,8 +6,8 @@
     signature = HMAC-SHA256(key, "cookie", payload)
     csrf      = HMAC-SHA256(key, "csrf", payload)
 
-So no server keeps anything of a session, each of a farm takes it, and it ends with the token that
-opened it. Only a logout is kept (`farrier_farm.access.logouts`)."""
+The servers therefore store nothing of a session, every server of a farm accepts it, and it ends
+with the token that opened it. Only a logout is stored (`farrier_farm.access.logouts`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AGAIN = "log in again, with a token"
 
 
 class SessionError(AuthenticationError):
-    """A session that is over; the message says why."""
+    """A session that is over; the message states the reason."""
 
     code = "session-expired"
 
@@ -41,11 +41,11 @@ class Session:
     id: str
     owner: str
     expires: float  # Unix seconds
-    csrf: str  # what a request that changes something has to say: no other site can know it
+    csrf: str  # The token that a request with changes has to send: no other site can know it.
 
 
 class Sessions:
-    """Those that the installation's token opens, or the token of one of its users."""
+    """The sessions that are opened with the installation's token, or with a user's own."""
 
     def __init__(self, token: str, users: Users, settings: Settings) -> None:
         self._token = token.encode()
@@ -56,7 +56,7 @@ class Sessions:
         """Its name: a farm's own, because browsers send a cookie to all ports of a host."""
 
     def open(self, user: User) -> tuple[Session, str]:
-        """A new session of somebody who has shown a token, and the cookie's value."""
+        """Open a session for a user who has sent a token. Return it with the cookie's value."""
         expires = float(int(time.time() + self._age_s))
         if user.expires is not None:
             expires = min(expires, user.expires)
@@ -65,8 +65,8 @@ class Sessions:
         return self.of(value := f"{_VERSION}.{payload}.{signature}")[0], value
 
     def of(self, value: str) -> tuple[Session, User]:
-        """The session of a cookie and its user, unless it has expired or its token counts no
-        longer. Raises SessionError. Whether there was a logout it cannot know."""
+        """Return the session of a cookie, and its user. Raises SessionError if it has expired or
+        its token no longer counts. A logout has to be checked separately."""
         version, _, rest = value.partition(".")
         payload, _, signature = rest.partition(".")
         fields = _decoded(payload) if version == _VERSION else None
@@ -93,7 +93,7 @@ class Sessions:
 
 
 def over(session: Session) -> SessionError:
-    """What is said of a session after its logout."""
+    """Return the error for a session that was logged out."""
     return SessionError(f"the session of {session.owner} was logged out", hint=_AGAIN)
 
 
@@ -107,7 +107,8 @@ def _encoded(fields: dict[str, Any]) -> str:
 
 
 def _decoded(payload: str) -> dict[str, Any] | None:
-    """None for what is no payload. It is a stranger's until its signature was checked."""
+    """Decode a cookie's payload; None if it is malformed. It is untrusted until its signature is
+    checked."""
     try:
         fields = json.loads(base64.b64decode(payload + "=" * (-len(payload) % 4), b"-_", True))
         return {

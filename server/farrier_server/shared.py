@@ -1,4 +1,4 @@
-"""Answers that many viewers ask for at once, and that cost what one asks for."""
+"""Answers that many viewers request at the same time, computed once for all of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Hashable
 
 FRESH_S = 0.5
-_KEPT = 50  # answers; of more, stale ones are dropped
+_KEPT = 50  # The most answers kept; beyond it, stale ones are dropped.
 
 
 @dataclasses.dataclass(slots=True)
 class _Answer:
     making: asyncio.Task[bytes]
-    since: float = float("inf")  # it was made; monotonic
+    since: float = float("inf")  # The monotonic time at which it was made.
 
     @property
     def is_fresh(self) -> bool:
@@ -31,12 +31,12 @@ class Shared:
         self._answers: dict[Hashable, _Answer] = {}
 
     async def get(self, name: Hashable, make: Callable[[], bytes]) -> bytes:
-        """What `make` returned less than `FRESH_S` ago, or returns now, in a thread; one call of it
-        at a time. Raises what it does, to all who wait."""
+        """Return the value that `make` returned less than `FRESH_S` ago, or call it now, in a
+        thread. One call runs at a time; its exception is raised to all who wait."""
         answer = self._answers.get(name)
         if answer is None or not answer.is_fresh:
             if len(self._answers) >= _KEPT:
-                self._answers = {key: one for key, one in self._answers.items() if one.is_fresh}
+                self._answers = {key: kept for key, kept in self._answers.items() if kept.is_fresh}
             answer = _Answer(asyncio.create_task(asyncio.to_thread(make)))
             self._answers[name] = answer
             answer.making.add_done_callback(lambda _: _note(answer))

@@ -1,4 +1,4 @@
-"""A user as one who looks at jobs: which of them they see, read, stop and change.
+"""The rights of a user on jobs: which ones they see, read, stop and change.
 
 | | sees the standing | reads the results | cancels | changes, deletes |
 |---|---|---|---|---|
@@ -8,7 +8,7 @@
 | operator | yes | as a user | yes | no |
 | admin | yes | unless private | yes | yes |
 
-The inspection of a model is private: it may be that of a model whose jobs will be.
+The inspection of a model is private, because the jobs of that model may be private later.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from farrier_server.authentication import Caller
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Viewer:
-    """A user with the rights that the user has at one moment."""
+    """A user with the rights that they have at one moment."""
 
     name: str
     role: Role
-    mates: frozenset[str]  # users of the same group, themselves included
-    reads_public: bool  # by the farm's setting
+    mates: frozenset[str]  # The users of the same group, including the user.
+    reads_public: bool  # The farm's setting.
 
     @classmethod
     def of(cls, caller: Caller, users: Users, settings: Settings) -> Viewer:
-        """Raises StorageError where the users cannot be read."""
+        """Create the viewer of a caller. Raises StorageError if the users cannot be read."""
         mates = users.members(caller.group) | {caller.owner}
         return cls(caller.owner, caller.role, mates, settings.open_results)
 
@@ -49,7 +49,7 @@ class Viewer:
         return self.role.includes(Role.ADMIN)
 
     def shown(self, kind: JobKind) -> Shown | None:
-        """The jobs of a kind that the user sees; None for all."""
+        """Return the filter for the jobs of a kind that the user sees; None for all."""
         if self.is_operator:
             return None
         if kind is JobKind.INSPECT:
@@ -57,7 +57,7 @@ class Viewer:
         return Shown(self.mates, self.reads_public)
 
     def sees(self, job: Job) -> bool:
-        """Return whether the job is one that the user may know of."""
+        """Return whether the user may know of the job."""
         return self.sees_of(job.owner, is_private(job))
 
     def reads(self, job: Job) -> bool:
@@ -73,15 +73,15 @@ class Viewer:
         return job.owner == self.name or self.is_admin
 
     def uses(self, claims: Sequence[Claim]) -> bool:
-        """Return whether the user may use a file or model that these users may use. What nobody
-        has a claim to is from before there were claims, and admins may use it."""
+        """Return whether the user may use a file or model that these users have claimed. A file
+        without claims is older than the claims, and only admins may use it."""
         if not claims:
             return self.is_admin
         return any(self.reads_of(claim.owner, claim.private) for claim in claims)
 
     def owns(self, claims: Sequence[Claim]) -> bool:
-        """Return whether the user may use a file or model whoever else may: one of these claims is
-        theirs, or there is none, and they are an admin."""
+        """Return whether the user may use a file or model in their own right: one of these claims
+        is theirs, or there is none and they are an admin."""
         return any(claim.owner == self.name for claim in claims) or (not claims and self.is_admin)
 
     def sees_of(self, owner: str, private: bool) -> bool:
@@ -96,5 +96,5 @@ class Viewer:
 
 
 def is_private(job: Job) -> bool:
-    """Return whether a job's results are its owner's alone."""
+    """Return whether only its owner may read a job's results."""
     return job.private or job.kind is JobKind.INSPECT

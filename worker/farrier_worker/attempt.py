@@ -23,23 +23,24 @@ from farrier_worker.confinement import environment
 from farrier_worker.job_channel_server import JobChannelServer
 from farrier_worker.memory import held_bytes, out_of_memory
 
-_TAIL_BYTES = 2000  # of standard error, kept for the reason of a crash
+_TAIL_BYTES = 2000  # The number of bytes of standard error that are kept for the reason of a crash.
 
 
 class Attempt:
-    """Starts the process at once, with a gateway to the farm. Its standard error goes on to ours,
-    its end is remembered, and its temporary files go with it, however it ends. Raises OSError where
-    it cannot start."""
+    """An attempt, whose process starts at once with a channel to the farm. The process's standard
+    error is passed on, and its temporary files are removed however it ends. Raises OSError if it
+    cannot start."""
 
     def __init__(self, farm: Farm, lease: Lease, command: Sequence[str]) -> None:
-        """`command` gets the descriptor of its line appended, and the job's id and the number of
-        the attempt, for people who list processes."""
+        """Start the process. `command` gets the descriptor of its channel appended, then the job's
+        id and the number of the attempt, for people who list processes."""
         self.lease = lease
         self.clock = JobClock()
-        self.failure: FarrierError | None = None  # why no attempt would do better
+        # The error because of which another attempt would fail as well.
+        self.failure: FarrierError | None = None
         self._settings = farm.settings
         self._stopping = ""
-        self._is_to_blame = False  # for being stopped
+        self._is_to_blame = False  # It is to blame for being stopped.
         self._term_at: float | None = None
         self._kill_at: float | None = None
         self._tail = b""
@@ -54,7 +55,8 @@ class Attempt:
                 stderr=subprocess.PIPE,
                 env=environment(scratch, os.environ),
                 cwd=scratch,
-                # It does not go on, its supervisor killed, beside the attempt that replaces it.
+                # If its supervisor is killed, the process ends too, instead of running along with
+                # the attempt that replaces it.
                 preexec_fn=bound_to_this_process(),
             )
         except OSError:
@@ -72,23 +74,24 @@ class Attempt:
 
     @property
     def crashed(self) -> bool:
-        """Whether the process is to blame for its end. Valid once `ended`."""
+        """Return whether the process is to blame for its end. Valid once `ended`."""
         return self._is_to_blame or not self._stopping
 
     @property
     def reason(self) -> str:
-        """Why the attempt is over. Valid once `ended`."""
+        """Return the reason for the end of the attempt. Valid once `ended`."""
         return self._stopping or _describe(self._process.end(), self._tail)
 
     def stop(self, reason: str, *, after_s: float = 0.0) -> None:
-        """Ask the process to end, in `after_s` seconds; `press` does it. The first reason stays,
-        the earliest time counts."""
+        """Request that the process ends in `after_s` seconds; `press` enforces it. The first reason
+        is kept, and the earliest time counts."""
         at = time.monotonic() + after_s
         self._stopping = self._stopping or reason
         self._term_at = at if self._term_at is None else min(at, self._term_at)
 
     def press(self, grace_s: float) -> None:
-        """SIGTERM to the group when its time has come, SIGKILL after the grace."""
+        """Send SIGTERM to the process group when its time has come, and SIGKILL after the grace
+        period."""
         now = time.monotonic()
         if self._process.is_reaped or self._term_at is None or now < self._term_at:
             return
@@ -101,17 +104,17 @@ class Attempt:
     def abort(
         self, reason: str, *, crashed: bool = False, failure: FarrierError | None = None
     ) -> None:
-        """End the whole group at once, stopped or not. The first reason stays. Safe to call from
-        any thread."""
+        """End the whole process group at once, even if a stop was requested before. The first
+        reason is kept. Safe to call from any thread."""
         with self._ending:
             if not self._stopping:
                 self._stopping, self._is_to_blame, self.failure = reason, crashed, failure
         self._process.send(signal.SIGKILL)
 
     def check(self) -> None:
-        """End the attempt where the job is past a limit: of time, of a step, of memory. Safe to
-        call from another thread than the one that all else is called from. Raises OSError where
-        what the processes hold cannot be seen."""
+        """End the attempt if the job exceeds a limit: of total time, of a step's time, or of
+        memory. Safe to call from another thread than the other methods. Raises OSError if the
+        memory of the processes cannot be read."""
         if self._process.is_reaped or self.failure is not None:
             return
         used, silent_s = self.clock.used, self._channel.silent_s()
@@ -130,8 +133,8 @@ class Attempt:
                 self._fail(out_of_memory(most), f": it held {held}")
 
     def ended(self) -> bool:
-        """Whether the process is gone, with what it left behind in its group, and all that it said
-        has been dealt with."""
+        """Return whether the process is gone, with the rest of its group, and all its messages have
+        been handled."""
         if not self._process.is_reaped:
             self._read()
             if self._process.wait(0) is None:
@@ -140,7 +143,7 @@ class Attempt:
         return self._channel.is_done
 
     def kill(self) -> None:
-        """End the whole group now. The zombie of its leader keeps the number from being reused."""
+        """Kill the whole group now. The zombie of its leader keeps the number from being reused."""
         if not self._process.is_reaped:
             with self._ending:
                 self._process.end()
@@ -183,7 +186,7 @@ def _silent(settings: Settings, step: str) -> TimeLimitError:
 
 
 def _describe(code: int, tail: bytes) -> str:
-    """How a process ended, with the end of what it said."""
+    """Return a sentence about a process's exit code, with the end of its standard error."""
     if code < 0:
         end = f"killed by {signal.Signals(-code).name}"
     else:

@@ -1,5 +1,5 @@
-"""The builder's end of its compiling processes: started, asked, kept for the job that they have
-seen."""
+"""The builder's side of its compiling processes: each is started, sent modules, and kept for
+further modules of the same job."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from farrier_worker.sandboxed_process import ProcessEndedError, SandboxedProcess
 
 BUILD_COMMAND = (sys.executable, "-P", "-m", "farrier_worker.build")
 
-_MOST_BYTES = 16 << 20  # of an answer: a usual one has a thousandth
-_IDLE_S = 60.0  # a process that has had nothing to do for so long is ended
+_MOST_BYTES = 16 << 20  # The most bytes of an answer; a usual answer has a thousandth of that.
+_IDLE_S = 60.0  # A process that has been unused for this time is ended.
 
 
 class BuildProcess(SandboxedProcess):
-    """A process that compiles modules of one job: what a stranger's IR may have made of it is kept
-    from the kernels of others."""
+    """A process that compiles modules of one job only, so that a malicious module cannot tamper
+    with the kernels of other jobs."""
 
     def __init__(self, job: str, settings: Settings, command: Sequence[str]) -> None:
-        """As `SandboxedProcess`."""
+        """Start a process for one job. Raises OSError as `SandboxedProcess` does."""
         self.job = job
-        self.used = time.monotonic()  # when it was last asked
+        self.used = time.monotonic()  # The time of its last use.
         super().__init__("build", settings, command)
 
     def build(self, message: str) -> str:
-        """The answer to a message. Raises ProcessEndedError; the process is of no use then."""
+        """Return the answer to a message. Raises ProcessEndedError, after which the process must
+        not be used again."""
         self.used = time.monotonic()
         try:
             within_s = self._settings.build_timeout_s
@@ -43,47 +44,47 @@ class BuildProcess(SandboxedProcess):
 
 
 class ProcessPool(Closing):
-    """The compiling processes of a builder that are free, each for the job that it has seen. Safe
-    to share between threads."""
+    """The free compiling processes of a builder, each kept for the job whose modules it compiles.
+    Safe to share between threads."""
 
     def __init__(self, most: int, start: Callable[[str], BuildProcess]) -> None:
-        """Keep up to `most` that are free; `start` makes one for a job."""
+        """Keep up to `most` free processes; `start` starts a process for a job."""
         self._most = most
         self._start = start
-        self._free: list[BuildProcess] = []  # the one used last at the end
+        self._free: list[BuildProcess] = []  # Ordered by last use, the latest at the end.
         self._lock = threading.Lock()
 
     def take(self, job: str) -> BuildProcess:
-        """A process for a module of a job: one that has compiled for it, or a new one. Raises
-        OSError where none can be started."""
+        """Return a process for a module of a job: a free one of this job, or a new one. Raises
+        OSError if no process can be started."""
         with self._lock:
-            found = next((one for one in reversed(self._free) if one.job == job), None)
-            if found is not None:
-                self._free.remove(found)
-        if found is not None and not found.has_ended:
-            return found
-        if found is not None:
-            found.close()
+            process = next((free for free in reversed(self._free) if free.job == job), None)
+            if process is not None:
+                self._free.remove(process)
+        if process is not None and not process.has_ended:
+            return process
+        if process is not None:
+            process.close()
         return self._start(job)
 
     def put(self, process: BuildProcess) -> None:
-        """Keep a process that has answered."""
+        """Keep a process that has answered, and close the least recently used one beyond `most`."""
         with self._lock:
             self._free.append(process)
             surplus = [] if len(self._free) <= self._most else [self._free.pop(0)]
-        for one in surplus:
-            one.close()
+        for old in surplus:
+            old.close()
 
     def end_idle(self) -> None:
-        """Ends those that nobody has used for a while."""
+        """Close the processes that have been unused for `_IDLE_S`."""
         with self._lock:
-            old = [one for one in self._free if time.monotonic() - one.used > _IDLE_S]
-            self._free = [one for one in self._free if one not in old]
-        for one in old:
-            one.close()
+            old = [process for process in self._free if time.monotonic() - process.used > _IDLE_S]
+            self._free = [process for process in self._free if process not in old]
+        for process in old:
+            process.close()
 
     def close(self) -> None:
         with self._lock:
             free, self._free = self._free, []
-        for one in free:
-            one.close()
+        for process in free:
+            process.close()

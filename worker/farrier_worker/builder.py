@@ -1,9 +1,9 @@
-"""The role that compiles modules of kernels for jobs: leases builds, has confined processes compile
-them, stores the answers.
+"""The role that compiles kernel modules for jobs: it leases builds, has sandboxed processes compile
+them, and stores the answers.
 
-A thread for each build at once leases and waits; one loop gives signs of life and renews the leases
-of all. A process that crashes, or hangs, costs its build and nothing else; one that something
-outside kills costs time alone, and its build goes back to the queue."""
+Each build slot has a thread that leases and waits; one loop reports the role alive and renews all
+leases. A process that crashes or hangs fails its own build only. If something else kills a process,
+its build goes back to the queue and is compiled again."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ from farrier_worker.sandboxed_process import ProcessEndedError
 
 _TICK_S = 0.1
 _RENEW_S = 1.0
-_TAKE_S = 1.0  # how long a thread waits for a build before it looks whether it is to end
-_LOOK_S = 0.25  # between two looks at whether processes keep to their limits
-_PAUSE_S = 0.5  # after a failure that may pass
-_STARTED_AGAIN_S = 5.0  # after a process that could not be started
-_MOST_ATTEMPTS = 10  # at a build: killed as often, its module may be what takes all memory
+_TAKE_S = 1.0  # The time for which a thread waits for a build before it checks whether to end.
+_LOOK_S = 0.25  # The interval at which the limits of processes are checked.
+_PAUSE_S = 0.5  # The pause after a failure that may pass.
+_STARTED_AGAIN_S = 5.0  # The pause after a process could not be started.
+# A module whose process is killed in this number of attempts may itself use up all memory, so its
+# build fails.
+_MOST_ATTEMPTS = 10
 
 _log = logging.getLogger(__name__)
 
 
 class Builder:
-    """Does `at_once` builds side by side, each by a process with `command`."""
+    """A builder that runs `at_once` builds in parallel, each in a process with `command`."""
 
     def __init__(
         self,
@@ -48,28 +50,31 @@ class Builder:
         name: str | None = None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """`alive` is called each time the loop goes round."""
+        """Create a builder; it calls `alive` in each round of its loop."""
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._farm = farm
         self._at_once = at_once
         self._command = command
         self._alive = alive
-        self._pool = ProcessPool(2 * at_once + 2, self._start)  # of some jobs that take turns
+        # Room for the processes of several jobs that take turns.
+        self._pool = ProcessPool(2 * at_once + 2, self._start)
         self._busy: dict[Build, BuildProcess | None] = {}  # None while its process starts
-        self._lock = threading.Lock()  # of what is busy
+        self._lock = threading.Lock()  # Guards `_busy`.
         self._drain_by: float | None = None
-        self._levels: set[str] = set()  # the log names each once
+        # Sandbox levels that were logged, so that each is logged once.
+        self._levels: set[str] = set()
         self._renew_at = 0.0
-        self._fails_until = 0.0  # to start processes: jobs are not to count on it
+        # Until then this builder announces no capacity, because a process could not be started.
+        self._fails_until = 0.0
 
     def run(self) -> None:
-        """Until `drain` was called and no build is left."""
+        """Build until `drain` was called and no build is left."""
         done = threading.Event()
         threads = [
             threading.Thread(target=self._work, name=f"build-{number}")
             for number in range(self._at_once)
         ]
-        # Beside the loop, which waits for Redis where that stands still.
+        # Limits are watched by a thread, because the loop stands still while Redis does.
         watch = threading.Thread(target=self._watch_limits, args=(done,), name="limits")
         for thread in (watch, *threads):
             thread.start()
@@ -94,8 +99,8 @@ class Builder:
                 self._farm.builds.leave(self.name, self._at_once)
 
     def drain(self) -> None:
-        """Leases no more; builds under way have `drain_s`, or no time at all at the second call.
-        Safe to call from a signal handler."""
+        """Lease no more. Builds in progress get `drain_s` to end, and no time at all after the
+        second call. Safe to call from a signal handler."""
         now = time.monotonic()
         drain_s = self._farm.settings.drain_s
         self._drain_by = now + drain_s if self._drain_by is None else now
@@ -120,7 +125,7 @@ class Builder:
                 self._stop(build, "its build is another's by now, or nobody's")
 
     def _work(self) -> None:
-        """A thread: build after build."""
+        """Lease and compile builds one after the other; each thread runs this."""
         while self._drain_by is None:
             try:
                 build = self._farm.builds.take(self.name, _TAKE_S)
@@ -130,19 +135,21 @@ class Builder:
             except ServiceError as error:
                 _log.warning("%s; going on when it answers", error.message)
                 time.sleep(_PAUSE_S)
-            except Exception:  # a defect, which costs this build: its lease expires
+            except Exception:  # A defect costs only this build, whose lease expires.
                 _log.exception("a build failed")
                 time.sleep(_PAUSE_S)
-        while self._busy:  # a process ends with the thread that started it, whoever uses it now
+        # A process is killed when the thread that started it ends, whichever thread uses it now.
+        while self._busy:
             time.sleep(_TICK_S)
 
     def _do(self, build: Build) -> None:
-        """Compile a build. Raises StaleLeaseError where it is another's by now."""
+        """Compile a build. Raises StaleLeaseError if its lease was lost."""
         builds = self._farm.builds
         with self._holding(build):
             try:
                 process = self._pool.take(build.job)
-            except OSError as error:  # no more processes, or no room for temporary files
+            # The system has no more processes, or no room for temporary files.
+            except OSError as error:
                 _log.warning("build %s goes back: %s", build.lease.item, error)
                 self._fails_until = time.monotonic() + _STARTED_AGAIN_S
                 builds.hand_back(build, f"{self.name} cannot start a process: {error}")
@@ -164,13 +171,14 @@ class Builder:
                 raise
             else:
                 with self._lock:
-                    self._busy[build] = None  # who stops this build must not stop the next
+                    # Stopping this build must not stop the next one of the same process.
+                    self._busy[build] = None
                 self._pool.put(process)
                 builds.finish(build, answer)
 
     @contextlib.contextmanager
     def _holding(self, build: Build) -> Iterator[None]:
-        """Within it the lease of a build is renewed."""
+        """Return a context in which the lease of a build is renewed."""
         with self._lock:
             self._busy[build] = None
         try:
@@ -207,10 +215,10 @@ class Builder:
 
 
 def run(settings: Settings, *, command: Sequence[str] = BUILD_COMMAND) -> int:
-    """Builds until SIGTERM or SIGINT, then drains: builds under way have `drain_s` to end and are
+    """Build until SIGTERM or SIGINT, then drain: builds in progress get `drain_s` to end, and are
     handed back after that; a second signal hands them back at once. Returns the exit code.
 
-    Raises ServiceError where Redis is out of reach at the start."""
+    Raises ServiceError if Redis is out of reach at the start."""
     at_once = settings.builds_at_once or len(os.sched_getaffinity(0))
     return run_role(
         "builder",

@@ -1,4 +1,4 @@
-"""What a job has used of its time, over all attempts, as its supervisor's clock says."""
+"""The clock of the time that a job has used, over all attempts, kept by the supervisor."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import time
 from farrier import progress
 from farrier_farm.jobs.jobs import TimeUsed
 
-_TUNING = ("schedule", "compare")  # the stages of the compiler that a budget is for
+# The compiler's stages that count as tuning, for which a budget is.
+_TUNING = ("schedule", "compare")
 
 
 class JobClock:
-    """Runs from when the attempt begins. Safe to share between threads."""
+    """The time that a job has used. It runs from the start of the attempt. Safe to share between
+    threads."""
 
     def __init__(self) -> None:
         self._begin = time.monotonic()
@@ -22,12 +24,12 @@ class JobClock:
         self._lock = threading.Lock()
 
     def begin_from(self, before: TimeUsed) -> None:
-        """Earlier attempts have used so much."""
+        """Add the time that earlier attempts have used."""
         with self._lock:
             self._before = before
 
     def hear(self, event: progress.Event) -> None:
-        """Take note of the stage that the attempt is in."""
+        """Note the stage that the attempt has entered."""
         if isinstance(event, progress.StageStarted):
             with self._lock:
                 now = time.monotonic()
@@ -36,7 +38,8 @@ class JobClock:
 
     @property
     def used(self) -> TimeUsed | None:
-        """By all attempts up to now; None while that of earlier ones is not known."""
+        """Return the time used by all attempts until now; None before that of earlier ones is
+        set."""
         with self._lock:
             if self._before is None:
                 return None

@@ -32,7 +32,7 @@ def builder(
         typer.Option("--builds", min=1, help="Compile so many modules at once [one a core]."),
     ] = None,
 ) -> None:
-    """Compile kernels for the farm's jobs, beside their workers. It needs Redis alone."""
+    """Compile kernels for the jobs of the farm's workers. It needs only Redis."""
     import dataclasses
 
     from farrier_device import logs

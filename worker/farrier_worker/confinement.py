@@ -1,8 +1,8 @@
-"""What a job's process sees of the machine: an environment that is made for it, and few files.
+"""The sandbox of a job's process: a minimal environment, and access to few files.
 
-It parses what strangers wrote. So nothing of the farm is in its reach: no token, no secret, no
-Redis, no file of another job. What the compiler needs is: the Python installation, the system's
-libraries, the files of the model, for reading; a folder for temporary files, for writing."""
+The process parses untrusted models, so nothing of the farm is in its reach: no token, no secret, no
+Redis, no file of another job. It may read the Python installation, the system's libraries and the
+files of the model, and write to one folder for temporary files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LEVELS = ("", "landlock", "seccomp", ALL_WALLS)
 
 _PR_SET_NO_NEW_PRIVS = 38
 
-# What the supervisor's environment may hand on: how programs find libraries, and show text, and how
-# the compiler is watched. All else stays behind, whatever its name.
+# The variables that are passed on from the supervisor: they control how programs find libraries and
+# show text, and how the compiler is watched. All others are withheld, as they may hold secrets.
 _HANDED_ON = (
     "PATH",
     "LANG",
@@ -37,7 +37,8 @@ _HANDED_ON = (
     "FARRIER_DEBUG",
     "FARRIER_CHECK",
 )
-_PATHS = ("PYTHONPATH", "FARRIER_CRASHES")  # handed on, too: relative ones are the supervisor's
+# These variables are passed on too; relative paths are resolved against the supervisor's folder.
+_PATHS = ("PYTHONPATH", "FARRIER_CRASHES")
 
 _SINK = "/dev/null"
 
@@ -45,22 +46,22 @@ _log = logging.getLogger(__name__)
 
 
 def environment(scratch: Path, ours: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a job's process, whose temporary files lie in `scratch`; `ours` is that of
-    its supervisor."""
-    made = {name: ours[name] for name in _HANDED_ON if name in ours}
+    """Return the environment of a job's process. `scratch` is its folder for temporary files,
+    `ours` the environment of its supervisor."""
+    variables = {name: ours[name] for name in _HANDED_ON if name in ours}
     for name in _PATHS:
         if ours.get(name):
             parts = ours[name].split(os.pathsep)
-            made[name] = os.pathsep.join(os.path.abspath(part) for part in parts)
-    return {**made, "TMPDIR": str(scratch), "HOME": str(scratch), "PYTHONUNBUFFERED": "1"}
+            variables[name] = os.pathsep.join(os.path.abspath(part) for part in parts)
+    return {**variables, "TMPDIR": str(scratch), "HOME": str(scratch), "PYTHONUNBUFFERED": "1"}
 
 
 def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
-    """Enclose the calling process, which must have one thread, and all that it starts, for good;
-    return the level reached, one of `LEVELS`.
+    """Enclose the calling process, which must have only one thread, and all processes that it
+    starts, for good. Return the level reached, one of `LEVELS`.
 
-    It reads the files of the `model` and what the compiler is made of, but nothing at or below the
-    paths of `secrets`; it writes below `scratch` alone.
+    The process can read the files of the `model` and of the compiler's installation, but nothing at
+    or below the paths of `secrets`; it can write below `scratch` only.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
@@ -77,7 +78,7 @@ def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
 
 
 def log_level(what: str, level: str) -> None:
-    """Say what encloses a process; as a warning where it has not all walls."""
+    """Log the sandbox level of a process, as a warning if a layer is missing."""
     how = logging.INFO if level == ALL_WALLS else logging.WARNING
     _log.log(how, "%s is enclosed by %s", what, level or "nothing")
 
@@ -85,6 +86,6 @@ def log_level(what: str, level: str) -> None:
 def _writable(scratch: Path) -> Iterator[str]:
     yield from (str(scratch), _SINK)
     if crashes := os.environ.get("FARRIER_CRASHES"):
-        with contextlib.suppress(OSError):  # what is not there cannot be allowed
+        with contextlib.suppress(OSError):  # A folder has to exist before it can be allowed.
             os.makedirs(crashes, exist_ok=True)
         yield crashes

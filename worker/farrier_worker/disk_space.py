@@ -1,4 +1,4 @@
-"""Waiting for a disk that is full."""
+"""Retries of writes to a disk that is full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farrier.errors import StorageError
 
 T = TypeVar("T")
 
-_PAUSE_S = 1.0  # between two tries
+_PAUSE_S = 1.0  # Pause between two tries.
 
 
 def once_there_is_room(
@@ -21,8 +21,9 @@ def once_there_is_room(
     listener: progress.Listener,
     over: threading.Event | None = None,
 ) -> T:
-    """What `store` gives, as soon as it has room, which it may have before `wait_s` is over: a
-    warning says that the job waits. Raises StorageError after that time, or when it is `over`."""
+    """Return the result of `store`, which is called until it finds room, for `wait_s` seconds at
+    most. The first failure is reported as a warning. Raises StorageError after that time, or when
+    `over` is set."""
     over = over or threading.Event()
     deadline = time.monotonic() + wait_s
     warned = False

@@ -1,8 +1,8 @@
 """The job process: one attempt at one job, then it ends. `python -m farrier_worker.job`.
 
-Models are parsed here and nowhere else on the farm, in a process that has limits, that can reach
-nothing of the farm (`confinement.py`) and that may crash: the supervisor sees it. What it has to
-say goes through its line, and the supervisor records it."""
+Models are parsed in this process only. It has limits, cannot reach anything else of the farm
+(`confinement.py`), and may crash: the supervisor notices. It reports through its channel, and the
+supervisor records the reports."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from farrier_worker.work import WORK
 
 
 def main(argv: Sequence[str]) -> int:
-    """`argv`: the descriptor of the line; what follows is for people who list processes."""
+    """Run the job. `argv` begins with the descriptor of the channel; the rest is for people who
+    list processes."""
     line = enclosed(argv)
     run(line)
     return 0
 
 
 def enclosed(argv: Sequence[str]) -> JobChannelClient:
-    """The line, once this process has its limits and its walls."""
+    """Put this process under its limits and into its sandbox, and return the channel."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     line = JobChannelClient(socket.socket(fileno=int(argv[0])))
     order = line.order
@@ -40,8 +41,8 @@ def enclosed(argv: Sequence[str]) -> JobChannelClient:
 
 
 def run(line: JobChannelClient) -> None:
-    """Do what the job's kind asks for, and tell how it went. A FarrierError of that fails the
-    job; anything else is a crash."""
+    """Do the work of the job's kind, and report its end. A FarrierError fails the job; any other
+    exception is a crash."""
     order = line.order
     try:
         WORK[order["kind"]](line)

@@ -1,7 +1,7 @@
-"""The job's end of its line to the supervisor: the only way from a job's process to the farm.
+"""The job's end of its channel to the supervisor: the only way from a job's process to the farm.
 
-Frames are those of `farrier_device.wire`. The supervisor begins; what follows a frame as open files
-is in brackets.
+Frames are those of `farrier_device.wire`. The supervisor begins; files that are sent along with a
+frame are in brackets.
 
     supervisor → job   {"kind": …, "name": …, "message": <path>, "data": {<location>: <path>},
                         "scratch": <path>, "secrets": [<path>…], "memory_bytes": n,
@@ -26,13 +26,13 @@ is in brackets.
                        {"ask": n, "finish": true}               → {"answer": n}
                        {"ask": n, "fail": <problem>}            → {"answer": n}
 
-A job whose artifact is to be there at once adds versions of it, and finishes with what there is.
+A job whose artifact is to be available at once adds versions of it, and finishes without another.
 Only a compilation may add and find records, define their tasks, measure, have builders compile, and
-have the farm sign the files of its artifact.
-Questions may be under way at once: a message to builders and its answer are texts of
-`farrier.compile_pool.helper`, and neither comes back where no builder took it.
+have the farm sign the files of its artifact. Several questions may be open at once. A message to
+builders and its answer are texts of `farrier.compile_pool.helper`; the answer has neither `built`
+nor `crashed` if no builder took it.
 
-Lines come in parts: one with none is the last. Instead of an answer there may be
+Lines come in several parts; an empty part is the last. In place of an answer there may be
 {"answer": n, "error": <problem>}. A problem is {"code", "detail", "hint"}, of a FarrierError."""
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from farrier_device import wire
 
 Answer: TypeAlias = dict[str, Any]
 
-_GLANCE_S = 0.5  # between two looks at whether a question is cancelled
+_GLANCE_S = 0.5  # The interval at which a waiting thread checks whether its question is cancelled.
 
 
 class JobChannelClient:
-    """Safe to share between threads. Every question raises the FarrierError that it is answered
-    with, and ServiceError where the supervisor is gone."""
+    """The job's end of the channel. Safe to share between threads. Every question raises the
+    FarrierError of its answer, and ServiceError if the supervisor is gone."""
 
     def __init__(self, sock: socket.socket) -> None:
-        """Take the supervisor's first frame. Raises ClosedError."""
+        """Read the supervisor's first frame. Raises ClosedError."""
         self._sock = sock
         self._sending = threading.Lock()
         self._numbers = itertools.count(1)
@@ -69,13 +69,13 @@ class JobChannelClient:
         self.order = wire.receive(sock)
 
     def ready(self, level: str) -> None:
-        """Say which isolation was reached, and listen to answers from now on: by a thread, which
-        is enclosed as the one that starts it is."""
+        """Report the sandbox level that was reached, and start the thread that receives answers.
+        The thread is enclosed like the calling thread."""
         threading.Thread(target=self._listen, name="line", daemon=True).start()
         self._send({"ready": level})
 
     def say(self, event: progress.Event) -> None:
-        """Store an event of the job."""
+        """Report an event of the job, which the supervisor stores."""
         self._send({"say": progress.to_dict(event)})
 
     def ask(
@@ -84,7 +84,7 @@ class JobChannelClient:
         files: Sequence[int] = (),
         cancelled: threading.Event | None = None,
     ) -> Answer:
-        """The one answer to a question; one to measure may be cancelled, and is answered soon."""
+        """Return the answer to a question. If a measurement is cancelled, its answer comes soon."""
         return next(self.parts(question, files, cancelled))
 
     def parts(
@@ -93,7 +93,7 @@ class JobChannelClient:
         files: Sequence[int] = (),
         cancelled: threading.Event | None = None,
     ) -> Iterator[Answer]:
-        """The answers to a question that has several: who reads them knows the last."""
+        """Yield the answers to a question that has several; the reader recognises the last."""
         number, answers = next(self._numbers), queue.SimpleQueue[Answer | None]()
         self._waiting[number] = answers
         try:
@@ -116,7 +116,7 @@ class JobChannelClient:
         answers: queue.SimpleQueue[Answer | None],
         cancelled: threading.Event | None,
     ) -> Answer | None:
-        """The next answer to a question, None where the supervisor is gone."""
+        """Return the next answer to a question, or None if the supervisor is gone."""
         while cancelled is not None:
             with contextlib.suppress(queue.Empty):
                 return answers.get(timeout=_GLANCE_S)
@@ -126,7 +126,8 @@ class JobChannelClient:
         return answers.get()
 
     def sign(self, files: Mapping[str, str]) -> Signature:
-        """The farm's signature of an artifact's files, by their sha256. Raises StorageError."""
+        """Return the farm's signature of an artifact's files, which are given by sha256. Raises
+        StorageError."""
         return Signature.of_json(self.ask({"sign": dict(files)})["signature"].encode())
 
     def finish(self, artifact: int, report: dict[str, Any]) -> None:
@@ -134,15 +135,15 @@ class JobChannelClient:
         self.ask({"finish": report}, [artifact])
 
     def add_version(self, artifact: int, report: dict[str, Any]) -> None:
-        """Give the job the next version of its artifact, in an open file. Raises StorageError."""
+        """Add the next version of the job's artifact, in an open file. Raises StorageError."""
         self.ask({"version": report}, [artifact])
 
     def finish_as_it_is(self) -> None:
-        """End a job that has versions of its artifact. Raises StorageError."""
+        """End a job whose artifact has versions already. Raises StorageError."""
         self.ask({"finish": True})
 
     def fail(self, error: FarrierError) -> None:
-        """End the job."""
+        """End the job with an error."""
         self.ask({"fail": problem_of(error)})
 
     def _send(self, message: dict[str, Any], files: Sequence[int] = ()) -> None:
@@ -158,7 +159,7 @@ class JobChannelClient:
             while True:
                 answer = wire.receive(self._sock)
                 waiting = self._waiting.get(answer["answer"])
-                if waiting is not None:  # else nobody reads on
+                if waiting is not None:  # Otherwise the question was dropped.
                     waiting.put(answer)
         except wire.ClosedError:
             self._is_open = False

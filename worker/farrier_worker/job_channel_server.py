@@ -1,8 +1,8 @@
-"""The supervisor's end of a job's line: what a job's process may ask of the farm, for one attempt.
+"""The supervisor's end of a job's channel, which serves the questions of one attempt's process.
 
-The process parses what strangers wrote, so each frame is taken for an attack: bounded, checked, and
-a malformed one ends the attempt. What it asks for is done under the attempt's lease, and its files
-come as open descriptors: it can hand over nothing that it could not read itself."""
+The process parses untrusted models, so each frame is treated as an attack: it is bounded and
+checked, and a malformed one ends the attempt. Requests are served under the attempt's lease. Files
+arrive as open descriptors, so the process can send only files that it can read."""
 
 from __future__ import annotations
 
@@ -45,33 +45,37 @@ from farrier_worker.steps import StepClock, limit_of, past_limit
 
 T = TypeVar("T")
 
-_MOST_BYTES = 32 << 20  # of a frame: a batch of thousands of candidates has a tenth
-_MOST_EVENT = 1 << 20  # of what is kept, in characters
+# The most bytes of a frame; a batch of thousands of candidates has a tenth of that.
+_MOST_BYTES = 32 << 20
+_MOST_EVENT = 1 << 20  # The most characters of a stored event.
 _MOST_RECORD = 100_000
 _MOST_DEFINITIONS = 1000  # in one frame
 _MOST_BLOBS = 1000  # of one batch
 _MOST_BATCHES = 64  # at once
-_MOST_BUILDS = 256  # a process has a quarter of it under way, threads that end not counted
-_MOST_MESSAGE = 4 << 20  # of a build, in characters
-_MOST_VERSIONS = 200  # of one job's artifact: twice the budget brings one more
-_LINES = 200  # of records in one part of an answer
+# A process has at most a quarter of these builds open, not counting threads that are about to end.
+_MOST_BUILDS = 256
+_MOST_MESSAGE = 4 << 20  # The most characters of a build's message.
+# The most versions of one job's artifact: a budget has to double for one more.
+_MOST_VERSIONS = 200
+_LINES = 200  # The records in one part of an answer.
 _PIECE = 1 << 20
 
 _log = logging.getLogger(__name__)
 
 
 class MalformedError(Exception):
-    """The process said what no job says."""
+    """A frame that no honest job sends."""
 
 
 class Abort(Protocol):
-    """Ends the attempt at once; the first reason stays."""
+    """The function that ends the attempt at once; the first reason is kept."""
 
     def __call__(self, reason: str, *, crashed: bool = False) -> None: ...
 
 
 class JobChannelServer:
-    """Serves the process at the other end of `sock`, by a thread of its own, until that is gone."""
+    """The server of the process at the other end of `sock`, with a thread of its own that runs
+    until the process is gone."""
 
     def __init__(
         self,
@@ -93,13 +97,14 @@ class JobChannelServer:
         self._numbers = itertools.count(1)  # of events
         self._over = threading.Event()
         self._batches: list[threading.Thread] = []
-        self._called_off: dict[int, threading.Event] = {}  # by question, of batches under way
+        # The events that cancel batches in progress, by question.
+        self._called_off: dict[int, threading.Event] = {}
         self._builds: list[threading.Thread] = []
         self._away: DeviceAwayError | None = None
         self._tuning: Tuning | None = None
         self._noticing = threading.Lock()
         self._heard_at = time.monotonic()
-        self._served = 0  # requests that are being served
+        self._served = 0  # The number of requests in progress.
         self._steps = StepClock()
         self._nbytes = 0  # of the model
         self._thread = threading.Thread(target=self._run, name=f"job-{lease.item}", daemon=True)
@@ -107,28 +112,29 @@ class JobChannelServer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that the process said has been dealt with, and no more will come."""
+        """Return whether all messages of the process have been handled, and no more will come."""
         return not self._thread.is_alive()
 
     def close(self) -> None:
-        """The process is gone: what it waited for is called off."""
+        """End, when the process is gone: its measurements are cancelled."""
         self._over.set()
         for called_off in list(self._called_off.values()):
             called_off.set()
 
     def silent_s(self) -> float:
-        """For how long the process has said nothing while nothing was done for it."""
+        """Return for how many seconds the process has been silent while no request of it was in
+        progress."""
         with self._noticing:
             return 0.0 if self._served else time.monotonic() - self._heard_at
 
     @property
     def step(self) -> str:
-        """The present step of the process."""
+        """Return the present step of the process."""
         return self._steps.step
 
     def check_step(self) -> None:
-        """Raises TimeLimitError where the process has worked for too long on a step, or on all of
-        what is prepared to be shown, which has the limit of a step."""
+        """Raise TimeLimitError if the process has worked too long on its present step. An
+        inspection or listing has the limit of one step for all its work."""
         kind, step, used = JobKind.of(self._lease.item), self._steps.step, self._clock.used
         limit = limit_of(step, kind, self._farm.settings, self._nbytes)
         seconds = self._steps.worked_s
@@ -147,7 +153,7 @@ class JobChannelServer:
 
     @contextlib.contextmanager
     def _troubles(self) -> Iterator[None]:
-        """What ends an attempt, and whether the process is to blame for it."""
+        """Turn errors into the end of the attempt, and note whether the process is to blame."""
         try:
             yield
         except (MalformedError, wire.WireError, UnicodeError) as error:
@@ -158,7 +164,7 @@ class JobChannelServer:
             self._abort(f"the farm did not answer: {error.message}")
         except wire.ClosedError:
             pass
-        except Exception as error:  # a defect, of which the job must not hang
+        except Exception as error:  # A defect must not leave the job hanging.
             _log.exception("job %s", self._lease.item)
             self._abort(f"its request failed: {type(error).__name__}: {error}", crashed=True)
 
@@ -178,7 +184,8 @@ class JobChannelServer:
             self._take(self._received())
 
     def _order(self) -> dict[str, Any]:
-        """What the process is to do. Raises FarrierError for a job that cannot be begun."""
+        """Return the first frame, which describes the work of the process. Raises FarrierError for
+        a job that cannot begin."""
         farm = self._farm
         job = self._job = farm.jobs.get(self._lease.item)
         self._clock.begin_from(job.used)
@@ -238,7 +245,7 @@ class JobChannelServer:
                 self._answer(number, lambda: self._fail(error_from_problem(problem)))
             case {"drop": int(number)}:
                 called_off = self._called_off.get(number)
-                if called_off is not None:  # else it is answered already
+                if called_off is not None:  # Otherwise it was answered already.
                     called_off.set()
             case {"ask": int(number)} if self._tuning is not None:
                 self._take_of_tuning(number, message, self._tuning)
@@ -274,12 +281,13 @@ class JobChannelServer:
                 raise _malformed(message)
 
     def _say(self, event: progress.Event) -> None:
-        """Store an event; those of batches that wait for a device are stored by their threads."""
+        """Store an event. Events of batches that wait for a device are stored by the batches'
+        threads."""
         with self._telling:
             self._farm.jobs.say(self._lease, next(self._numbers), event)
 
     def _begin_batch(self, number: int, text: str, sent: _Sent, runner: FarmRunner) -> None:
-        """Measure by a thread: several batches may be under way."""
+        """Measure in a thread, because several batches may be in progress."""
         self._batches = [batch for batch in self._batches if batch.is_alive()]
         try:
             if len(self._batches) >= _MOST_BATCHES:
@@ -308,7 +316,7 @@ class JobChannelServer:
         self._batches[-1].start()
 
     def _begin_build(self, number: int, message: str) -> None:
-        """Have a builder compile, by a thread: many builds are under way."""
+        """Have a builder compile, in a thread, because many builds are in progress."""
         self._builds = [build for build in self._builds if build.is_alive()]
         if len(self._builds) >= _MOST_BUILDS:
             raise MalformedError(f"more than {_MOST_BUILDS} builds at once")
@@ -329,7 +337,7 @@ class JobChannelServer:
         self._builds[-1].start()
 
     def _succeed(self, report: dict[str, Any], artifact: int) -> None:
-        """End the job once its artifact and its records are in the blob store."""
+        """End the job, once its artifact and its records are in the blob store."""
         most = self._job.kind.most_bytes
         if most and os.fstat(artifact).st_size > most:
             raise MalformedError(f"{self._job.kind.items} of more than {most} bytes")
@@ -337,7 +345,7 @@ class JobChannelServer:
         self._farm.jobs.succeed(self._lease, digest, report, self._farm.blobs.size(digest))
 
     def _add_version(self, report: dict[str, Any], artifact: int) -> None:
-        """Give the job the next version of its artifact, once that is in the blob store."""
+        """Add the next version of the job's artifact, once that is in the blob store."""
         if len(self._farm.jobs.get(self._lease.item).versions) >= _MOST_VERSIONS:
             raise MalformedError(f"more than {_MOST_VERSIONS} versions of an artifact")
         _parsed(lambda: times_of(report))
@@ -355,13 +363,14 @@ class JobChannelServer:
         self._farm.jobs.succeed_as_it_is(self._lease)
 
     def _signed(self, files: dict[str, Any]) -> dict[str, Any]:
-        """The farm's signature of the files of an artifact that this job is about to hand over: it
-        says that a job of this farm made it, as does that it can be fetched."""
+        """Return the farm's signature of the files of an artifact that this job is about to send.
+        It states that a job of this farm made the artifact."""
         key = self._farm.keys.current()
         return {"signature": _parsed(lambda: key.sign(files)).to_json()}
 
     def _stored(self, artifact: int) -> str:
-        """The artifact's name, once it and the job's records are in the blob store."""
+        """Return the artifact's name in the blob store, once the artifact and the job's records are
+        there."""
         blobs = self._farm.blobs
 
         def store() -> str:
@@ -377,7 +386,8 @@ class JobChannelServer:
         return once_there_is_room(store, wait_s, self._say, self._over)
 
     def _fail(self, error: FarrierError) -> None:
-        """End the job, or only the attempt, where it was for a device that the job waits for."""
+        """End the job with an error. If the error is a missing device for which the job waits, end
+        only the attempt."""
         jobs = self._farm.jobs
         if isinstance(error, DeviceAwayError):
             self._away = error
@@ -389,7 +399,7 @@ class JobChannelServer:
             jobs.fail(self._lease, error)
 
     def _answer(self, number: int, act: Callable[[], dict[str, Any] | None]) -> None:
-        """Answers with what `act` gives, or with the error that it raises."""
+        """Send the result of `act` as the answer, or the error that it raises."""
         try:
             with self._busy():
                 answer = act() or {}
@@ -403,15 +413,15 @@ class JobChannelServer:
             wire.send(self._sock, {"answer": number, **answer})
 
     def _send_lines(self, number: int, find: Callable[[], Any]) -> None:
-        """Answers with records, part by part, and at last with none."""
-        found: list[Iterator[TuningRecord]] = []
+        """Send records part by part, and an empty part at the end."""
+        records: list[Iterator[TuningRecord]] = []
         more = True
 
         def part() -> dict[str, Any]:
             nonlocal more
-            if not found:
-                found.append(iter(find()))
-            lines = [record.to_line() for record in itertools.islice(found[0], _LINES)]
+            if not records:
+                records.append(iter(find()))
+            lines = [record.to_line() for record in itertools.islice(records[0], _LINES)]
             more = bool(lines)
             return {"lines": lines}
 
@@ -420,7 +430,8 @@ class JobChannelServer:
 
     @contextlib.contextmanager
     def _busy(self) -> Iterator[None]:
-        """Within, something is done for the process: its silence means nothing."""
+        """Return a context in which the process may be silent, because a request of it is in
+        progress."""
         with self._noticing:
             self._served += 1
         try:
@@ -433,10 +444,11 @@ class JobChannelServer:
 
 
 class _Sent(Closing):
-    """Files that the process sent, by name. They are regular: nothing that is read waits."""
+    """Files that the process sent, by name. Only regular files are accepted, so that no read
+    blocks."""
 
     def __init__(self, sock: socket.socket, names: Sequence[str]) -> None:
-        """Take a file for each name. Raises MalformedError, ClosedError, WireError."""
+        """Receive one file for each name. Raises MalformedError, ClosedError, WireError."""
         self.files = wire.receive_files(sock, len(names))
         self._files = dict(zip(names, self.files, strict=True))
         if not all(stat.S_ISREG(os.fstat(file).st_mode) for file in self.files):
@@ -444,11 +456,12 @@ class _Sent(Closing):
             raise MalformedError("a descriptor of no regular file")
 
     def path(self, sha256: str) -> Path:
-        """For `BlobSource`: where this process finds the file. Raises LookupError."""
+        """Return the path at which this process finds the file, for `BlobSource`. Raises
+        LookupError."""
         return Path(f"/proc/self/fd/{self._files[sha256]}")
 
     def check_room(self, check: Callable[[int], None]) -> None:
-        """Have `check` look whether there is room for the bytes of all files."""
+        """Call `check` with the total size of the files, to see whether there is room."""
         check(sum(os.fstat(file).st_size for file in self.files))
 
     def close(self) -> None:
@@ -476,12 +489,13 @@ def _record(line: str) -> TuningRecord:
 
 
 def _definition(line: str) -> TaskDefinition:
-    """Its program is read by whoever learns from its records, in a process with limits."""
+    """Parse a definition's line; its program is parsed only by training processes, which have
+    limits."""
     return _parsed(lambda: TaskDefinition.from_line(line))
 
 
 def _parsed(parse: Callable[[], T]) -> T:
-    """What `parse` gives. Raises MalformedError for whatever it raises."""
+    """Return the result of `parse`. Raises MalformedError in place of any exception."""
     try:
         return parse()
     except Exception as error:
@@ -494,7 +508,8 @@ def _malformed(message: dict[str, Any]) -> MalformedError:
 
 
 def _with_way_on(error: StorageError, trials: int | None) -> StorageError:
-    """Say what stays of the work of a job that could not store all of it."""
+    """Return the error with a hint about the work that is kept of a job that could not store its
+    artifact."""
     if not trials:
         return error
     kept = f"then submit the model again: the records of its {trials} trials are kept and used"

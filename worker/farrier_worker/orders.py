@@ -1,4 +1,5 @@
-"""What the process of a job is told to do, and what it may ask of the farm, by the job's kind."""
+"""The orders of jobs: the work of a job's process, and the requests that it may make, by the job's
+kind."""
 
 from __future__ import annotations
 
@@ -19,30 +20,31 @@ from farrier_farm.measurements.runner import FarmRunner
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tuning:
-    """What a compilation may ask for: measurements, the farm's records, and the definitions of the
-    tasks that these name; None where nobody is to learn from what it adds."""
+    """The services that a compilation may use: measurements, the farm's records, and the
+    definitions of tasks. `definitions` is None if nothing is to be learned from the job's
+    records."""
 
     runner: FarmRunner
     records: RecordStore
     definitions: TaskStore | None
 
     def define(self, definitions: Sequence[TaskDefinition]) -> None:
-        """As `TaskStore.define`."""
+        """Store definitions, as `TaskStore.define` does."""
         if self.definitions is not None:
             self.definitions.define(definitions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Order:
-    """`work` is what the kind adds to the first frame of the line; without `tuning` the process may
-    tell how it goes and how it ends, and nothing else."""
+    """The order of a job: `work` is added to the first frame of the channel. Without `tuning` the
+    process may report its progress and its end, and request nothing."""
 
     work: Mapping[str, Any]
     tuning: Tuning | None = None
 
 
 def order_of(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
-    """Raises FarrierError for a job that cannot be begun."""
+    """Return the order of a job. Raises FarrierError for a job that cannot begin."""
     return _ORDERS[job.kind](farm, job, lease, listener)
 
 
@@ -62,20 +64,21 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
 
 
 def _cost_model(farm: Farm, job: Job) -> dict[str, Any]:
-    """The version that tuning begins with, and where it lies; without one the process takes the one
-    that ships. So does an attempt after a crash, which may have been a version's doing."""
+    """Return the name and path of the cost model that tuning begins with. Empty if the process
+    takes the built-in one: if no version is in use, or after a crash, which a version may have
+    caused."""
     version = farm.cost_models.in_use()
     if version is None or job.crashes:
         return {}
     try:
         path = farm.blobs.verified(version.blob)
-    except (NotFoundError, StorageError):  # removed or damaged by hand
+    except (NotFoundError, StorageError):  # The version was removed or damaged by hand.
         return {}
     return {"cost_model": str(path), "cost_model_name": f"version {version.number}"}
 
 
 def _options(farm: Farm, job: Job) -> CompileOptions:
-    """The job's, with no more cores of this machine than its worker allows."""
+    """Return the job's options, with `cores` limited to what the worker allows."""
     options = job.compile_options
     bounds = [cores for cores in (options.cores, farm.settings.job_cores) if cores]
     return dataclasses.replace(options, cores=min(bounds, default=0))

@@ -1,5 +1,5 @@
-"""The compiler's runner, stores and builders in a job's process: the supervisor does what they are
-asked for, on the farm."""
+"""The compiler's runner, record stores and builders within a job's process: they pass each request
+on to the supervisor, which serves it on the farm."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from farrier.compile_pool import Built
 
 _DEFINED_AT_ONCE = 100
-_LOOK_S = 2.0  # between two looks at how many devices there are
+_LOOK_S = 2.0  # The interval at which the number of devices is read anew.
 
 
 class RemoteRunner:
-    """Implements `farrier.measure.Runner`."""
+    """A runner that measures on the farm's devices; implements `farrier.measure.Runner`."""
 
     kind = "farm"
 
     def __init__(self, line: JobChannelClient) -> None:
         self._line = line
-        self._brought: set[str] = set()  # that the farm has
+        self._brought: set[str] = set()  # The blobs that the farm has already.
         self._devices = 1
         self._looked_at = -math.inf
 
     @property
     def devices(self) -> int | None:
-        """How many measure now, or did a moment ago."""
+        """Return the number of devices that measure; it may be up to `_LOOK_S` old."""
         now = time.monotonic()
         if now - self._looked_at > _LOOK_S:
             self._looked_at = now
@@ -56,8 +56,8 @@ class RemoteRunner:
         blobs: BlobSource,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """What an earlier request brought is not sent again, but for the library, unless the farm
-        has lost it."""
+        """Measure a batch. Except for its library, a blob that an earlier request sent is not sent
+        again, unless the farm has lost it."""
         result = self._measured(request, blobs, cancelled)
         if result.fault is not None and result.blame is Blame.FARM:
             withheld = self._brought & request.blobs()
@@ -75,7 +75,8 @@ class RemoteRunner:
             for name in names:
                 try:
                     files.append(os.open(blobs.path(name), os.O_RDONLY | os.O_CLOEXEC))
-                except Exception as error:  # the source is the caller's: how it fails is unknown
+                # The source is the caller's, so any exception is possible.
+                except Exception as error:
                     message = f"blob {name} is not here: {error}"
                     return MeasureResult(
                         fault=DeviceFault.BROKEN, blame=Blame.FARM, message=message
@@ -89,11 +90,11 @@ class RemoteRunner:
         return result
 
     def close(self) -> None:
-        """Nothing is left to end."""
+        """Do nothing: there is nothing to close."""
 
 
 class RemoteRecords:
-    """Implements `farrier.records.RecordStore`: the farm's records."""
+    """The farm's tuning records; implements `farrier.records.RecordStore`."""
 
     def __init__(self, line: JobChannelClient) -> None:
         self._line = line
@@ -115,7 +116,7 @@ class RemoteRecords:
 
 
 class RemoteTasks:
-    """Implements `farrier.records.TaskStore`: the farm's definitions."""
+    """The farm's task definitions; implements `farrier.records.TaskStore`."""
 
     def __init__(self, line: JobChannelClient) -> None:
         self._line = line
@@ -123,11 +124,11 @@ class RemoteTasks:
     def define(self, definitions: Sequence[TaskDefinition]) -> None:
         for start in range(0, len(definitions), _DEFINED_AT_ONCE):
             part = definitions[start : start + _DEFINED_AT_ONCE]
-            self._line.ask({"define": [one.to_line() for one in part]})
+            self._line.ask({"define": [definition.to_line() for definition in part]})
 
 
 class RemoteBuilders:
-    """Implements `farrier.compile_pool.RemoteCompilers`: those of the farm."""
+    """The farm's builders; implements `farrier.compile_pool.RemoteCompilers`."""
 
     def __init__(self, line: JobChannelClient) -> None:
         self._line = line
@@ -136,7 +137,8 @@ class RemoteBuilders:
         return int(self._line.ask({"builders": True})["builders"])
 
     def build(self, message: str) -> Built:
-        from farrier.compile_pool import Built  # the compiler: within the walls of the process
+        # The compiler may be imported only within the sandbox.
+        from farrier.compile_pool import Built
 
         answer = self._line.ask({"build": message})
         return Built(answer["built"], answer["crashed"])

@@ -1,4 +1,4 @@
-"""The life of a role's process: it works until it is told to stop, then drains."""
+"""The life of a role's process: it works until a signal, then drains."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class Draining(Protocol):
     """The loop of a role."""
 
     def run(self) -> None:
-        """Until `drain` was called and nothing is left to do."""
+        """Work until `drain` was called and nothing is left to do."""
         ...
 
     def drain(self) -> None:
-        """Begin nothing more; a second call ends what is under way. Signal handlers call it."""
+        """Begin nothing more; a second call ends the work in progress. Signal handlers call it."""
         ...
 
 
 def run_role(
     name: str, settings: Settings, make: Callable[[Farm, Callable[[], None]], Draining]
 ) -> int:
-    """Works until SIGTERM or SIGINT, then drains. `make` gets the farm and what renews the role's
-    sign of life. Returns the exit code.
+    """Run a role until SIGTERM or SIGINT, then drain. `make` creates its loop from the farm and the
+    function that renews the role's sign of life. Returns the exit code.
 
-    Raises ServiceError where Redis is out of reach at the start."""
+    Raises ServiceError if Redis is out of reach at the start."""
     farm = Farm.open(settings)
     sign = SignOfLife(settings.signs, name)
     role = make(farm, sign.renew)

@@ -1,10 +1,11 @@
-"""How a process begins that a role keeps within walls, other than that of a job.
+"""The start of a sandboxed process of a role, except for that of a job.
 
     role → process   {"scratch": <path>, "secrets": [<path>…], "reads": [<path>…],
                       "memory_bytes": n}
     process → role   {"ready": <level of isolation>}
 
-What follows is theirs, over the same socket pair, in frames of `farrier_device.wire`."""
+Further frames depend on the role. They use the same socket pair, in frames of
+`farrier_device.wire`."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from farrier_worker.memory import limit_this_process
 
 @contextlib.contextmanager
 def enclosed(argv: Sequence[str]) -> Iterator[tuple[socket.socket, str]]:
-    """The socket whose descriptor is the first word of `argv`, once this process has its limits and
-    its walls, and the level of these; to be told when the process is ready. Ends quietly where the
-    role is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the role's business
+    """Yield the role's socket, whose descriptor is the first word of `argv`, and the sandbox level,
+    once this process is limited and enclosed. The level is for the message that the process is
+    ready. Ends quietly if the role is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the role.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with socket.socket(fileno=int(argv[0])) as sock, contextlib.suppress(wire.ClosedError):
         order = wire.receive(sock)

@@ -1,4 +1,4 @@
-"""A role's end of a process that it keeps within walls: started, asked, watched, ended."""
+"""A role's side of its sandboxed process, which it starts, sends requests, watches and ends."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from farrier_farm.settings import Settings
 from farrier_worker.confinement import environment, log_level
 from farrier_worker.memory import held_bytes
 
-_START_S = 30.0  # it imports the compiler, on a busy machine
-_END_S = 1.0  # for a process that hangs up to end by itself, so that it is known how
+_START_S = 30.0  # It imports the compiler, perhaps on a busy machine.
+# The time that a hanging-up process gets to end by itself, so that its exit code is known.
+_END_S = 1.0
 
 _log = logging.getLogger(__name__)
 
 
 class ProcessEndedError(Exception):
-    """A process ended before it had answered; the message says how. `is_to_blame`: by itself, or
-    past a limit, and not by a signal from outside."""
+    """The end of a process before it had answered; the message states the cause. `is_to_blame` is
+    true if it ended by itself or exceeded a limit, and false after a signal from outside."""
 
     def __init__(self, how: str, *, is_to_blame: bool) -> None:
         super().__init__(how)
@@ -36,8 +37,9 @@ class ProcessEndedError(Exception):
 
 
 class SandboxedProcess(Closing):
-    """A process that reads what strangers' processes wrote, and begins as `sandboxed_entry.py`
-    says. It has the limits of a job's process, and its temporary files go with it."""
+    """A process that reads data of untrusted processes, and begins as described in
+    `sandboxed_entry.py`. It has the limits of a job's process, and its temporary files are removed
+    with it."""
 
     def __init__(
         self,
@@ -48,13 +50,15 @@ class SandboxedProcess(Closing):
         reads: Sequence[Path] = (),
         nice: int = 0,
     ) -> None:
-        """`what` names it, in the log and in names of files; `command` gets the descriptor of its
-        socket appended; it may read the files `reads`. Raises OSError where it cannot start."""
-        self.level = ""  # of isolation
+        """Start the process. `what` names it in the log and in file names, `command` gets the
+        descriptor of its socket appended, and `reads` are files that it may read. Raises OSError if
+        it cannot start."""
+        self.level = ""  # The sandbox level.
         self._what = what
         self._settings = settings
         self._reads = reads
-        self._deadline: tuple[float, float] | None = None  # when, and after how many seconds
+        # The time at which it is ended, and the seconds that it was allowed.
+        self._deadline: tuple[float, float] | None = None
         self._stopping = ""
         self._is_to_blame = False
         self._aborting = threading.Lock()
@@ -87,11 +91,12 @@ class SandboxedProcess(Closing):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is gone. The zombie keeps its number from being reused."""
+        """Return whether the process is gone. Its zombie keeps the process number from being
+        reused."""
         return self._process.wait(0) is not None
 
     def log_level(self) -> None:
-        """Say what encloses it."""
+        """Log its sandbox level."""
         log_level(f"a {self._what} process", self.level)
 
     def ask(
@@ -101,9 +106,9 @@ class SandboxedProcess(Closing):
         most_bytes: int,
         since: float | None = None,
     ) -> dict[str, Any]:
-        """The answer to a message: what takes longer than `within_s`, from now or `since` a time of
-        the monotonic clock, or is longer than `most_bytes`, ends the process. Raises
-        ProcessEndedError; the process is of no use then."""
+        """Return the answer to a message. The process is ended if the answer takes longer than
+        `within_s`, from now or from `since` on the monotonic clock, or is longer than `most_bytes`.
+        Raises ProcessEndedError, after which the process must not be used again."""
         self._deadline = (time.monotonic() if since is None else since) + within_s, within_s
         try:
             wire.send(self._sock, message)
@@ -116,7 +121,7 @@ class SandboxedProcess(Closing):
             self._deadline = None
 
     def check(self) -> None:
-        """End the process where it is past a limit: of time, of memory. Safe to call from another
+        """End the process if it exceeds its time or memory limit. Safe to call from another
         thread."""
         deadline, most = self._deadline, self._settings.job_memory_bytes
         if deadline is not None and time.monotonic() > deadline[0]:
@@ -125,19 +130,21 @@ class SandboxedProcess(Closing):
             self.abort(f"held more than {most} bytes of memory", is_to_blame=True)
 
     def abort(self, how: str, *, is_to_blame: bool) -> None:
-        """End it at once, stopped or not. The first reason stays. Safe to call from any thread."""
+        """End it at once, even if it was stopped before. The first reason is kept. Safe to call
+        from any thread."""
         with self._aborting:
             if not (self._stopping or self._process.is_reaped):
                 self._stopping, self._is_to_blame = how, is_to_blame
         self._process.send(signal.SIGKILL)
 
     def close(self) -> None:
-        """End it, with what it left behind in its group."""
+        """End the process, and the rest of its group."""
         self._process.close()
         self._scratch.cleanup()
 
     def _begin(self, scratch: Path) -> None:
-        """Tell it its limits. Raises OSError where it does not come up."""
+        """Send the process its limits, and wait until it is ready. Raises OSError if it does not
+        start."""
         settings = self._settings
         secrets = (settings.home, settings.token_file, settings.device_token_file, settings.tls_key)
         order = {
@@ -159,16 +166,19 @@ class SandboxedProcess(Closing):
             return False
         try:
             return held_bytes(self.pid, enough=most) > most
-        except OSError as error:  # no more descriptors, say; it may pass
+        # This may pass, for instance when file descriptors are free again.
+        except OSError as error:
             _log.warning("what process %d holds cannot be seen: %s", self.pid, error)
             return False
 
     def _ended(self) -> ProcessEndedError:
-        """How it ended by itself, or why it was ended."""
+        """Return the error with the exit code of a process that ended by itself, or with the reason
+        why it was stopped."""
         until = time.monotonic() + _END_S
         while not self._stopping and not self.has_ended and time.monotonic() < until:
             time.sleep(0.01)
-        has_ended = self.has_ended  # or else it hung up and stayed, and is killed here
+        # Otherwise it has closed the channel but lives, and is killed here.
+        has_ended = self.has_ended
         self.close()
         if self._stopping:
             return ProcessEndedError(self._stopping, is_to_blame=self._is_to_blame)

@@ -1,8 +1,9 @@
-"""The time limit of each step of a job, enforced by its supervisor from outside: the step runs in
-the job's own process, which may be stuck where only killing it helps.
+"""The time limit of each step of a job. The supervisor enforces it from outside, because a stuck
+process may have to be killed.
 
-What is done for the process does not count (a batch that waits for a device, builders, the farm's
-answers), so what is bounded is the process's own work. Tuning has the bounds of the whole job."""
+Time in which the farm serves a request of the process (a batch that waits for a device, builders,
+answers) does not count, so the limit bounds the process's own work. Tuning is bounded only by the
+limits of the whole job."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from farrier.packaging.limits import MOST_TIMES
 from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.settings import Settings
 
-_BYTES_A_SECOND = 1 << 20  # of the model, beyond the fixed time: a slow core and a slow disk
+# A model adds a second to the limit for each of these bytes, which allows for a slow core and disk.
+_BYTES_A_SECOND = 1 << 20
 _TUNING = ("schedule", "compare")
 _JUDGING = ("reference", "verify")
 _START = "start"
@@ -33,7 +35,8 @@ class Limit:
 
 
 def limit_of(step: str, kind: JobKind, settings: Settings, nbytes: int) -> Limit | None:
-    """The limit of a step for a model of so many bytes; None of one that has the job's alone."""
+    """Return the time limit of a step for a model of `nbytes`; None for a step that only the job's
+    limit bounds."""
     if kind is JobKind.INSPECT:
         return Limit(settings.inspect_s, "FARRIER_INSPECT_S")
     if kind is JobKind.LIST:
@@ -43,25 +46,25 @@ def limit_of(step: str, kind: JobKind, settings: Settings, nbytes: int) -> Limit
     seconds = settings.step_s + nbytes / _BYTES_A_SECOND
     if step in _JUDGING:
         return Limit(seconds + MOST_TIMES * settings.reference_s, "FARRIER_STEP_S")
-    if step.startswith("after "):  # it may wait for room
+    if step.startswith("after "):  # It may wait for room on the disk.
         seconds += settings.room_wait_s
     return Limit(seconds, "FARRIER_STEP_S")
 
 
 class StepClock:
-    """The present step of a job's process, and for how long it has worked on that by itself. Safe
-    to share between threads."""
+    """The present step of a job's process, and the time that the process has worked on it. Safe to
+    share between threads."""
 
     def __init__(self) -> None:
         self.step = _START
         self._lock = threading.Lock()
         self._worked_s = 0.0
         self._since = time.monotonic()
-        self._served = 0  # requests that are being served
+        self._served = 0  # The number of requests in progress.
 
     def hear(self, event: progress.Event) -> None:
-        """Take note of the step that the process is in. To say again that it begins wins it no
-        time."""
+        """Note the step that the process has entered. Reporting the same step again does not
+        restart its time."""
         if isinstance(event, progress.StageStarted):
             if event.stage != self.step:
                 self._begin(event.stage)
@@ -70,7 +73,8 @@ class StepClock:
 
     @contextlib.contextmanager
     def served(self) -> Iterator[None]:
-        """A context in which something is done for the process, so that its clock stands still."""
+        """Return a context in which a request of the process is served, so that its clock stands
+        still."""
         with self._lock:
             if not self._served:
                 self._worked_s += time.monotonic() - self._since
@@ -84,7 +88,7 @@ class StepClock:
 
     @property
     def worked_s(self) -> float:
-        """The seconds that the process has worked on the present step."""
+        """Return the seconds that the process has worked on the present step."""
         with self._lock:
             return self._worked_s + (0.0 if self._served else time.monotonic() - self._since)
 
@@ -94,7 +98,7 @@ class StepClock:
 
 
 def past_limit(step: str, kind: JobKind, limit: Limit) -> TimeLimitError:
-    """The error of a job whose step took longer."""
+    """Return the error of a job whose step exceeded its limit."""
     if kind.is_prepared:
         return TimeLimitError(
             f"the {kind.items} has run for {limit.seconds:g} s, and may not run for longer",

@@ -1,8 +1,8 @@
-"""Who runs jobs: leases them, gives each a process, and settles how it ended.
+"""The supervisor, which leases jobs, runs each in a process, and records its end.
 
-One loop: look at the processes, renew the leases, lease another job. What a job's process says (its
-events, its end) its gateway records at once, fenced like everything else, so the loop only has to
-act when a process ends without having told an end, or must be stopped."""
+One loop checks the processes, renews the leases and leases more jobs. The channel server of a job
+records the events and the end that the process reports at once, fenced like everything else. The
+loop acts only if a process ends without a report, or has to be stopped."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from farrier_worker.attempt import Attempt
 
 JOB_COMMAND = (sys.executable, "-P", "-m", "farrier_worker.job")
 
-_TICK_S = 0.05  # between two looks at the processes
-_RENEW_S = 1.0  # also how soon a cancelled job is noticed
-_IDLE_S = 0.25  # waiting for a compilation while there is nothing else to do
-_PREPARE_S = 0.25  # between two looks for what is to be prepared
-_PAUSE_S = 0.5  # after a failure that may pass
+_TICK_S = 0.05  # The interval at which processes are checked.
+_RENEW_S = 1.0  # The interval at which leases are renewed, and cancelled jobs noticed.
+_IDLE_S = 0.25  # The time to wait for a compilation when nothing else is to be done.
+_PREPARE_S = 0.25  # The interval at which inspections and listings are looked for.
+_PAUSE_S = 0.5  # The pause after a failure that may pass.
 _GARBAGE_S = 3600.0
-_LOOK_S = 0.25  # between two looks at whether jobs keep to their limits
+_LOOK_S = 0.25  # The interval at which the limits of jobs are checked.
 
 _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Runs up to `jobs_at_once` compilations, and beside them one short job: an inspection or a
-    listing does not wait for what tunes for hours. Each runs with `command` (see `Attempt`)."""
+    """The supervisor of up to `jobs_at_once` compilations, and of one short job in addition: an
+    inspection or a listing does not wait for jobs that tune for hours. Each job runs with `command`
+    (see `Attempt`)."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Supervisor:
         name: str | None = None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """`alive` is called each time the loop goes round."""
+        """Create a supervisor; it calls `alive` in each round of its loop."""
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._farm = farm
         self._settings = farm.settings
@@ -62,9 +63,9 @@ class Supervisor:
         self._garbage_at = time.monotonic() + _GARBAGE_S
 
     def run(self) -> None:
-        """Until `drain` was called and no job is left."""
+        """Run jobs until `drain` was called and no job is left."""
         done = threading.Event()
-        # Beside the loop, which waits for Redis where that stands still.
+        # Limits are watched by a thread, because the loop stands still while Redis does.
         watch = threading.Thread(target=self._watch_limits, args=(done,), name="limits")
         watch.start()
         try:
@@ -82,8 +83,8 @@ class Supervisor:
                 attempt.kill()
 
     def drain(self) -> None:
-        """Leases no more; running jobs have `drain_s`, or no time at all at the second call. Safe
-        to call from a signal handler."""
+        """Lease no more. Running jobs get `drain_s` to end, and no time at all after the second
+        call. Safe to call from a signal handler."""
         now = time.monotonic()
         self._drain_by = now + self._settings.drain_s if self._drain_by is None else now
 
@@ -95,7 +96,7 @@ class Supervisor:
         now = time.monotonic()
         if now >= self._garbage_at:
             self._garbage_at = now + _GARBAGE_S
-            # Beside the jobs: it may take longer than a lease lasts.
+            # Garbage collection runs in a thread, because it may take longer than a lease lasts.
             threading.Thread(target=self._collect_garbage, name="garbage", daemon=True).start()
         if now >= self._renew_at:
             self._renew_at = now + min(_RENEW_S, self._settings.lease_s / 3)
@@ -110,7 +111,7 @@ class Supervisor:
             time.sleep(_TICK_S)
 
     def _lease(self, now: float) -> None:
-        """Begin what there is to do, as far as there are slots for it."""
+        """Lease and begin jobs, as far as there are free slots."""
         kinds = [JobKind.of(attempt.lease.item) for attempt in self._attempts]
         if now >= self._prepare_at and not any(kind.is_prepared for kind in kinds):
             self._prepare_at = now + _PREPARE_S
@@ -124,10 +125,11 @@ class Supervisor:
                 _log.info("job %s, attempt %d", lease.item, lease.attempt)
             try:
                 self._attempts.append(Attempt(self._farm, lease, self._command))
-            except OSError as error:  # no more processes, or no room for temporary files
+            # The system has no more processes, or no room for temporary files.
+            except OSError as error:
                 reason = f"{self.name} cannot start a process: {error}"
                 _log.warning("job %s goes back: %s", lease.item, reason)
-                with contextlib.suppress(StaleLeaseError):  # cancelled meanwhile
+                with contextlib.suppress(StaleLeaseError):  # The job was cancelled meanwhile.
                     self._farm.jobs.give_back(lease, crashed=False, reason=reason)
                 time.sleep(_PAUSE_S)
 
@@ -138,12 +140,13 @@ class Supervisor:
             _log.warning("unused blobs stay for now: %s", error)
 
     def _watch_limits(self, done: threading.Event) -> None:
-        unseen: set[Lease] = set()  # the log names each once
+        unseen: set[Lease] = set()  # Jobs that were logged, so that each is logged once.
         while not done.wait(_LOOK_S):
             for attempt in list(self._attempts):
                 try:
                     attempt.check()
-                except OSError as error:  # no more descriptors, say; it may pass
+                # This may pass, for instance when file descriptors are free again.
+                except OSError as error:
                     if attempt.lease not in unseen:
                         unseen.add(attempt.lease)
                         job = attempt.lease.item
@@ -155,7 +158,8 @@ class Supervisor:
                 self._farm.jobs.renew(attempt.lease, attempt.clock.used)
             except StaleLeaseError as stale:
                 state = self._state(attempt)
-                recorded = state in (State.SUCCEEDED, State.FAILED)  # it is about to exit then
+                # The process has reported its end and is about to exit.
+                recorded = state in (State.SUCCEEDED, State.FAILED)
                 attempt.stop(stale.message, after_s=self._settings.grace_s if recorded else 0.0)
 
     def _state(self, attempt: Attempt) -> State | None:
@@ -163,7 +167,7 @@ class Supervisor:
         return self._farm.jobs.leases_of(job_id).state(job_id)
 
     def _settle(self, attempt: Attempt) -> None:
-        """Record the end of an attempt whose process is gone, where that did not do so itself."""
+        """Record the end of an attempt whose process is gone, unless the process reported it."""
         try:
             if attempt.failure is not None:
                 self._farm.jobs.fail(attempt.lease, attempt.failure)

@@ -1,7 +1,7 @@
 """The training process of a trainer. `python -m farrier_worker.train`.
 
-The programs that it reads were written by the processes of jobs, so it has the walls and limits of
-those, and speaks with the trainer alone. It begins as `sandboxed_entry.py` says; then
+The process reads programs that the processes of jobs wrote, so it has the sandbox and limits of
+those, and communicates with the trainer only. It begins as described in `sandboxed_entry.py`; then
 
     trainer → process   {"add": <definition>, "records": [<record>…]}, once for each task
     process → trainer   {"full": <whether no more fits>}
@@ -25,11 +25,11 @@ from farrier_worker.sandboxed_entry import enclosed
 if TYPE_CHECKING:
     from farrier.cost_model.training import Training
 
-MOST = 200_000  # candidates, of some 200 bytes each
+MOST = 200_000  # The most candidates to train on, of about 200 bytes each.
 
 
 def main(argv: Sequence[str]) -> int:
-    """`argv`: the descriptor of the socket."""
+    """Train as the trainer requests. `argv` is the descriptor of the socket."""
     with enclosed(argv) as (sock, level):
         from farrier.cost_model.training import Training
 
@@ -52,7 +52,8 @@ def _answer(training: Training, message: Mapping[str, Any]) -> dict[str, Any]:
     paths = message["train"].items()
     rivals = {pretrained().name: pretrained()}
     for name, path in paths:
-        with contextlib.suppress(ValueError):  # what does not load serves no job, and is no rival
+        # A version that does not load is useless to jobs, and need not be beaten.
+        with contextlib.suppress(ValueError):
             rivals[name] = CostModel.load(Path(path).read_bytes())
     outcome, model = training.outcome(rivals)
     saved = None if model is None else base64.b64encode(model.save()).decode()

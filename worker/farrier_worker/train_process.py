@@ -1,4 +1,4 @@
-"""The trainer's end of its training process."""
+"""The trainer's side of its training process."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from farrier_worker.sandboxed_process import ProcessEndedError, SandboxedProcess
 
 TRAIN_COMMAND = (sys.executable, "-P", "-m", "farrier_worker.train")
 
-_NICE = 19  # a device may measure on this machine
-_MOST_BYTES = 32 << 20  # of an answer: a usual model has half of one
+_NICE = 19  # The lowest priority, because a device may measure on this machine.
+_MOST_BYTES = 32 << 20  # The most bytes of an answer; a usual model has half of one MiB.
 
 
 class TrainProcess(SandboxedProcess):
-    """A process that trains once, on the tasks that it is told of, within
-    `FARRIER_TRAIN_TIMEOUT_S` in all. Each method raises ProcessEndedError, after which it is of no
-    use."""
+    """A process that trains once, on the tasks that are added, within `FARRIER_TRAIN_TIMEOUT_S` in
+    all. Each method raises ProcessEndedError, after which the process must not be used again."""
 
     def __init__(
         self, settings: Settings, command: Sequence[str], rivals: Mapping[str, Path]
     ) -> None:
-        """`rivals` are the saved models that are to be beaten. Raises OSError where the process
-        cannot start."""
+        """Start the process. `rivals` are saved models that the new one has to beat. Raises OSError
+        if the process cannot start."""
         self._rivals = rivals
         self._began = time.monotonic()
         super().__init__("train", settings, command, reads=[*rivals.values()], nice=_NICE)
 
     def add(self, definition: TaskDefinition, records: Sequence[TuningRecord]) -> bool:
-        """Hand over what is known of a task; whether there is room for more."""
-        message = {"add": definition.to_line(), "records": [one.to_line() for one in records]}
+        """Add a task with its records. Return whether there is room for more."""
+        message = {"add": definition.to_line(), "records": [record.to_line() for record in records]}
         match self._asked(message):
             case {"full": bool(is_full)}:
                 return not is_full
@@ -44,7 +43,7 @@ class TrainProcess(SandboxedProcess):
                 raise _malformed("no answer that it may give")
 
     def train(self) -> tuple[Outcome, bytes | None]:
-        """What training came to, and the model where it is better than all of its rivals."""
+        """Train, and return the outcome, with the model if it is better than all rivals."""
         rivals = {name: str(path) for name, path in self._rivals.items()}
         answer = self._asked({"train": rivals})
         try:

@@ -1,5 +1,5 @@
-"""The role that trains the farm's cost model: now and then, on the records of all jobs, in a
-process within walls; what is better than the version in use is published."""
+"""The role that trains the farm's cost model from time to time, on the records of all jobs, in a
+sandboxed process. A model that is better than the version in use is published."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from farrier_worker.role_lifecycle import run_role
 from farrier_worker.sandboxed_process import ProcessEndedError
 from farrier_worker.train_process import TRAIN_COMMAND, TrainProcess
 
-TASKS = 10_000  # those that were defined last
-RECORDS = 1024  # of each, the newest: of all schedules, contexts and thread counts
+TASKS = 10_000  # The number of tasks to train on, the latest definitions first.
+RECORDS = 1024  # The newest records of each task, of all schedules, contexts and thread counts.
 
-_MOST_KNOBS = 100  # of a record; a usual one has 10
+_MOST_KNOBS = 100  # The most knobs of a record; a usual record has 10.
 _TICK_S = 0.1
-_LOOK_S = 0.25  # between two looks at whether the process keeps to its limits
+_LOOK_S = 0.25  # The interval at which the limits of the process are checked.
 
 _log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Trains by processes with `command`. Of several trainers each trains, and one publishes what
-    came of it."""
+    """The trainer, which trains in processes with `command`. If a farm has several trainers, each
+    trains, and one publishes."""
 
     def __init__(
         self,
@@ -42,22 +42,22 @@ class Trainer:
         command: Sequence[str] = TRAIN_COMMAND,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """`alive` is called each time the loop goes round."""
+        """Create a trainer; it calls `alive` in each round of its loop."""
         self._farm = farm
         self._command = command
         self._alive = alive
         self._is_draining = False
         self._process: TrainProcess | None = None
-        self._starting = threading.Lock()  # of the process
+        self._starting = threading.Lock()  # Guards the start of the process.
 
     def run(self) -> None:
-        """Until `drain` was called."""
+        """Train from time to time until `drain` was called."""
         look_at = time.monotonic()
         looking: threading.Thread | None = None
         while not self._is_draining:
             self._alive()
             if looking is None and time.monotonic() >= look_at:
-                # Beside the loop, which is alive while a training goes on.
+                # Training runs in a thread, so that the loop can report the role alive meanwhile.
                 looking = threading.Thread(target=self._look, name="training")
                 looking.start()
             elif looking is not None and not looking.is_alive():
@@ -69,13 +69,13 @@ class Trainer:
             looking.join()
 
     def drain(self) -> None:
-        """Give up a training that goes on: nothing is lost but its time. Safe to call from a
-        signal handler."""
+        """Abort a training in progress, which loses only its time. Safe to call from a signal
+        handler."""
         self._is_draining = True
 
     def train(self) -> str:
-        """Train now, however little is new; return what came of it, in a line. Raises
-        ServiceError and StorageError."""
+        """Train now, even if little is new, and return the outcome in one line. Raises ServiceError
+        and StorageError."""
         state, count = self._farm.cost_models.state(), self._farm.records.count()
         model: bytes | None = None
         records = count
@@ -83,7 +83,7 @@ class Trainer:
             outcome, model = self._trained(state)
         except (ProcessEndedError, OSError) as end:
             outcome = Outcome(False, f"training failed: its process {end}")
-            records = state.records  # what is new is new again
+            records = state.records  # The new records count as new again for the next training.
         if self._is_draining:
             return "nothing is published: the trainer was told to stop"
         number = self._farm.cost_models.decide(state.turn, records, outcome, model)
@@ -94,11 +94,11 @@ class Trainer:
         return f"nothing is published: {outcome.reason}"
 
     def _look(self) -> None:
-        """Train where enough is new."""
+        """Train if there are enough new records."""
         try:
             count = self._farm.records.count()
             before = self._farm.cost_models.state().records
-            new = count - (before if before <= count else 0)  # some may have been pruned
+            new = count - (before if before <= count else 0)  # Some records may have been pruned.
             if new < self._farm.settings.train_records:
                 needed = self._farm.settings.train_records
                 _log.info("nothing is trained: %d of %d records are new", new, needed)
@@ -106,14 +106,15 @@ class Trainer:
             _log.info("%s", self.train())
         except FarrierError as error:
             _log.warning("%s; training is tried again later", error.message)
-        except Exception:  # a defect, which costs this training
+        except Exception:  # A defect costs only this training.
             _log.exception("a training failed")
 
     def _trained(self, state: CostModelState) -> tuple[Outcome, bytes | None]:
-        """Raises ProcessEndedError, OSError."""
+        """Train in a process, and return the outcome and the model. Raises ProcessEndedError,
+        OSError."""
         rivals = {}
         for version in state.to_beat:
-            # Removed or damaged by hand: nothing can use it.
+            # A blob that was removed or damaged by hand cannot be used.
             with contextlib.suppress(NotFoundError, StorageError):
                 rivals[f"version {version.number}"] = self._farm.blobs.verified(version.blob)
         with self._watched(rivals) as process:
@@ -124,19 +125,20 @@ class Trainer:
             return process.train()
 
     def _records(self, definition: TaskDefinition) -> list[TuningRecord]:
-        """Those by as many threads as the definition has, and what is learned from them: one time,
-        and no schedule as text, which may be long. Jobs' processes wrote them, so they are bounded
-        all the same."""
-        found = self._farm.records.newest(definition.task, definition.fingerprint, RECORDS)
+        """Return the records of a task with the definition's number of threads, reduced to what
+        training reads: one time, and no schedule text, which may be long. Their size is bounded,
+        because processes of jobs wrote them."""
+        records = self._farm.records.newest(definition.task, definition.fingerprint, RECORDS)
         return [
-            _shortened(one)
-            for one in found
-            if one.threads == definition.threads and len(one.decisions) <= _MOST_KNOBS
+            _shortened(record)
+            for record in records
+            if record.threads == definition.threads and len(record.decisions) <= _MOST_KNOBS
         ]
 
     @contextlib.contextmanager
     def _watched(self, rivals: Mapping[str, Path]) -> Iterator[TrainProcess]:
-        """A process that ends where it is past its limits, or the trainer is to stop."""
+        """Yield a training process, which is ended when it exceeds its limits or the trainer
+        stops."""
         done = threading.Event()
         with TrainProcess(self._farm.settings, self._command, rivals) as process:
             with self._starting:
@@ -171,15 +173,15 @@ def _watch(process: TrainProcess, done: threading.Event) -> None:
 
 
 def run(settings: Settings, *, command: Sequence[str] = TRAIN_COMMAND) -> int:
-    """Train now and then until SIGTERM or SIGINT. Returns the exit code.
+    """Train from time to time until SIGTERM or SIGINT. Returns the exit code.
 
-    Raises ServiceError where Redis is out of reach at the start."""
+    Raises ServiceError if Redis is out of reach at the start."""
     return run_role(
         "trainer", settings, lambda farm, alive: Trainer(farm, command=command, alive=alive)
     )
 
 
 def run_once(settings: Settings) -> str:
-    """Train now; return what came of it. Raises ServiceError, StorageError."""
+    """Train now, and return the outcome. Raises ServiceError, StorageError."""
     with contextlib.closing(Farm.open(settings)) as farm:
         return Trainer(farm).train()

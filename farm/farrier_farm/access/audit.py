@@ -7,9 +7,9 @@ farrier:audit:of:<both>    list of the ids of these, the oldest first
 <home>/audit.pending       lines of JSON: what commands noted on the farm's machine while Redis was
                            away, for the next look for garbage to bring over
 
-Entries are added and never changed, and no request removes one: whoever adds very many pushes out
-their own, and nobody else's. They name objects and hold no
-content and no secret. Every role that adds one writes it to its own log as well, at the level INFO.
+Entries are added and never changed, and no request removes one: a user who adds too many pushes out
+only their own. Entries name objects and contain neither content nor secrets. Every role that adds
+an entry also writes it to its own log, at the level INFO.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ AUDIT = "farrier:audit"
 _COUNTS = "farrier:audit:counts"
 PENDING = "audit.pending"
 OK = "ok"
-_LONGEST = 200  # characters of a field: paths and names may be anything
-_LOOKED_AT = 10_000  # entries, of which a page has those that it is asked for
+_LONGEST = 200  # The most characters of a field, because paths and names may be of any length.
+_LOOKED_AT = 10_000  # The most entries that a search for one page examines.
 _AT_ONCE = 1000
 _FIELDS = ("user", "role", "action", "object", "address", "outcome")
 
-# Keeps each user's entries in a list. KEYS: entries, counts.
+# Lua functions that keep each user's entries in a list. KEYS: entries, counts.
 _LISTS = """
 local function list_of(whose) return KEYS[1] .. ':of:' .. whose end
 local function add(whose, id)
@@ -58,7 +58,8 @@ local function drop_oldest_of(whose)
   end
 end
 """
-# ARGV: whose, most, then fields. A version before this one has kept no lists.
+# ARGV: whose, most, then fields. If the lists are missing, as after an older version, they are
+# built from the entries first.
 _NOTE = f"""{_LISTS}
 local after = redis.call('EXISTS', KEYS[2]) == 0 and '-'
 while after do
@@ -102,7 +103,8 @@ class Entry:
     role: str
     action: str  # job.cancel, tokens.add, device.enrol, …
     object: str = ""
-    address: str = ""  # of the peer, or where the command was entered
+    # The address of the peer, or of the terminal at which the command was entered.
+    address: str = ""
     outcome: str = OK
     at: float = 0.0  # Unix seconds
     id: str = ""  # grows with time
@@ -116,8 +118,8 @@ class Entry:
     def shortened(self) -> Entry:
         """Return the entry with each field cut to the longest length that is kept.
 
-        Characters that do not print are escaped: no path makes two lines of one in the log, or
-        tells a terminal what to do."""
+        Unprintable characters are escaped, so that a path can neither split a line of the log nor
+        control a terminal."""
         fields: dict[str, Any] = {
             name: _printable(getattr(self, name)[:_LONGEST]) for name in _FIELDS
         }
@@ -133,10 +135,10 @@ def _printable(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """A selection of entries: those that match every field that is set, `since` a Unix time."""
+    """A filter for entries, which have to match every field that is set; `since` is a Unix time."""
 
     user: str = ""
-    action: str = ""  # the whole, or what stands before the dot
+    action: str = ""  # The whole action, or the part before the dot.
     object: str = ""
     outcome: str = ""
     since: float = 0.0
@@ -163,7 +165,7 @@ class Audit:
         self._age = client.script(_AGE)
 
     def note(self, entry: Entry) -> None:
-        """Add an entry, durably. It is in the log of this process whatever becomes of Redis."""
+        """Add an entry, durably. This process's log has it even if Redis fails."""
         entry = entry.shortened()
         _log.info("audit: %s", entry)
         self._add(entry)
@@ -176,9 +178,9 @@ class Audit:
         self._note([AUDIT, _COUNTS], words)
 
     def read(self, wanted: Wanted, *, limit: int, after: str = "") -> tuple[list[Entry], str]:
-        """The newest entries first, or those before the one with the id `after`; and the `after` of
-        the next page, "" on the last one. A page looks at so many entries that it costs others
-        little, and may be short, or empty, though more follow."""
+        """Return the newest entries first, or the newest before the id `after`, and the `after` of
+        the next page, "" on the last one. A page examines at most `_LOOKED_AT` entries, so it may
+        be short or empty although more follow."""
         newest = f"({after}" if after else "+"
         oldest = str(int(wanted.since * 1000)) if wanted.since else "-"
         entries: list[Entry] = []
@@ -198,7 +200,7 @@ class Audit:
         return entries, newest[1:]
 
     def keep(self) -> None:
-        """Bring over what commands noted meanwhile, and remove what is too old."""
+        """Add the entries that commands noted in a file, and remove entries that are too old."""
         for entry in _taken(self._home):
             self._add(entry)
         if self._age_s:
@@ -207,8 +209,8 @@ class Audit:
 
 
 def note_command(settings: Settings, action: str, object_: str = "") -> None:
-    """Note what a command has done to the farm whose home is on this machine: in Redis, or, where
-    that is away, in a file there. Raises StorageError where neither can be."""
+    """Note the action of a command on the farm whose home is on this machine: in Redis or, if Redis
+    is away, in a file of the home. Raises StorageError if both fail."""
     entry = Entry(_login(), "host", action, object_, f"{socket.gethostname()} (command)")
     entry = dataclasses.replace(entry.shortened(), at=time.time())
     try:
@@ -228,7 +230,7 @@ def note_command(settings: Settings, action: str, object_: str = "") -> None:
 def _login() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name
+    except (KeyError, OSError):  # The user has no name.
         return str(os.getuid())
 
 
@@ -246,7 +248,7 @@ def _put_aside(home: Path, entry: Entry) -> None:
 
 
 def _taken(home: Path) -> list[Entry]:
-    """Remove the entries that were put aside in files, and return them."""
+    """Remove the entries that were set aside in files, and return them."""
     path = home / PENDING
     if not path.exists():
         return []

@@ -1,9 +1,9 @@
-"""Browser sessions that were logged out before their time.
+"""Browser sessions that were logged out before they expired.
 
 farrier:logout:<session>   there until the session would have expired
 
-All else that there is to know of a session stands, signed, in its cookie, so a farm keeps nothing
-of those that go on."""
+All other facts about a session are in its signed cookie, so a farm stores nothing about open
+sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PREFIX = "farrier:logout:"
 
 
 class Logouts:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The logouts of a farm. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -3,12 +3,12 @@
 farrier:owners:<sha256>   sorted set of the users who have sent all bytes of this file, or made this
                           model of files that were theirs, by until when that counts, in ms
 
-Files are stored once, whoever sends them, so that one is here says nothing of who may use it. A
-claim counts for as long as a blob is kept that nobody refers to, from when its user last named it.
-Whoever owns a job owns the model that it refers to, unless the model was lent: its owner could use
-it as a member of a group, or as an admin, when they submitted the job. Such a job is not a claim,
-so that nobody keeps what they read through others for longer than through them. So a claim never
-outlives its blob, and the model of a job stays its owner's, also in homes of versions that noted no
+A file is stored once, whoever sends it, so its presence says nothing about who may use it. A claim
+lasts as long as an unreferenced blob is kept, counted from when its user last named it. The owner
+of a job owns the model that it refers to, unless the model was lent: the owner could use it as a
+member of a group, or as an admin, when they submitted the job. A job with a lent model is not a
+claim, so nobody keeps a model for longer than through its lender. A claim therefore never outlives
+its blob, and the model of a job stays its owner's, also in homes of versions that stored no
 claims."""
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from farrier_farm.storage.references import REFERENCES
 
 _OWNERS = "farrier:owners:"
 
-# KEYS: the claims, the references. ARGV: the model, the user who has jobs of versions without
-# users, the user who asks. Each claim is `1 <user>` where it is that user's alone, `0 <user>` where
-# of a public job, `1 ` where a job has the model on loan: it is used, and nobody claims it. For
-# a user who claims the model themselves, the script does not look through the jobs.
+# KEYS: the claims, the references. ARGV: the model, the user who owns the jobs of versions without
+# users, the asking user. Returns `1 <user>` for a claim that is that user's alone, `0 <user>` for
+# one by a public job, and `1 ` for a job with a lent model, which is in use but not claimed. If the
+# asking user has a claim, the script does not search the jobs.
 _CLAIMS = """
 local time = redis.call('TIME')
 local found = {}
@@ -63,12 +63,12 @@ for i = 1, #KEYS do
   redis.call('PEXPIREAT', KEYS[i], string.format('%d', last))
 end
 """
-_AT_ONCE = 1000  # keys of one script; a model may have some thousand files
+_AT_ONCE = 1000  # The most keys of one script; a model may have several thousand files.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """A user who may use a model; a public one says so of a job that is not private."""
+    """A user who may use a model; `private` is false for a claim by a job that is not private."""
 
     owner: str
     private: bool
@@ -86,11 +86,11 @@ class Owners:
         """Return the claims on a file or model; only the asker's own claim if the asker has sent
         it. There are none on a file that an older version stored and that no job refers to."""
         keys = [f"{_OWNERS}{sha256}", f"{REFERENCES}{sha256}"]
-        found: list[str] = self._claims(keys, [sha256, DEFAULT, asker])
-        return [Claim(text[2:], text[0] == "1") for text in found]
+        lines: list[str] = self._claims(keys, [sha256, DEFAULT, asker])
+        return [Claim(text[2:], text[0] == "1") for text in lines]
 
     def note(self, owner: str, sha256s: Iterable[str]) -> None:
-        """Note that a user has shown these to be theirs; durable on return."""
+        """Store the user's claims on these files and models; durable on return."""
         keys = [f"{_OWNERS}{sha256}" for sha256 in sha256s]
         for first in range(0, len(keys), _AT_ONCE):
             self._note(keys[first : first + _AT_ONCE], [owner, self._age_ms])

@@ -1,4 +1,5 @@
-"""The amounts that users store and use up on a farm, counted in Redis for all API processes.
+"""Quotas of users: the bytes they store and the device time they use, counted in Redis for all API
+processes.
 
 farrier:kept:<user>            hash: upload → "<bytes> <sha256>", of files that the user has sent
                                or announced, and that nothing may refer to yet
@@ -6,11 +7,11 @@ farrier:kept-bytes             hash: user → the sum of these bytes
 farrier:device-ms:<day>        hash: user → ms in which devices measured for the user's jobs on this
                                day of UTC, counted from 1970 on (`history.lua`); for three days
 
-An entry of a file that a job or model refers to by now, or that has gone, is found where it
-matters: where the user's sum reaches the limit. So to announce a file is one script, and nothing
-else has to keep these keys right.
+Entries of files that a job or model now refers to, or that are gone, are removed only when the
+user's sum reaches the limit. So announcing a file takes one script, and nothing else has to
+maintain these keys.
 
-The user `DEFAULT` has no quota: the bounds of the whole farm are its own."""
+The user `DEFAULT` has no quota: only the limits of the whole farm bound it."""
 
 from __future__ import annotations
 
@@ -24,17 +25,17 @@ from farrier_farm.settings import Settings, variable_of
 from farrier_farm.storage.blobs import BlobStore, Upload
 from farrier_farm.storage.references import REFERENCES
 
-MOST_KEPT = 20_000  # files of a user; a model has 4,000 at most
+MOST_KEPT = 20_000  # The most files of a user; a model has at most 4,000.
 UPLOADS = "upload-bytes"
 DEVICES = "device-seconds"
 """The names of the limits."""
-_RETRY_S = 60.0  # in which a job may come to refer to what was sent
-_SETTLED_S = 10.0  # between two looks at what is kept, by one process
+_RETRY_S = 60.0  # Within this time a job may refer to the files that were sent.
+_SETTLED_S = 10.0  # The least time between two removals of obsolete entries by one process.
 _DAY_MS = 86_400_000
 _KEPT_BYTES = "farrier:kept-bytes"
 
 # KEYS: the user's entries, all sums. ARGV: user, upload, bytes, sha256, limit of bytes, of entries.
-# Answers with the sum where there is no room for more.
+# Returns the user's sum if there is not enough room, else -1.
 _KEEP = """
 local sum = tonumber(redis.call('HGET', KEYS[2], ARGV[1]) or 0)
 local is_full = tonumber(ARGV[5]) > 0 and sum + ARGV[3] > tonumber(ARGV[5])
@@ -43,7 +44,7 @@ redis.call('HSET', KEYS[1], ARGV[2], ARGV[3] .. ' ' .. ARGV[4])
 redis.call('HINCRBY', KEYS[2], ARGV[1], ARGV[3])
 return -1
 """
-# The same keys; ARGV: user, then uploads whose entries go.
+# KEYS as above. ARGV: the user, then the uploads whose entries are removed.
 _DROP = """
 for i = 2, #ARGV do
   local bytes = string.match(redis.call('HGET', KEYS[1], ARGV[i]) or '', '^%d+')
@@ -74,8 +75,8 @@ class Quotas:
         self._settled: dict[str, float] = {}
 
     def keep(self, user: str, upload: Upload) -> None:
-        """Count an upload that has begun as the user's. Raises TooManyRequestsError where the user
-        keeps too much that nothing refers to."""
+        """Count a new upload as the user's. Raises TooManyRequestsError if the user keeps too many
+        bytes that nothing refers to."""
         limit = self._settings.upload_bytes_of_user
         if user == DEFAULT or not limit:
             return
@@ -101,12 +102,12 @@ class Quotas:
             )
 
     def kept_bytes(self, user: str) -> int:
-        """The bytes that count as the user's, as of the last look."""
+        """Return the bytes that count as the user's, according to the last update."""
         return int(self._client.command("HGET", _KEPT_BYTES, user) or 0)
 
     def check_device_time(self, user: str) -> None:
-        """Raises TooManyRequestsError where devices have measured for a user for as long as they
-        may on one day."""
+        """Raise TooManyRequestsError if devices have measured for a user for the time allowed on
+        one day."""
         budget_s = self._settings.device_seconds_of_user
         if user == DEFAULT or not budget_s:
             return
@@ -128,17 +129,21 @@ class Quotas:
         return {user: int(ms) / 1000 for user, ms in seconds.items()}
 
     def _settle(self, user: str) -> bool:
-        """Drop the entries of what is referred to, or gone; False where this process has just done
-        so."""
+        """Remove the entries of files that are referred to or gone. Return False if nothing was
+        removed, or if this process has checked within `_SETTLED_S`."""
         now = time.monotonic()
         if now < self._settled.get(user, 0.0):
             return False
         entries: dict[str, str] = self._client.command("HGETALL", f"farrier:kept:{user}")
         digests = {upload: entry.partition(" ")[2] for upload, entry in entries.items()}
         names = sorted(set(digests.values()))
-        found = self._client.commands(("EXISTS", f"{REFERENCES}{name}") for name in names)
-        refers = dict(zip(names, map(bool, found), strict=True))
-        over = [one for one, digest in digests.items() if not self._counts(one, digest, refers)]
+        exists = self._client.commands(("EXISTS", f"{REFERENCES}{name}") for name in names)
+        refers = dict(zip(names, map(bool, exists), strict=True))
+        over = [
+            upload_id
+            for upload_id, digest in digests.items()
+            if not self._counts(upload_id, digest, refers)
+        ]
         if over:
             self._drop(_keys(user), [user, *over])
         self._settled[user] = now + _SETTLED_S

@@ -1,5 +1,5 @@
-"""The two tokens of an installation, users' (REST) and devices' (gRPC), and the key of which the
-secrets of its devices are derived, which no device ever sees."""
+"""The two tokens of an installation, for users (REST) and devices (gRPC), and the key from which
+the secrets of its devices are derived. No device ever sees that key."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class TokenRole(enum.StrEnum):
 
 
 def load_token(settings: Settings, role: TokenRole, *, create: bool = False) -> str | None:
-    """The token of a role: of the settings, else of the file that the settings name, else of
-    `<home>/<role>.token`, which `create` makes where it is missing (mode 0600).
+    """Return the token of a role: the settings' token, else that of the file in the settings, else
+    that of `<home>/<role>.token`. With `create` that file is made if it is missing (mode 0600).
 
-    Raises StorageError where a named file cannot be read or the directory cannot be written.
+    Raises StorageError if a named file cannot be read or the directory cannot be written.
     """
     token, named = _of(settings, role)
     if token:
@@ -39,7 +39,7 @@ def load_token(settings: Settings, role: TokenRole, *, create: bool = False) -> 
 
 
 def device_key(settings: Settings) -> str:
-    """The key of `<home>/device.key`, which is made where it is missing (mode 0600). Raises
+    """Return the key in `<home>/device.key`, which is made if it is missing (mode 0600). Raises
     StorageError."""
     path = settings.home / "device.key"
     with disk.storage_errors(f"cannot read the key {path}"):
@@ -56,21 +56,22 @@ def device_key(settings: Settings) -> str:
 
 
 def whereabouts(settings: Settings, role: TokenRole) -> str:
-    """Where the token that `load_token` gives is from, for people."""
+    """Return the place of the token that `load_token` returns, in words for people."""
     token, named = _of(settings, role)
     if token:
         return "of the environment"
     return f"in {named or settings.home / f'{role}.token'}"
 
 
-def matches(given: str, token: str) -> bool:
-    """Compared in constant time."""
-    return hmac.compare_digest(given.encode(), token.encode())
+def matches(candidate: str, token: str) -> bool:
+    """Compare two tokens in constant time."""
+    return hmac.compare_digest(candidate.encode(), token.encode())
 
 
 def token_file(settings: Settings, role: TokenRole) -> Path:
-    """A file with the token that `load_token` gives, for a program that reads it from one. The
-    settings' own token is written to `<home>/<role>.given.token`. Raises StorageError."""
+    """Return the path of a file with the token that `load_token` returns, for programs that read it
+    from a file. A token set in the settings is written to `<home>/<role>.given.token`. Raises
+    StorageError."""
     token, named = _of(settings, role)
     if not token:
         return named or settings.home / f"{role}.token"
@@ -83,7 +84,7 @@ def token_file(settings: Settings, role: TokenRole) -> Path:
 
 
 def _of(settings: Settings, role: TokenRole) -> tuple[str | None, Path | None]:
-    """The token and the file that the settings name."""
+    """Return the token and the token file that the settings name."""
     return {
         TokenRole.USER: (settings.token, settings.token_file),
         TokenRole.DEVICE: (settings.device_token, settings.device_token_file),
@@ -91,7 +92,7 @@ def _of(settings: Settings, role: TokenRole) -> tuple[str | None, Path | None]:
 
 
 def _create(path: Path) -> str:
-    """Make a token and its file. Two starts at once agree on one token."""
+    """Make a token and its file. If two processes start at once, both use the same token."""
     token = secrets.token_urlsafe(32)
     with disk.storage_errors(f"cannot write the token file {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

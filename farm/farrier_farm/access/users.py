@@ -3,10 +3,10 @@
 <home>/users.json   {name: {"sha256": of the token, "created": Unix seconds, "role", "group",
                     "expires": Unix seconds or null}}, mode 0600
 
-A token is random and long, so its hash reveals nothing of it. Whoever has the installation's own
-token (`tokens.py`) is the user `default`, an admin. The name says whose a job is; role and group
-say what its user may do (`farrier_server.access`). Entries of versions without roles are those of
-admins, who may do what every token could then."""
+A token is random and long, so its hash reveals nothing about it. The holder of the installation's
+own token (`tokens.py`) is the user `default`, an admin. The name is stored as the owner of jobs;
+role and group decide the user's rights (`farrier_server.access`). Entries of versions without roles
+belong to admins, because every token had all rights then."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _WITHIN = re.compile(r"([0-9]{1,9})([mhdw])")
 class Role(enum.StrEnum):
     """The rights of a user; each role has those of the roles before it."""
 
-    USER = "user"  # jobs, models and artifacts of their own
-    OPERATOR = "operator"  # devices, the shared records, the cost model, the standing of all jobs
+    USER = "user"  # Jobs, models and artifacts of their own.
+    OPERATOR = "operator"  # Devices, the shared records, the cost model, and the state of all jobs.
     ADMIN = "admin"  # everything, tokens included
 
     def includes(self, least: Role) -> bool:
@@ -59,7 +59,7 @@ class User:
     sha256: str  # of the token
     created: float  # Unix seconds, of the token
     role: Role = Role.ADMIN
-    group: str = ""  # whose members share their jobs; none where empty
+    group: str = ""  # The group whose members share their jobs; empty for none.
     expires: float | None = None  # Unix seconds
 
     @property
@@ -75,12 +75,14 @@ _ByHash = dict[str, User]  # of their tokens
 
 
 class Users:
-    """Safe to share between threads, and between processes of one home: each call sees what any of
-    them has changed. Every method raises StorageError where the file cannot be read or written."""
+    """The users of a farm. Safe to share between threads, and between processes with the same home:
+    each call sees the changes of all. Every method raises StorageError if the file cannot be read
+    or written."""
 
     def __init__(self, home: Path) -> None:
         self._path = home / "users.json"
-        self._read: tuple[object, _ByName, _ByHash] = (None, {}, {})  # a version of the file
+        # The version of the file that was read last, with its users.
+        self._read: tuple[object, _ByName, _ByHash] = (None, {}, {})
 
     def add(
         self,
@@ -90,8 +92,8 @@ class Users:
         group: str = "",
         expires: float | None = None,
     ) -> str:
-        """Make a user and return the token, which is kept nowhere. Raises UsageError for a
-        malformed name or group and a time that has passed, ConflictError for a name in use."""
+        """Make a user and return the token, which is not stored. Raises UsageError for a malformed
+        name or group or a time that has passed, ConflictError for a name in use."""
         _check_name(name, "user")
         _check_group(group)
         _check_time(expires)
@@ -111,9 +113,9 @@ class Users:
         return token
 
     def rotate(self, name: str, *, expires: float | None = None, for_ever: bool = False) -> str:
-        """Make another token in place of a user's, which counts no longer, and return it. It
-        expires when that would have, unless `expires` or `for_ever` say otherwise. Raises
-        NotFoundError, UsageError for a time that has passed."""
+        """Replace a user's token, which no longer counts, and return the new one. It expires when
+        the old one would have, unless `expires` or `for_ever` is set. Raises NotFoundError, and
+        UsageError for a time that has passed."""
         _check_time(expires)
         token = secrets.token_urlsafe(32)
         with self._changed() as users:
@@ -139,42 +141,42 @@ class Users:
             del users[name]
 
     def list(self) -> list[User]:
-        """By name."""
+        """Return the users, sorted by name."""
         return sorted(self._users()[0].values(), key=lambda user: user.name)
 
     def named(self, name: str) -> User | None:
-        """The user of that name, whose token may have expired; None where nobody has one."""
+        """Return the user of that name, whose token may have expired, or None."""
         return THE_DEFAULT if name == DEFAULT else self._users()[0].get(name)
 
     def members(self, group: str) -> frozenset[str]:
-        """The names of a group's users; nobody is in the group without a name."""
+        """Return the names of a group's users; the empty group has none."""
         if not group:
             return frozenset()
         return frozenset(name for name, user in self._users()[0].items() if user.group == group)
 
     def who_has(self, token: str) -> User | None:
-        """The user who has this token, which may have expired; None where nobody has it."""
+        """Return the user who has this token, which may have expired, or None."""
         digest = _hash(token)
         user = self._users()[1].get(digest)
         return user if user is not None and hmac.compare_digest(user.sha256, digest) else None
 
     def _users(self) -> tuple[_ByName, _ByHash]:
-        """The file is read where it has changed."""
+        """Return the users by name and by hash, reading the file if it has changed."""
         with disk.storage_errors(f"cannot read {self._path}"):
             try:
                 stat = self._path.stat()
             except FileNotFoundError:
                 return {}, {}
             version = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-            known, by_name, by_hash = self._read
-            if known != version:
+            last, by_name, by_hash = self._read
+            if last != version:
                 by_name = self._load()
                 by_hash = {user.sha256: user for user in by_name.values()}
                 self._read = version, by_name, by_hash
             return by_name, by_hash
 
     def _load(self) -> dict[str, User]:
-        """By name."""
+        """Read the users from the file, by name."""
         with disk.storage_errors(f"cannot read {self._path}"):
             try:
                 raw = json.loads(self._path.read_text())
@@ -189,7 +191,7 @@ class Users:
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[dict[str, User]]:
-        """The users by name, to be changed; what changed is on the disk at the end."""
+        """Yield the users by name, to be changed; the changes are on the disk at the end."""
         with disk.storage_errors(f"cannot write {self._path}"):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)

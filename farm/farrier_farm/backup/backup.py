@@ -1,6 +1,6 @@
-"""A backup of a farm that goes on working: `farrier backup` makes one, `restore.py` reads it.
+"""The backup of a running farm: `farrier backup` makes one, `restore.py` reads it.
 
-A backup is a new folder, or a new tar archive where its name ends so:
+A backup is a new folder, or a new tar archive if its name ends in `.tar`:
 
     redis.rdb        what Redis held at one moment (`Client.snapshot`)
     blobs/<sha256>   every blob that there was then; in a folder hard links where they can be made
@@ -37,7 +37,7 @@ from farrier_farm.farm import Farm
 FORMAT = 1
 MANIFEST, SNAPSHOT, BLOBS, HOME = "backup.json", "redis.rdb", "blobs", "home"
 ARCHIVE = ".tar"
-# What of the home is neither made anew nor in Redis, as far as it is there.
+# The files of the home that are neither in Redis nor made anew, if they exist.
 KEPT = (
     "user.token",
     "device.token",
@@ -52,7 +52,7 @@ KEPT = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summary:
-    """The totals of a backup."""
+    """The number of blobs and bytes of a backup."""
 
     blobs: int
     nbytes: int  # of all files
@@ -72,9 +72,9 @@ class _Place(Protocol):
 
 
 def back_up(farm: Farm, target: Path) -> Summary:
-    """Make a backup of a farm. Raises ConflictError where something is there already,
-    StorageError where it cannot be written, and then nothing of it stays, ServiceError where Redis
-    does not hand over what it holds."""
+    """Make a backup of a farm. Raises ConflictError if something exists at `target`, StorageError
+    if it cannot be written (nothing of it stays then), ServiceError if Redis does not send its
+    snapshot."""
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise ConflictError(f"{target} is there already", hint="name a new folder or .tar file")
     existed = target.exists()
@@ -91,7 +91,7 @@ def back_up(farm: Farm, target: Path) -> Summary:
 
 
 def _written(farm: Farm, place: _Place, beside: Path) -> tuple[dict[str, Any], Summary]:
-    """The manifest of what it has put in place."""
+    """Write everything but the manifest to `place`; return the manifest and the totals."""
     files: dict[str, tuple[int, str]] = {}
     with farm.blobs.keeping(), tempfile.NamedTemporaryFile(dir=beside, prefix=".farrier-") as taken:
         farm.client.snapshot(taken)
@@ -128,7 +128,7 @@ class _Folder:
         path = self._path(name)
         try:
             os.link(source, path)
-        except OSError:  # on another disk, or of a file system without links
+        except OSError:  # The source is on another disk, or its file system has no links.
             with source.open("rb") as read, _private(path) as written:
                 shutil.copyfileobj(read, written, 1 << 20)
 
@@ -137,7 +137,7 @@ class _Folder:
             file.write(data)
 
     def finish(self, manifest: bytes) -> None:
-        for folder in {self._root, *(one.parent for one in self._root.rglob("*"))}:
+        for folder in {self._root, *(path.parent for path in self._root.rglob("*"))}:
             durable.sync_directory(folder)
         self.add_bytes(MANIFEST, manifest)
         durable.sync_name(self._root / MANIFEST)
@@ -175,7 +175,7 @@ class _Archive:
 
 @contextlib.contextmanager
 def _private(path: Path) -> Iterator[IO[bytes]]:
-    """A new file for this user alone, on the disk at the end."""
+    """Open a new file that only this user can read; it is on the disk at the end."""
     with open(path, "xb", opener=_for_this_user) as file:
         yield file
         file.flush()
@@ -187,7 +187,7 @@ def _for_this_user(path: str, flags: int) -> int:
 
 
 def _removed(target: Path, existed: bool) -> None:
-    """Remove what was begun; a folder that was there stays, empty."""
+    """Remove an incomplete backup; a folder that existed before stays, empty."""
     with contextlib.suppress(OSError, StorageError):
         if target.is_dir():
             shutil.rmtree(target)

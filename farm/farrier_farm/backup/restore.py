@@ -1,7 +1,7 @@
-"""A farm from its backup: `farrier restore` puts one into a home that has nothing yet.
+"""The restore of a farm from its backup: `farrier restore` puts one into an empty home.
 
-Everything is read once, held to its hashes, and written beside the home, which takes its name when
-all of it is right: a restore that ends early leaves no half a farm.
+Every file is read once, checked against its hash, and written next to the home. The result takes
+the home's name when all of it is right, so a restore that ends early leaves no partial farm.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from farrier_farm.roles.liveness import answers
 from farrier_farm.settings import Settings
 
 _BLOB = re.compile(rf"{BLOBS}/([0-9a-f]{{64}})")
-_MOST_MANIFEST = 1 << 30  # bytes: some 80 for each blob
+_MOST_MANIFEST = 1 << 30  # Bytes; about 80 for each blob.
 _PIECE = 1 << 20
 # The append-only file of a server is this folder: a base, which may be a snapshot, and what came
 # after it (Redis 7.0 and later).
@@ -48,9 +48,9 @@ _LOG_MANIFEST = f"file {_BASE} seq 1 type b\nfile {_INCREMENT} seq 1 type i\n"
 
 
 def restore(source: Path, settings: Settings) -> Summary:
-    """Put the farm of a backup into `settings.home`. Raises ConflictError where a farm runs there
-    or anything else is, UsageError for what is no complete backup, or where the farm's Redis is
-    none of the home's, StorageError where it is damaged or cannot be written."""
+    """Put the farm of a backup into `settings.home`. Raises ConflictError if the home is not empty,
+    UsageError if the backup is not complete or the farm's Redis is not the embedded one,
+    StorageError if the backup is damaged or the home cannot be written."""
     if settings.redis_url is not None:
         raise UsageError(
             "REDIS_URL names a Redis of its own, and a restore fills the embedded one",
@@ -95,14 +95,14 @@ def _check_is_free(home: Path) -> None:
 
 @dataclasses.dataclass
 class _Restored:
-    """The files that were taken so far, into a folder that is to become a home."""
+    """The files restored so far, in a folder that will become a home."""
 
     root: Path
-    found: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    files: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
     manifest: dict[str, Any] | None = None
 
     def take(self, name: str, file: IO[bytes]) -> None:
-        """Raises UsageError for a file that no backup has."""
+        """Restore one file. Raises UsageError for a file that no backup contains."""
         if name == MANIFEST:
             self.manifest = _parsed(file.read(_MOST_MANIFEST))
             return
@@ -116,10 +116,11 @@ class _Restored:
                 written.write(piece)
             written.flush()
             os.fsync(written.fileno())
-        self.found[name] = size, digest.hexdigest()
+        self.files[name] = size, digest.hexdigest()
 
     def finished(self, source: Path) -> Summary:
-        """Raises UsageError for a backup that is not complete, StorageError for a damaged one."""
+        """Check the restored files against the manifest. Raises UsageError for a backup that is not
+        complete, StorageError for a damaged one."""
         if self.manifest is None:
             raise UsageError(
                 f"{source} is not a complete backup: it has no {MANIFEST}",
@@ -128,10 +129,10 @@ class _Restored:
         said = {name: (int(n), str(sha)) for name, (n, sha) in self.manifest["files"].items()}
         blobs = self.manifest["blobs"]
         said |= {f"{BLOBS}/{sha256}": (int(n), str(sha256)) for sha256, n in blobs.items()}
-        wrong = sorted(n for n in {*said, *self.found} if said.get(n) != self.found.get(n))
+        wrong = sorted(n for n in {*said, *self.files} if said.get(n) != self.files.get(n))
         if wrong or SNAPSHOT not in said:
             name = wrong[0] if wrong else SNAPSHOT
-            how = "is missing" if name not in self.found else "is damaged"
+            how = "is missing" if name not in self.files else "is damaged"
             how = how if name in said else "is not of it"
             more = f", and so are {len(wrong) - 1} more" if len(wrong) > 1 else ""
             raise StorageError(
@@ -139,10 +140,10 @@ class _Restored:
                 hint="restore another backup; nothing was changed",
             )
         self._write_log()
-        return Summary(len(blobs), sum(size for size, _ in self.found.values()))
+        return Summary(len(blobs), sum(size for size, _ in self.files.values()))
 
     def _write_log(self) -> None:
-        """Make the embedded server begin with the snapshot."""
+        """Write the append-only log of the embedded server, so that it begins with the snapshot."""
         folder = self.root / _LOG
         (folder / _INCREMENT).touch(mode=0o600)
         (folder / "appendonly.aof.manifest").write_text(_LOG_MANIFEST)
@@ -182,7 +183,8 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _files(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """The files of a backup, by their names in it. Raises UsageError for what is none."""
+    """Yield the files of a backup, by their names in it. Raises UsageError if it is not a
+    backup."""
     if source.is_dir():
         for path in sorted(source.rglob("*")):
             if path.is_file() and not path.is_symlink():

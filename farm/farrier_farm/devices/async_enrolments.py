@@ -1,4 +1,5 @@
-"""The broker's part in enrolment, by which a device gets its own secret; for an event loop."""
+"""The enrolment of devices on the broker's side, by which a device gets its own secret; for an
+event loop."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from farrier_farm.redis.async_connection import AsyncClient
 from farrier_farm.settings import Settings
 
 _PURPOSE = b"farrier-device-secret-v1"
-_NONCE_BYTES = 16  # of which two never have the same
+_NONCE_BYTES = 16  # Long enough that no two nonces are ever the same.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnSecret:
-    """The secret of a device, as brokers derive it."""
+    """The secret of a device, as brokers derive it from the farm's key."""
 
     device: str
     generation: str
@@ -42,13 +43,13 @@ class Secrets:
         return OwnSecret(device, generation, secret)
 
     def proven(self, caller: Enrolled) -> OwnSecret | None:
-        """The secret that the caller says to have; None where it has not."""
+        """Return the secret that the caller claims to have, or None if the proof is wrong."""
         own = self.of(caller.device, caller.generation)
         return own if caller.proves(own.secret) else None
 
 
 class Enrolling:
-    """Raises ServiceError where Redis is out of reach."""
+    """Enrols devices. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: AsyncClient, settings: Settings, its_secrets: Secrets) -> None:
         self._script = client.script(script(settings))
@@ -56,10 +57,10 @@ class Enrolling:
         self._is_open = settings.open_enrolment
 
     async def enrol(self, caller: Bearer | Invited, device: str, nonce: bytes) -> OwnSecret:
-        """Give a device a secret, or the same one again for the same nonce. The caller's shared
-        token has been checked. Raises UsageError for a malformed request, UnknownDeviceError for a
-        token that nobody made, DeviceRefusedError for one that does not count any more, and for a
-        name that is another's."""
+        """Assign a device a secret, or the same one again for the same nonce. The caller's shared
+        token has been checked. Raises UsageError for a malformed request, UnknownDeviceError for an
+        unknown token, and DeviceRefusedError for a token that no longer counts or for a name that
+        belongs to another device."""
         if len(nonce) < _NONCE_BYTES:
             raise UsageError(f"the nonce has {len(nonce)} bytes, and needs {_NONCE_BYTES}")
         token = hashed(caller.token) if isinstance(caller, Invited) else ""
@@ -78,7 +79,7 @@ class Enrolling:
 
 
 def _refusal(word: str, device: str, *about: Any) -> Exception:
-    """Why a device cannot enrol, and the way out."""
+    """Return the error for a device that cannot enrol, with the way out."""
     named = str(about[0]) if about else device
     shown = named or "NAME"
     anew = f"farrier devices add {device or 'NAME'} makes another"

@@ -1,8 +1,8 @@
-"""Device classes: devices of one class are so alike that what one measures holds for all.
+"""Device classes: the devices of one class are so similar that a measurement on one holds for all.
 
-A class is a `Target` as the farm sees it: its id is the queue of batches, and its target's
-fingerprint is that of the records. What a device says of itself decides its class, or what an
-operator has stated (`farrier-device --machine`)."""
+A class is a `Target` as the farm sees it: its id names the queue of batches, and its target's
+fingerprint is that of the records. The class follows from what the device reports about itself, or
+from the machine that its operator states (`farrier-device --machine`)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from farrier_device import codec
 from farrier_device.describe import MachineDescription
 
 _PLAIN = re.compile(r"[^a-z0-9]+")
-_LONGEST = 40  # characters of a processor's name
+_LONGEST = 40  # The most characters of a processor's name.
 _DEVICE = "device:"
 EMULATED = "-emulated"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """`description` is that of one of its devices, with no memory: nothing depends on it."""
+    """A class of devices. `description` is that of one of its devices, without its memory size, on
+    which nothing depends."""
 
     id: str
     description: MachineDescription
@@ -36,18 +37,18 @@ class DeviceClass:
 
     @property
     def emulated(self) -> bool:
-        """Whether its devices are software, whose times say nothing of the hardware."""
+        """Return whether its devices are software, whose times are not those of hardware."""
         return self.description.emulated
 
     def to_text(self) -> str:
-        """What `--target` takes, and `from_text` reads."""
+        """Return the description as JSON text, for `--target` and `from_text`."""
         return to_text(self.description)
 
     @classmethod
     def of(cls, machine: MachineDescription) -> DeviceClass:
-        """The class of a machine, `cortex-a76-4c-1f0c9a7b`: its processor and cores, for people,
-        then a digest of all that a timing depends on. Raises UsageError for a machine that no code
-        can be made for."""
+        """Return the class of a machine. Its id, such as `cortex-a76-4c-1f0c9a7b`, has the
+        processor and cores for people, then a digest of all that a timing depends on. Raises
+        UsageError for a machine that no code can be generated for."""
         description = dataclasses.replace(machine, memory_bytes=0)
         name = _PLAIN.sub("-", (machine.cpu or machine.arch).lower()).strip("-")[:_LONGEST]
         digest = _target(description).fingerprint[:8]
@@ -56,21 +57,22 @@ class DeviceClass:
 
     @classmethod
     def from_text(cls, class_id: str, text: str) -> DeviceClass:
-        """One that was stored under its id."""
+        """Return the class that was stored under its id as `text`."""
         return cls(class_id, parse_machine(text).description)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasurementTarget:
-    """Where a job's batches are measured: by any device of a class, or by one of its devices."""
+    """The devices that measure a job's batches: any device of a class, or one particular device."""
 
     device_class: str
     device: str = ""
 
     @property
     def queue(self) -> str:
-        """Of its batches. That of a device names its class, too: a device that comes back as
-        another machine measures nothing that was meant for the one before."""
+        """Return the name of the queue of its batches. The queue of a device names its class too,
+        so that a device that comes back as another machine measures no batch for its former
+        class."""
         if not self.device:
             return self.device_class
         return f"{_DEVICE}{self.device_class}:{self.device}"
@@ -81,7 +83,7 @@ class MeasurementTarget:
 
     @classmethod
     def of_queue(cls, queue: str) -> MeasurementTarget:
-        """The place whose batches are in a queue."""
+        """Return the target whose batches are in a queue."""
         if not queue.startswith(_DEVICE):
             return cls(queue)
         device_class, _, device = queue.removeprefix(_DEVICE).partition(":")
@@ -89,11 +91,11 @@ class MeasurementTarget:
 
 
 def class_of_device(device: str, said: Mapping[str, Any]) -> DeviceClass:
-    """The class of a device by what its agent says: the fields of `MachineDescription`, and
-    `machine` where its operator states what it is, by name or description.
+    """Return the class of a device from its agent's report: the fields of `MachineDescription`, and
+    `machine` if its operator states the machine, by name or description.
 
-    Raises UsageError for a machine that no code can be made for, and for one that is not what the
-    operator states.
+    Raises UsageError for a machine that no code can be generated for, and for a machine that
+    contradicts what the operator states.
     """
     try:
         here = codec.decode(MachineDescription, said)
@@ -115,7 +117,7 @@ def class_of_device(device: str, said: Mapping[str, Any]) -> DeviceClass:
 
 
 def _check_can_be(device: str, here: MachineDescription, stated: MachineDescription) -> None:
-    """Raises UsageError where code for the stated machine does not run on this one."""
+    """Raise UsageError if code for the stated machine does not run on this one."""
     if here.arch != stated.arch:
         raise UsageError(
             f"the device {device} is an {here.arch}, and is stated to be a {stated.cpu}, which is "

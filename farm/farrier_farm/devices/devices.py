@@ -1,4 +1,4 @@
-"""The registry of devices: who is connected, what it is, and how far it can be trusted."""
+"""The registry of devices: their connection, machine, state and trust."""
 
 from __future__ import annotations
 
@@ -22,37 +22,41 @@ KEYS = ("farrier:device", "farrier:settled", _CLASSES, "farrier:connected")  # o
 _BY_NAME = "farrier:devices"
 _PARTS = ("history", "throughput", "devices", "enrolments")
 _CALL = "\nreturn operations[ARGV[1]]()\n"
-_TRUSTED = "+trusted"  # beside the names of engines, of which none begins so
+# The key of the mark for trusted devices in the same set as names of engines, none of which begins
+# with a plus.
+_TRUSTED = "+trusted"
 _STANDINGS = ("busy", "quarantined", "emulated")
 BUSY_MINUTES = 10
-LONGEST_REST_S = 30.0  # after many faults in a row
+LONGEST_REST_S = 30.0  # After many faults in a row.
 
 
 class DeviceState(enum.StrEnum):
     IDLE = "idle"
     BUSY = "busy"
-    DRAINING = "draining"  # finishes its lease, takes no other
-    DRAINED = "drained"  # an operator drained it, and it has no lease; until its agent starts anew
-    PAUSED = "paused"  # an operator gives it no new lease
-    REVOKED = "revoked"  # an operator turns it away, until it enrols again
-    QUARANTINED = "quarantined"  # too many faults in a row; an operator releases it
-    UNFIT = "unfit"  # its agent lacks the version or the token for a batch, until it starts anew
-    OFFLINE = "offline"  # no heartbeat for `device_expiry_s`
+    DRAINING = "draining"  # It finishes its batch and takes no other.
+    # An operator drained it, and it has no batch; ends when its agent starts again.
+    DRAINED = "drained"
+    PAUSED = "paused"  # An operator lets it have no new batch.
+    REVOKED = "revoked"  # An operator turns it away until it enrols again.
+    QUARANTINED = "quarantined"  # It had too many faults in a row; an operator releases it.
+    # Its agent lacks the version or the token for a batch; ends when it starts again.
+    UNFIT = "unfit"
+    OFFLINE = "offline"  # It sent no heartbeat for `device_expiry_s`.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadMinute:
-    """What a device did in the minute that began at `time`, in Unix seconds."""
+    """The work that a device did in the minute that began at `time`, in Unix seconds."""
 
     time: float
-    batches: int  # that it measured to the end
-    busy_s: float  # in which it had a batch in hand
+    batches: int  # Batches measured to the end.
+    busy_s: float  # Seconds in which it had a batch.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceCounts:
-    """How many devices are connected at a time, in Unix seconds; of these, how many have a batch in
-    hand, are in quarantine, and are emulated."""
+    """The number of connected devices at a Unix time, and how many of these have a batch, are in
+    quarantine, or are emulated."""
 
     time: float
     connected: int
@@ -63,35 +67,36 @@ class DeviceCounts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
-    """A snapshot. `description` is what the agent said of itself: the fields of
+    """A snapshot of a device. `description` is what the agent reported: the fields of
     `farrier_device.describe.MachineDescription`, perhaps more."""
 
     id: str
-    device_class: str  # id of its class; "" where a broker older than classes registered it
+    device_class: str  # The id of its class; "" if a broker older than classes registered it.
     state: DeviceState
     description: dict[str, Any]
     session: str
     seen: float  # Unix seconds of the last sign of life
-    lease: str | None  # id of the batch being measured
+    lease: str | None  # The id of the batch being measured.
     measured: int  # batches
     faults: int
     faults_in_a_row: int
-    resting: bool  # after a fault, for a while
-    health: dict[str, Any]  # temperature and clock, as far as it tells: fields of proto's Health
-    unfit: str = ""  # why its agent is, where it is
-    trusted: bool = False  # an operator vouches for what it measures
-    busy: float = 0.0  # share of the last `BUSY_MINUTES` in which it had a batch in hand
-    load: Sequence[LoadMinute] = ()  # of the last half hour; minutes in which it did nothing lack
+    resting: bool  # It pauses for a while after a fault.
+    # Temperature and clock, as far as it reports them: fields of the message Health.
+    health: dict[str, Any]
+    unfit: str = ""  # The reason if its agent is unfit.
+    trusted: bool = False  # An operator vouches for its measurements.
+    busy: float = 0.0  # The share of the last `BUSY_MINUTES` in which it had a batch.
+    load: Sequence[LoadMinute] = ()  # The last half hour; minutes without work are missing.
     enrolled: float | None = None  # Unix seconds; None where it has the shared token alone
     last_fault: str = ""  # what happened
-    standing: str = ""  # by an operator: paused, drained or revoked
+    standing: str = ""  # Set by an operator: paused, drained or revoked.
     tags: Sequence[str] = ()  # by an operator
 
     @property
     def engines(self) -> Mapping[str, str]:
         """Other engines that models can be raced with on it: version by name."""
-        told = self.description.get("engines")
-        return {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
+        versions = self.description.get("engines")
+        return {str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {}
 
     @property
     def connected(self) -> bool:
@@ -99,12 +104,12 @@ class Device:
 
     @property
     def takes_work(self) -> bool:
-        """Whether it may lease a batch now."""
+        """Return whether it may lease a batch now."""
         return self.state in (DeviceState.IDLE, DeviceState.BUSY) and not self.resting
 
 
 class Devices:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The devices of a farm. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
@@ -113,7 +118,7 @@ class Devices:
         self.presence = Presence(client, settings)
 
     def get(self, device_id: str) -> Device:
-        """Raises NotFoundError."""
+        """Return a device. Raises NotFoundError."""
         fields, about = self._client.commands(_snapshot(device_id))
         if not fields:
             raise NotFoundError(
@@ -122,13 +127,13 @@ class Devices:
         return self._device(device_id, fields, about, self._now())
 
     def list(self) -> list[Device]:
-        """All that ever connected, by id."""
+        """Return all devices that ever connected, by id."""
         ids = sorted(self._client.command("SMEMBERS", "farrier:device"))
         return [*self._snapshots(ids)]
 
     def page(self, *, limit: int, after: str = "") -> tuple[Sequence[Device], str]:
-        """Those whose ids come after `after`, by id; the second value is the `after` of the next
-        page, "" on the last one."""
+        """Return the devices after the id `after`, by id, and the `after` of the next page, "" on
+        the last one."""
         self._adopt()
         first = f"({after}" if after else "-"
         ids = self._client.command("ZRANGE", _BY_NAME, first, "+", "BYLEX", "LIMIT", 0, limit + 1)
@@ -136,54 +141,55 @@ class Devices:
         return self._snapshots(page), page[-1] if len(ids) > limit else ""
 
     def _adopt(self) -> None:
-        """Have pages list the devices that only an older version has seen."""
+        """Add devices that only an older version has seen to the list that pages read."""
         counts = self._client.commands([("SCARD", "farrier:device"), ("ZCARD", _BY_NAME)])
         if counts[0] != counts[1]:
-            for one in self._client.command("SMEMBERS", "farrier:device"):
-                self._client.command("ZADD", _BY_NAME, 0, one)
+            for device_id in self._client.command("SMEMBERS", "farrier:device"):
+                self._client.command("ZADD", _BY_NAME, 0, device_id)
 
     def beating(self) -> int:
-        """How many are connected, those in quarantine included."""
+        """Return the number of connected devices, including those in quarantine."""
         return int(self._client.command("ZCARD", "farrier:beating"))
 
     def counts(self) -> DeviceCounts:
-        """How many there are and how they stand, in two round trips."""
+        """Return the number of devices by state, in two round trips."""
         now, expiry = self._now(), self._settings.device_expiry_s
         bounds = [int((now - expiry) * 1000), int((now + expiry) * 1000)]
         sets = ("farrier:beating", *(f"{_BY_NAME}:{name}" for name in _STANDINGS))
-        found = self._client.commands(("ZCOUNT", key, *bounds) for key in sets)
-        return DeviceCounts(now, *map(int, found))
+        answers = self._client.commands(("ZCOUNT", key, *bounds) for key in sets)
+        return DeviceCounts(now, *map(int, answers))
 
     def serving(self, class_id: str) -> int:
-        """How many of a class are connected and not in quarantine."""
+        """Return the number of devices of a class that are connected and not in quarantine."""
         now, expiry = self._now(), self._settings.device_expiry_s
         bounds = [int((now - expiry) * 1000), int((now + expiry) * 1000)]
         return int(self._client.command("ZCOUNT", f"farrier:connected:{class_id}", *bounds))
 
     def is_there(self, class_id: str, device_id: str = "") -> bool:
-        """Whether a device of a class, or the one of them that is named, is connected and may get
+        """Return whether a device of a class, or the named one of them, is connected and may get
         work. It takes one script, however many devices there are."""
         return bool(self._call("is_there", device_id, class_id)[1] == "1")
 
     def with_engine(self, engine: str, class_id: str, device_id: str = "") -> Sequence[str]:
-        """Some devices of a class that may get work and run another engine, by the last heartbeat;
-        of the one that is named, that or none. It takes one script, however many there are."""
-        found: Sequence[str] = self._call("with_engine", device_id, class_id, engine)[1]
-        return found
+        """Return some devices of a class that may get work and have another engine, by the last
+        heartbeat; if `device_id` is set, that device or none. It takes one script, however many
+        devices there are."""
+        names: Sequence[str] = self._call("with_engine", device_id, class_id, engine)[1]
+        return names
 
     def measuring(self, class_id: str, *, trusted: bool = False) -> Sequence[str]:
-        """Some devices of a class that may get work, and are trusted where that is asked for, by
-        the last heartbeat. It takes one script, however many there are."""
+        """Return some devices of a class that may get work, by the last heartbeat; with `trusted`,
+        only trusted ones. It takes one script, however many devices there are."""
         return self.with_engine(_TRUSTED if trusted else "", class_id)
 
     def of_class(self, class_id: str, limit: int) -> Sequence[Device]:
-        """The connected devices of a class that were seen last, `limit` at most, by id."""
+        """Return the connected devices of a class that were seen last, at most `limit`, by id."""
         return self._snapshots(self.presence.devices(class_id, limit))
 
     def revoked(self, class_id: str) -> Sequence[Device]:
-        """The devices of a class that are turned away, by id."""
-        found = self._snapshots(self._client.command("SMEMBERS", "farrier:devices:revoked"))
-        return [device for device in found if device.device_class == class_id]
+        """Return the devices of a class that are revoked, by id."""
+        devices = self._snapshots(self._client.command("SMEMBERS", "farrier:devices:revoked"))
+        return [device for device in devices if device.device_class == class_id]
 
     def connected(self) -> Sequence[Device]:
         """Return the connected devices, sorted by id."""
@@ -191,47 +197,49 @@ class Devices:
         return [device for device in self._snapshots(ids) if device.connected]
 
     def _snapshots(self, device_ids: Sequence[str]) -> Sequence[Device]:
-        """Return the registered ones of these devices, sorted by id, in two round trips."""
+        """Return a snapshot of those of these devices that are registered, sorted by id, in two
+        round trips."""
         ids = sorted(device_ids)
-        found = self._client.commands(command for one in ids for command in _snapshot(one))
+        answers = self._client.commands(command for entry in ids for command in _snapshot(entry))
         now = self._now()
-        each = zip(ids, found[::2], found[1::2], strict=True)
-        return [self._device(*one, now) for one in each if one[1]]
+        each = zip(ids, answers[::2], answers[1::2], strict=True)
+        return [self._device(*entry, now) for entry in each if entry[1]]
 
     def classes(self) -> Sequence[DeviceClass]:
-        """All that a device was ever of, by id."""
-        found: dict[str, str] = self._client.command("HGETALL", _CLASSES)
-        return [DeviceClass.from_text(one, text) for one, text in sorted(found.items())]
+        """Return all classes that a device has ever had, by id."""
+        texts: dict[str, str] = self._client.command("HGETALL", _CLASSES)
+        return [DeviceClass.from_text(class_id, text) for class_id, text in sorted(texts.items())]
 
     def device_class(self, class_id: str) -> DeviceClass | None:
-        """None for one that no device was ever of."""
+        """Return a device class, or None if no device has ever had it."""
         text = self._client.command("HGET", _CLASSES, class_id)
         return None if text is None else DeviceClass.from_text(class_id, text)
 
     def release(self, device_id: str) -> Device:
-        """End a quarantine, and that an agent is unfit. Raises NotFoundError."""
+        """End a quarantine or an unfit state. Raises NotFoundError."""
         self.get(device_id)
         self._call("release", device_id)
         return self.get(device_id)
 
     def trust(self, device_id: str, trusted: bool = True) -> Device:
-        """Note whether an operator vouches for what a device measures. Raises NotFoundError, and
-        ConflictError for one that has no secret of its own: its name may be another's tomorrow."""
+        """Store whether an operator vouches for a device's measurements. Raises NotFoundError, and
+        ConflictError for a device without its own secret, because another device may use its name
+        tomorrow."""
         self.get(device_id)
         self._trust(device_id, "01"[trusted])
         return self.get(device_id)
 
     def trust_own(self, device_id: str) -> None:
-        """Trust the device that whoever started the farm started with it, unless an operator has
-        decided otherwise. Raises ConflictError as `trust` does."""
+        """Trust the device that was started together with the farm, unless an operator has decided
+        otherwise. Raises ConflictError as `trust` does."""
         self._trust(device_id, "")
 
     def are_trusted(self, device_ids: Sequence[str]) -> Sequence[bool]:
         """Return for each of these devices whether it is trusted, in one round trip."""
-        found = self._client.commands(
-            ("HGET", f"farrier:device:{one}", "trusted") for one in device_ids
+        answers = self._client.commands(
+            ("HGET", f"farrier:device:{item}", "trusted") for item in device_ids
         )
-        return [one == "1" for one in found]
+        return [item == "1" for item in answers]
 
     def _trust(self, device_id: str, how: str) -> None:
         if self._call("trust", device_id, how)[0] == "unenrolled":
@@ -255,7 +263,7 @@ class Devices:
         seen = int(fields["seen"]) / 1000
         faults_in_a_row = int(fields.get("faults_in_a_row", "0"))
         standing = about.get("standing", "")
-        # What lies in the future, because the clock was put back, says nothing.
+        # A time in the future, after the clock was put back, is ignored.
         if standing == "revoked":
             state = DeviceState.REVOKED
         elif abs(now - seen) > self._settings.device_expiry_s:
@@ -298,7 +306,7 @@ class Devices:
 
 
 def _snapshot(device_id: str) -> list[tuple[str, str]]:
-    """The commands that read a device."""
+    """Return the commands that read a device."""
     return [
         ("HGETALL", f"farrier:device:{device_id}"),
         ("HGETALL", f"farrier:standing:{device_id}"),
@@ -311,17 +319,17 @@ def _load(text: str) -> list[LoadMinute]:
 
 
 def _busy(load: Sequence[LoadMinute], held: float | None, now: float) -> float:
-    """The share of the last minutes, the one that has just begun included, in which a device had a
-    batch in hand; it has had one since `held`."""
+    """Return the share of the last minutes, including the present one, in which a device had a
+    batch; `held` is the time since which it has had one, or None."""
     begin = (now // 60 - BUSY_MINUTES + 1) * 60
-    busy = sum(one.busy_s for one in load if begin <= one.time <= now)
+    busy = sum(minute.busy_s for minute in load if begin <= minute.time <= now)
     if held is not None:
         busy += max(0.0, now - max(held, begin))
     return min(busy / (now - begin), 1.0)
 
 
 def script(settings: Settings) -> str:
-    """The text of `devices.lua` under these settings."""
+    """Return the text of `devices.lua` under these settings."""
     limits = {
         "quarantine_faults": settings.quarantine_faults,
         "expiry_ms": int(settings.device_expiry_s * 1000),
@@ -338,6 +346,7 @@ def script(settings: Settings) -> str:
 
 
 def missing_layers(required: str, description: Mapping[str, Any]) -> list[str]:
-    """What a device's sandbox lacks of what is required, both as in `seccomp+landlock`."""
+    """Return the required sandbox layers that a device lacks; `required` is like
+    `seccomp+landlock`."""
     reached = str(description.get("sandbox", "")).split("+")
     return sorted(set(filter(None, required.split("+"))) - set(reached))

@@ -1,9 +1,9 @@
-"""The operators' view of a farm's devices: enrolment tokens, and each device's standing and tags.
-The broker's part in enrolment is in `async_enrolments.py`.
+"""The operators' control of a farm's devices: enrolment tokens, and each device's standing and
+tags. The broker's part in enrolment is in `async_enrolments.py`.
 
-A device enrols once with a short-lived token, which is bound to its name, and has a secret of its
-own from then on. The secret follows from the farm's key, the name and a random generation, so the
-farm keeps no secrets: Redis has the generation, and the hash of a token."""
+A device enrols once, with a short-lived token that is bound to its name, and has its own secret
+from then on. The secret is derived from the farm's key, the name and a random generation, so the
+farm stores no secrets: Redis has the generation, and the hash of a token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from farrier_farm.settings import Settings
 NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}"
 TAG = r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,49}"
 MOST_TAGS = 20
-EXPIRY_S = 3600.0  # of an enrolment token: long enough to walk to a board with it
+EXPIRY_S = 3600.0  # The expiry of an enrolment token: enough to walk to a board with it.
 LONGEST_EXPIRY_S = 30 * 86400.0
 PAUSED, DRAINED, REVOKED = "paused", "drained", "revoked"
 _PREFIX = "fde_"
@@ -33,7 +33,8 @@ _PREFIX = "fde_"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Invitation:
-    """An enrolment token, shown this once; `expires` is in Unix seconds of Redis's clock."""
+    """An enrolment token, which is shown only now; `expires` is in Unix seconds of Redis's
+    clock."""
 
     name: str
     token: str
@@ -45,7 +46,7 @@ class About:
     """The facts about a device that outlive its sessions."""
 
     enrolled: float | None  # Unix seconds; None where it has the shared token alone
-    standing: str  # paused, drained, revoked or ""
+    standing: str  # Paused, drained, revoked or "".
     tags: list[str]
 
 
@@ -58,10 +59,10 @@ class Enrolments:
         self._batches = batches
 
     def invite(self, name: str, *, expires_s: float = EXPIRY_S, again: bool = False) -> Invitation:
-        """Make a token with which a device enrols under this name, once. With `again` it replaces
-        a device that is enrolled, whose secret counts until then. An earlier token of the name
-        that nobody has used counts no more. Raises UsageError for a malformed name or time,
-        ConflictError for a name that is taken."""
+        """Make a token with which a device can enrol once under this name. With `again` it replaces
+        an enrolled device, whose secret counts until then. An earlier unused token of the name no
+        longer counts. Raises UsageError for a malformed name or time, ConflictError for a name that
+        is taken."""
         check_name(name)
         if not 0 < expires_s <= LONGEST_EXPIRY_S:
             raise UsageError(
@@ -80,22 +81,22 @@ class Enrolments:
         return Invitation(name, token, int(rest[0]) / 1000)
 
     def pause(self, device_id: str) -> None:
-        """Give the device no new batch until `resume`. Raises NotFoundError, ConflictError where
-        it is revoked."""
+        """Pause the device: it gets no new batch until `resume`. Raises NotFoundError, and
+        ConflictError if it is revoked."""
         self._set_standing(device_id, PAUSED)
 
     def drain(self, device_id: str) -> None:
-        """Give the device no new batch until `resume`, or its agent starts anew. Raises as
-        `pause` does."""
+        """Drain the device: it gets no new batch until `resume` or until its agent starts again.
+        Raises as `pause` does."""
         self._set_standing(device_id, DRAINED)
 
     def resume(self, device_id: str) -> None:
-        """End `pause` and `drain`. Raises as these do."""
+        """End `pause` or `drain`. Raises as these do."""
         self._set_standing(device_id, "")
 
     def revoke(self, device_id: str) -> None:
-        """End the device's session and turn it away until it enrols again, with a token that is
-        made after this. Its batch goes back to the queue. Raises NotFoundError."""
+        """End the device's session and turn it away until it enrols again with a newer token. Its
+        batch goes back to the queue. Raises NotFoundError."""
         batch = self._set_standing(device_id, REVOKED)
         if not batch:
             return
@@ -107,7 +108,7 @@ class Enrolments:
                 self._batches.give_back(lease, crashed=False, reason=reason)
 
     def tag(self, device_id: str, tags: Iterable[str]) -> None:
-        """Give the device these tags and no others. Raises NotFoundError, UsageError."""
+        """Set the device's tags, in place of all earlier ones. Raises NotFoundError, UsageError."""
         wanted = sorted(set(tags))
         for tag in wanted:
             if not re.fullmatch(TAG, tag):
@@ -120,8 +121,8 @@ class Enrolments:
         self._known(device_id, self._call("tag", device_id, " ".join(wanted)))
 
     def remove(self, device_id: str) -> None:
-        """Forget the device: its name is free, and its secret counts no more. Raises
-        NotFoundError, and ConflictError for one that is connected and was not revoked."""
+        """Forget the device: its name is free, and its secret no longer counts. Raises
+        NotFoundError, and ConflictError if it is connected and was not revoked."""
         answer = self._call("remove", device_id)
         if answer[0] == "there":
             raise ConflictError(
@@ -139,13 +140,14 @@ class Enrolments:
         return About(at, standing or "", (tags or "").split())
 
     def standing(self, name: str) -> str | None:
-        """Paused, drained, revoked or "" of a device that is enrolled; None of any other."""
+        """Return the standing of an enrolled device, one of paused, drained, revoked and ""; None
+        for any other device."""
         key = f"farrier:standing:{name}"
         generation, standing = self._client.command("HMGET", key, "generation", "standing")
         return None if generation is None else standing or ""
 
     def _set_standing(self, device_id: str, standing: str) -> str:
-        """The batch in the device's hands."""
+        """Set the standing, and return the id of the device's batch."""
         answer = self._call("set_standing", device_id, standing)
         if answer[0] == "revoked":
             raise ConflictError(
@@ -167,7 +169,7 @@ class Enrolments:
 
 
 def check_name(name: str) -> None:
-    """Raises UsageError for what cannot be a device's name."""
+    """Raise UsageError for a text that cannot be a device's name."""
     if not re.fullmatch(NAME, name):
         raise UsageError(
             f"{name!r} is not a name for a device",
@@ -176,6 +178,6 @@ def check_name(name: str) -> None:
 
 
 def hashed(secret: bytes | str) -> str:
-    """The hash under which the farm knows an enrolment token or a nonce."""
+    """Return the hash under which the farm stores an enrolment token or a nonce."""
     data = secret.encode() if isinstance(secret, str) else secret
     return hashlib.sha256(data).hexdigest()

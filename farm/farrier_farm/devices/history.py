@@ -1,6 +1,5 @@
-"""What happened to a device: connected, lost, back, draining, leased, measured, faulted,
-acquitted, unfit, quarantined, released. The scripts that make these changes note them
-(`history.lua`)."""
+"""The history of a device: connected, lost, back, draining, leased, measured, faulted, acquitted,
+unfit, quarantined, released. The scripts that make these changes write it (`history.lua`)."""
 
 from __future__ import annotations
 
@@ -11,27 +10,28 @@ from typing import Any
 from farrier_farm.redis.connection import Client
 
 HISTORY = "farrier:history"
-HISTORY_KEPT = 1000  # of a device, roughly
+HISTORY_KEPT = 1000  # The approximate number of events kept of a device.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceEvent:
-    """`id` grows ("<ms>-<n>"); `data["what"]` says what happened, other fields more of it."""
+    """An event of a device. `id` grows ("<ms>-<n>"); `data["what"]` is the kind of event, and other
+    fields depend on it."""
 
     id: str
     data: dict[str, Any]
 
     @property
     def at(self) -> float:
-        """Unix seconds."""
+        """Return the time in Unix seconds."""
         return int(self.id.partition("-")[0]) / 1000
 
 
 def history(
     client: Client, device_id: str, *, limit: int, after: str = "", newest_first: bool = True
 ) -> tuple[list[DeviceEvent], str]:
-    """What happened to a device after what has the id `after`, and the `after` of the next page, ""
-    on the last one. Raises ServiceError where Redis is out of reach."""
+    """Return the events of a device after the id `after`, and the `after` of the next page, "" on
+    the last one. Raises ServiceError if Redis is out of reach."""
     verb = "XREVRANGE" if newest_first else "XRANGE"
     bounds = (
         [f"({after}" if after else "+", "-"]

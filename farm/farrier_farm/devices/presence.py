@@ -1,5 +1,5 @@
-"""The device classes that are connected, and how many devices of each, kept where that changes
-(`history.lua`): to ask costs as much as there are classes, and not devices that were ever known."""
+"""The connected device classes and their numbers of devices. The sets are kept up to date by each
+change (`history.lua`), so a query costs as much as there are classes, not devices."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from farrier_farm.redis.connection import Client
 from farrier_farm.settings import Settings
 
-# A script, so that Redis's clock decides and one answer has it all: how far from now a device may
-# have been seen, in ms. What was seen in the future, because the clock was put back, is not there.
-# An older broker keeps no `present`; of the devices that get work it keeps `connected`.
+# This is a script so that Redis's clock decides, and one answer has everything. ARGV[1] is the time
+# in ms for which a device may not have been seen. Times in the future, after the clock was put
+# back, do not count. An older broker maintains `connected`, the devices that get work, but not
+# `present`.
 _CLASSES = """
 local time, found = redis.call('TIME'), {}
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -25,7 +26,7 @@ for _, class in ipairs(redis.call('HKEYS', KEYS[1])) do
 end
 return found
 """
-# Of one class, the devices seen last; ARGV[2] at most.
+# Returns the devices of one class that were seen last, at most ARGV[2].
 _DEVICES = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -53,12 +54,14 @@ class Presence:
         self._expiry_ms = int(settings.device_expiry_s * 1000)
 
     def classes(self) -> Mapping[str, ClassPresence]:
-        """The classes of which a device is connected, by id."""
+        """Return the classes with a connected device, by id."""
         keys = ["farrier:classes", "farrier:connected", _PRESENT]
-        found = self._classes(keys, [self._expiry_ms])
-        return {one: ClassPresence(int(all_), int(some)) for one, all_, some in sorted(found)}
+        rows = self._classes(keys, [self._expiry_ms])
+        return {
+            class_id: ClassPresence(int(all_), int(some)) for class_id, all_, some in sorted(rows)
+        }
 
     def devices(self, class_id: str, limit: int) -> Sequence[str]:
         """The ids of the connected devices of a class that were seen last, `limit` at most."""
-        found: Sequence[str] = self._devices([f"{_PRESENT}:{class_id}"], [self._expiry_ms, limit])
-        return found
+        names: Sequence[str] = self._devices([f"{_PRESENT}:{class_id}"], [self._expiry_ms, limit])
+        return names

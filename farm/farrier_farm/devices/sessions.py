@@ -1,4 +1,4 @@
-"""The sessions of devices: what a broker notes in the registry, on an event loop."""
+"""The sessions of devices, as brokers store them in the registry; for an event loop."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from farrier_farm.settings import Settings
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Standing:
-    """What a device may do now."""
+    """The work that a device may do now."""
 
-    queues: tuple[str, ...]  # of its batches: those of its class, and those for it alone
-    barred: bool  # it takes no work: it drains, is in quarantine or unfit
-    rest_s: float  # after a fault: how long it takes none
+    queues: tuple[str, ...]  # The queues of its batches: that of its class, and its own.
+    barred: bool  # It takes no work, because it drains, is in quarantine or unfit.
+    rest_s: float  # The seconds for which it takes no work after a fault.
 
     @property
     def takes_work(self) -> bool:
@@ -35,13 +35,15 @@ class Standing:
 
 
 def generation_of(session: str) -> str:
-    """The generation of the secret with which a session was opened; "" for the shared token."""
+    """Return the generation of the secret with which a session was opened; "" for the shared
+    token."""
     return session.partition(".")[2]
 
 
 class Sessions:
-    """Every method raises ServiceError where Redis is out of reach. Those that take a session raise
-    StaleSessionError where it is not the device's newest, FencedOutError where another is open."""
+    """The sessions of devices. Every method raises ServiceError if Redis is out of reach. Methods
+    that take a session raise StaleSessionError if it is not the device's newest, FencedOutError if
+    another instance has opened one."""
 
     def __init__(self, client: AsyncClient, settings: Settings) -> None:
         self._script = client.script(script(settings))
@@ -53,22 +55,22 @@ class Sessions:
         instance: str = "",
         generation: str = "",
     ) -> str:
-        """The session of this instance of the device's agent, opened if it has none (an instance
-        without a name has none); that of any other instance is fenced out. `generation` is that of
-        the secret which the caller has; "" where it has the shared token alone.
+        """Return the session of this instance of the device's agent, opened if it has none (as an
+        instance without a name); the session of any other instance is fenced out. `generation` is
+        that of the caller's secret; "" for the shared token.
 
-        Raises UsageError as `class_of_device` does, DeviceRefusedError where the device is revoked
-        or the name is another's, UnknownDeviceError where the secret is no device's any more.
+        Raises UsageError as `class_of_device` does, DeviceRefusedError if the device is revoked or
+        the name belongs to another, UnknownDeviceError if the secret no longer belongs to a device.
         """
         said = json.dumps(dict(description))
         its_class = class_of_device(device_id, json.loads(said))
-        engines = " ".join(one for one in NAMES if one in description.get("engines", ()))
+        engines = " ".join(engine for engine in NAMES if engine in description.get("engines", ()))
         session = secrets.token_hex(8) + (f".{generation}" if generation else "")
         words = [session, said, instance, its_class.id, its_class.to_text(), engines]
         return str((await self._call("connect", device_id, *words, generation))[1])
 
     async def close(self, device_id: str) -> None:
-        """Have the device register again."""
+        """Close the device's session, so that it registers again."""
         await self._call("close", device_id)
 
     async def heartbeat(
@@ -79,14 +81,14 @@ class Sessions:
         draining: bool | None = None,
         health: Mapping[str, Any] | None = None,
     ) -> Standing:
-        """A sign of life; None, and no health, leave what it was."""
+        """Note a sign of life. `draining` and `health` keep their values if they are None."""
         said = ["" if draining is None else "01"[draining], json.dumps(health) if health else ""]
         _, its_class, barred, rest_ms = await self._call("heartbeat", device_id, session, *said)
         queues = (str(its_class), MeasurementTarget(str(its_class), device_id).queue)
         return Standing(queues, barred == "1", int(rest_ms) / 1000)
 
     async def hold(self, device_id: str, session: str, batch_id: str) -> bool:
-        """Note what the device measures; False where it takes no work by now."""
+        """Note the batch that the device measures. Return False if it may not take work now."""
         word, *_ = await self._call("hold", device_id, session, batch_id)
         return bool(word == "ok")
 
@@ -102,19 +104,19 @@ class Sessions:
         invented: bool = False,
         perhaps_of_library: bool = False,
     ) -> None:
-        """Count an attempt at a batch that is over, once; `reason` says what a fault was. One that
-        was `invented` puts a device that is not trusted in quarantine; one that may be the
-        library's as well as the device's counts for quarantine once a job."""
+        """Count a finished attempt at a batch, once; `reason` describes a fault. An `invented`
+        result puts a device that is not trusted in quarantine. A fault that may be the library's as
+        well as the device's counts for quarantine once a job."""
         words = (str(fence), "01"[fault], reason, "01"[invented], "01"[perhaps_of_library])
         await self._call("settle", device_id, session, batch_id, *words)
 
     async def let_go(self, device_id: str, batch_ids: Iterable[str]) -> None:
-        """Notes that the device measures these batches no more, and counts nothing."""
+        """Note that the device no longer measures these batches, and count nothing."""
         await self._call("let_go", device_id, *batch_ids)
 
     async def decline(self, device_id: str, session: str, batch_id: str, reason: str) -> None:
-        """Notes why the device's agent is unfit for a batch, which it measures no more; ends when
-        another agent registers."""
+        """Note why the device's agent is unfit for a batch, which it no longer measures. The state
+        ends when another agent registers."""
         await self._call("decline", device_id, session, batch_id, reason)
 
     async def acquit(self, device_id: str, batch_id: str) -> None:
@@ -122,11 +124,11 @@ class Sessions:
         await self._call("acquit", device_id, batch_id)
 
     async def may_read(self, device_id: str, session: str, sha256: str) -> bool:
-        """A sign of life; whether the batch in the device's hands names this blob."""
+        """Note a sign of life, and return whether the device's batch refers to this blob."""
         return bool((await self._call("may_read", device_id, session, sha256))[1] == "1")
 
     async def look(self) -> None:
-        """Notes which devices were not seen for too long."""
+        """Note which devices were not seen for too long."""
         await self._call("look", "")
 
     async def _call(self, operation: str, device_id: str, *args: str) -> list[Any]:

@@ -1,5 +1,5 @@
-"""The farm's own events, for who watches all of it: jobs that change, devices that come and go,
-what a role warns of.
+"""The farm's own events, for viewers of the whole farm: jobs that change, devices that come and go,
+and warnings of roles.
 
 farrier:events         stream of JSON objects with a `kind`; the newest `NEWS_KEPT`, roughly
 farrier:events:counts  hash: how many there were of a kind since the farm began, `job <state>` and
@@ -9,7 +9,7 @@ farrier:events:counts  hash: how many there were of a kind since the farm began,
     device   {device, what, …}                      as in a device's history
     warning  {role, message}                        a role's log has a warning
 
-The scripts that make a change announce it, so it is announced once, and only if it is made."""
+The scripts that make a change announce it, so each change is announced exactly once."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from farrier_farm.redis.connection import Client
 NEWS = "farrier:events"
 NEWS_KEPT = 10_000
 RECENT = 20
-_LOOKED_AT = 200  # events, among which jobs' own are passed over
-_LONGEST = 2000  # characters of a warning
+_LOOKED_AT = 200  # The number of events searched, because events of jobs are skipped.
+_LONGEST = 2000  # The most characters of a warning.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,33 +41,33 @@ class Item:
 
 
 class News:
-    """Raises ServiceError where Redis is out of reach."""
+    """The farm's events. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def counts(self) -> dict[str, int]:
-        """How many events there were, by kind and state or what: `job failed`."""
-        found: dict[str, str] = self._client.command("HGETALL", f"{NEWS}:counts")
-        return {name: int(count) for name, count in found.items()}
+        """Return the number of events by kind and state or what, such as `job failed`."""
+        numbers: dict[str, str] = self._client.command("HGETALL", f"{NEWS}:counts")
+        return {name: int(count) for name, count in numbers.items()}
 
     def recent(self) -> list[Item]:
-        """The newest warnings and events of devices, the newest first: `RECENT` at most, of those
-        among the newest events of all kinds."""
+        """Return the newest warnings and events of devices, the newest first: at most `RECENT`,
+        from the newest `_LOOKED_AT` events."""
         entries = self._client.command("XREVRANGE", NEWS, "+", "-", "COUNT", _LOOKED_AT)
-        found = [Item(entry, json.loads(fields["data"])) for entry, fields in entries]
-        return [item for item in found if item.data["kind"] != "job"][:RECENT]
+        items = [Item(entry, json.loads(fields["data"])) for entry, fields in entries]
+        return [item for item in items if item.data["kind"] != "job"][:RECENT]
 
     def warn(self, role: str, message: str) -> None:
-        """Announce what a role warns of."""
+        """Announce a warning of a role."""
         text = json.dumps({"kind": "warning", "role": role, "message": message})
         self._client.command("XADD", NEWS, "MAXLEN", "~", NEWS_KEPT, "*", "data", text)
 
 
 class Herald(logging.Handler):
-    """Announces the warnings of this process's log, those of Farrier's own code, until it is
-    closed. A thread does, so that nobody who logs waits for Redis; what finds no room meanwhile is
-    in the log alone."""
+    """A log handler that announces the warnings of Farrier's own code in this process until it is
+    closed. A thread does so, because logging must not wait for Redis; warnings beyond its queue are
+    only in the log."""
 
     def __init__(self, news: News, role: str) -> None:
         super().__init__(logging.WARNING)
@@ -84,7 +84,8 @@ class Herald(logging.Handler):
                 self._waiting.put_nowait(record.getMessage()[:_LONGEST])
 
     def close(self) -> None:
-        """Wait a moment for what is being said; it may wait for Redis, and nobody for it."""
+        """Wait a moment for the announcement in progress, at most a second, because Redis may
+        hang."""
         self._closed.set()
         with contextlib.suppress(queue.Full):
             self._waiting.put_nowait("")
@@ -94,6 +95,6 @@ class Herald(logging.Handler):
     def _announce(self) -> None:
         while not self._closed.is_set():
             message = self._waiting.get()
-            with contextlib.suppress(FarrierError):  # Redis is away; the log has it
+            with contextlib.suppress(FarrierError):  # Redis is away; the log has the warning.
                 if message:
                     self._news.warn(self._role, message)

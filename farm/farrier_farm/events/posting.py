@@ -1,9 +1,9 @@
-"""The sender of one signed request to a URL that a user named, which may lead anywhere.
+"""Sends one signed request to a URL that a user named, which may lead anywhere.
 
-The name is resolved once, and the connection made to the address that was looked at, so that a name
-which changes its address does not lead past the look. Addresses that are not of the public internet
-are refused: there the farm may reach what its users may not. Nothing follows a redirect, and no
-more of an answer is read than its head.
+The name is resolved once, and the connection goes to the address that was checked, so that a name
+that changes its address cannot bypass the check. Addresses outside the public internet are refused,
+because the farm may reach hosts that its users may not. Redirects are not followed, and only the
+head of an answer is read.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: an IPv4 address is i
 
 
 class PostError(Exception):
-    """The other side was not reached, or did not take it."""
+    """The receiver was not reached, or refused the request."""
 
 
 def check_url(url: str, *, private: bool, user: str = "") -> None:
-    """Raises UsageError for what is no URL to post to, and for an address in it, or to which its
-    name leads now, that is not public, unless `private` ones are allowed. `user` asks."""
+    """Check the URL of a webhook. Raises UsageError if it is malformed, or if its host has an
+    address that is not public, unless `private` addresses are allowed. `user` is the user who
+    registers it."""
     host, port = _host_of(url)
     try:
         _resolved(host, port, private=private, user=user)
@@ -77,7 +78,7 @@ def post(url: str, body: bytes, headers: dict[str, str], *, private: bool, user:
 
 
 def signature(secret: str, body: bytes, at: int) -> str:
-    """The header by which the receiver knows that the farm sent this, and when."""
+    """Return the header that proves to the receiver that the farm sent this, and when."""
     digest = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={at},v1={digest}"
 
@@ -114,15 +115,15 @@ def _resolved(host: str, port: int, *, private: bool, user: str) -> str:
 
 
 class _Lookups:
-    """The searches for names that are under way. The system's own search has no limit of time, so
-    each has a thread, which is left behind where it takes too long."""
+    """The name searches in progress. The system's own search has no time limit, so each has a
+    thread, which is abandoned if it takes too long."""
 
     def __init__(self) -> None:
         self._of: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
 
     def begin(self, user: str, search: Callable[[], _Addresses]) -> Future[_Addresses]:
-        """Begin a search. Raises PostError for a user who has too many under way."""
+        """Begin a search. Raises PostError for a user who has too many in progress."""
         with self._lock:
             if self._of[user] >= MOST_LOOKUPS:
                 raise PostError("the names of earlier URLs are still looked for")
@@ -145,7 +146,8 @@ _lookups = _Lookups()
 
 
 def _looked_up(host: str, port: int, user: str) -> _Addresses:
-    """Raises OSError, UnicodeError, PostError where the search takes too long."""
+    """Return the addresses of a host. Raises OSError, UnicodeError, and PostError if the search
+    takes too long."""
 
     def search() -> _Addresses:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -164,7 +166,8 @@ def _is_public(address: _Address) -> bool:
             within = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if within is not None:
             return _is_public(within)
-        if address.teredo is not None:  # through a relay, to whoever it names
+        # Teredo leads through a relay to the host that the address names.
+        if address.teredo is not None:
             return False
         if address.is_site_local:  # RFC 3879: still routed within networks that keep fec0::/10
             return False
@@ -175,7 +178,7 @@ def _is_public(address: _Address) -> bool:
 
 @contextlib.contextmanager
 def _connected(address: str, port: int, tls_host: str | None) -> Iterator[socket.socket]:
-    """A connection that is cut once `TIMEOUT_S` are over, whatever the other side does."""
+    """Yield a connection that is cut after `TIMEOUT_S`, whatever the other side does."""
     deadline = time.monotonic() + TIMEOUT_S
     with contextlib.ExitStack() as stack:
         sock = stack.enter_context(socket.create_connection((address, port), TIMEOUT_S))
@@ -195,4 +198,5 @@ def _connected(address: str, port: int, tls_host: str | None) -> Iterator[socket
 
 def _cut(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's, which would wait
+        # TLS's own shutdown would wait for the other side.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)

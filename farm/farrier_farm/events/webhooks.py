@@ -1,4 +1,4 @@
-"""Webhooks: who is told of what by a request to a URL of theirs, and what waits to be told.
+"""Webhooks: the URLs that receive events, and the deliveries that wait to be sent to them.
 
 farrier:webhooks               set of the ids
 farrier:webhook:<id>           hash: id, owner, url, events, secret, created; counts: delivered,
@@ -9,10 +9,11 @@ farrier:delivery:<id>          hash: hook, body, attempts
 farrier:deliveries:<hook>      set of the deliveries of a webhook that wait
 farrier:deliveries:user:<user>  set of those of all webhooks of a user
 
-An event makes a delivery for each webhook that wants it, in the script that moves the cursor, so
-each is made once. A user has a tenth of the queue at most, so that nobody's deliveries find no room
-for those of another. One that is taken is due again after `TAKEN_S`, unless it is over by then. Its
-id is that of the event and the webhook: whoever gets it twice, as after a lost answer, can tell.
+An event makes one delivery for each webhook that wants it, in the script that moves the cursor, so
+each is made once. A user's deliveries take at most a tenth of the queue, so that they cannot
+displace those of others. A delivery that was taken is due again after `TAKEN_S`, unless it is
+settled by then. Its id consists of the event and the webhook, so a receiver can recognise a
+delivery that arrives twice, as after a lost answer.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ DEVICE_EVENTS = ("device.enrolled", "device.quarantined", "device.offline", "dev
 EVENTS = (*JOB_EVENTS, *DEVICE_EVENTS)
 PING = "ping"
 MOST_HOOKS = 20  # of a user
-MOST_WAITING = 500  # deliveries of a webhook
+MOST_WAITING = 500  # The most deliveries of a webhook that wait.
 # A user has at most one of these shares of the queue.
 SHARES = 10
-TAKEN_S = 60.0  # several times as long as a try may take
+TAKEN_S = 60.0  # Several times the longest duration of a try.
 # A `take` looks at this number of deliveries in some milliseconds.
 _LOOKED_AT = 2000
 _HOOKS, _HOOK = "farrier:webhooks", "farrier:webhook:"
@@ -44,7 +45,8 @@ _DUE, _DELIVERY, _OF = "farrier:deliveries", "farrier:delivery:", "farrier:deliv
 
 _USERS = "local function of_user(user) return 'farrier:deliveries:user:' .. (user or '') end"
 # KEYS: cursor, due. ARGV: event or "", now in ms, most of all, most of a user, most of a hook, then
-# for each delivery its id, hook and body. Returns how many found no room.
+# for each delivery its id, hook and body. Returns the number of deliveries dropped for lack of
+# room.
 _MAKE = f"""{_USERS}
 if ARGV[1] ~= '' then
   local seen = redis.call('GET', KEYS[1]) or '0-0'
@@ -75,9 +77,9 @@ end
 return dropped
 """
 
-# KEYS: due. ARGV: now, until when one is taken, when those are due again whose user has enough
-# under way, in ms; how many, and how many of a user; then users, each with how many they have.
-# Returns ids.
+# KEYS: due. ARGV, times in ms: now, when a taken delivery is due again, when one of a busy user is
+# due again, the most deliveries, the most of a user; then users, each with the number of their
+# deliveries in progress. Returns ids.
 _TAKE = f"""
 local under_way, taken = {{}}, {{}}
 for i = 6, #ARGV, 2 do under_way[ARGV[i]] = tonumber(ARGV[i + 1]) end
@@ -98,8 +100,8 @@ end
 return taken
 """
 
-# KEYS: due. ARGV: delivery, hook, error or "", when it is due again in ms or "" for never. What was
-# removed meanwhile stays so.
+# KEYS: due. ARGV: delivery, hook, error or "", when it is due again in ms or "" for never. A
+# delivery that was removed meanwhile stays removed.
 _SETTLE = f"""{_USERS}
 local delivery, hook = 'farrier:delivery:' .. ARGV[1], 'farrier:webhook:' .. ARGV[2]
 local known = redis.call('EXISTS', hook) == 1
@@ -132,7 +134,7 @@ return redis.call('SREM', KEYS[1], ARGV[1])
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Webhook:
-    """A URL of a user's, and the events that it is told."""
+    """A URL of a user, and the events that it receives."""
 
     id: str
     owner: str
@@ -140,14 +142,14 @@ class Webhook:
     events: tuple[str, ...]
     created: float  # Unix seconds
     delivered: int
-    failed: int  # deliveries that were given up
+    failed: int  # Deliveries that were given up.
     last_error: str
     secret: str = dataclasses.field(repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delivery:
-    """An event that waits to be told."""
+    """An event that waits to be sent to a webhook."""
 
     id: str
     hook: str
@@ -167,8 +169,8 @@ class Webhooks:
         self._remove = client.script(_REMOVE)
 
     def add(self, owner: str, url: str, events: Sequence[str]) -> Webhook:
-        """Register a URL that was checked. Raises UsageError for an event that there is not,
-        QueueFullError where the owner has too many."""
+        """Register a URL that was checked. Raises UsageError for an unknown event, QueueFullError
+        if the owner has too many webhooks."""
         unknown = [event for event in events if event not in EVENTS]
         if unknown or not events:
             raise UsageError(
@@ -194,7 +196,7 @@ class Webhooks:
         return self.get(hook_id)
 
     def get(self, hook_id: str) -> Webhook:
-        """Raises NotFoundError."""
+        """Return a webhook. Raises NotFoundError."""
         fields = self._client.command("HGETALL", _HOOK + hook_id)
         if not fields:
             raise no_webhook(hook_id)
@@ -203,28 +205,29 @@ class Webhooks:
     def list(self, owner: str | None = None) -> list[Webhook]:
         """Return the webhooks of a user, or all webhooks, the oldest first."""
         ids = self._client.command("SMEMBERS", _HOOKS)
-        found = self._client.commands(["HGETALL", _HOOK + hook_id] for hook_id in ids)
-        hooks = [_webhook(fields) for fields in found if fields]
+        rows = self._client.commands(["HGETALL", _HOOK + hook_id] for hook_id in ids)
+        hooks = [_webhook(fields) for fields in rows if fields]
         return sorted(
             (hook for hook in hooks if owner in (None, hook.owner)),
             key=lambda hook: (hook.created, hook.id),
         )
 
     def remove(self, hook_id: str) -> None:
-        """Remove a webhook with what waits to be told to it. Raises NotFoundError."""
+        """Remove a webhook with its waiting deliveries. Raises NotFoundError."""
         if not self._remove([_HOOKS, _DUE], [hook_id]):
             raise no_webhook(hook_id)
 
     # Deliveries
 
     def cursor(self) -> str | None:
-        """The event up to which deliveries were made; None before the first."""
+        """Return the event up to which deliveries were made; None before the first."""
         event: str | None = self._client.command("GET", _CURSOR)
         return event
 
     def make(self, event: str, deliveries: Iterable[tuple[Webhook, str]]) -> int:
-        """Make the deliveries of an event of the farm, by its id, unless they were made; ""
-        for one of no event. Returns how many found no room in the queue."""
+        """Make the deliveries of a farm event, given by its id, unless they were made before; ""
+        makes deliveries without an event. Return the number of deliveries for which the queue had
+        no room."""
         share = max(1, self._most // SHARES)
         words: list[str | int] = [event, _ms(), self._most, share, MOST_WAITING]
         for hook, body in deliveries:
@@ -246,16 +249,16 @@ class Webhooks:
         words: list[str | int] = [now, now + int(TAKEN_S * 1000), now + int(busy_s * 1000), most]
         words += [of_user, *(word for pair in under_way.items() for word in pair)]
         ids = self._take([_DUE], words)
-        found = self._client.commands(["HGETALL", _DELIVERY + one] for one in ids)
+        rows = self._client.commands(["HGETALL", _DELIVERY + delivery_id] for delivery_id in ids)
         return [
-            Delivery(one, fields["hook"], fields["body"], int(fields["attempts"]))
-            for one, fields in zip(ids, found, strict=True)
+            Delivery(delivery_id, fields["hook"], fields["body"], int(fields["attempts"]))
+            for delivery_id, fields in zip(ids, rows, strict=True)
             if fields
         ]
 
     def settle(self, delivery: Delivery, error: str, again_s: float | None) -> None:
-        """End a try, with the `error` that it met or ""; it is tried again in `again_s` seconds,
-        or never."""
+        """End a try, with its `error` or "". The delivery is tried again in `again_s` seconds, or
+        never if that is None."""
         due = "" if again_s is None else _ms() + int(again_s * 1000)
         self._settle([_DUE], [delivery.id, delivery.hook, error[:300], due])
 

@@ -1,5 +1,5 @@
-"""What a job's target comes to, settled once, as the job is admitted: the machine that code is made
-for, and the devices that measure it.
+"""Admission: a job's target is resolved once, when the job is admitted, to the machine that code is
+made for and the devices that measure it.
 
 | target | code for | measured by |
 |---|---|---|
@@ -28,36 +28,37 @@ from farrier_farm.devices.devices import Device, Devices, DeviceState
 from farrier_farm.devices.presence import ClassPresence
 from farrier_farm.errors import DeviceAwayError
 
-_LISTED = 8  # classes, or devices, that an error names
-_LOOKED_AT = 100  # devices of a class, for why none of it gets work
+_LISTED = 8  # The most classes or devices that an error names.
+_LOOKED_AT = 100  # The most devices of a class that are searched for the reason why none gets work.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Admitted:
-    """`target` is the JSON text of the description of the machine that code is made for."""
+    """The resolved target of a job. `target` is the JSON description of the machine that code is
+    made for."""
 
     target: str
     place: MeasurementTarget
 
 
 class Admission:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """Resolves targets. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
 
     def admit(self, target: str, *, measured: bool) -> Admitted:
-        """What a target comes to now. Raises UsageError for an unknown one, NotFoundError for an
-        unknown class or device, and DeviceAwayError, which names the classes that are there, for an
-        instruction set that no machine has where the job is to be measured."""
+        """Resolve a target. Raises UsageError for an unknown one, NotFoundError for an unknown
+        class or device, and, if the job is to be measured, DeviceAwayError for an instruction set
+        that no connected device has; the error names the connected classes."""
         kind, _, name = target.partition(":")
         if kind == "class":
             return _admitted(self._class(name))
         if kind == "device":
-            found = self._devices.get(name)
-            if not found.device_class:
+            named = self._devices.get(name)
+            if not named.device_class:
                 raise self._away(f"{target} has not connected since its farm knows device classes")
-            return _admitted(self._class(found.device_class), name)
+            return _admitted(self._class(named.device_class), name)
         if target in ("", "host"):
             return _admitted(self._only_class())
         driver, device = driver_and_device(target)
@@ -73,8 +74,8 @@ class Admission:
         return Admitted(to_text(machine.description), place)
 
     def require(self, place: MeasurementTarget) -> None:
-        """Raises DeviceAwayError, which says what there is instead, where no device of the place is
-        connected, or none that is gets work."""
+        """Raise DeviceAwayError, which names the alternatives, if no device of the place is
+        connected, or none of these gets work."""
         if self.is_served(place):
             return
         devices = self._devices_of(place)
@@ -85,7 +86,7 @@ class Admission:
                 hint="submit the job again, or have the agent start as the machine that it was",
             )
         revoked = DeviceState.REVOKED
-        there = [one for one in devices if one.connected or one.state is revoked]
+        there = [device for device in devices if device.connected or device.state is revoked]
         if not there and not place.device:
             there = [*self._devices.revoked(place.device_class)]
         if there:
@@ -93,12 +94,13 @@ class Admission:
         raise self._away(f"no device for {_called(place)} is connected")
 
     def is_served(self, place: MeasurementTarget) -> bool:
-        """Whether `require` finds a device. It takes one script, however many devices there are."""
+        """Return whether `require` would succeed. It takes one script, however many devices there
+        are."""
         return self._devices.is_there(place.device_class, place.device)
 
     def serving(self, place: MeasurementTarget) -> int:
-        """How many devices of the place are connected and get work. It takes one command, however
-        many there are."""
+        """Return the number of connected devices of the place that get work. It takes one command,
+        however many devices there are."""
         if place.device:
             return int(self.is_served(place))
         return self._devices.serving(place.device_class)
@@ -106,11 +108,11 @@ class Admission:
     def place_with(
         self, place: MeasurementTarget, engine: str, preferred: str = ""
     ) -> MeasurementTarget:
-        """A device of the place that another engine can be raced on: the preferred one where it is
-        among them. Raises NoDeviceError, which says what to install. It takes one script, however
-        many devices there are."""
-        found = self._devices.with_engine(engine, place.device_class, place.device)
-        if not found:
+        """Return a device of the place that has another engine for a race: `preferred`, if it has
+        it. Raises NoDeviceError, which states what to install. It takes one script, however many
+        devices there are."""
+        devices = self._devices.with_engine(engine, place.device_class, place.device)
+        if not devices:
             called = _called(place)
             who = f"{called} does not run" if place.device else f"no device of {called} runs"
             raise NoDeviceError(
@@ -118,7 +120,9 @@ class Admission:
                 hint="on such a device, pip install 'farrier[device,engines]', and start its agent "
                 "with --engines",
             )
-        return MeasurementTarget(place.device_class, preferred if preferred in found else found[0])
+        return MeasurementTarget(
+            place.device_class, preferred if preferred in devices else devices[0]
+        )
 
     def _devices_of(self, place: MeasurementTarget) -> Sequence[Device]:
         if not place.device:
@@ -129,18 +133,20 @@ class Admission:
             raise self._away(f"{_called(place)} was removed from the farm") from None
 
     def _class(self, class_id: str) -> DeviceClass:
-        found = self._devices.device_class(class_id)
-        if found is None:
+        device_class = self._devices.device_class(class_id)
+        if device_class is None:
             raise NotFoundError(
                 f"there is no device class {class_id!r}", hint=_hint(self._connected())
             )
-        return found
+        return device_class
 
     def _place_of(self, machine: KnownMachine) -> MeasurementTarget:
-        """The class of the machine; where its only devices are emulated, theirs."""
+        """Return the class of the machine; if only emulated devices of it are connected, theirs."""
         real = DeviceClass.of(machine.description)
         emulated = DeviceClass.of(dataclasses.replace(machine.description, emulated=True))
-        is_there = [self.is_served(MeasurementTarget(one.id)) for one in (real, emulated)]
+        is_there = [
+            self.is_served(MeasurementTarget(candidate.id)) for candidate in (real, emulated)
+        ]
         return MeasurementTarget(emulated.id if is_there == [False, True] else real.id)
 
     def _only_class(self) -> DeviceClass:
@@ -155,9 +161,9 @@ class Admission:
         )
 
     def _generic(self, name: str, machine: KnownMachine, host: KnownMachine | None) -> Admitted:
-        """Code for an instruction set, or for a GPU and the `host` that drives it, or whichever
-        does, made for the class that runs it of which most devices get work; emulated classes come
-        after real ones, and those of which none gets work come last."""
+        """Return a class that runs code for an instruction set, or for a GPU and the `host` that
+        drives it (any if None). Of several classes, take the one with the most working devices;
+        emulated classes come after real ones, and classes without working devices last."""
         needed = set(machine.description.features)
         there = self._connected()
 
@@ -165,16 +171,18 @@ class Admission:
             serving = there[candidate.id].serving
             return serving == 0, candidate.id.endswith(EMULATED), -serving, candidate.id
 
-        classes = [one for one in self._devices.classes() if one.id in there]
-        for found in sorted(classes, key=rank):
-            have = found.description
+        classes = [
+            device_class for device_class in self._devices.classes() if device_class.id in there
+        ]
+        for device_class in sorted(classes, key=rank):
+            have = device_class.description
             is_kind = have.arch == machine.description.arch and needed <= set(have.features)
             is_kind &= host is None or _is_driven_by(have, host)
             if is_kind and (machine.generic or have.cpu.startswith(machine.description.cpu)):
                 limited = dataclasses.replace(have, features=machine.description.features)
                 if host is not None:
                     limited = dataclasses.replace(limited, host=machine.description.host)
-                return Admitted(to_text(limited), MeasurementTarget(found.id))
+                return Admitted(to_text(limited), MeasurementTarget(device_class.id))
         raise self._away(f"no device that runs code for {name} is connected")
 
     def _connected(self) -> Mapping[str, ClassPresence]:
@@ -187,13 +195,13 @@ class Admission:
 
 
 def _has_a_host(machine: KnownMachine) -> bool:
-    """Check whether a machine is a device that another one drives."""
+    """Return whether a machine is a device that another one drives."""
     target = backend_for(machine.description.arch).target(machine.description)
     return len(target.backend.parts(target)) > 1
 
 
 def _is_driven_by(device: MachineDescription, host: KnownMachine) -> bool:
-    """Check whether code for a host runs on the machine that drives a device."""
+    """Return whether code for a host runs on the machine that drives a device."""
     if not device.host:
         return False
     have, wanted = parse_machine(device.host).description, host.description
@@ -217,7 +225,7 @@ def _no_work(place: MeasurementTarget, devices: Sequence[Device]) -> DeviceAwayE
 
 
 def _why_no_work(device: Device) -> tuple[str, str]:
-    """The reason, and the way out."""
+    """Return the reason why a device gets no work, and the way out."""
     name = device.id
     resume = f"`farrier devices resume {name}`"
     match device.state:
@@ -246,11 +254,11 @@ def _called(place: MeasurementTarget) -> str:
 
 
 def _hint(there: Mapping[str, ClassPresence]) -> str:
-    """The targets that could be named instead."""
+    """Return a hint with the targets that could be named instead."""
     if not there:
         return "start `farrier device` on a machine of that kind"
-    counts = {one: there[one].connected for one in sorted(there)[:_LISTED]}
-    shown = [f"class:{one} ({count} connected)" for one, count in counts.items()]
+    counts = {class_id: there[class_id].connected for class_id in sorted(there)[:_LISTED]}
+    shown = [f"class:{class_id} ({count} connected)" for class_id, count in counts.items()]
     more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
     return (
         f"there are {', '.join(shown)}{more}; or start `farrier device` on a machine of that kind"

@@ -1,10 +1,10 @@
-"""Builds on the lease layer that jobs and batches use: modules of kernels that builders compile for
-the process of a job.
+"""Builds on the lease layer that jobs and batches use: kernel modules that builders compile for the
+process of a job.
 
 A build is one text (`farrier.compile_pool.helper`), and so is its answer; both are small (0.5 to
-100 KB), so they lie in Redis, and a builder needs nothing else of the farm. The answer is taken out
-as soon as it is read. The queue is named after the code of the compiler: a builder serves
-jobs that would make the same code by themselves.
+100 KB), so they are stored in Redis, and a builder needs nothing else of the farm. The answer is
+removed when it is read. The queue is named after the compiler's code, so a builder serves only jobs
+that would generate the same code themselves.
 
 A build belongs to one attempt of a job: it is dropped when the job ends or is taken over.
 """
@@ -24,12 +24,14 @@ from farrier_farm.leases.states import State
 from farrier_farm.redis.connection import Client
 from farrier_farm.settings import Settings
 
-_KEPT_S = 60.0  # a build that nobody asks for any more, after its end
-_LEASE_S = 10.0  # at most: the job's kernels wait for a builder that is gone
-_CALLED_BACK_S = 2.0  # what no builder has taken by then is compiled sooner by the job itself
+_KEPT_S = 60.0  # The time for which an unclaimed build is kept after its end.
+_LEASE_S = 10.0  # The longest lease, because the job's kernels wait for a builder that is gone.
+# A build that no builder has taken by then is compiled sooner by the job itself.
+_CALLED_BACK_S = 2.0
 _LOOK_S = 1.0
-_CRASHED = "its process "  # begins the reason of a crash that is the module's
-# A sorted set of builders by when they were heard last, each with how many builds it does at once.
+_CRASHED = "its process "  # The beginning of a reason that blames the module for a crash.
+# KEYS: a sorted set of builders by their last sign of life. ARGV: expiry in ms, then a builder to
+# note, with the number of its parallel builds. Returns the builders alive.
 _BEAT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -44,12 +46,12 @@ return redis.call('ZRANGE', KEYS[1], 0, -1)
 
 @functools.cache
 def queue_name() -> str:
-    """The queue of builds that come out as this installation's compiler would make them."""
+    """Return the name of the queue of builds whose code is the same as this installation's."""
     return f"code-{compiler_digest()[:16]}"
 
 
 def policy(settings: Settings) -> LeasePolicy:
-    """Of builds."""
+    """Return the lease policy of builds."""
     return LeasePolicy(
         lease_s=min(settings.lease_s, _LEASE_S),
         crashes=settings.job_crashes,
@@ -62,8 +64,8 @@ def policy(settings: Settings) -> LeasePolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Build:
-    """A leased build: the text that says what to compile, and the job that it is for (`lease.item`
-    is the build's id)."""
+    """A leased build: a text that describes what to compile, and the job that it is for
+    (`lease.item` is the build's id)."""
 
     lease: Lease
     job: str
@@ -72,15 +74,16 @@ class Build:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What became of a build. With neither field, no builder took it, or they went away."""
+    """The result of a build. Both fields are empty if no builder took it, or the builder went
+    away."""
 
     answer: str = ""
-    crashed: str = ""  # how the compiling process ended, at the last attempt
+    crashed: str = ""  # The way in which the compiling process of the last attempt ended.
 
 
 class Builds:
-    """Both ends: what the supervisor of a job does, and what a builder does. Every method raises
-    ServiceError where Redis is out of reach."""
+    """The builds of a farm, for both sides: the supervisor of a job, and a builder. Every method
+    raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self.leases = Leases(client, "build", policy(settings))
@@ -89,8 +92,8 @@ class Builds:
         self._beat = client.script(_BEAT)
 
     def builders(self) -> dict[str, int]:
-        """The builders of this version that are alive, each with how many builds it does at
-        once."""
+        """Return the builders of this version that are alive, each with its number of parallel
+        builds."""
         members = self._beat([_alive_key()], [self._expiry_ms])
         pairs = (member.rpartition(" ") for member in members)
         return {name: int(at_once) for name, _, at_once in pairs}
@@ -102,18 +105,19 @@ class Builds:
         return self.leases.put(new_id(), queue_name(), fields, group=job.item, share=owner)
 
     def wait(self, build_id: str, is_over: Callable[[], bool]) -> BuildResult:
-        """The result, after which the build is forgotten; none of either kind where the job that
-        waits for it is over first."""
+        """Wait for a build and return its result, after which the build is forgotten. The result is
+        empty if the job that waits for it is over first."""
         newest, state = "", State.QUEUED
         waited_s, looked = 0.0, time.monotonic()
         while not is_over():
-            found = self.leases.events(build_id, newest, _LOOK_S, 100)
-            if state is State.QUEUED:  # for a builder, all its times in the queue together
+            events = self.leases.events(build_id, newest, _LOOK_S, 100)
+            # The waiting time counts over all periods in the queue together.
+            if state is State.QUEUED:
                 waited_s += time.monotonic() - looked
             looked = time.monotonic()
-            for event_id, text in found:
+            for event_id, text in events:
                 newest, state = event_id, State(json.loads(text)["state"])
-            if not found:
+            if not events:
                 self.leases.reap([queue_name()])
                 state = self.leases.state(build_id) or State.CANCELLED
             if state.final or (state is State.QUEUED and waited_s > _CALLED_BACK_S):
@@ -121,7 +125,7 @@ class Builds:
         return self._taken_out(build_id)
 
     def cancel(self, build_id: str) -> None:
-        """Drop a build, and what is known of it."""
+        """Remove a build."""
         try:
             self.leases.forget(build_id)
         except NotFoundError:
@@ -133,22 +137,22 @@ class Builds:
         return sum(self.leases.cancel(build) is State.CANCELLED for build in builds)
 
     def beat(self, builder: str, at_once: int) -> None:
-        """Tell that a builder is alive, for as long as a lease lasts."""
+        """Note that a builder is alive, for the duration of a lease."""
         self._beat([_alive_key()], [self._expiry_ms, f"{builder} {at_once}"])
 
     def leave(self, builder: str, at_once: int) -> None:
-        """Tell that a builder takes no more."""
+        """Note that a builder takes no more builds."""
         self._client.command("ZREM", _alive_key(), f"{builder} {at_once}")
 
     def take(self, builder: str, timeout_s: float) -> Build | None:
-        """Leases the oldest build; None after `timeout_s`."""
+        """Lease the oldest build; return None after `timeout_s`."""
         while True:
             lease = self.leases.take(builder, [queue_name()], timeout_s)
             if lease is None:
                 return None
             try:
                 message, job, fence = self.leases.read(lease.item, "message", "job", "job_fence")
-            except NotFoundError:  # dropped meanwhile
+            except NotFoundError:  # The build was removed meanwhile.
                 continue
             if self._is_wanted(job, fence):
                 return Build(lease, job, message)
@@ -159,21 +163,21 @@ class Builds:
         self.leases.finish(build.lease, State.SUCCEEDED, {"answer": answer})
 
     def crash(self, build: Build, how: str) -> None:
-        """Its compiling process ended: to another attempt, if there is one left. Raises
-        StaleLeaseError."""
+        """Note that the compiling process crashed: the build gets another attempt if one is left.
+        Raises StaleLeaseError."""
         self.leases.give_back(build.lease, crashed=True, reason=_CRASHED + how)
 
     def hand_back(self, build: Build, reason: str) -> None:
-        """Back to the queue: nobody is to blame. Raises StaleLeaseError."""
+        """Put a build back into the queue without blame. Raises StaleLeaseError."""
         self.leases.give_back(build.lease, crashed=False, reason=reason)
 
     def renew(self, builder: str, builds: Sequence[Build]) -> list[Build]:
-        """Renew a builder's leases; return those that it holds no more."""
+        """Renew a builder's leases, and return the builds whose leases were lost."""
         gone = set(self.leases.renew_held(builder, [build.lease.item for build in builds]))
         return [build for build in builds if build.lease.item in gone]
 
     def _taken_out(self, build_id: str) -> BuildResult:
-        """The result, if there is one; nobody works on the build from now on."""
+        """Return the result, empty if there is none, and remove the build."""
         try:
             answer, reason = self.leases.read(build_id, "answer", "last_crash")
         except NotFoundError:
@@ -184,9 +188,9 @@ class Builds:
         return BuildResult(crashed=reason.removeprefix(_CRASHED))
 
     def _is_wanted(self, job: str, fence: str) -> bool:
-        """Whether the attempt that asked for a build still runs."""
-        found = self._client.command("HMGET", f"farrier:job:item:{job}", "state", "fence")
-        return bool(found == [State.RUNNING, fence])
+        """Return whether the attempt that requested a build still runs."""
+        fields = self._client.command("HMGET", f"farrier:job:item:{job}", "state", "fence")
+        return bool(fields == [State.RUNNING, fence])
 
 
 def _alive_key() -> str:

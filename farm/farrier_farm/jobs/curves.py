@@ -1,13 +1,13 @@
-"""How a job's best time fell: of its model and of each task, over trials and over seconds.
+"""The best times of a job, of its model and of each task, over trials and over seconds.
 
 farrier:job:curve:<id>   list of points of the model: `<trial> <seconds> <ms>`
 farrier:job:curves:<id>  hash: task → its points, `<trial> <seconds> <ns>`, with `;` between them
 
-The scripts that say an event (`leases.lua`) and add a trial (`records.py`) draw them, at the cost
-of one point (`curves.lua`), so no number of trials makes a curve long, and none pushes its
-beginning out. That of the model is of the estimate that the compiler tells: it may rise, where the
-first measurement of a task replaces a prediction. Those of tasks are of trials of the kernel alone,
-and fall. All of it is forgotten with the job's events."""
+The scripts that add an event (`leases.lua`) and a trial (`records.py`) extend them by one point
+(`curves.lua`). A curve stays short however many trials there are, and keeps its beginning. The
+model's curve is the compiler's estimate: it may rise, when the first measurement of a task replaces
+a prediction. The tasks' curves are of trials of the kernel alone, and fall. All of it expires with
+the job's events."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _PREFIX = "farrier:job:"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Point:
-    """From here on the best time was `time`: of the model in milliseconds, of a task in
-    nanoseconds. Seconds are since the job began."""
+    """A step of a curve: from here on the best time was `time`, for a model in milliseconds, for a
+    task in nanoseconds. Seconds count from the job's beginning."""
 
     trial: int
     seconds: float
@@ -34,8 +34,8 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskCurve:
-    """The curve of one task. Its trials are counted from its first one. `name`, `calls` and `share`
-    are as in `farrier.progress.TaskSchedule`."""
+    """The curve of one task. Its trials are counted from the task's first one. `name`, `calls` and
+    `share` are those of `farrier.progress.TaskSchedule`."""
 
     task: str
     name: str
@@ -46,8 +46,8 @@ class TaskCurve:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobCurve:
-    """`event` is the id of an event of the job; all that was said until then is in the curve.
-    `trials` is how many the model's curve has gone on for."""
+    """The curves of a job. `event` is the id of a job's event; the curve includes everything until
+    then. `trials` is the trial up to which the model's curve extends."""
 
     event: str
     trials: int
@@ -56,16 +56,18 @@ class JobCurve:
 
 
 class Curves:
-    """Raises ServiceError where Redis is out of reach."""
+    """The curves of all jobs. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def read(self, job_id: str, most: int, most_of_task: int) -> JobCurve:
-        """The curves of a job, of at most so many points each: 3 or more. Raises NotFoundError.
+        """Return the curves of a job, with at most `most` points for the model and `most_of_task`
+        for a task, both at least 3. Raises NotFoundError.
 
-        Of a job that an older version ran, it is what its events tell that are kept, and of each
-        task the best time alone."""
+        For a job that an older version ran, the model's curve comes from the stored events, and a
+        task has only its best time.
+        """
         key = {name: f"{_PREFIX}{name}:{job_id}" for name in ("item", "curve", "curves", "tasks")}
         item = ("state", "started", "trials", "trials_past")
         newest, (state, started, trials, past), points, of_tasks, rows = self._client.commands(
@@ -91,13 +93,13 @@ class Curves:
             trials=int(past or 0) + _number(trials),
             points=thinned(curve, most),
             tasks=[
-                _of_task(task, schedules.get(task, {}), thinned(found, most_of_task))
-                for task, found in tasks.items()
+                _of_task(task, schedules.get(task, {}), thinned(of_task, most_of_task))
+                for task, of_task in tasks.items()
             ],
         )
 
     def _from_events(self, job_id: str, began: float) -> list[Point]:
-        found: list[Point] = []
+        points: list[Point] = []
         past = before = 0
         for entry, fields in self._client.command("XRANGE", f"{_PREFIX}events:{job_id}", "-", "+"):
             event = json.loads(fields["data"])
@@ -106,16 +108,16 @@ class Curves:
             past += before if event["trials"] < before else 0
             before = event["trials"]
             time = event["best_ms"]
-            if time is not None and not (found and found[-1].time == time):
+            if time is not None and not (points and points[-1].time == time):
                 seconds = max(0.0, int(entry.partition("-")[0]) / 1000 - began)
-                found.append(Point(past + before, round(seconds, 3), time))
-        return found
+                points.append(Point(past + before, round(seconds, 3), time))
+        return points
 
     def _from_best(self, job_id: str, tasks: Iterable[str]) -> dict[str, list[Point]]:
         names = list(tasks)
         words = [f"{task} {word}" for task in names for word in ("trials", "alone")]
-        found = self._client.command("HMGET", f"{_PREFIX}found:{job_id}", *words) if words else []
-        numbers = zip(names, found[::2], found[1::2], strict=True)
+        fields = self._client.command("HMGET", f"{_PREFIX}found:{job_id}", *words) if words else []
+        numbers = zip(names, fields[::2], fields[1::2], strict=True)
         return {
             task: [Point(int(trials), 0.0, float(ns))]
             for task, trials, ns in numbers
@@ -124,9 +126,9 @@ class Curves:
 
 
 def thinned(points: Sequence[Point], most: int) -> Sequence[Point]:
-    """At most so many of the points, 3 or more: the first, the last and the lowest, and of the
-    others those whose step is seen best. As in `curves.lua`, of three neighbours one stays at least
-    before all are looked at anew."""
+    """Return at most `most` of the points, which is at least 3: the first, the last and the lowest,
+    and of the others those with the largest steps. As in `curves.lua`, each round keeps at least
+    one of three neighbouring points."""
     if most < 3:
         raise ValueError(f"a curve of {most} points shows nothing")
     kept = list(points)
@@ -143,7 +145,7 @@ def thinned(points: Sequence[Point], most: int) -> Sequence[Point]:
 
 
 def _step(points: Sequence[Point], n: int) -> float:
-    """What is not seen where point `n` is left out."""
+    """Return the area of the curve that is lost if point `n` is left out."""
     before, here, after = points[n - 1 : n + 2]
     return abs(here.time - before.time) * (after.trial - here.trial)
 
@@ -154,7 +156,7 @@ def _read(texts: Iterable[str]) -> list[Point]:
 
 
 def _of_task(task: str, schedule: Mapping[str, Any], points: Sequence[Point]) -> TaskCurve:
-    """A task whose schedule nobody has told yet has its key for a name."""
+    """Return the curve of a task; its name is its key if no schedule was reported yet."""
     return TaskCurve(
         task=task,
         name=str(schedule.get("name", task)),
@@ -165,5 +167,5 @@ def _of_task(task: str, schedule: Mapping[str, Any], points: Sequence[Point]) ->
 
 
 def _number(text: str | None) -> int:
-    """Of a field that is JSON: a number, null, or missing."""
+    """Read a field that is JSON: a number, or 0 for null or a missing field."""
     return 0 if text in (None, "null") else int(text)

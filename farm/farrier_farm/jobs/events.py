@@ -1,5 +1,5 @@
-"""What a watcher sees, in order, with ids: of a job, progress and changes of state; of the farm,
-its news."""
+"""The events that watchers receive, in order and with ids: of a job, its progress and changes of
+state; of the farm, its news."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _ID = re.compile(r"\d{1,18}-\d{1,18}")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """`id` grows ("<ms>-<n>") and serves as Last-Event-ID. `data["kind"]` is one of
-    `farrier.progress`'s kinds, or "state" with `data["state"]`, `data["attempt"]` and, where there
-    is one, `data["error"]`, or `data["reason"]` why the job is in the queue; of the farm's events,
-    one of those of `farm_events.py`."""
+    """An event. `id` grows ("<ms>-<n>") and serves as Last-Event-ID. `data["kind"]` is a kind of
+    `farrier.progress`, or "state" with `data["state"]`, `data["attempt"]`, and `data["error"]` or,
+    for a job back in the queue, `data["reason"]`; for an event of the farm, a kind of
+    `farm_events.py`."""
 
     id: str
     data: dict[str, Any]
 
     @property
     def last(self) -> bool:
-        """Whether no event follows: the change to a final state."""
+        """Return whether no event follows, because this is the change to a final state."""
         return self.data["kind"] == "state" and State(self.data["state"]).final
 
 
-FARM = ""  # stands for the farm where a stream is named; any other name is a job's id
+FARM = ""  # The name of the farm's stream; any other name is a job's id.
 
 
 class Events:
-    """The newest `events_kept` events of a job, until a week after its end, and the farm's."""
+    """The newest `events_kept` events of each job, until a week after its end, and the farm's."""
 
     def __init__(self, client: Client, jobs: Jobs) -> None:
         self._client = client
@@ -48,21 +48,21 @@ class Events:
     def read(
         self, job_id: str, after: str = "", wait_s: float = 0.0, limit: int = 500
     ) -> list[StoredEvent]:
-        """Events after the id `after` ("" for the oldest kept), waiting up to `wait_s` for the
-        first. Raises NotFoundError for an unknown job, UsageError for a malformed id."""
+        """Return events after the id `after` ("" for the oldest kept), waiting up to `wait_s` for
+        the first. Raises NotFoundError for an unknown job, UsageError for a malformed id."""
         check_id(after)
         leases = self._jobs.leases_of(job_id)
         if leases.state(job_id) is None:
             raise leases.unknown(job_id)
-        found = leases.events(job_id, after, wait_s, limit)
-        return [StoredEvent(event_id, json.loads(text)) for event_id, text in found]
+        stored = leases.events(job_id, after, wait_s, limit)
+        return [StoredEvent(event_id, json.loads(text)) for event_id, text in stored]
 
     def log(
         self, job_id: str, *, after: str = "", limit: int = 500, newest_first: bool = False
     ) -> tuple[list[StoredEvent], str]:
-        """The job's events but for its trials, which push none of them out, and the `after` of the
-        next page, "" on the last one. Of a job that an older version queued and ran, those among
-        its events. Raises NotFoundError, UsageError as `read`."""
+        """Return the job's events except trials, which are stored separately, and the `after` of
+        the next page, "" on the last one. For a job that an older version ran, filter its events.
+        Raises NotFoundError, UsageError as `read` does."""
         check_id(after)
         if self._jobs.leases_of(job_id).state(job_id) is None:
             raise self._jobs.leases_of(job_id).unknown(job_id)
@@ -70,40 +70,40 @@ class Events:
         if newest_first:
             verb, bounds = "XREVRANGE", [f"({after}" if after else "+", "-"]
         log = f"{_prefix(job_id)}:log:{job_id}"
-        found = self._client.command(verb, log, *bounds, "COUNT", limit + 1)
-        events = [StoredEvent(entry, json.loads(fields["data"])) for entry, fields in found]
+        entries = self._client.command(verb, log, *bounds, "COUNT", limit + 1)
+        events = [StoredEvent(entry, json.loads(fields["data"])) for entry, fields in entries]
         if not events and not self._client.command("EXISTS", log):
-            found = self._client.command(verb, _key(job_id), *bounds)
-            stored = [StoredEvent(entry, json.loads(fields["data"])) for entry, fields in found]
+            entries = self._client.command(verb, _key(job_id), *bounds)
+            stored = [StoredEvent(entry, json.loads(fields["data"])) for entry, fields in entries]
             events = [event for event in stored if event.data["kind"] != "trials-measured"]
         page = events[:limit]
         return page, page[-1].id if len(events) > limit else ""
 
     def newest(self, stream: str) -> str:
-        """The id of a stream's newest event; that of none where it has none."""
-        found = self._client.command("XREVRANGE", _key(stream), "+", "-", "COUNT", 1)
-        return str(found[0][0]) if found else "0-0"
+        """Return the id of a stream's newest event; "0-0" if it has none."""
+        entries = self._client.command("XREVRANGE", _key(stream), "+", "-", "COUNT", 1)
+        return str(entries[0][0]) if entries else "0-0"
 
     def follow(
         self, positions: Mapping[str, str], wait_s: float, limit: int = 500
     ) -> dict[str, list[StoredEvent]]:
-        """What comes in any of these streams after these ids, by stream: one command for all of
-        them, which waits up to `wait_s` for the first event."""
+        """Return the events after these ids, by stream. One command reads all streams, and waits up
+        to `wait_s` for the first event."""
         names = {_key(stream): stream for stream in positions}
         if not names:
             return {}
         wait = ("BLOCK", max(1, int(wait_s * 1000))) if wait_s else ()
-        found = self._client.command(
+        streams = self._client.command(
             "XREAD", "COUNT", limit, *wait, "STREAMS", *names, *positions.values()
         )
         return {
             names[key]: [StoredEvent(entry, json.loads(fields["data"])) for entry, fields in new]
-            for key, new in found or []
+            for key, new in streams or []
         }
 
 
 def check_id(text: str) -> None:
-    """Raises UsageError for what is neither an event's id nor empty."""
+    """Raise UsageError for a text that is neither an event's id nor empty."""
     if text and not _ID.fullmatch(text):
         raise UsageError(f"{text!r} is no id of an event")
 

@@ -1,5 +1,4 @@
-"""Jobs, from the request to the artifact or the reason why there is none; `kinds.py` has their
-kinds."""
+"""Jobs, from the request to the artifact or the error; `kinds.py` has their kinds."""
 
 from __future__ import annotations
 
@@ -42,26 +41,27 @@ _BESIDE = (
     *("events", "log", "curve", "curves", "trials", "fastest", "found", "rows", "tasks"),
     "measured",
 )
-REFERS = ("model", "artifact", "compiled", VERSIONS)  # fields that name what a job keeps
-_WAITING = "place:"  # and a place: the queue of jobs that wait for a device there
-_WAITING_BEFORE = "device:"  # and a target: the same, of versions without device classes
+# The fields that name the blobs and models that a job refers to.
+REFERS = ("model", "artifact", "compiled", VERSIONS)
+_WAITING = "place:"  # The prefix, before a place, of a queue of jobs that wait for a device.
+_WAITING_BEFORE = "device:"  # The same prefix in versions without device classes, before a target.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimeUsed:
-    """Seconds that the attempts at a job have taken together, as the last renewal told."""
+    """The seconds that all attempts at a job have taken together, as of the last renewal."""
 
-    worked_s: float = 0.0  # from the start of each to its end
-    tuned_s: float = 0.0  # of these, what counts against a budget
+    worked_s: float = 0.0  # From the start of each attempt to its end.
+    tuned_s: float = 0.0  # The part that counts against a tuning budget.
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job(JobStatus):
-    """A snapshot. `model` is the id of a model (`models.Manifest.id`) and `artifact` the sha256 of
-    a blob, of several versions the one in use; `options` are the fields of `CompileOptions`,
-    perhaps of a newer version; `error` is a problem: `{"code", "message", "hint"}`. A job without a
-    `place`, the devices that measure it, was queued by a version without device classes. A job that
-    lists kernels is `of` a compilation, whose artifact is `compiled`."""
+    """A snapshot of a job. `model` is the id of a model (`models.Manifest.id`) and `artifact` the
+    sha256 of a blob, of several versions the one in use; `options` are the fields of
+    `CompileOptions`, perhaps of a newer version; `error` is a problem: `{"code", "message",
+    "hint"}`. A job without a `place`, the devices that measure it, was queued by a version without
+    device classes. A job that lists kernels is `of` a compilation, whose artifact is `compiled`."""
 
     kind: JobKind
     state: State
@@ -78,7 +78,8 @@ class Job(JobStatus):
 
     @property
     def compile_options(self) -> CompileOptions:
-        """Raises UsageError for options that this version does not know."""
+        """Return the compile options. Raises UsageError for options that this version does not
+        know."""
         return CompileOptions.from_dict(self.options)
 
     def find_version(self, number: int) -> JobVersion:
@@ -92,8 +93,8 @@ class Job(JobStatus):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobPage:
-    """`next` is the `after` of the next page, "" on the last one; `complete` says whether all jobs
-    were looked at that could belong on this one."""
+    """A page of jobs. `next` is the `after` of the next page, "" on the last one; `complete` is
+    false if older jobs that belong on this page may exist, because the search was limited."""
 
     jobs: Sequence[Job]
     next: str
@@ -101,7 +102,7 @@ class JobPage:
 
 
 class Jobs:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The jobs of a farm. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, settings: Settings, admission: Admission) -> None:
         self._leases = {
@@ -112,7 +113,7 @@ class Jobs:
         self._admission = admission
 
     def leases_of(self, job_id: str) -> Leases:
-        """The items of the kind that a job is of."""
+        """Return the leases of jobs of the same kind as this one."""
         return self._leases[JobKind.of(job_id)]
 
     def submit(
@@ -131,20 +132,19 @@ class Jobs:
         priority: Priority = Priority.NORMAL,
         lent: bool = False,
     ) -> Job:
-        """Queue a job; durable when this returns. With a key that its owner has used before,
-        return the job of that key, or raise ConflictError where model, options or name differ
-        from that job's. Raises QueueFullError where the owner, or all together, have too many.
+        """Queue a job; it is durable when this returns. With a key that its owner has used before,
+        return the job of that key, or raise ConflictError if model, options or name differ from
+        that job's. Raises QueueFullError if the owner, or all users together, have too many jobs.
 
-        `against` are engines that it is raced with, once it is verified. One that is to have its
-        artifact `now` has it as soon as the untuned model is verified, and better versions of it
-        later; UsageError where nothing is tuned. What a `private` one measures is found by its
-        owner's private jobs alone, and trains nobody's cost model. Of the jobs of an owner those of
-        a higher `priority` are leased first. A job whose model is `lent` is not a claim to the
-        model (`owners.py`).
+        `against` are engines that the verified model is raced with. A job with `now` has its
+        artifact as soon as the untuned model is verified, and better versions later; it raises
+        UsageError if nothing is tuned. The records of a `private` job are visible only to its
+        owner's private jobs, and train no cost model. Of an owner's jobs those of higher `priority`
+        are leased first. A job whose model is `lent` is not a claim to the model (`owners.py`).
 
-        Its target is what was `admitted`, where the caller has done so; else it is admitted as the
-        devices are now, which raises what `Admission.admit` does. A job that is to wait for a
-        device, and needs one, stays in the queue while there is none.
+        The target is resolved as `admitted`, or else now, which raises the errors of
+        `Admission.admit`. With `wait_for_device`, a job that needs a device stays in the queue
+        while there is none.
         """
         if now:
             options.require_tuning()
@@ -190,28 +190,29 @@ class Jobs:
         private: bool = False,
         priority: Priority = Priority.NORMAL,
     ) -> Job | None:
-        """The job that `submit` would find rather than queue. Raises ConflictError as that."""
+        """Return the job that `submit` would return instead of queueing a new one, or None. Raises
+        ConflictError as `submit` does."""
         once = _once(owner, idempotency_key)
         digest = _digest(model, options, name, against, now, private, priority)
         job_id = self.leases.find(once, digest)
         return None if job_id is None else self.get(job_id)
 
     def inspect(self, model: str, *, owner: str = DEFAULT, lent: bool = False) -> tuple[Job, bool]:
-        """Queue the inspection of a model for a user, where there is none of theirs that goes on
-        or succeeded; the second value says whether it did. The inspection of a `lent` model is not
-        a claim to it (`owners.py`). Raises QueueFullError."""
+        """Queue the inspection of a model for a user, unless one of theirs is in progress or
+        succeeded. Return it, and whether it is new. The inspection of a `lent` model is not a claim
+        to it (`owners.py`). Raises QueueFullError."""
         fields = {"target": "", "options": "{}", "model": model, "name": "", **_loan(lent)}
         return self._prepare(JobKind.INSPECT, _inspected(model, owner), fields, owner)
 
     def inspection(self, model: str, owner: str) -> Job | None:
-        """The inspection that a user has asked for of a model, as it stands. Each user has one of
-        their own, which says nothing of what others have."""
+        """Return a user's inspection of a model, or None. Users have separate inspections, so none
+        reveals those of others."""
         return self.prepared(JobKind.INSPECT, _inspected(model, owner))
 
     def list_kernels(self, job: Job, *, owner: str = DEFAULT) -> tuple[Job, bool]:
-        """The same for the listing of a compilation's kernels, private where that is. Raises
-        ConflictError for one that has no artifact, NotFoundError for one that was deleted
-        meanwhile, QueueFullError."""
+        """Queue the listing of a compilation's kernels, as `inspect` does; it is private if the
+        compilation is. Raises ConflictError for a compilation without an artifact, NotFoundError
+        for one deleted meanwhile, QueueFullError."""
         if job.kind is not JobKind.COMPILE or job.artifact is None:
             raise ConflictError(
                 f"job {job.id} is {job.state}: it has no kernels to list",
@@ -227,50 +228,51 @@ class Jobs:
             "private": "01"[job.private],
         }
         listing, is_new = self._prepare(JobKind.LIST, job.id, fields, owner)
-        if self.leases.state(job.id) is None:  # whoever deleted it did not find the listing
+        # The deletion of the job did not see the new listing, so remove it.
+        if self.leases.state(job.id) is None:
             with contextlib.suppress(NotFoundError):
                 self._leases[JobKind.LIST].forget(listing.id)
             raise self.leases.unknown(job.id)
         return listing, is_new
 
     def prepared(self, kind: JobKind, of: str) -> Job | None:
-        """The inspection of a model, or the listing of a job, as it stands."""
+        """Return the inspection of a model, or the listing of a job, or None."""
         job_id = self._leases[kind].find(_once_of(of), "")
         try:
             return None if job_id is None else self.get(job_id)
-        except NotFoundError:  # forgotten meanwhile
+        except NotFoundError:  # The job was deleted meanwhile.
             return None
 
     def _prepare(
         self, kind: JobKind, of: str, fields: dict[str, str], owner: str
     ) -> tuple[Job, bool]:
-        """What was prepared once is had again; what failed, or is of another version of a job's
-        artifact, is done anew."""
+        """Return the prepared job that exists, or queue a new one if it failed or is of another
+        version of the artifact."""
         before = self.prepared(kind, of)
         if before is not None:
             is_wanted = not before.state.final or before.state is State.SUCCEEDED
             if is_wanted and before.compiled == fields.get("compiled"):
                 return before, False
-            with contextlib.suppress(NotFoundError):  # another request was quicker
+            with contextlib.suppress(NotFoundError):  # Another request has removed it already.
                 self._leases[kind].forget(before.id)
         own = kind.new_id()
-        found = self._leases[kind].put(own, kind, fields, share=owner, once=_once_of(of))
-        return self.get(found), found == own
+        queued = self._leases[kind].put(own, kind, fields, share=owner, once=_once_of(of))
+        return self.get(queued), queued == own
 
     def get(self, job_id: str) -> Job:
-        """Raises NotFoundError."""
+        """Return a job. Raises NotFoundError."""
         return _job(job_id, self.leases_of(job_id).fields(job_id))
 
     def expired(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
-        """As `Leases.expired`, of each kind."""
+        """Return the expired jobs of each kind, as `Leases.expired` does."""
         kinds = self._leases.values()
-        return [one for each in kinds for one in each.expired(ended_before, most_bytes, limit)]
+        return [item for each in kinds for item in each.expired(ended_before, most_bytes, limit)]
 
     def many(self, ids: Iterable[str]) -> list[Job]:
-        """Those of the jobs, all of one kind, that are known, in one round trip."""
-        given = list(ids)
-        leases = self.leases_of(given[0]) if given else self.leases
-        return [_job(*one) for one in leases.fields_of_many(given).items()]
+        """Return the existing jobs with these ids, all of one kind, in one round trip."""
+        job_ids = list(ids)
+        leases = self.leases_of(job_ids[0]) if job_ids else self.leases
+        return [_job(*pair) for pair in leases.fields_of_many(job_ids).items()]
 
     def list(
         self,
@@ -281,8 +283,8 @@ class Jobs:
         owner: str = "",
         kind: JobKind = JobKind.COMPILE,
     ) -> tuple[list[Job], str]:
-        """Those of a kind, newest first, of all owners or of one; the second value is the `after`
-        of the next page, "" on the last one."""
+        """Return jobs of a kind, newest first, of all owners or of one, and the `after` of the next
+        page, "" on the last one."""
         leases = self._leases[kind]
         ids = leases.members(share=owner, state=state, after=after, limit=limit + 1)
         page, more = ids[:limit], len(ids) > limit
@@ -291,41 +293,42 @@ class Jobs:
     def search(
         self, query: JobQuery, *, limit: int = 50, after: str = "", kind: JobKind = JobKind.COMPILE
     ) -> JobPage:
-        """The jobs of a kind that match, a page of them. Raises UsageError for an `after` that no
-        page has given."""
-        found = search(self._leases[kind], query, limit, after)
-        return JobPage(self.many(found.ids), found.next, found.complete)
+        """Return a page of the jobs of a kind that match. Raises UsageError for an `after` that is
+        not from a page."""
+        matches = search(self._leases[kind], query, limit, after)
+        return JobPage(self.many(matches.ids), matches.next, matches.complete)
 
     def counts(self, shown: Shown | None = None) -> dict[State, int]:
-        """Return the number of compilations in each state, among those that a user sees. All are
-        counted if `shown` is None or includes the jobs of all owners."""
+        """Return the number of compilations in each state that a user sees. All are counted if
+        `shown` is None or includes the jobs of all owners."""
         if shown is None or shown.public:
             return self.leases.counts()
         each = [self.leases.counts(share) for share in shown.owners]
         return {state: sum(counts[state] for counts in each) for state in State}
 
     def cancel(self, job_id: str) -> Job:
-        """Cancelled when this returns (a running attempt is fenced out and killed soon after).
-        Cancelling twice is no error; ConflictError for a job that ended otherwise,
-        NotFoundError."""
+        """Cancel a job; it is cancelled when this returns, and a running attempt is fenced out and
+        killed soon after. Cancelling a job again changes nothing. Raises ConflictError for a job
+        that ended otherwise, NotFoundError."""
         state = self.leases_of(job_id).cancel(job_id)
         if state is not State.CANCELLED:
             raise ConflictError(f"job {job_id} has {state} already", hint="its state is final")
         return self.get(job_id)
 
     def lease(self, worker: str, timeout_s: float) -> Lease | None:
-        """The oldest queued compilation of the owner whose turn it is, waiting up to `timeout_s`
-        for one; of those that wait for a device only where there is one as this begins."""
+        """Lease the oldest queued compilation of the owner whose turn it is, waiting up to
+        `timeout_s` for one. A job that waits for a device is leased only if one is connected
+        now."""
         queues = self.leases.queues()
         waiting = [q for q in queues if q != JobKind.COMPILE and self.leases.length(q)]
         ready = [queue for queue in waiting if self._is_served(queue)]
         away = [queue for queue in waiting if queue not in ready]
         if away:
-            self.leases.reap(away)  # a worker may be lost together with the device
+            self.leases.reap(away)  # A worker may be lost together with the device.
         return self.leases.take(worker, [JobKind.COMPILE, *ready], timeout_s)
 
     def lease_prepared(self, worker: str) -> Lease | None:
-        """The same of the short kinds, inspections first, where one is queued by now."""
+        """Lease a prepared job, inspections first, without waiting."""
         for kind in PREPARED:
             lease = self._leases[kind].take(worker, [kind], 0.0)
             if lease is not None:
@@ -333,15 +336,15 @@ class Jobs:
         return None
 
     def renew(self, lease: Lease, used: TimeUsed | None = None) -> None:
-        """Note what the attempts have used, this one included. Raises StaleLeaseError."""
+        """Renew a lease, and store the time that all attempts have used. Raises StaleLeaseError."""
         fields = {} if used is None else dataclasses.asdict(used)
         self.leases_of(lease.item).renew(
             lease, {name: _to_json(value) for name, value in fields.items()}
         )
 
     def say(self, lease: Lease, number: int, event: progress.Event) -> None:
-        """Store an event of the running attempt, numbered from 1. Schedules of tasks are no event
-        of the job's stream: there may be thousands. Raises StaleLeaseError."""
+        """Store an event of the running attempt, numbered from 1. Schedules of tasks are stored
+        separately, because there may be thousands. Raises StaleLeaseError."""
         if isinstance(event, progress.TasksScheduled):
             if JobKind.of(lease.item) is JobKind.COMPILE:
                 self.trials.schedule(lease.item, event)
@@ -371,8 +374,8 @@ class Jobs:
         report: dict[str, Any],
         artifact_bytes: int,
     ) -> None:
-        """Give the job the next version of its artifact, and tell of it, in the event `number` of
-        the running attempt. Raises StaleLeaseError, and what `times_of` does."""
+        """Add the next version of the job's artifact, and announce it in the event `number` of the
+        running attempt. Raises StaleLeaseError, and the errors of `times_of`."""
         before = self.get(lease.item).versions
         new = next_version(before, artifact, artifact_bytes, report)
         event = progress.VersionAdded(new.number, new.median_ms, new.untuned_ms)
@@ -380,13 +383,13 @@ class Jobs:
         self.leases.write(lease, number, text, fields_with(before, new, report), Part.LOG)
 
     def succeed_as_it_is(self, lease: Lease) -> None:
-        """End a job whose artifact is what its versions are by now. Raises StaleLeaseError."""
+        """End a job whose artifact is the newest of its versions. Raises StaleLeaseError."""
         self.leases.finish(lease, State.SUCCEEDED, {})
 
     def roll_back(self, job_id: str, to: int) -> Job:
-        """Have the job's artifact be the version with this number, and stay it: versions that are
-        added from now on are listed, and not put into use. Its log tells of it. Doing so again
-        changes nothing. Raises NotFoundError."""
+        """Make the version with this number the job's artifact, and keep it: later versions are
+        listed, but not put into use. The job's log has an event. A repeated call changes nothing.
+        Raises NotFoundError."""
         version = self.get(job_id).find_version(to)
         event = _to_json(progress.to_dict(progress.RolledBack(version.number)))
         self.leases_of(job_id).set(job_id, {KEPT: str(version.number)}, event)
@@ -399,32 +402,33 @@ class Jobs:
         self.leases_of(lease.item).finish(lease, State.FAILED, {"error": _to_json(problem)})
 
     def give_back(self, lease: Lease, *, crashed: bool, reason: str) -> State:
-        """End the attempt but not the job, unless it crashed too often. Raises StaleLeaseError."""
+        """End the attempt, and put the job back into the queue unless it crashed too often. Raises
+        StaleLeaseError."""
         return self.leases_of(lease.item).give_back(lease, crashed=crashed, reason=reason)
 
     def admitted(self, job: Job) -> Admitted:
-        """What a job's target came to. That of a job which a version without device classes queued
-        is admitted now. Raises UsageError as `Job.compile_options`, and what `Admission.admit`
-        does."""
+        """Return the resolved target of a job. If a version without device classes queued it,
+        resolve it now. Raises UsageError as `Job.compile_options`, and the errors of
+        `Admission.admit`."""
         options = job.compile_options
         if job.place is not None:
             return Admitted(options.target, job.place)
         return self._admission.admit(job.target, measured=options.needs_device)
 
     def _is_served(self, queue: str) -> bool:
-        """Whether there is a device for the jobs that wait in a queue."""
+        """Return whether a device is connected for the jobs that wait in a queue."""
         try:
             if queue.startswith(_WAITING_BEFORE):
                 target = queue.removeprefix(_WAITING_BEFORE)
                 place = self._admission.admit(target, measured=True).place
             else:
                 place = MeasurementTarget.of_queue(queue.removeprefix(_WAITING))
-        except FarrierError:  # what only another version knows has no device either
+        except FarrierError:  # A target that only another version knows has no device either.
             return False
         return self._admission.is_served(place)
 
     def reap(self) -> int:
-        """Requeue jobs whose worker is gone, where no worker asks for one; return how many."""
+        """Requeue jobs whose worker is gone, in case no worker leases jobs. Return their number."""
         return sum(leases.reap(leases.queues()) for leases in self._leases.values())
 
 
@@ -436,7 +440,8 @@ _HINTS = {
 
 
 def _policy(kind: JobKind, settings: Settings) -> LeasePolicy:
-    """Whoever watches the farm is told of compilations alone."""
+    """Return the lease policy of a kind. Only compilations are announced to watchers of the
+    farm."""
     return LeasePolicy(
         lease_s=settings.lease_s,
         crashes=settings.job_crashes,
@@ -461,8 +466,8 @@ def _known_versions(count: int) -> str:
 
 
 def _once_of(of: str) -> str:
-    """The key under which something is prepared: by each version of Farrier once, for a newer one
-    may say more."""
+    """Return the idempotency key of a prepared job: each version of Farrier prepares its own,
+    because a newer version may extract more."""
     return f"{of}{SCOPE}{farrier.__version__}"
 
 
@@ -471,7 +476,7 @@ def _inspected(model: str, owner: str) -> str:
 
 
 def _fields(admitted: Admitted, options: CompileOptions) -> dict[str, str]:
-    """What a job's target was, and what it came to."""
+    """Return the fields for a job's target as requested, and as resolved."""
     settled = dataclasses.replace(options, target=admitted.target)
     return {
         "target": options.target,
@@ -482,12 +487,13 @@ def _fields(admitted: Admitted, options: CompileOptions) -> dict[str, str]:
 
 
 def _loan(lent: bool) -> dict[str, str]:
-    """The field of a job that is not a claim to its model."""
+    """Return the field that marks a job with a lent model."""
     return {"lent": "1"} if lent else {}
 
 
 def _once(owner: str, key: str) -> str:
-    """A key is its owner's. Older versions, which knew of one user, stored it as it is."""
+    """Return the stored form of an idempotency key, which belongs to its owner. Older versions,
+    which had one user, stored it unchanged."""
     return key if owner == DEFAULT or not key else f"{owner}{SCOPE}{key}"
 
 
@@ -500,7 +506,8 @@ def _digest(
     private: bool,
     priority: Priority,
 ) -> str:
-    """Of what the submitter decides; of what older versions know, it is as theirs."""
+    """Return a digest of the request. Fields that older versions do not know are included only if
+    set, so that the digests of both are equal otherwise."""
     request: dict[str, Any] = {"model": model, "options": _to_json(options.to_dict()), "name": name}
     if against:
         request["against"] = list(against)
@@ -530,7 +537,7 @@ def _news(event: progress.Event) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON knows no infinity: a time that is not known yet is null."""
+    """Replace infinities by null, since JSON has none: a time that is not known yet is null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -538,7 +545,7 @@ def _to_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-# The newest that a running job reported; each may be unknown.
+# The latest values that a running job reported; each may be unknown.
 _PROGRESS = ("stage", "tasks", "trials", "planned", "best_ms", "seconds_left", "cost_model")
 
 

@@ -1,4 +1,4 @@
-"""What jobs there are: compilations, and what is prepared in a worker to be looked at.
+"""The kinds of jobs: compilations, and documents that a worker prepares for viewing.
 
 | kind | of | its artifact |
 |---|---|---|
@@ -6,9 +6,9 @@
 | inspect | a model | a JSON document: interface, operators, graph, what would not compile |
 | list | a compiled job | an archive: its kernels, their texts, the graph of their calls |
 
-Each kind has items, queues, shares and bounds of its own (`leases.py`), so the short ones do not
-wait behind hours of tuning, no list of compilations goes through others, and roles of a version
-that knows compilations alone see nothing of the rest. The id of a job tells its kind.
+Each kind has its own items, queues, shares and limits (`leases.py`), so the short ones do not wait
+behind hours of tuning, lists of compilations do not search through others, and roles of a version
+that only knows compilations see nothing of the rest. The id of a job contains its kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from farrier_farm.leases.leases import new_id
 
 
 class JobKind(enum.StrEnum):
-    """The value is also the name of the queue."""
+    """A kind of job. The value is also the name of its queue."""
 
     COMPILE = "compile"
     INSPECT = "inspect"
@@ -27,26 +27,27 @@ class JobKind(enum.StrEnum):
 
     @property
     def items(self) -> str:
-        """What its items are called in Redis's keys and in messages."""
+        """The name of its items in Redis's keys and in messages."""
         return _ITEMS[self]
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it is one of the short ones, which have a slot of their own in a worker."""
+        """Return whether it is one of the short kinds, which have a slot of their own in a
+        worker."""
         return self is not JobKind.COMPILE
 
     @property
     def most_bytes(self) -> int:
-        """Of its artifact; 0: any number."""
+        """The most bytes of its artifact; 0 for no limit."""
         return _MOST_BYTES[self]
 
     def new_id(self) -> str:
-        """Sort by time of creation within the kind."""
+        """Return a new id; the ids of a kind sort by time of creation."""
         return f"{self}-{new_id()}" if self.is_prepared else new_id()
 
     @classmethod
     def of(cls, job_id: str) -> JobKind:
-        """The kind of the job with this id."""
+        """Return the kind of the job with this id."""
         head, dash, _ = job_id.partition("-")
         return next((kind for kind in PREPARED if dash and head == kind), cls.COMPILE)
 

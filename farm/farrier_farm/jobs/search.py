@@ -1,9 +1,9 @@
-"""Which jobs somebody looks for, in which order, page by page.
+"""The search for jobs, with an order, page by page.
 
-Those in a state, of an owner, or both are indexed by when they were created (`items.lua`). What is
-not indexed, a part of a name or another order, is looked for among the newest `LOOKED_AT` of these:
-one script reads the few fields that decide, so a page costs the same in a farm of any size. A user
-who sees the jobs of some owners alone has pages of these, each as full as any."""
+Jobs in a state, of an owner, or both are indexed by time of creation (`items.lua`). A search by
+anything else, as a part of a name or another order, examines the newest `LOOKED_AT` of these: one
+script reads the few fields that decide, so a page costs the same in a farm of any size. A user who
+sees the jobs of only some owners gets pages of these, each as full as any."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from farrier_farm.leases.states import State
 
 LOOKED_AT = 2000
 _FIELDS = ("name", "target", "class", "device", "finished", "best_ms", "share", "private")
-_LONGEST = 200  # characters of a name that decide on its place
+_LONGEST = 200  # The characters of a name that decide its position.
 
 
 class JobOrder(enum.StrEnum):
-    """By what jobs are sorted; those of which it is not known come last."""
+    """The key by which jobs are sorted; jobs without a value come last."""
 
     CREATED = "created"
     FINISHED = "finished"
     NAME = "name"
-    BEST = "best"  # estimated latency of the best code
+    BEST = "best"  # The estimated latency of the best code.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shown:
-    """The jobs that a user sees: all of some owners and, where `public`, those of all owners that
-    are not private."""
+    """The jobs that a user sees: all jobs of some owners and, with `public`, the jobs of all owners
+    that are not private."""
 
     owners: frozenset[str]
     public: bool = False
@@ -53,9 +53,9 @@ class Shown:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobQuery:
-    """`text` is a part of a job's name, id or target, `target` one of its target, of the class or
-    of the device that measures it; case does not count, and "" is any. `shown` is None for who
-    sees all jobs."""
+    """A search. `text` is a part of a job's name, id or target, `target` one of its target, of the
+    class or of the device that measures it; case does not matter, and "" matches all. `shown` is
+    None for a user who sees all jobs."""
 
     text: str = ""
     target: str = ""
@@ -67,7 +67,8 @@ class JobQuery:
 
     @property
     def shares(self) -> tuple[str, ...]:
-        """The owners in whose indexes the jobs are; "" is that of all, none are where none is."""
+        """The owners whose indexes are searched; "" is the index of all owners, and the tuple is
+        empty if the user sees no job."""
         if self.shown is None or self.shown.public or self.owner in self.shown.owners:
             return (self.owner,)
         return () if self.owner else tuple(sorted(self.shown.owners))
@@ -90,8 +91,8 @@ class JobQuery:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """Ids of a page, the `after` of the next page ("" on the last one), and whether all jobs were
-    looked at that could belong on it."""
+    """The ids of a page, the `after` of the next page ("" on the last one), and whether the search
+    covered all jobs that could belong on it."""
 
     ids: Sequence[str]
     next: str
@@ -99,7 +100,7 @@ class Found:
 
 
 def search(leases: Leases, query: JobQuery, limit: int, after: str = "") -> Found:
-    """One page. Raises UsageError for an `after` that no page has given."""
+    """Return one page. Raises UsageError for an `after` that is not from a page."""
     if query.order is JobOrder.CREATED:
         return _by_creation(leases, query, limit, after)
     ids = _members(leases, query, limit=LOOKED_AT + 1)
@@ -108,8 +109,8 @@ def search(leases: Leases, query: JobQuery, limit: int, after: str = "") -> Foun
         for job_id, fields in leases.look(ids[:LOOKED_AT], _FIELDS).items()
         if query.matches(job_id, fields)
     ]
-    known = sorted((row for row in rows if row[0] is not None), reverse=query.descending)
-    rows = known + sorted((row for row in rows if row[0] is None), reverse=query.descending)
+    with_value = sorted((row for row in rows if row[0] is not None), reverse=query.descending)
+    rows = with_value + sorted((row for row in rows if row[0] is None), reverse=query.descending)
     if after:
         place = _read_place(after, query.order)
         rows = [row for row in rows if _is_after(row, place, query.descending)]
@@ -119,23 +120,25 @@ def search(leases: Leases, query: JobQuery, limit: int, after: str = "") -> Foun
 
 
 def _by_creation(leases: Leases, query: JobQuery, limit: int, after: str) -> Found:
-    """In the order of the index. A page ends where enough was looked at, and the next goes on."""
+    """Search in the order of the index. A page ends after `most` jobs were examined, and the next
+    continues there."""
     most = limit if query.is_indexed else LOOKED_AT
     ids = _members(leases, query, after=after, limit=most + 1, newest_first=query.descending)
     window, more = ids[:most], len(ids) > most
     if query.is_indexed:
         return Found(window, window[-1] if more else "", True)
     looked = leases.look(window, _FIELDS)
-    found = [job_id for job_id, fields in looked.items() if query.matches(job_id, fields)]
-    if len(found) > limit:
-        return Found(found[:limit], found[limit - 1], True)
-    return Found(found, window[-1] if more else "", not more)
+    matches = [job_id for job_id, fields in looked.items() if query.matches(job_id, fields)]
+    if len(matches) > limit:
+        return Found(matches[:limit], matches[limit - 1], True)
+    return Found(matches, window[-1] if more else "", not more)
 
 
 def _members(
     leases: Leases, query: JobQuery, *, limit: int, after: str = "", newest_first: bool = True
 ) -> list[str]:
-    """As `Leases.members`, of all owners whose jobs are asked for: ids are in the order of time."""
+    """Return ids as `Leases.members` does, of all owners that the query selects, by time of
+    creation."""
     ids: list[str] = []
     for share in query.shares:
         ids += leases.members(
@@ -157,8 +160,8 @@ def _value(order: JobOrder, fields: Mapping[str, Any]) -> Any:
 def _is_after(row: tuple[Any, str], place: tuple[Any, str], descending: bool) -> bool:
     if (row[0] is None) != (place[0] is None):
         return row[0] is None
-    one, other = (row[1:], place[1:]) if row[0] is None else (row, place)
-    return bool(one < other if descending else one > other)
+    first, second = (row[1:], place[1:]) if row[0] is None else (row, place)
+    return bool(first < second if descending else first > second)
 
 
 def _place(row: tuple[Any, str]) -> str:

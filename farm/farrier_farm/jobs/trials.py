@@ -1,4 +1,4 @@
-"""What a job measured, and the schedules of its tasks: pages for who looks at one job.
+"""The trials of a job, and the schedules of its tasks, in pages for viewers of the job.
 
 farrier:job:trials:<id>  stream: an entry a measured candidate, with the digest of its `record`, its
                          `task`, `context`, `status` and nanoseconds; the newest `trials_kept`,
@@ -14,9 +14,9 @@ farrier:job:measured:<id> hash: a digest of a candidate and its context → `<fe
 farrier:job:rows:<id>    list of the rows of tasks, in the order of the model
 farrier:job:tasks:<id>   hash: row → its task and the schedule that it has by now, as JSON
 
-Whoever adds a record for a job adds the trial in the same script (`records.py`). A page costs the
-same however many trials there are. All of it is forgotten with the job's events; who is no running
-job adds nothing."""
+The script that adds a record for a job also adds the trial (`records.py`). A page costs the same
+however many trials there are. All of it expires with the job's events. Nothing is added for a job
+that is not running."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from farrier_farm.redis.connection import Client
 _PREFIX = "farrier:job:"
 _OF_A_TRIAL = ("item", "trials", "found", "curves", "fastest", "measured")
 _OF_A_TASK = ("trials", "failed", "first alone", "first model", "alone", "model")
-_LOOKED_AT = 1000  # entries, for a page of one task's trials
+_LOOKED_AT = 1000  # The entries that a page of one task's trials examines.
 
 _NOTE = """
 if redis.call('HGET', KEYS[1], 'state') ~= 'running' then return 0 end
@@ -50,7 +50,7 @@ return 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """`id` grows ("<ms>-<n>"); `record` is the digest of its record."""
+    """A measured candidate. `id` grows ("<ms>-<n>"); `record` is the digest of its record."""
 
     id: str
     record: str
@@ -58,17 +58,17 @@ class Trial:
 
 
 class TrialOrder(enum.StrEnum):
-    """Which come first."""
+    """The order in which trials are listed."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
-    FASTEST = "fastest"  # of trials that this version added; those that failed come last
+    FASTEST = "fastest"  # Trials that this version added; failed ones come last.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrialFilter:
-    """Which trials are wanted; "" is any. Of what an older version added, status and context are in
-    the record alone, so it passes."""
+    """A filter for trials; "" matches all. Trials of an older version have status and context only
+    in the record, so their entry passes."""
 
     task: str = ""
     status: str = ""
@@ -79,9 +79,9 @@ class TrialFilter:
         return bool(self.status or self.context)
 
     def admits(self, fields: Mapping[str, str]) -> bool:
-        """Whether a trial is, by its entry or its record."""
-        given = {"task": self.task, "status": self.status, "context": self.context}
-        return all(fields.get(name, text) == text for name, text in given.items() if text)
+        """Return whether a trial passes, by the fields of its entry or its record."""
+        wanted = {"task": self.task, "status": self.status, "context": self.context}
+        return all(fields.get(name, text) == text for name, text in wanted.items() if text)
 
 
 ALL = TrialFilter()
@@ -89,10 +89,10 @@ ALL = TrialFilter()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobTask:
-    """One task of a job. `schedule` has the fields of `farrier.progress.TaskSchedule`, perhaps
-    more, and `sizes`, the hot sizes that it is for, by symbol. Seconds are of the first and the
-    best of this job's trials that did not fail, alone and in the model; those of the first are
-    unknown for a job of an older version."""
+    """A task of a job. `schedule` has the fields of `farrier.progress.TaskSchedule`, perhaps more,
+    and `sizes`, the hot sizes that it is for, by symbol. The seconds are of the first and the best
+    of this job's trials that did not fail, alone and in the model; those of the first are unknown
+    for a job of an older version."""
 
     schedule: dict[str, Any]
     trials: int
@@ -104,8 +104,8 @@ class JobTask:
 
 
 class Trials:
-    """Every method raises ServiceError where Redis is out of reach. A job that is not known has no
-    tasks and no trials."""
+    """The trials of all jobs. Every method raises ServiceError if Redis is out of reach. An unknown
+    job has no tasks and no trials."""
 
     def __init__(self, client: Client, kept: int) -> None:
         self._kept = kept
@@ -115,17 +115,17 @@ class Trials:
     def trial(
         self, job_id: str, record: TuningRecord, fence: int | None
     ) -> tuple[list[str], list[str | int]]:
-        """Keys and words for the script of `records.py` that adds a record as a trial of a job: the
-        context, nanoseconds of an undisturbed call ("" where it failed), how many are kept, the
-        status, the fence of the attempt that measured it ("" for any), and which candidate it is
-        of."""
+        """Return the keys and words with which the script of `records.py` adds a record as a trial
+        of a job: the context, nanoseconds of an undisturbed call ("" if it failed), the number of
+        trials kept, the status, the fence of the attempt that measured it ("" for any), and the
+        digest of the candidate."""
         keys = [f"{_PREFIX}{name}:{job_id}" for name in _OF_A_TRIAL]
         ns = repr(record.seconds * 1e9) if record.samples_ns else ""
         words: list[str | int] = [record.context, ns, self._kept, record.status]
         return keys, [*words, "" if fence is None else fence, _candidate(record)]
 
     def schedule(self, job_id: str, event: TasksScheduled) -> None:
-        """Notes which schedules tasks of a running job have."""
+        """Store the schedules that tasks of a running job now have."""
         mark = ",".join(f"{symbol}={size}" for symbol, size in sorted(event.sizes.items()))
         words: list[str] = []
         for task in event.tasks:
@@ -136,7 +136,7 @@ class Trials:
         self._note(keys, words)
 
     def tasks(self, job_id: str, first: int, limit: int) -> tuple[list[JobTask], int | None]:
-        """Those from number `first` on, and the number of the next page's first."""
+        """Return the tasks from number `first` on, and the number of the next page's first."""
         last = first + limit
         rows = self._client.command("LRANGE", f"{_PREFIX}rows:{job_id}", first, last)
         page = rows[:limit]
@@ -157,14 +157,15 @@ class Trials:
         wanted: TrialFilter = ALL,
         order: TrialOrder = TrialOrder.OLDEST,
     ) -> tuple[list[Trial], str]:
-        """Trials after the one with the id `after`, and the `after` of the next page, "" on the
-        last one. Those that are `wanted` are looked for among a limited number, so a page that is
-        not the last one may have fewer than `limit` of them, or none. Raises UsageError where
-        `after` is no trial that is kept, and the order is by time."""
+        """Return trials after the id `after`, and the `after` of the next page, "" on the last one.
+        A filter searches a limited number of trials, so a page before the last may have fewer than
+        `limit`, or none. Raises UsageError if the order is by time and the trial `after` has been
+        dropped."""
         count = limit
         if order is TrialOrder.FASTEST:
             if wanted.looks_within_task:
-                count = max(limit, _LOOKED_AT // 2)  # each is an entry to be found
+                # Each trial has two entries in the index, of which one matches.
+                count = max(limit, _LOOKED_AT // 2)
             entries = self._fastest(job_id, after, count + 1, wanted.task)
         else:
             if wanted != ALL:
@@ -174,25 +175,25 @@ class Trials:
             bounds[0] = f"({after}" if after else bounds[0]
             words = ("XREVRANGE" if newest else "XRANGE", f"{_PREFIX}trials:{job_id}", *bounds)
             entries = self._client.command(*words, "COUNT", count + 1)
-        found: list[Trial] = []
+        page: list[Trial] = []
         for entry, fields in entries[:count]:
             trial = Trial(entry, fields["record"], fields["task"])
             if wanted.admits(fields):
-                found.append(trial)
-            if len(found) == limit:
-                return found, "" if entry == entries[-1][0] else entry
-        return found, entries[count - 1][0] if len(entries) > count else ""
+                page.append(trial)
+            if len(page) == limit:
+                return page, "" if entry == entries[-1][0] else entry
+        return page, entries[count - 1][0] if len(entries) > count else ""
 
     def _fastest(self, job_id: str, after: str, count: int, task: str) -> Sequence[Any]:
-        """Entries of the stream, in the order of the index."""
+        """Return entries of the stream, in the order of the index of times."""
         stream, first = f"{_PREFIX}trials:{job_id}", f"[{task} "
         if after:
-            known = self._client.command("XRANGE", stream, after, after)
-            if not known or "ns" not in known[0][1]:
+            last_entries = self._client.command("XRANGE", stream, after, after)
+            if not last_entries or "ns" not in last_entries[0][1]:
                 raise UsageError(
                     f"no trial {after!r} is kept any more", hint="begin with the first page"
                 )
-            first = f"({task} {float(known[0][1]['ns'] or 1e18):022.1f} {after}"
+            first = f"({task} {float(last_entries[0][1]['ns'] or 1e18):022.1f} {after}"
         places = self._client.command(
             *("ZRANGE", f"{_PREFIX}fastest:{job_id}", first, f"({task}!", "BYLEX"),
             *("LIMIT", 0, count),
@@ -200,27 +201,28 @@ class Trials:
         ids = [place.rpartition(" ")[2] for place in places]
         if not ids:
             return []
-        found = self._client.commands(("XRANGE", stream, one, one) for one in ids)
-        return [entries[0] for entries in found if entries]
+        rows = self._client.commands(("XRANGE", stream, trial_id, trial_id) for trial_id in ids)
+        return [entries[0] for entries in rows if entries]
 
     def _read(self, name: str, job_id: str, fields: Sequence[str]) -> Sequence[str | None]:
         if not fields:
             return []
-        found: Sequence[str | None] = self._client.command(
+        values: Sequence[str | None] = self._client.command(
             "HMGET", f"{_PREFIX}{name}:{job_id}", *fields
         )
-        return found
+        return values
 
 
 def _candidate(record: TuningRecord) -> str:
-    """A digest of what was measured, and not of what came of it."""
+    """Return a digest of the candidate, without the result of its measurement."""
     schedule = record.rule, record.version, record.decisions
     parts = record.task, record.fingerprint, record.threads, *schedule, record.context
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def _task(schedule: Mapping[str, Any], numbers: Mapping[str, str | None]) -> JobTask:
-    """The task with this schedule; `numbers` are what the hash has of it, by `_OF_A_TASK`."""
+    """Return the task with this schedule; `numbers` are its numbers in the hash, by
+    `_OF_A_TASK`."""
 
     def seconds(name: str) -> float | None:
         ns = numbers[name]

@@ -3,10 +3,11 @@
     versions     the sha256 of each, the oldest first, with blanks between them
     version:<n>  JSON of what else there is to know of version n: bytes, created, medians
     report:<n>   JSON of its report
-    kept         the number of the one that a user went back to
+    kept         the number of the version that a user chose
 
-All but `kept` are written under the lease of the attempt, and none of them is changed again but for
-what is added; `kept` is the users' alone. So neither undoes the other, in whatever order they come.
+All fields except `kept` are written under the lease of the attempt, and a version that was added
+never changes; only users write `kept`. So neither overwrites the other, in whatever order they
+come.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ KEPT = "kept"
 
 
 def times_of(report: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """The medians that an artifact's report tells. Raises ValueError, TypeError, KeyError or
-    AttributeError for what is no such report."""
+    """Return the median times in an artifact's report, in ms. Raises ValueError, TypeError,
+    KeyError or AttributeError for a malformed report."""
     median_ms, untuned_ms = medians(report)
     return _finite(median_ms), _finite(untuned_ms)
 
@@ -34,7 +35,7 @@ def times_of(report: Mapping[str, Any]) -> tuple[float | None, float | None]:
 def next_version(
     before: Sequence[JobVersion], artifact: str, artifact_bytes: int, report: Mapping[str, Any]
 ) -> JobVersion:
-    """The version that comes after those. Raises as `times_of`."""
+    """Return the version that comes after these. Raises as `times_of`."""
     median_ms, untuned_ms = times_of(report)
     number, created = len(before) + 1, round(time.time(), 3)
     return JobVersion(number, artifact, artifact_bytes, created, median_ms, untuned_ms)
@@ -43,34 +44,35 @@ def next_version(
 def fields_with(
     before: Sequence[JobVersion], new: JobVersion, report: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The fields of a job that gets a new version, and then weighs what all of them do."""
-    bytes_of = {one.artifact: one.bytes for one in (*before, new)}
-    told = {
+    """Return the fields that change when a job gets a new version, including the size of all
+    versions together."""
+    bytes_of = {version.artifact: version.bytes for version in (*before, new)}
+    details = {
         "bytes": new.bytes,
         "created": new.created,
         "median_ms": new.median_ms,
         "untuned_ms": new.untuned_ms,
     }
     return {
-        VERSIONS: " ".join(one.artifact for one in (*before, new)),
-        f"version:{new.number}": json.dumps(told),
+        VERSIONS: " ".join(version.artifact for version in (*before, new)),
+        f"version:{new.number}": json.dumps(details),
         f"report:{new.number}": json.dumps(report),
         "artifact_bytes": str(sum(bytes_of.values())),
     }
 
 
 def versions_of(fields: Mapping[str, str]) -> tuple[JobVersion, ...]:
-    """Those of a job that has these fields."""
-    found = []
+    """Return the versions of a job with these fields."""
+    versions = []
     for number, artifact in enumerate(fields.get(VERSIONS, "").split(), 1):
-        told = json.loads(fields[f"version:{number}"])
-        times = told["created"], told["median_ms"], told["untuned_ms"]
-        found.append(JobVersion(number, artifact, told["bytes"], *times))
-    return tuple(found)
+        details = json.loads(fields[f"version:{number}"])
+        times = details["created"], details["median_ms"], details["untuned_ms"]
+        versions.append(JobVersion(number, artifact, details["bytes"], *times))
+    return tuple(versions)
 
 
 def current_of(fields: Mapping[str, str], versions: Sequence[JobVersion]) -> JobVersion | None:
-    """The one in use: that which a user went back to, else the newest."""
+    """Return the version in use: the one in `kept`, else the newest."""
     kept = fields.get(KEPT)
     return versions[-1 if kept is None else int(kept) - 1] if versions else None
 

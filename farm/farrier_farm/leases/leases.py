@@ -15,9 +15,9 @@ Guarantees, to which one test class holds every kind of item:
 - Who leases gets the oldest item of the share that has the fewest items running, and of such shares
   the one served longest ago (`shares.lua`).
 - Beyond a bound of the policy nothing is put; what was put before is found all the same.
-- What is forgotten leaves nothing behind, and its holder is refused.
+- A forgotten item leaves nothing behind, and its holder is refused.
 
-Streams with a consumer group are the queue (`leases.lua` has the keys): what is pending in the
+Streams with a consumer group are the queue (`leases.lua` has the keys): a pending entry of the
 group is leased, and its idle time is the time since the last renewal."""
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ from farrier_farm.redis.scripts import read_scripts
 from farrier_farm.settings import variable_of
 from farrier_farm.storage.references import REFERENCES
 
-_LONGEST_BLOCK_S = 1.0  # expired leases wake nobody, so a waiter looks for them this often
-SCOPE = "\n"  # ends what an idempotency key is within, where it is within something
+_LONGEST_BLOCK_S = 1.0  # Expired leases wake nobody, so a waiter looks for them at this interval.
+SCOPE = "\n"  # The separator between an idempotency key's scope, such as its owner, and the key.
 _PARTS = ("curves", "throughput", "items", "shares", "leases")
 NOTHING: Mapping[str, str] = types.MappingProxyType({})
-# Fields of items: how many fields, their names, then the items; of 0 all, names and values in turn.
+# ARGV: the number of fields, their names, then the items. With 0 fields, all names and values of
+# each item in turn.
 _LOOK = """
 local names, found = {}, {}
 for i = 2, ARGV[1] + 1 do names[#names + 1] = ARGV[i] end
@@ -58,13 +59,13 @@ for i = #names + 2, #ARGV do
 end
 return cjson.encode(found)
 """
-_QUIET_S = 3.0  # without a call; less is no sign that Redis stood still
+_QUIET_S = 3.0  # The least time without a call that shows that Redis stood still.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lease:
     """The right to work on one item until the lease expires. `fence` grows with every attempt; each
-    state change names it, and one of an earlier attempt is refused."""
+    state change names it, and that of an earlier attempt is refused."""
 
     item: str
     fence: int
@@ -73,33 +74,33 @@ class Lease:
 
 
 class Part(enum.StrEnum):
-    """What an event is kept in beside the item's events, of which only the newest stay."""
+    """The further store in which an event is kept, in addition to the item's events, of which only
+    the newest stay."""
 
     EVENTS = ""  # nothing
     LOG = "log"
-    CURVE = "curve"  # of `best_ms` over `trials`, two fields that are set with the event
+    CURVE = "curve"  # The curve of `best_ms` over `trials`, two fields that are set with the event.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LeasePolicy:
     lease_s: float
-    crashes: int  # so many make an item dead
-    hint: str  # what a user can do about a dead one
-    events: int  # kept for each item, roughly
-    events_s: float = 7 * 86400.0  # and for so long after the item's end
-    ttl_s: float = 0.0  # the item itself is forgotten so long after its end; 0: never
-    # Fields, each set once or growing, that name blobs or models by their digests, with blanks
-    # between them.
-    # What is forgotten after its end refers to them until its end, and drops the fields then.
+    crashes: int  # An item is dead after this number of crashes.
+    hint: str  # Advice to users about a dead item.
+    events: int  # The approximate number of events kept for each item.
+    events_s: float = 7 * 86400.0  # The time for which they are kept after the item's end.
+    ttl_s: float = 0.0  # The item itself is forgotten this long after its end; 0 for never.
+    # Fields, each set once or growing, that name blobs or models by their digests, separated by
+    # blanks. An item with a `ttl_s` refers to them until its end, and drops the fields then.
     refers: tuple[str, ...] = ()
-    share: str = ""  # of items of older versions; "" for a kind of item without shares
-    most_queued: int = 0  # items of this kind; 0: any number
+    share: str = ""  # The share of items of older versions; "" for a kind of item without shares.
+    most_queued: int = 0  # The most queued items of this kind; 0 for any number.
     most_of_share: int = 0
-    news: str = ""  # key of a stream in which all changes of state are announced as well
-    weighs: str = ""  # the field that says what an item that has ended weighs, in bytes
-    counts: str = ""  # what an item that has ended counts as in the farm's throughput
-    log: bool = False  # whether an item keeps a log beside its events
-    beside: tuple[str, ...] = ("events",)  # keys that end, and are forgotten, with an item
+    news: str = ""  # The key of a stream in which all changes of state are also announced.
+    weighs: str = ""  # The field with the size of an ended item, in bytes.
+    counts: str = ""  # The name under which an ended item counts in the farm's throughput.
+    log: bool = False  # The item keeps a log in addition to its events.
+    beside: tuple[str, ...] = ("events",)  # The keys that expire and are forgotten with an item.
 
 
 RETRY_AFTER_S = 10.0
@@ -107,12 +108,13 @@ RETRY_AFTER_S = 10.0
 
 
 def new_id() -> str:
-    """20 hex digits that sort by time of creation."""
+    """Return 20 hex digits that sort by time of creation."""
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(4)}"
 
 
 class Leases:
-    """All items of one kind, in named queues. Raises ServiceError where Redis is out of reach."""
+    """All items of one kind, in named queues. Every method raises ServiceError if Redis is out of
+    reach."""
 
     def __init__(self, client: Client, kind: str, policy: LeasePolicy) -> None:
         self._client = client
@@ -134,9 +136,10 @@ class Leases:
         digest: str = "",
         reason: str = "",
     ) -> str:
-        """Queue an item and return its id: `item`, or the one put before under the idempotency
-        key `once`. Raises ConflictError where that one's `digest` differs, QueueFullError. The
-        event says the `reason` why nobody will lease it yet, where there is one."""
+        """Queue an item and return its id, `item`, or the id of the item that was put before under
+        the idempotency key `once`. Raises ConflictError if that item's `digest` differs,
+        QueueFullError. `reason`, if set, is noted in the event: why the item will not be leased
+        yet."""
         words = [item, queue, group, share, once, digest, reason]
         word, *answer = self._call("put", *words, *flat(fields))
         if word == "full":
@@ -144,7 +147,7 @@ class Leases:
         return self._same(once, [word, *answer])
 
     def find(self, once: str, digest: str) -> str | None:
-        """The id of the item that was put under the idempotency key `once`; None where there is
+        """Return the id of the item that was put under the idempotency key `once`; None if there is
         none, or `once` is empty. Raises ConflictError as `put` does."""
         answer = self._call("find", once, digest)
         return None if answer == ["unknown"] else self._same(once, answer)
@@ -160,7 +163,7 @@ class Leases:
         return str(item)
 
     def take(self, owner: str, queues: Sequence[str], timeout_s: float) -> Lease | None:
-        """Leases the item of these queues whose turn it is; None after `timeout_s`."""
+        """Lease the item of these queues whose turn it is; return None after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while True:
             word, *answer = self._call("take", owner, secrets.token_hex(8), *queues)
@@ -176,13 +179,14 @@ class Leases:
                 time.sleep(left)
 
     def renew(self, lease: Lease, fields: Mapping[str, str] | None = None) -> None:
-        """Sets fields, too. Raises StaleLeaseError where the lease is not valid any more."""
+        """Renew the lease, and set fields. Raises StaleLeaseError if the lease is no longer
+        valid."""
         if self._call("renew", lease.item, lease.fence, *flat(fields or {}))[0] == "stale":
             self._stale(lease)
 
     def renew_held(self, owner: str, items: Sequence[str]) -> list[str]:
-        """Renew the owner's leases of these items together; return the items that it holds no
-        more."""
+        """Renew the owner's leases of these items together; return the items whose leases were
+        lost."""
         return [str(item) for item in self._call("renew_held", owner, *items)[1:]]
 
     def write(
@@ -193,16 +197,15 @@ class Leases:
         fields: Mapping[str, str],
         part: Part = Part.EVENTS,
     ) -> None:
-        """Append a JSON event, to a `part` of what is kept as well, and set fields. `number`
-        counts from 1 within the attempt: one that is not new is ignored. Raises
-        StaleLeaseError."""
+        """Append a JSON event, also to the store `part`, and set fields. `number` counts from 1
+        within the attempt; a repeated number is ignored. Raises StaleLeaseError."""
         words = self._call("write", lease.item, lease.fence, number, event, part, *flat(fields))
         if words[0] == "stale":
             self._stale(lease)
 
     def finish(self, lease: Lease, state: State, fields: Mapping[str, str]) -> bool:
-        """End the item in a final state; False where this lease has done so before (then nothing
-        changes). Raises StaleLeaseError."""
+        """End the item in a final state; return False, without any change, if this lease has done
+        so before. Raises StaleLeaseError."""
         if not state.final:
             raise ValueError(f"{state} is not final")
         word = self._call("finish", lease.item, lease.fence, state, *flat(fields))[0]
@@ -213,9 +216,9 @@ class Leases:
     def give_back(
         self, lease: Lease, *, crashed: bool, reason: str, fields: Mapping[str, str] = NOTHING
     ) -> State:
-        """Back to the queue (QUEUED), or DEAD after a crash too many, with these fields set; the
-        same again for a crash that this lease has told before (then nothing changes). Raises
-        StaleLeaseError."""
+        """Put the item back into the queue (QUEUED), or end it as DEAD after too many crashes, and
+        set these fields. If this lease has reported the crash before, return the same state without
+        any change. Raises StaleLeaseError."""
         how = "01"[crashed], reason, *flat(fields)
         word = self._call("give_back", lease.item, lease.fence, *how)[0]
         if word == "stale":
@@ -223,15 +226,15 @@ class Leases:
         return State(word)
 
     def set(self, item: str, fields: Mapping[str, str], event: str) -> None:
-        """Sets fields that no holder of a lease sets, in any state, and tells of it by a JSON event
-        in the item's log; of one that has ended in the log alone, where it is kept still. Doing so
-        again changes nothing. Raises NotFoundError."""
+        """Set fields that lease holders never set, in any state, and add a JSON event to the item's
+        events and log; for an ended item, only to its log if that is still kept. A repeated call
+        changes nothing. Raises NotFoundError."""
         if self._call("set", item, event, *flat(fields))[0] == "unknown":
             raise self.unknown(item)
 
     def cancel(self, item: str) -> State:
-        """CANCELLED, also where it was already; another final state is returned and left as it is.
-        Raises NotFoundError."""
+        """Cancel the item and return CANCELLED, also if it was cancelled before; another final
+        state is returned unchanged. Raises NotFoundError."""
         match self._call("cancel", item):
             case ["cancelled"]:
                 return State.CANCELLED
@@ -241,96 +244,97 @@ class Leases:
                 raise self.unknown(item)
 
     def forget(self, item: str) -> None:
-        """Remove all that is known of an item; one that has not ended is cancelled first. Raises
+        """Remove all data about an item, after cancelling it if it has not ended. Raises
         NotFoundError."""
         if self._call("forget", item, secrets.token_hex(8))[0] == "unknown":
             raise self.unknown(item)
 
     def expired(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
-        """Up to `limit` items, the oldest first, that ended before that time (Unix seconds), or
-        without which the others weigh `most_bytes` at most (0: they may weigh anything)."""
+        """Return up to `limit` items, the oldest first, that ended before that time (Unix seconds),
+        or whose removal brings the size of the others to `most_bytes` or less (0 for no limit)."""
         words = self._call("outlived", int(ended_before * 1000), most_bytes, limit)
         return [str(item) for item in words[1:]]
 
     def adopt(self, item: str, weight: int = 0) -> None:
-        """Enter an item of an older version, which weighs so many bytes once it has ended, in the
-        indexes that such a version did not have. Doing so again changes nothing."""
+        """Add an item of an older version, with its size in bytes, to the indexes that such a
+        version did not have. A repeated call changes nothing."""
         self._call("adopt", item, weight)
 
     def adopt_keys(self) -> None:
-        """The same for idempotency keys: they end with their items."""
+        """Make the idempotency keys of older versions expire with their items."""
         cursor: str | int = 0
         while True:
-            cursor, found = self._client.command(
+            cursor, keys = self._client.command(
                 "HSCAN", f"{self._prefix}:once", cursor, "COUNT", 100
             )
-            if found:
-                self._call("adopt_keys", *found)
+            if keys:
+                self._call("adopt_keys", *keys)
             if int(cursor) == 0:
                 return
 
     def reap(self, queues: Sequence[str]) -> int:
-        """Take away expired leases, where nobody calls `take`; return how many."""
+        """Take away expired leases, in case nobody calls `take`; return their number."""
         return int(self._call("reap", *queues)[1])
 
     def queues(self) -> list[str]:
-        """The names of all queues that were ever used, sorted."""
+        """Return the names of all queues that were ever used, sorted."""
         return sorted(self._client.command("SMEMBERS", f"{self._prefix}:queues"))
 
     def length(self, queue: str) -> int:
-        """How many items of a queue are queued or leased."""
+        """Return the number of items of a queue that are queued or leased."""
         return int(self._client.command("XLEN", f"{self._prefix}:queue:{queue}"))
 
     def count(self, state: State) -> int:
-        """How many items are in a state."""
+        """Return the number of items in a state."""
         return int(self._client.command("ZCARD", f"{self._prefix}:state:{state}"))
 
     def counts(self, share: str = "") -> dict[State, int]:
-        """The same of all states, of one share or all, in one round trip."""
+        """Return the number of items in each state, of one share or all, in one round trip."""
         of = share and f":{share}"
         keys = [("ZCARD", f"{self._prefix}:state:{state}{of}") for state in State]
         return dict(zip(State, map(int, self._client.commands(keys)), strict=True))
 
     def ended(self, limit: int) -> list[str]:
-        """The items that ended last, of a kind that is not forgotten by itself; the last first."""
+        """Return the items that ended last, the last first; for a kind that does not expire by
+        itself."""
         key = f"{self._prefix}:finished"
         ids: list[str] = self._client.command("ZRANGE", key, 0, limit - 1, "REV")
         return ids
 
     def key(self, item: str) -> str:
-        """What refers to the blobs that an item names."""
+        """Return the key of an item, which refers to the blobs that the item names."""
         return f"{self._prefix}:item:{item}"
 
     def fields(self, item: str) -> dict[str, str]:
-        """All fields; raises NotFoundError."""
-        found: dict[str, str] = self._client.command("HGETALL", self.key(item))
-        if "state" not in found:
+        """Return all fields. Raises NotFoundError."""
+        values: dict[str, str] = self._client.command("HGETALL", self.key(item))
+        if "state" not in values:
             raise self.unknown(item)
-        return found
+        return values
 
     def fields_of_many(self, items: Iterable[str]) -> dict[str, dict[str, str]]:
-        """The fields of those of the items that are known. One script, whose answer is one text, is
-        several times as fast as a command for each."""
+        """Return the fields of those of the items that exist. One script, whose answer is one text,
+        is several times as fast as a command for each."""
         ids = list(items)
         if not ids:
             return {}
         each = json.loads(self._look([self.key("")], [0, *ids]))
-        rows = [words or [] for words in each]  # nothing is an empty object to Lua
+        rows = [words or [] for words in each]  # Lua encodes an empty list as an empty object.
         pairs = (dict(zip(words[::2], words[1::2], strict=True)) for words in rows)
         both = zip(ids, pairs, strict=True)
         return {item: fields for item, fields in both if "state" in fields}
 
     def read(self, item: str, *names: str) -> list[str]:
-        """These fields, "" for one that the item lacks; raises NotFoundError."""
-        found = self._client.command("HMGET", self.key(item), "state", *names)
-        if found[0] is None:
+        """Return these fields, "" for a missing one. Raises NotFoundError."""
+        values = self._client.command("HMGET", self.key(item), "state", *names)
+        if values[0] is None:
             raise self.unknown(item)
-        return [text or "" for text in found[1:]]
+        return [text or "" for text in values[1:]]
 
     def state(self, item: str) -> State | None:
-        """None for an unknown item."""
-        found = self._client.command("HGET", self.key(item), "state")
-        return State(found) if found else None
+        """Return the state, or None for an unknown item."""
+        text = self._client.command("HGET", self.key(item), "state")
+        return State(text) if text else None
 
     def members(
         self,
@@ -342,8 +346,8 @@ class Leases:
         limit: int,
         newest_first: bool = True,
     ) -> list[str]:
-        """Ids of a group, or of all items in a state, of a share, or both, by creation, from the
-        one next to `after`."""
+        """Return ids of a group, or of all items in a state, of a share, or both, by creation,
+        starting next to `after`."""
         if state is not None:
             key = f"{self._prefix}:state:{state}{share and f':{share}'}"
         else:
@@ -356,8 +360,8 @@ class Leases:
         return ids
 
     def look(self, items: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """These fields of the items that are known, in their order; None for one that an item
-        lacks. One script, whose answer is one text: thousands of items take milliseconds."""
+        """Return these fields of the items that exist, in their order; None for a missing field.
+        One script, whose answer is one text: thousands of items take milliseconds."""
         if not items:
             return {}
         words = ["state", *names]
@@ -370,14 +374,15 @@ class Leases:
         }
 
     def events(self, item: str, after: str, wait_s: float, limit: int) -> list[tuple[str, str]]:
-        """Ids and JSON texts of the events after an id, waiting up to `wait_s` for the first."""
+        """Return ids and JSON texts of the events after an id, waiting up to `wait_s` for the
+        first."""
         key = f"{self._prefix}:events:{item}"
         deadline = time.monotonic() + wait_s
         while True:
             left = min(deadline - time.monotonic(), _LONGEST_BLOCK_S)
-            found = self._read({key: after or "0-0"}, limit, left)
-            if found:
-                return [(entry, data["data"]) for entry, data in found[0][1]]
+            streams = self._read({key: after or "0-0"}, limit, left)
+            if streams:
+                return [(entry, data["data"]) for entry, data in streams[0][1]]
             if left <= 0:
                 return []
 
@@ -398,12 +403,12 @@ class Leases:
         raise stale(self._kind, lease, self.state(lease.item))
 
     def _read(self, streams: Mapping[str, str], limit: int, wait_s: float) -> list[Any]:
-        """Entries after the given ids: `[[stream, [(id, fields), …]], …]`."""
+        """Read entries after these ids: `[[stream, [(id, fields), …]], …]`."""
         block: list[str | int] = ["BLOCK", max(1, int(wait_s * 1000))] if wait_s > 0 else []
-        found = self._client.command(
+        entries = self._client.command(
             "XREAD", "COUNT", limit, *block, "STREAMS", *streams, *streams.values()
         )
-        return list(found or [])
+        return list(entries or [])
 
     def _call(self, operation: str, *args: str | int) -> list[Any]:
         answer: list[Any] = self._script([self._prefix, REFERENCES], [operation, *args])
@@ -416,7 +421,8 @@ def unknown(kind: str, item: str) -> NotFoundError:
 
 
 def stale(kind: str, lease: Lease, state: str | None) -> StaleLeaseError:
-    """What a holder is told whose lease is not valid; `state` is the item's, None without one."""
+    """Return the error for a holder whose lease is not valid; `state` is the item's, None if it is
+    gone."""
     return StaleLeaseError(
         f"{lease.owner} no longer holds {kind} {lease.item} (attempt {lease.attempt}); "
         f"it is {state or 'forgotten'} now"
@@ -424,7 +430,7 @@ def stale(kind: str, lease: Lease, state: str | None) -> StaleLeaseError:
 
 
 def flat(fields: Mapping[str, str]) -> list[str]:
-    """Names and values in turns, as scripts take them."""
+    """Return names and values in turn, as scripts take them."""
     return [text for pair in fields.items() for text in pair]
 
 
@@ -433,7 +439,7 @@ def _quoted(text: str) -> str:
 
 
 def script(policy: LeasePolicy) -> str:
-    """The text of `leases.lua` under a policy."""
+    """Return the text of `leases.lua` under a policy."""
     changes = ", ".join(
         f"{state} = {{{', '.join(f'{to} = true' for to in sorted(targets))}}}"
         for state, targets in CHANGES.items()

@@ -1,10 +1,11 @@
-"""What older versions of Farrier wrote enters the references and indexes that they did not have.
+"""The migration of data that older versions of Farrier wrote, into references and indexes that they
+did not have.
 
 farrier:adopted:<version>   since when, in Unix seconds, all of it has been gone through once
 
-Older roles may write on while a farm is updated, so all is gone through again before each removal
-of garbage, for as long as a blob is kept that nothing refers to. What is here already stays as it
-is."""
+Older roles may still write while a farm is updated. So everything is examined again before each
+garbage collection, for as long as an unreferenced blob is kept. Data that is migrated already stays
+unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _PAGE = 500
 
 
 class Adoption:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The migration of a farm. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(
         self,
@@ -39,14 +40,14 @@ class Adoption:
         self._blobs = blobs
 
     def is_due(self, age_s: float) -> bool:
-        """Whether older versions may have written, in the last `age_s` seconds, what nobody has
-        gone through: for so long after the first `run`."""
+        """Return whether older versions may have written data in the last `age_s` seconds that was
+        not examined, which holds until `age_s` after the first `run`."""
         since = self._client.command("GET", _ADOPTED)
         return since is None or time.time() < float(since) + age_s
 
     def run(self) -> None:
-        """Go through models and jobs; not through batches, which end long before their
-        blobs are old."""
+        """Examine models and jobs. Batches are skipped, because they end long before their blobs
+        are old."""
         self._models.adopt()
         leases, after = self._jobs.leases, ""
         while ids := leases.members(after=after, limit=_PAGE):

@@ -1,7 +1,7 @@
-"""What is forgotten in time: jobs that ended long ago, artifacts beyond a size, models of no job.
+"""The removal of jobs that ended long ago, artifacts beyond a total size, and models without jobs.
 
-One look of a worker forgets `MOST` jobs and looks at as many models, each at the cost of that one
-alone: they are found by when they ended, or were named last, and nothing else is gone through."""
+One call removes at most `MOST` jobs and examines at most that number of models. Indexes by time of
+end or of last use find them, so each costs the same however many others there are."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from farrier_farm.storage.references import References
 
 MOST = 10_000
 _AT_ONCE = 100
-_IN_FLIGHT_S = 3600.0  # a younger blob may have been stored for a job that is about to name it
+# A younger blob may have been stored for a job that has not referred to it yet.
+_IN_FLIGHT_S = 3600.0
 
 
 class Retention:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The removal of old data. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(
         self,
@@ -46,16 +47,16 @@ class Retention:
 
     def forget(self, job_id: str) -> None:
         """Remove a job with all that is its own: events, idempotency key, batches, builds, the
-        listing of its kernels. One that has not ended is cancelled. Its artifact, in all versions,
-        goes at once where no other job has the same, unless it is young: then a sweep removes it,
-        as it does the model. Raises NotFoundError."""
+        listing of its kernels. A job that has not ended is cancelled first. Its artifact, in all
+        versions, is removed at once if no other job has the same, unless it is young: then a later
+        sweep removes it, as it does the model. Raises NotFoundError."""
         job = self._jobs.get(job_id)
         self._jobs.leases_of(job_id).forget(job_id)
         self._measurements.drop(job_id)
         self._builds.drop(job_id)
         listing = self._jobs.prepared(JobKind.LIST, job_id)
         if listing is not None:
-            with contextlib.suppress(NotFoundError):  # another one was quicker
+            with contextlib.suppress(NotFoundError):  # Another worker has removed it meanwhile.
                 self.forget(listing.id)
         age_s = min(_IN_FLIGHT_S, self._settings.blob_age_s)
         for artifact in {job.artifact, *(version.artifact for version in job.versions)}:
@@ -63,17 +64,17 @@ class Retention:
                 self._blobs.discard(artifact, self._references.are_there, age_s)
 
     def apply(self) -> int:
-        """Forget what the settings keep no longer; return how many jobs."""
+        """Remove everything that the settings keep no longer; return the number of jobs removed."""
         forgotten = 0
         for _ in range(MOST // _AT_ONCE):
-            found = self._outlived()
-            for job_id in found:
+            expired = self._outlived()
+            for job_id in expired:
                 try:
                     self.forget(job_id)
-                except NotFoundError:  # another worker was quicker
+                except NotFoundError:  # Another worker has removed it meanwhile.
                     continue
                 forgotten += 1
-            if len(found) < _AT_ONCE:
+            if len(expired) < _AT_ONCE:
                 break
         self._models.forget_unused(self._references.are_there, self._settings.blob_age_s, MOST)
         return forgotten

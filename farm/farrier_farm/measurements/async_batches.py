@@ -1,7 +1,7 @@
-"""What a broker does with measurement batches, on an event loop; `measurements.py` has the other
-end, that of the jobs that wait for them.
+"""Measurement batches as brokers handle them, on an event loop; `measurements.py` has the side of
+the jobs that wait for them.
 
-What a fault of a batch as a whole comes to depends on whose it is (`measurement.Blame`):
+The effect of a fault of a whole batch depends on who is to blame (`measurement.Blame`):
 
     device   counted; the batch goes to another attempt, on whichever device asks next (the faulty
              one rests); after `batch_attempts` of them the batch's result is that fault
@@ -10,9 +10,9 @@ What a fault of a batch as a whole comes to depends on whose it is (`measurement
     farm     the fault is the batch's result: its job can store the blob again; where the farm has
              all blobs of the batch whole, it is the device's
 
-A result that cannot have been measured is a fault of the device as well. One below the floor of its
-candidates (`farrier.measure.floor`) is an invention or a broken clock, so a device that nobody
-trusts is in quarantine from then on.
+A result that cannot have been measured is a fault of the device as well. A time below the floor of
+its candidates (`farrier.measure.floor`) is invented or from a broken clock, so a device that is not
+trusted goes into quarantine.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from farrier_farm.storage.content import ContentStore
 
 
 class Report(enum.StrEnum):
-    """What became of a reported result."""
+    """The fate of a reported result."""
 
-    ACCEPTED = "accepted"  # recorded, now or by the same report before
-    STALE = "stale"  # the lease was lost; the result is dropped
+    ACCEPTED = "accepted"  # The result is recorded, now or by the same report before.
+    STALE = "stale"  # The lease was lost, and the result is dropped.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
     """A leased batch: what to measure, and the lease (`lease.item` is the batch's id). The manifest
-    is the request's text as the job wrote it, with what only a newer version knows of."""
+    is the request's text as the job wrote it, with fields that only a newer version knows."""
 
     lease: Lease
     manifest: str
@@ -67,8 +67,8 @@ class Batch:
 
 
 class Batches:
-    """Every method raises ServiceError where Redis is out of reach. What each costs there depends
-    on neither the devices nor the jobs that there are."""
+    """The batches of a farm. Every method raises ServiceError if Redis is out of reach. The cost of
+    each in Redis does not depend on the number of devices or jobs."""
 
     def __init__(
         self, client: AsyncClient, settings: Settings, sessions: Sessions, blobs: ContentStore
@@ -79,9 +79,9 @@ class Batches:
         self._blobs = blobs
 
     async def take(self, device_id: str, session: str, queues: Sequence[str]) -> Batch | None:
-        """Leases the oldest batch of these queues to a device; None where there is none now, or the
-        device takes no work by now. Raises StaleSessionError. Whoever cancels this call may have
-        leased a batch by it: `hand_back` is for that."""
+        """Lease the oldest batch of these queues to a device; return None if there is none now, or
+        the device may not take work. Raises StaleSessionError. A cancelled call may still have
+        leased a batch: return it with `hand_back`."""
         while True:
             lease = await self.leases.take(device_id, queues)
             if lease is None:
@@ -101,15 +101,16 @@ class Batches:
             return None
 
     async def hand_back(self, batch: Batch) -> None:
-        """Back to the queue: the device left before it heard of the batch, and is not to blame."""
+        """Put a batch back into the queue without blame, because the device left before it got the
+        batch."""
         await self._sessions.let_go(batch.lease.owner, [batch.lease.item])
         with contextlib.suppress(StaleLeaseError):
             reason = f"{batch.lease.owner} left"
             await self.leases.give_back(batch.lease, crashed=False, reason=reason)
 
     async def renew_held(self, device_id: str, batch_ids: Collection[str]) -> list[str]:
-        """Renew the device's leases of these batches; return those that it holds no more. The
-        caller has checked the session."""
+        """Renew the device's leases of these batches; return the batches whose leases were lost.
+        The caller has checked the session."""
         if not batch_ids:
             return []
         gone = await self.leases.renew_held(device_id, batch_ids)
@@ -120,8 +121,8 @@ class Batches:
     async def report(
         self, device_id: str, session: str, batch_id: str, fence: int, result: MeasureResult
     ) -> Report:
-        """Idempotent, and it goes on where an earlier call broke off. Raises StaleSessionError, and
-        UsageError for what is no result of the batch."""
+        """Record a result. The call is idempotent, and continues where an earlier call broke off.
+        Raises StaleSessionError, and UsageError for a result that does not belong to the batch."""
         lease = Lease(item=batch_id, fence=fence, attempt=0, owner=device_id)
         await self._sessions.heartbeat(device_id, session)
         try:
@@ -133,7 +134,7 @@ class Batches:
             # older than the first of these fields has noted the second alone.
             if (holder or owner) != device_id:
                 raise StaleLeaseError(f"{device_id} has never held batch {batch_id} so")
-            # In a thread: thousands of candidates would keep all other devices waiting.
+            # In a thread, because thousands of candidates would keep all other devices waiting.
             if not await asyncio.to_thread(_answers, result, manifest):
                 raise UsageError(f"the result is not one of batch {batch_id}")
             result = _believed(result, floors)
@@ -150,8 +151,8 @@ class Batches:
         return Report.ACCEPTED
 
     def _held_to_blobs(self, result: MeasureResult, manifest: str) -> MeasureResult:
-        """A fault for which the farm is blamed; the device's where the farm has all that the batch
-        names, so that no device ends batches and is not counted."""
+        """Check a fault for which the farm is blamed. If the farm has all blobs of the batch, blame
+        the device instead, so that no device can end batches without being counted."""
         try:
             for sha256 in request_from_json(manifest).blobs():
                 self._blobs.verified(sha256)
@@ -162,13 +163,15 @@ class Batches:
 
     async def _finish(self, lease: Lease, result: MeasureResult) -> None:
         # A device has no say in who else confirms it.
-        told = dataclasses.replace(result, device=lease.owner, confirmed_by="", untrusted=False)
-        text = to_json(told)
+        attributed = dataclasses.replace(
+            result, device=lease.owner, confirmed_by="", untrusted=False
+        )
+        text = to_json(attributed)
         await self.leases.finish(lease, State.SUCCEEDED, {"result": text})
 
     async def _fail(self, lease: Lease, session: str, doubted: str, result: MeasureResult) -> None:
-        """Settle a batch that failed as a whole. `doubted` is the device that first said that the
-        library or itself was to blame."""
+        """Record the failure of a whole batch. `doubted` is the first device that blamed the
+        library or itself."""
         device_id, batch_id = lease.owner, lease.item
         reason = f"{result.fault}: {result.message} ({device_id})"
         if result.blame is Blame.FARM:
@@ -196,15 +199,15 @@ class Batches:
             )
 
     async def _wanted(self, job: str, fence: str) -> bool:
-        """Whether the attempt that asked for a batch still runs."""
+        """Return whether the attempt that requested a batch still runs."""
         if not job:
             return True
-        found = await self._client.command("HMGET", f"farrier:job:item:{job}", "state", "fence")
-        return bool(found == [State.RUNNING, fence])
+        fields = await self._client.command("HMGET", f"farrier:job:item:{job}", "state", "fence")
+        return bool(fields == [State.RUNNING, fence])
 
 
 def _believed(result: MeasureResult, floors: str) -> MeasureResult:
-    """The result, or the device's fault where it cannot have been measured."""
+    """Return the result, or a fault of the device if the result cannot have been measured."""
     if result.fault is not None:  # "implausible" is said by no device
         fault = result.fault
         return dataclasses.replace(

@@ -1,8 +1,8 @@
 """Verification of a model's outputs by a trusted device, or by two devices that agree.
 
-A device compares the outputs by itself, and times the model by its own clock, so one that nobody
-vouches for could say anything. What it says counts once another device of the class says the same;
-where there is none, the result says that it is `untrusted`.
+A device itself compares the outputs and times the model, so a device that is not trusted could
+report anything. Its report counts once another device of the class agrees; without another device,
+the result is marked `untrusted`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from farrier_farm.devices.classes import MeasurementTarget
 from farrier_farm.devices.devices import Devices
 from farrier_farm.errors import DeviceAwayError
 
-_ASKED = 3  # devices beside the first, of which some may be busy, or disagree
+_ASKED = 3  # The most further devices to ask, since some may be busy or disagree.
 
 Measure = Callable[[MeasurementTarget], MeasureResult]
 
@@ -34,10 +34,11 @@ class Confirmation:
         self._listener = listener
 
     def of(self, measure: Measure) -> MeasureResult:
-        """The result of a trusted device where one of the class answers, or one that two devices
-        agree on, and of these the slower. A job for one device is measured on that alone.
+        """Return the result of a trusted device if one of the class answers, or else the slower of
+        two results that agree. A job for one device is measured on that device only.
 
-        Devices that disagree, where no third one decides, are a fault: nobody knows who is right.
+        If devices disagree and no third one decides, return a fault, because nobody knows which one
+        is right.
         """
         trusted = None if self._place.device else self._of_trusted(measure)
         if trusted is not None:
@@ -49,7 +50,9 @@ class Confirmation:
         for answer in self._others(first.device, measure):
             if self._is_trusted(answer):
                 return self._over(answer, answers)
-            agreeing = next((one for one in answers if _verdict(one) == _verdict(answer)), None)
+            agreeing = next(
+                (earlier for earlier in answers if _verdict(earlier) == _verdict(answer)), None
+            )
             if agreeing is not None:
                 return _agreed(agreeing, answer)
             answers.append(answer)
@@ -58,29 +61,29 @@ class Confirmation:
         return dataclasses.replace(first, untrusted=True)
 
     def _of_trusted(self, measure: Measure) -> MeasureResult | None:
-        """The result of a trusted device; None where none answers."""
+        """Return the result of a trusted device, or None if none answers."""
         its_class = self._place.device_class
         for device in self._devices.measuring(its_class, trusted=True)[:_ASKED]:
             answer = self._asked(device, measure)
-            # Somebody may have taken the trust back meanwhile.
+            # The trust may have been revoked meanwhile.
             if answer is not None and self._is_trusted(answer):
                 return answer
         return None
 
     def _others(self, first: str, measure: Measure) -> Iterator[MeasureResult]:
-        """The answers of other devices of the class, of trusted ones before those of others."""
+        """Yield the answers of other devices of the class, trusted ones first."""
         if self._place.device:
             return
         its_class = self._place.device_class
         trusted = self._devices.measuring(its_class, trusted=True)
         devices = dict.fromkeys([*trusted, *self._devices.measuring(its_class)])
-        for device in [one for one in devices if one != first][:_ASKED]:
+        for device in [candidate for candidate in devices if candidate != first][:_ASKED]:
             answer = self._asked(device, measure)
             if answer is not None:
                 yield answer
 
     def _asked(self, device: str, measure: Measure) -> MeasureResult | None:
-        """The answer of one device; None where it has left or has a fault."""
+        """Return the answer of one device, or None if it has left or has a fault."""
         with contextlib.suppress(DeviceAwayError):
             answer = measure(MeasurementTarget(self._place.device_class, device))
             if answer.fault is None:
@@ -91,7 +94,8 @@ class Confirmation:
         return self._devices.are_trusted([answer.device])[0]
 
     def _over(self, trusted: MeasureResult, others: list[MeasureResult]) -> MeasureResult:
-        """The answer of a trusted device; who said something else is named."""
+        """Return the answer of a trusted device, with a warning that names devices that
+        disagree."""
         for other in others:
             if _verdict(other) != _verdict(trusted):
                 self._listener(
@@ -103,27 +107,27 @@ class Confirmation:
         return trusted
 
 
-def _agreed(one: MeasureResult, other: MeasureResult) -> MeasureResult:
-    """The slower of two results: who invents a time invents a short one."""
-    slower, faster = sorted((one, other), key=_time, reverse=True)
+def _agreed(first: MeasureResult, second: MeasureResult) -> MeasureResult:
+    """Return the slower of two results, because an invented time would be short."""
+    slower, faster = sorted((first, second), key=_time, reverse=True)
     return dataclasses.replace(slower, confirmed_by=faster.device)
 
 
 def _contradictory(answers: list[MeasureResult]) -> MeasureResult:
-    said = ", ".join(f"{one.device} that it {_said(one)}" for one in answers)
+    said = ", ".join(f"{answer.device} that it {_said(answer)}" for answer in answers)
     message = f"devices that nobody trusts disagree about the model: {said}"
     return MeasureResult(fault=DeviceFault.BROKEN, message=message)
 
 
 def _verdict(result: MeasureResult) -> tuple[Status, ...]:
-    return tuple(one.status for one in result.results)
+    return tuple(outcome.status for outcome in result.results)
 
 
 def _time(result: MeasureResult) -> float:
-    return max((one.undisturbed_ns for one in result.results), default=0.0)
+    return max((outcome.undisturbed_ns for outcome in result.results), default=0.0)
 
 
 def _said(result: MeasureResult) -> str:
-    """`is ok`, or the first failure."""
-    failed = (one.status for one in result.results if one.status is not Status.OK)
+    """Return `is ok`, or the first failure."""
+    failed = (outcome.status for outcome in result.results if outcome.status is not Status.OK)
     return f"is {next(failed, Status.OK)}"

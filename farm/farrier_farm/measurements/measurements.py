@@ -1,8 +1,8 @@
-"""The queues of measurement batches, one a device class, on the lease layer that jobs use: what a
-job does with them. `async_batches.py` has the other end, that of the brokers.
+"""The queues of measurement batches, one for each device class, on the lease layer that jobs use.
+This is the side of the jobs; `async_batches.py` has the side of the brokers.
 
-A batch belongs to one attempt of a job: it is dropped when the job ends or is taken over. A fault
-of it as a whole is settled there, by whose it is.
+A batch belongs to one attempt of a job: it is dropped when the job ends or is taken over. The
+brokers decide about a fault of a whole batch, by who is to blame.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from farrier_farm.leases.states import State
 from farrier_farm.redis.connection import Client
 from farrier_farm.settings import Settings
 
-DOUBTED = "doubted"  # field of a batch: the device whose reference failed with it
-FLOORS = "floors"  # field of a batch: the floors of its candidates, which no device is told
-_KEPT_S = 86400.0  # a batch and its result, after its end
+DOUBTED = "doubted"  # The field of a batch with the device whose reference failed together with it.
+# The field of a batch with the floors of its candidates, which devices do not get.
+FLOORS = "floors"
+_KEPT_S = 86400.0  # The time for which a batch and its result are kept after its end.
 
 
 def policy(settings: Settings) -> LeasePolicy:
-    """Of batches."""
+    """Return the lease policy of batches."""
     return LeasePolicy(
         lease_s=settings.lease_s,
         crashes=settings.batch_attempts,
@@ -44,7 +45,7 @@ def policy(settings: Settings) -> LeasePolicy:
 
 
 class Measurements:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The batches that jobs submit. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self.leases = Leases(client, "batch", policy(settings))
@@ -57,7 +58,7 @@ class Measurements:
         owner: str = "",
     ) -> str:
         """Queue a batch on behalf of a job's attempt, in the share of the job's owner, and return
-        the batch's id. A batch of no job precedes all others."""
+        the batch's id. A batch without a job precedes all others."""
         fields = {
             "request": to_json(request.for_device()),
             "blobs": " ".join(sorted(request.blobs())),
@@ -69,7 +70,8 @@ class Measurements:
         return self.leases.put(new_id(), place.queue, fields, group=group, share=owner)
 
     def wait(self, batch_id: str, timeout_s: float) -> MeasureResult | None:
-        """The result, or None after `timeout_s`. Raises CancelledError, NotFoundError."""
+        """Wait for the result; return None after `timeout_s`. Raises CancelledError,
+        NotFoundError."""
         deadline = time.monotonic() + timeout_s
         newest = ""
         while True:
@@ -97,13 +99,13 @@ class Measurements:
         return sum(self.leases.cancel(batch) is State.CANCELLED for batch in batches)
 
     def cancel(self, batch_id: str) -> None:
-        """Drop a batch; one that has ended stays as it is."""
+        """Cancel a batch, unless it has ended."""
         self.leases.cancel(batch_id)
 
 
 def _lost(reason: str, blame: Blame) -> MeasureResult:
-    """The result of a batch that no attempt could measure; `reason` names the last fault. It may be
-    the library's where there was no second device to tell."""
+    """Return the result of a batch that no attempt could measure; `reason` names the last fault.
+    The library may be to blame if no second device has tried it."""
     word = reason.partition(":")[0]
     fault = DeviceFault(word) if word in list(DeviceFault) else DeviceFault.LOST
     return MeasureResult(fault=fault, blame=blame, message=reason)

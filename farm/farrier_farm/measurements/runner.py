@@ -22,12 +22,12 @@ from farrier_farm.settings import Settings
 from farrier_farm.storage.content import ContentStore
 from farrier_farm.storage.references import References
 
-_LOOK_S = 1.0  # between two looks at whether a device is still there
+_LOOK_S = 1.0  # The interval at which a waiting job checks whether a device is still connected.
 
 
 class FarmRunner:
-    """Measures on behalf of one attempt of a job. Batches may be measured in parallel by several
-    threads, each on another device."""
+    """A runner that measures on behalf of one attempt of a job. Several threads may measure batches
+    in parallel, each on another device."""
 
     kind = "farm"
 
@@ -44,8 +44,8 @@ class FarmRunner:
         listener: progress.Listener = progress.ignore,
         owner: str = "",
     ) -> None:
-        """The batches count in the share of the job's `owner`. `listener` is warned, by the thread
-        that measures, when a batch begins to wait for a device that is not there."""
+        """Create a runner. Its batches count in the share of the job's `owner`. `listener` is
+        warned, by the thread that measures, when a batch begins to wait for a device."""
         self._measurements = measurements
         self._admission = admission
         self._devices = devices
@@ -56,14 +56,14 @@ class FarmRunner:
         self._owner = owner
         self._listener = listener
         self._timeout_s = settings.batch_timeout_s
-        self._patience_s = 2 * settings.device_expiry_s  # for a device that restarts
-        self._stored: set[str] = set()  # that are in the blob store
+        self._patience_s = 2 * settings.device_expiry_s  # Enough for a device that restarts.
+        self._stored: set[str] = set()  # The blobs that are in the blob store.
         self.device = ""  # that measured last
         self._measured_by: set[str] = set()
 
     @property
     def job(self) -> Lease | None:
-        """The attempt at a job that it measures for; None where it measures for none."""
+        """The attempt at a job that it measures for, or None."""
         return self._job
 
     @property
@@ -73,7 +73,8 @@ class FarmRunner:
 
     @property
     def devices(self) -> int | None:
-        """How many of its place are connected and get work. It takes one command."""
+        """Return the number of its devices that are connected and get work. It takes one
+        command."""
         return self._admission.serving(self._place)
 
     def measure(
@@ -82,14 +83,14 @@ class FarmRunner:
         blobs: BlobSource,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """`blobs` holds what `request.blobs()` names; what an earlier request brought is not read
-        again, unless the farm has lost it. A batch that no device can measure comes back with a
-        fault, and so does one that lacks a blob. What a batch that verifies comes to is for trusted
-        devices, or several, to say (`Confirmation`).
+        """Measure a batch. `blobs` has the blobs that `request.blobs()` names; a blob that an
+        earlier request stored is not read again, unless the farm has lost it. A batch that no
+        device can measure, or that lacks a blob, returns with a fault. A verification is confirmed
+        by a trusted device or by several (`Confirmation`).
 
-        A batch with a rival is measured by a device that has the engine; NoDeviceError where none
-        has. Raises DeviceAwayError where no device of the job's class has been connected for a
-        while, CancelledError where the job has ended, StorageError.
+        A batch with a rival is measured by a device that has its engine; NoDeviceError if there is
+        none. Raises DeviceAwayError if no device of the job's class has been connected for a while,
+        CancelledError if the job has ended, StorageError.
         """
         if request.rival is not None:
             return self._raced(request, request.rival, blobs, cancelled)
@@ -105,7 +106,8 @@ class FarmRunner:
         blobs: BlobSource,
         cancelled: threading.Event | None,
     ) -> MeasureResult:
-        """The result of a device of the place, the blobs stored again where the farm lost one."""
+        """Return the result of a device of the place, after storing the blobs again if the farm
+        lost one."""
         result = self._measured(request, place, blobs, cancelled)
         if result.fault is not None and result.blame is Blame.FARM:
             self._listener(progress.Warned(f"{result.message}; the job stores it again"))
@@ -121,8 +123,8 @@ class FarmRunner:
         blobs: BlobSource,
         cancelled: threading.Event | None,
     ) -> MeasureResult:
-        """By a device that has the engine. One that goes away is a fault of the batch: the job does
-        without."""
+        """Measure on a device that has the rival's engine. If it goes away, the batch has a fault,
+        and the job continues without the race."""
         place = self._admission.place_with(self._place, rival.engine, self.device)
         try:
             return self._measured(request, place, blobs, cancelled)
@@ -157,19 +159,20 @@ class FarmRunner:
                 self._measured_by.add(result.device)
         finally:
             self._measurements.cancel(batch)
-            # No later batch needs the code, but a job of the same model may have one now.
+            # No later batch needs the code, but a job of the same model may have a batch with it
+            # now.
             for sha256 in sorted(request.code_blobs):
                 self._blobs.remove(sha256, self._references.are_there)
         return _with_transfer(result, transfer_s)
 
     def close(self) -> None:
-        """Nothing is left to end: each batch is dropped with its `measure`."""
+        """Do nothing: each batch is dropped when its `measure` ends."""
 
     def _bring(self, sha256: str, blobs: BlobSource) -> None:
-        """Store a blob for the devices. Raises BlobError where the caller has none of the name."""
+        """Store a blob for the devices. Raises BlobError if the caller does not have it."""
         try:
             path = blobs.path(sha256)
-        except Exception as error:  # the source is the caller's: how it fails is unknown here
+        except Exception as error:  # The source is the caller's, so any exception is possible.
             raise BlobError(f"blob {sha256} is not here: {error}") from error
         try:
             self._blobs.put_file(path, expected=sha256)
@@ -200,7 +203,8 @@ class FarmRunner:
                 self._admission.require(place)
 
     def _warn(self, place: MeasurementTarget) -> None:
-        """Say that no device is there, and what is: once, for that goes through all devices."""
+        """Warn that no device is connected, with the alternatives; only once, because it searches
+        all devices."""
         try:
             self._admission.require(place)
         except DeviceAwayError as error:

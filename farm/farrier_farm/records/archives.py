@@ -1,5 +1,5 @@
-"""Records as blobs: each that was added is in one archive, which is written once and, where some of
-its records are removed, once more.
+"""Records as blobs. Each added record is in one archive, which is written once, and once more if
+some of its records are removed.
 
 <store>archived-up-to   stream: an entry an archive, under the id of its last record in the store's
                         log; it begins behind the archive before it
@@ -7,8 +7,8 @@ its records are removed, once more.
 <store>stale            set: ids of archives that hold records which were removed
 <store>waiting          how many records are in no archive
 
-Who is killed between a blob and its note leaves a blob that nothing refers to. An archive that is
-stale stays so until it is written anew, whoever does that.
+A process that is killed between storing a blob and noting it leaves a blob that nothing refers to.
+A stale archive stays stale until it is written anew, by any process.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from farrier_farm.storage.content import ContentStore
 from farrier_farm.storage.references import REFERENCES
 
 _PAGE = 500
-ARCHIVED_AT_ONCE = 256  # records that wait before they become a blob
-ARCHIVED_AT_MOST = 1000  # records in a blob
+ARCHIVED_AT_ONCE = 256  # The records that wait before they become a blob.
+ARCHIVED_AT_MOST = 1000  # The most records in a blob.
 
-# What was removed while the blob was written makes it stale.
+# If records were removed while the blob was written, the archive is stale.
 _NOTE = """
 local last = redis.call('XREVRANGE', ARCHIVES, '+', '-', 'COUNT', 1)[1]
 if (last and last[1] or '0-0') ~= ARGV[1] then return 0 end
@@ -39,7 +39,7 @@ if there ~= written then redis.call('SADD', STALE, id) end
 return 1
 """
 
-# In the place of the old blob comes one with what is left, or none where nothing is.
+# Replaces an archive's blob by one with the remaining records, or by none if none remain.
 _REPLACE = """
 local id, old, new, first, written = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 if (redis.call('HGET', KEYS[1], id) or '') ~= old then return 0 end
@@ -58,15 +58,16 @@ return 1
 
 
 def all_archives(client: Client, blobs: ContentStore) -> Iterator[RecordArchives]:
-    """Those of each store: the shared one, and those of users. Raises ServiceError where Redis is
-    out of reach."""
+    """Yield the archives of each store: the shared one, and those of users. Raises ServiceError if
+    Redis is out of reach."""
     stores = {SHARED, *client.command("SMEMBERS", STORES)}
     return (RecordArchives(client, blobs, store) for store in sorted(stores))
 
 
 class RecordArchives:
-    """Those of one store of records; `key` is what refers to their blobs. Every method raises
-    ServiceError where Redis is out of reach, StorageError where there is no room for a blob."""
+    """The archives of one store of records; `key` is the key that refers to their blobs. Every
+    method raises ServiceError if Redis is out of reach, StorageError if a blob does not fit on the
+    disk."""
 
     def __init__(self, client: Client, blobs: ContentStore, store: str) -> None:
         self._client = client
@@ -79,54 +80,55 @@ class RecordArchives:
         self._replace = client.script(shared + _REPLACE)
 
     def are_due(self) -> bool:
-        """Whether so many records wait that they are to become a blob."""
+        """Return whether enough records wait to become a blob."""
         return int(self._client.command("GET", self._store + "waiting") or 0) >= ARCHIVED_AT_ONCE
 
     def write(self) -> str | None:
-        """Write records that wait, the oldest `ARCHIVED_AT_MOST`, into one blob and return its
-        sha256; None where there are none. Two callers at once make one archive."""
+        """Write waiting records, at most the oldest `ARCHIVED_AT_MOST`, into one blob and return
+        its sha256; None if no record waits. Two callers at once make one archive."""
         last = self._neighbour("+")
-        found = self._client.command(
+        entries = self._client.command(
             "XRANGE", self._log, f"({last}", "+", "COUNT", ARCHIVED_AT_MOST
         )
-        digest = self._stored([fields["digest"] for _, fields in found])
+        digest = self._stored([fields["digest"] for _, fields in entries])
         if digest is None:
             return None
         noted = self._note(
             [self.key, f"{REFERENCES}{digest}"],
-            [last, found[-1][0], digest, len(found), self._store],
+            [last, entries[-1][0], digest, len(entries), self._store],
         )
         return digest if noted else None
 
     def renew(self, most: int) -> bool:
-        """Write so many stale archives anew; return whether any is left."""
-        for one in self._client.command("SRANDMEMBER", self._stale, most):
-            self._renew(one)
+        """Write up to `most` stale archives anew; return whether any is left."""
+        for archive in self._client.command("SRANDMEMBER", self._stale, most):
+            self._renew(archive)
         return bool(self._client.command("EXISTS", self._stale))
 
     def __iter__(self) -> Iterator[str]:
-        """The sha256 of every archive, in order; together they hold every archived record once."""
+        """Yield the sha256 of every archive, in order; together they have every archived record
+        once."""
         last = "-"
-        while found := self._client.command("XRANGE", self._ids, last, "+", "COUNT", _PAGE):
-            yield from self._client.command("HMGET", self.key, *(one for one, _ in found))
-            last = f"({found[-1][0]}"
+        while entries := self._client.command("XRANGE", self._ids, last, "+", "COUNT", _PAGE):
+            yield from self._client.command("HMGET", self.key, *(archive for archive, _ in entries))
+            last = f"({entries[-1][0]}"
 
     def _renew(self, archive: str) -> None:
         first = self._neighbour(f"({archive}")
-        found = self._client.command("XRANGE", self._log, f"({first}", archive)
+        entries = self._client.command("XRANGE", self._log, f"({first}", archive)
         old = self._client.command("HGET", self.key, archive) or ""
-        new = self._stored([fields["digest"] for _, fields in found]) or ""
+        new = self._stored([fields["digest"] for _, fields in entries]) or ""
         keys = [self.key, f"{REFERENCES}{old}", f"{REFERENCES}{new}"]
-        self._replace(keys, [archive, old, new, first, len(found), self._store])
+        self._replace(keys, [archive, old, new, first, len(entries), self._store])
 
     def _stored(self, digests: Sequence[str]) -> str | None:
-        """The blob with the lines of these records; None where there are none."""
+        """Store a blob with the lines of these records; None if there are none."""
         if not digests:
             return None
         lines = self._client.command("HMGET", self._store + "lines", *digests)
         return self._blobs.put("".join(f"{line}\n" for line in lines if line).encode())
 
     def _neighbour(self, end: str) -> str:
-        """The id of the last archive up to `end`; "0-0" where there is none."""
-        found = self._client.command("XREVRANGE", self._ids, end, "-", "COUNT", 1)
-        return str(found[0][0]) if found else "0-0"
+        """Return the id of the last archive up to `end`; "0-0" if there is none."""
+        entries = self._client.command("XREVRANGE", self._ids, end, "-", "COUNT", 1)
+        return str(entries[0][0]) if entries else "0-0"

@@ -1,4 +1,4 @@
-"""What each choice of a kernel's schedule brought: the trials of one task, by the values of its
+"""The effect of each knob of a kernel's schedule: the trials of one task, by the values of its
 knobs."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOOKED_AT = 1000  # the fastest trials
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueBrought:
-    """The trials in which a knob had a value; times are of those that did not fail."""
+    """The trials in which a knob had a value; times are of the trials that did not fail."""
 
     value: int
     trials: int
@@ -28,7 +28,7 @@ class ValueBrought:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choices:
-    """By knob, the values in their order; `trials` is how many were looked at."""
+    """By knob, its values in order; `trials` is the number of trials examined."""
 
     trials: int
     best_us: float | None
@@ -36,22 +36,22 @@ class Choices:
 
 
 def choices(trials: Trials, records: Records, job_id: str, task: str) -> Choices:
-    """Of the task's trials alone, or, where there are none, in the model: such times do not
-    compare. Raises ServiceError where Redis is out of reach."""
+    """Return the trials of a task by knob: those measured alone or, if there are none, those in the
+    model, because these times do not compare. Raises ServiceError if Redis is out of reach."""
     wanted = TrialFilter(task)
-    found, _ = trials.list(
+    listed, _ = trials.list(
         job_id, after="", limit=LOOKED_AT, wanted=wanted, order=TrialOrder.FASTEST
     )
-    if not found:  # an older version added them, and sorted none
-        found, _ = trials.list(
+    if not listed:  # An older version added the trials, and did not sort them.
+        listed, _ = trials.list(
             job_id, after="", limit=LOOKED_AT, wanted=wanted, order=TrialOrder.NEWEST
         )
-    known = []
-    for line in records.lines([trial.record for trial in found]):
-        with contextlib.suppress(ValueError):  # a newer version's
-            known += [] if line is None else [TuningRecord.from_line(line)]
+    parsed = []
+    for line in records.lines([trial.record for trial in listed]):
+        with contextlib.suppress(ValueError):  # The record is a newer version's.
+            parsed += [] if line is None else [TuningRecord.from_line(line)]
     for context in (Context.ALONE, Context.MODEL):
-        compared = [record for record in known if record.context is context]
+        compared = [record for record in parsed if record.context is context]
         if compared:
             return _choices(compared)
     return Choices(0, None, {})
@@ -67,7 +67,7 @@ def _choices(records: Sequence[TuningRecord]) -> Choices:
         trials=len(records),
         best_us=min((us for us in times if us is not None), default=None),
         knobs={
-            knob: [_brought(value, found) for value, found in sorted(by_value.items())]
+            knob: [_brought(value, times_us) for value, times_us in sorted(by_value.items())]
             for knob, by_value in sorted(by_knob.items())
         },
     )

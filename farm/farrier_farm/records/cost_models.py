@@ -6,8 +6,8 @@ farrier:cost-model:state         hash: `turn`, of changes; `newest`, a number; `
 farrier:cost-model:versions      list of the numbers of those kept, the oldest first
 farrier:cost-model:version:<n>   hash: `blob`, `created` (ms), `outcome`
 
-Each change names the turn that it was decided in, and is made in that alone: of two trainers, or a
-trainer and a user who rolls back, the second changes nothing. An outcome is the JSON text of
+Each change names the turn in which it was decided, and applies only in that turn: of two trainers,
+or a trainer and a user who rolls back, the second changes nothing. An outcome is the JSON text of
 `farrier.records.outcome`.
 """
 
@@ -23,7 +23,7 @@ from farrier_farm.redis.connection import Client
 from farrier_farm.storage.content import ContentStore
 from farrier_farm.storage.references import REFERENCES, References
 
-_BEATEN = 16  # versions; an outcome holds the figures of 20 rankings
+_BEATEN = 16  # Versions; an outcome has the figures of 20 rankings.
 _PREFIX = "farrier:cost-model:"
 _STATE, _VERSIONS, _VERSION = _PREFIX + "state", _PREFIX + "versions", _PREFIX + "version:"
 
@@ -59,8 +59,7 @@ return 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """A version that was published: `blob` is the sha256 of its bytes, `created` is in Unix
-    seconds."""
+    """A published version: `blob` is the sha256 of its bytes, `created` is in Unix seconds."""
 
     number: int
     blob: str
@@ -70,9 +69,10 @@ class ModelVersion:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CostModelState:
-    """`in_use` is None where there is none; `versions` are those kept, the oldest first. Of the
-    last training: when it was, in Unix seconds, what it came to, and how many records the farm
-    had; None, None and 0 before the first."""
+    """The state of the cost models. `in_use` is None if there is none; `versions` are those kept,
+    the oldest first. `decided`, `outcome` and `records` are the time of the last training in Unix
+    seconds, its outcome, and the number of records that the farm had; None, None and 0 before the
+    first."""
 
     turn: int
     in_use: ModelVersion | None
@@ -83,15 +83,15 @@ class CostModelState:
 
     @property
     def to_beat(self) -> tuple[ModelVersion, ...]:
-        """What a new version has to be better than: the one in use, and those that it was rolled
-        back from, which would come again otherwise, `_BEATEN` at most."""
+        """The versions that a new one has to beat: the one in use, and at most `_BEATEN` newer ones
+        that were rolled back, which would return otherwise."""
         used = () if self.in_use is None else (self.in_use,)
         first = 0 if self.in_use is None else self.in_use.number
-        return (*used, *[one for one in self.versions if one.number > first][-_BEATEN:])
+        return (*used, *[version for version in self.versions if version.number > first][-_BEATEN:])
 
 
 class CostModels:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The cost models of a farm. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(
         self, client: Client, blobs: ContentStore, references: References, kept: int
@@ -110,7 +110,9 @@ class CostModels:
         versions = self._read(numbers)
         return CostModelState(
             turn=int(turn or 0),
-            in_use=next((one for one in versions if one.number == int(in_use or 0)), None),
+            in_use=next(
+                (version for version in versions if version.number == int(in_use or 0)), None
+            ),
             versions=versions,
             decided=None if decided is None else int(decided) / 1000,
             outcome=None if outcome is None else _outcome(outcome),
@@ -118,17 +120,17 @@ class CostModels:
         )
 
     def in_use(self) -> ModelVersion | None:
-        """The version that jobs begin with; None where there is none."""
+        """Return the version that jobs begin with, or None."""
         number = self._client.command("HGET", _STATE, "in_use")
-        found = self._read([] if number in (None, "0") else [number])
-        return found[0] if found else None
+        versions = self._read([] if number in (None, "0") else [number])
+        return versions[0] if versions else None
 
     def decide(
         self, turn: int, records: int, outcome: Outcome, model: bytes | None = None
     ) -> int | None:
-        """Note what training came to, when the farm had so many records, and publish a `model`
-        where there is one: the number of the version, 0 for none. None where something else changed
-        since `turn`: nothing is noted. Raises StorageError."""
+        """Store the outcome of a training, when the farm had `records` records, and publish `model`
+        if it is not None. Return the number of the version, 0 for none; None, without storing
+        anything, if something else changed since `turn`. Raises StorageError."""
         words: list[str | int] = [turn, records, json.dumps(outcome.to_dict()), self._kept]
         keys = [_STATE, _VERSIONS, _VERSION, REFERENCES]
         if model is None:
@@ -141,20 +143,22 @@ class CostModels:
         return None if number < 0 else number
 
     def roll_back(self, number: int | None = None) -> CostModelState:
-        """Use a version that is kept, from the next job on, or none for 0; without a number the
-        newest that is older than the one in use, or none where there is none older. Raises
-        NotFoundError for a version that is not kept, ConflictError where none is in use to roll
-        back from, or something else changed meanwhile."""
+        """Use a kept version from the next job on, or none for 0. Without a number, use the newest
+        version older than the one in use, or none. Raises NotFoundError for a version that is not
+        kept, ConflictError if no version is in use to roll back from, or something else changed
+        meanwhile."""
         state = self.state()
         if number is None:
             if state.in_use is None:
                 raise ConflictError(
                     "no version of the cost model is in use", hint="name a version to use"
                 )
-            older = [one.number for one in state.versions if one.number < state.in_use.number]
+            older = [
+                version.number for version in state.versions if version.number < state.in_use.number
+            ]
             number = max(older, default=0)
-        elif number and all(one.number != number for one in state.versions):
-            kept = ", ".join(str(one.number) for one in state.versions)
+        elif number and all(version.number != number for version in state.versions):
+            kept = ", ".join(str(version.number) for version in state.versions)
             raise NotFoundError(
                 f"there is no version {number} of the cost model",
                 hint=f"those kept are {kept}; 0 uses none" if kept else "none has been published",
@@ -167,14 +171,14 @@ class CostModels:
 
     def _read(self, numbers: list[str]) -> tuple[ModelVersion, ...]:
         words = [("HMGET", f"{_VERSION}{n}", "blob", "created", "outcome") for n in numbers]
-        found = []
+        versions = []
         for number, (blob, created, outcome) in zip(
             numbers, self._client.commands(words) if words else [], strict=True
         ):
-            if blob is not None:  # else it went meanwhile
+            if blob is not None:  # The version was removed meanwhile.
                 at = int(created) / 1000
-                found.append(ModelVersion(int(number), blob, at, _outcome(outcome)))
-        return tuple(found)
+                versions.append(ModelVersion(int(number), blob, at, _outcome(outcome)))
+        return tuple(versions)
 
 
 def _outcome(text: str) -> Outcome:

@@ -1,11 +1,11 @@
-"""What the tasks are that records name by their hashes: the `TaskStore` that every worker shares.
+"""The definitions of tasks, which records name by hash: the `TaskStore` that every worker shares.
 
 farrier:definitions:texts   hash: digest of task, target and threads → a definition's JSON line,
                             compressed, in base64
 farrier:definitions:order   sorted set of the digests by when they were defined last, in ms
 
-A program takes 0.2 to 2 KB compressed. Beyond `MOST` those go that nobody has defined for the
-longest time: the next job that tunes such a task defines it again.
+A program takes 0.2 to 2 KB compressed. Beyond `MOST`, the definitions that were not stored for the
+longest time are removed: the next job that tunes such a task stores its definition again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ end
 
 
 class Definitions:
-    """Implements `farrier.records.TaskStore`. Raises ServiceError where Redis is out of reach."""
+    """The definitions of a farm; implements `farrier.records.TaskStore`. Every method raises
+    ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, most: int = MOST) -> None:
         self._client = client
@@ -48,22 +49,22 @@ class Definitions:
         self._define = client.script(_DEFINE)
 
     def define(self, definitions: Sequence[TaskDefinition]) -> None:
-        """As `TaskStore.define`."""
+        """Store definitions, as `TaskStore.define` does."""
         for start in range(0, len(definitions), _PAGE):
             part = definitions[start : start + _PAGE]
-            words = [(_digest(one), _packed(one.to_line())) for one in part]
+            words = [(_digest(definition), _packed(definition.to_line())) for definition in part]
             self._define([_TEXTS, _ORDER], [self._most, *itertools.chain(*words)])
 
     def newest(self, limit: int) -> Iterator[TaskDefinition]:
-        """Up to so many, those first that were defined last. What cannot be read, as a newer
-        version may have written it, is left out."""
+        """Yield up to `limit` definitions, the latest first. A definition that cannot be read, as
+        from a newer version, is left out."""
         for start in range(0, limit, _PAGE):
             end = min(start + _PAGE, limit) - 1
             digests = self._client.command("ZREVRANGE", _ORDER, start, end)
             if not digests:
                 return
             for packed in self._client.command("HMGET", _TEXTS, *digests):
-                if packed is not None:  # else it went meanwhile
+                if packed is not None:  # The definition was removed meanwhile.
                     with contextlib.suppress(ValueError, zlib.error):
                         yield TaskDefinition.from_line(_unpacked(packed))
 
@@ -71,8 +72,8 @@ class Definitions:
         return int(self._client.command("ZCARD", _ORDER))
 
 
-def _digest(one: TaskDefinition) -> str:
-    text = f"{one.task}\n{one.fingerprint}\n{one.threads}"
+def _digest(definition: TaskDefinition) -> str:
+    text = f"{definition.task}\n{definition.fingerprint}\n{definition.threads}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

@@ -1,4 +1,4 @@
-"""What the indexes of records have of a line, as words for `records.lua`."""
+"""The indexed fields of a record's line, as words for `records.lua`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STORES = "farrier:record-stores"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordEntry:
-    """A JSON line by what it is found and counted by."""
+    """A JSON line with the fields by which it is found and counted."""
 
     line: str
     task: str
@@ -45,17 +45,17 @@ class RecordEntry:
 
     @classmethod
     def of_line(cls, line: str) -> RecordEntry:
-        """Of a line that another version wrote, as far as it can be read."""
+        """Return the entry of a line that another version wrote, as far as it can be read."""
         raw: Any = None
         with contextlib.suppress(ValueError, RecursionError):
             raw = json.loads(line)
-        known = raw if isinstance(raw, dict) else {}
+        fields = raw if isinstance(raw, dict) else {}
 
         def text(name: str) -> str:
-            value = known.get(name)
+            value = fields.get(name)
             return value if isinstance(value, str) else ""
 
-        created = known.get("created")
+        created = fields.get("created")
         return cls(
             line=line,
             task=text("task"),
@@ -63,7 +63,7 @@ class RecordEntry:
             device_class=text("device_class"),
             rule=text("rule"),
             created=created if isinstance(created, float) and math.isfinite(created) else 0.0,
-            failed=not known.get("samples_ns"),
+            failed=not fields.get("samples_ns"),
         )
 
     @property
@@ -77,10 +77,11 @@ class RecordEntry:
 
 
 def place(task: str, target: str) -> str:
-    """Names may be any text, so they are joined as JSON."""
+    """Return the name of the index of a task on a target. Names may be any text, so they are joined
+    as JSON."""
     return json.dumps([task, target])
 
 
 def kind(device_class: str, rule: str) -> str:
-    """The same of what is counted together."""
+    """Return the name of the records that are counted together."""
     return json.dumps([device_class, rule])

@@ -1,13 +1,13 @@
-"""Records that versions before this one added, whose order was a list.
+"""Records that older versions added to lists, before there was a log.
 
 <store>order               list of digests, in the order of addition
 <store>of:<task>:<target>  the same for one task on one target fingerprint
 <store>archived, archives, counted, classes, class:<class>, tasks:<class>
                            what was archived and counted of them
 
-They enter the log that this version keeps (`records.py`), the oldest first, and then the archives;
-the lines stay where they are. Older roles may add more while a farm is updated; what they counted
-goes with the list.
+They move to the log that this version keeps (`records.py`), the oldest first, and then into the
+archives; the lines stay in place. Older roles may add more while a farm is updated; their counts
+are removed together with the list.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from farrier_farm.redis.scripts import read_scripts
 
 _ADOPTED_AT_ONCE = 100
 
-# KEYS are the list and, for each entry, that of its task and target. Who was quicker took the head.
+# KEYS are the list and, for each entry, that of its task and target. Returns 0 if another process
+# has taken the head of the list.
 _ADOPT = """
 local order, count = KEYS[1], #KEYS - 1
 for i = 1, count do
@@ -47,7 +48,7 @@ return count
 
 
 class OlderRecords:
-    """Those of one store. Every method raises ServiceError where Redis is out of reach."""
+    """The older records of one store. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, store: str) -> None:
         self._client = client
@@ -57,12 +58,12 @@ class OlderRecords:
         self._adopt = client.script(shared + _ADOPT)
 
     def count(self) -> int:
-        """How many wait."""
+        """Return the number of waiting records."""
         return int(self._client.command("LLEN", self._order))
 
     def lines(self, task: str, fingerprint: str) -> Iterator[str]:
-        """Those of a task on a target that wait, in the order of addition. Two pairs of names may
-        have joined to one key."""
+        """Yield the waiting records of a task on a target, in the order of addition. Two pairs of
+        names may share one key."""
         digests = self._client.command("LRANGE", f"{self._store}of:{task}:{fingerprint}", 0, -1)
         for line in self._lines(digests):
             entry = RecordEntry.of_line(line)
@@ -70,18 +71,18 @@ class OlderRecords:
                 yield line
 
     def adopt(self) -> bool:
-        """Take the oldest `_ADOPTED_AT_ONCE` in; return whether there were any."""
+        """Move the oldest `_ADOPTED_AT_ONCE` records to the log; return whether there were any."""
         digests = self._client.command("LRANGE", self._order, 0, _ADOPTED_AT_ONCE - 1)
         entries = [RecordEntry.of_line(line) for line in self._lines(digests)]
         if not entries:
             return False
-        keys = [f"{self._store}of:{one.task}:{one.target}" for one in entries]
-        words = [word for one in entries for word in one.words]
+        keys = [f"{self._store}of:{entry.task}:{entry.target}" for entry in entries]
+        words = [word for entry in entries for word in entry.words]
         self._adopt([self._order, *keys], [*words, self._store])
         return True
 
     def _lines(self, digests: list[str]) -> list[str]:
         if not digests:
             return []
-        found: list[str] = self._client.command("HMGET", self._store + "lines", *digests)
-        return found
+        lines: list[str] = self._client.command("HMGET", self._store + "lines", *digests)
+        return lines

@@ -1,4 +1,5 @@
-"""The records of one job: each says which devices it is from, and none is of an emulated one."""
+"""The records of one job: each names the devices that measured it, and none is of an emulated
+device."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from farrier_farm.measurements.runner import FarmRunner
 class JobRecords:
     """Implements `RecordStore` on the farm's `records`, for a job that is measured at `place`.
 
-    A record names the devices that it is from, as the job's process says; where that is no device
-    that measured for this attempt, it is from all that did. What an emulated device measures
-    decides within its job, and is forgotten with it: it says nothing of the hardware.
+    A record names its devices as the job's process reports them; if it names a device that did not
+    measure for this attempt, it gets all that did. Measurements of an emulated device count only
+    within their job, and are not stored: they say nothing about the hardware.
     """
 
     def __init__(self, records: RecordStore, place: MeasurementTarget, runner: FarmRunner) -> None:

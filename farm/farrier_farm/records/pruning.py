@@ -1,8 +1,8 @@
-"""Records are forgotten piece by piece: a step looks at so many of them, whoever asks for it.
+"""The removal of records in steps, each of a bounded number of records.
 
-A record leaves all indexes in one script, of which each takes some hundred. So what is killed
-between two steps, or within one, leaves nothing half done but archives that are written anew by the
-next step, or by a worker's next look for garbage."""
+One script removes a record from all indexes, about a hundred records at a time. So a process that
+is killed between or within steps leaves nothing half done except stale archives, which the next
+step or garbage collection writes anew."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from farrier_farm.records.records import Records, StoredRecord
 from farrier_farm.redis.connection import Client
 from farrier_farm.redis.scripts import read_scripts
 
-LOOKED_AT = 1000  # records, by a step; those of a task that has too many schedules together
+# The records that a step examines; records of a task with more schedules are examined together.
+LOOKED_AT = 1000
 _REMOVED_AT_ONCE = 100
-_RENEWED = 100  # archives, by a step
+_RENEWED = 100  # The archives that a step writes anew.
 
 _REMOVE = """
 local removed = 0
@@ -28,21 +29,22 @@ return removed
 """
 
 
-Store: TypeAlias = Callable[[str], Records]  # of a user's private records; of "", the shared ones
+# Returns a user's private records, or for "" the shared ones.
+Store: TypeAlias = Callable[[str], Records]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a step did: how many records it removed, or would have; `next` is where the next one
-    begins, "" where nothing is left to do."""
+    """The result of a step: the number of records removed, or that would be; `next` is where the
+    next step begins, "" if nothing is left to do."""
 
     records: int
     next: str
 
 
 class RecordPruning:
-    """Every method raises ServiceError where Redis is out of reach, StorageError where there is no
-    room for an archive."""
+    """The removal of records. Every method raises ServiceError if Redis is out of reach,
+    StorageError if an archive does not fit on the disk."""
 
     def __init__(self, client: Client) -> None:
         shared = read_scripts("records")
@@ -52,14 +54,14 @@ class RecordPruning:
     def step(
         self, records: Records, pruning: Pruning, *, after: str = "", is_dry: bool = False
     ) -> Pruned:
-        """Look at the next `LOOKED_AT` of a store's records, in the order of addition. What this
-        version cannot read stays."""
+        """Examine the next `LOOKED_AT` of a store's records, in the order of addition. Records that
+        this version cannot read stay."""
         records.adopt()
         page, following = records.log(after, None, LOOKED_AT)
         doomed, removed = _to_remove(records, pruning, page), 0
         if is_dry:
-            ids = {one.id for one in doomed}
-            return Pruned(sum(one.id in ids for one in page), following)
+            ids = {record.id for record in doomed}
+            return Pruned(sum(record.id in ids for record in page), following)
         while some := list(itertools.islice(doomed, _REMOVED_AT_ONCE)):
             removed += self._removed(records, some)
         if records.archives.renew(_RENEWED) and not following:
@@ -67,40 +69,41 @@ class RecordPruning:
         return Pruned(removed, following)
 
     def drop(self, store: Store, pruning: Pruning, *, after: str = "") -> Pruned:
-        """A step through the records of all users, the shared ones first, and then those of each
-        that are private. `after` is the `next` of the step before."""
+        """Do one step through the records of all users, first the shared ones and then each user's
+        private ones. `after` is the `next` of the step before."""
         place, _, owner = after.partition(" ")
         done = self.step(store(owner), pruning, after=place)
         if done.next:
             return Pruned(done.records, f"{done.next} {owner}")
-        owners = (one for one in self._owners() if one > owner)
+        owners = (name for name in self._owners() if name > owner)
         following = next(owners, None)
         return Pruned(done.records, "" if following is None else f" {following}")
 
     def _owners(self) -> list[str]:
         """Return the names of the users who have private records, sorted."""
         stores: list[str] = self._client.command("SMEMBERS", STORES)
-        private = (one.removeprefix(PRIVATE) for one in stores if one.startswith(PRIVATE))
-        return sorted(one.removesuffix(":") for one in private)
+        private = (name.removeprefix(PRIVATE) for name in stores if name.startswith(PRIVATE))
+        return sorted(name.removesuffix(":") for name in private)
 
     def _removed(self, records: Records, entries: Sequence[StoredRecord]) -> int:
-        words = [word for one in entries for word in RecordEntry.of_line(one.line).words]
-        return int(self._remove([one.id for one in entries], [*words, records.store]))
+        words = [word for entry in entries for word in RecordEntry.of_line(entry.line).words]
+        return int(self._remove([entry.id for entry in entries], [*words, records.store]))
 
 
 def _to_remove(
     records: Records, pruning: Pruning, page: Sequence[StoredRecord]
 ) -> Iterator[StoredRecord]:
-    """Those of the page; with a number to keep, all of each task of which there are some."""
+    """Yield the records of the page to remove; if a number is kept of each task, search all records
+    of the tasks on the page."""
     if pruning.keep is None:
         yield from _chosen(pruning, page)
         return
-    known = [one.record for one in page if one.record is not None]
-    selected = [record for record in known if pruning.selection.admits(record)]
+    readable = [entry.record for entry in page if entry.record is not None]
+    selected = [record for record in readable if pruning.selection.admits(record)]
     for task, target in dict.fromkeys((each.task, each.fingerprint) for each in selected):
         yield from _chosen(pruning, records.stored(task, target))
 
 
 def _chosen(pruning: Pruning, stored: Iterable[StoredRecord]) -> Iterator[StoredRecord]:
-    found = {one.record: one for one in stored if one.record is not None}
-    return (found[record] for record in pruning.records_to_remove(found.keys()))
+    by_record = {entry.record: entry for entry in stored if entry.record is not None}
+    return (by_record[record] for record in pruning.records_to_remove(by_record.keys()))

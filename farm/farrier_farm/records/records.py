@@ -1,12 +1,12 @@
-"""Tuning records in the farm: the `RecordStore` that every worker shares, and those that are one
-user's.
+"""Tuning records in the farm: the `RecordStore` that every worker shares, and the private records
+of single users.
 
 farrier:record-stores    set: what the keys of each store begin with, which is `<store>` here
 <store>lines             hash: digest of a line → the JSON line
 <store>log               stream: an entry a record, with its `digest`, in the order of addition
 <store>on:<place>        stream: the same of one task on one target, under the same ids
 <store>targets:<task>    set of the fingerprints of the targets for which there are some
-<store>kinds             set of all pairs of device class, "" where none is told, and rule
+<store>kinds             set of all pairs of device class, "" if unknown, and rule
 <store>made:<kind>       sorted set: digests by when the records were made
 <store>counts:<kind>     hash: task → how many records; the same of a <class>
 <store>failed            hash: kind → how many of them have no time
@@ -34,7 +34,7 @@ from farrier_farm.storage.content import ContentStore
 
 _PAGE = 500
 _ADDED_AT_ONCE = 100
-_LOOKED_AT = 2000  # records, for a page of some of them
+_LOOKED_AT = 2000  # The records that are examined for a page of a selection.
 _PAGE_CHARACTERS = 4 << 20
 
 # Any number of entries; one alone with a job, its trial as well (`trials.py`). A record that is
@@ -107,8 +107,8 @@ return 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordClass:
-    """The records of a device class, "" for those that tell none: how many, of how many tasks, and
-    when the oldest and the newest were made, in Unix seconds; the same by rule."""
+    """The records of a device class, "" for records without one: their number, that of their tasks,
+    and when the oldest and the newest were made, in Unix seconds; the same by rule."""
 
     device_class: str
     records: int
@@ -128,7 +128,7 @@ class RecordPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A line where it stands in the log; `record` is None where this version cannot read it."""
+    """A line at its position in the log; `record` is None if this version cannot read it."""
 
     id: str
     line: str
@@ -136,10 +136,9 @@ class StoredRecord:
 
 
 class Records:
-    """Implements `farrier.records.RecordStore`: what `add` returned from survives `kill -9`. Raises
-    ServiceError where Redis is out of reach.
-
-    They are those that all share, or the private ones of the user `owner`."""
+    """The tuning records of a farm, those shared by all users or the private ones of the user
+    `owner`; implements `farrier.records.RecordStore`. A record whose `add` has returned survives
+    `kill -9`. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(
         self, client: Client, blobs: ContentStore, trials: Trials, owner: str = ""
@@ -154,9 +153,9 @@ class Records:
         self._add_script = client.script(f"{shared}\n{_ADD}")
 
     def add(self, record: TuningRecord, job: str = "", attempt: Lease | None = None) -> None:
-        """Once, however often it is added, as a trial of the `job` that measured it, and by the
-        `attempt` that holds the job, where it is given. Raises StaleLeaseError for one that does so
-        no more."""
+        """Add a record once, however often it is added, as a trial of the `job` that measured it,
+        and by the `attempt` that holds the job, if set. Raises StaleLeaseError if the attempt no
+        longer holds it."""
         fence = None if attempt is None else attempt.fence
         keys, words = self._trials.trial(job, record, fence) if job else ([], [])
         added = self._add_script(keys, [*RecordEntry.of(record).words, *words, self.store])
@@ -166,87 +165,89 @@ class Records:
             self.archives.write()
 
     def add_all(self, records: Iterable[TuningRecord]) -> int:
-        """Add them as of no job; return how many were new."""
+        """Add records that belong to no job; return the number of new ones."""
         return self._add_entries([RecordEntry.of(record) for record in records])
 
     def of_job(
         self, job: str, beside: Records | None = None, attempt: Lease | None = None
     ) -> TrialRecords:
-        """The same store, what is added to which are trials of a job, by the `attempt` at it; "" is
-        none. What is `beside` it is found as well."""
+        """Return the same store, where added records are also trials of a job, by the `attempt` at
+        it; an empty `job` adds no trials. Records of `beside` are found as well."""
         return TrialRecords(self, job, beside, attempt)
 
     def lines(self, digests: Sequence[str]) -> list[str | None]:
-        """The JSON lines of records by their digests; None for one that is not there."""
+        """Return the JSON lines of records by their digests; None for a missing one."""
         if not digests:
             return []
-        found: list[str | None] = self._client.command("HMGET", self.store + "lines", *digests)
-        return found
+        texts: list[str | None] = self._client.command("HMGET", self.store + "lines", *digests)
+        return texts
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
-        """All records of a task on a target, in the order of addition."""
-        found = [_record(line) for line in self._older.lines(task, fingerprint)]
-        found += [one.record for one in self.stored(task, fingerprint)]
-        # One that was taken in meanwhile was read twice.
-        return list(dict.fromkeys(record for record in found if record is not None))
+        """Return all records of a task on a target, in the order of addition."""
+        records = [_record(line) for line in self._older.lines(task, fingerprint)]
+        records += [entry.record for entry in self.stored(task, fingerprint)]
+        # A record that was moved to the log meanwhile is read twice.
+        return list(dict.fromkeys(record for record in records if record is not None))
 
     def stored(self, task: str, fingerprint: str) -> list[StoredRecord]:
-        """Those of the log, with their places in it."""
+        """Return the records of the log, with their positions in it."""
         name = f"{self.store}on:{place(task, fingerprint)}"
         return list(self._read_log(name))
 
     def of_task(self, task: str) -> Iterator[TuningRecord]:
-        """All records of a task, target by target."""
+        """Yield all records of a task, target by target."""
         self.adopt()
         for target in sorted(self._targets(task)):
             yield from self.find(task, target)
 
     def newest(self, task: str, fingerprint: str, limit: int) -> list[TuningRecord]:
-        """The last so many of a task on a target, in the order of addition, of those that are in
-        the log."""
+        """Return the last `limit` records of a task on a target that are in the log, in the order
+        of addition."""
         name = f"{self.store}on:{place(task, fingerprint)}"
         entries = self._client.command("XREVRANGE", name, "+", "-", "COUNT", limit)
-        found = self._read_entries([(one, fields["digest"]) for one, fields in reversed(entries)])
-        return [one.record for one in found if one.record is not None]
+        records = self._read_entries(
+            [(entry, fields["digest"]) for entry, fields in reversed(entries)]
+        )
+        return [entry.record for entry in records if entry.record is not None]
 
     def __iter__(self) -> Iterator[TuningRecord]:
-        return (one.record for one in self._all() if one.record is not None)
+        return (entry.record for entry in self._all() if entry.record is not None)
 
     def count(self) -> int:
         return int(self._client.command("XLEN", self._log)) + self._older.count()
 
     def export(self) -> Iterator[str]:
-        """Every record as one JSON line (without the newline), in the order of addition."""
-        return (one.line for one in self._all())
+        """Yield every record as one JSON line (without the newline), in the order of addition."""
+        return (entry.line for entry in self._all())
 
     def page(self, selection: Selection, *, after: str = "", limit: int = 1000) -> RecordPage:
-        """The records of a selection behind the one with the id `after`, in the order of addition:
-        those of the next 2,000 records at most, so a page that is not the last may have fewer than
-        `limit`, or none. What only another version can read is not selected by anything."""
+        """Return the records of a selection after the id `after`, in the order of addition. A page
+        examines at most 2,000 records, so a page before the last may have fewer than `limit`, or
+        none. Records that only another version can read are not selected."""
         self.adopt()
-        found, size = [], 0
+        lines, size = [], 0
         looked_at, following = self.log(after, selection.task, _LOOKED_AT)
-        for one in looked_at:
-            if selection == ALL or (one.record is not None and selection.admits(one.record)):
-                found.append(one.line)
-                size += len(one.line)
-            if len(found) == limit or size > _PAGE_CHARACTERS:
-                return RecordPage(found, one.id)
-        return RecordPage(found, following)
+        for entry in looked_at:
+            if selection == ALL or (entry.record is not None and selection.admits(entry.record)):
+                lines.append(entry.line)
+                size += len(entry.line)
+            if len(lines) == limit or size > _PAGE_CHARACTERS:
+                return RecordPage(lines, entry.id)
+        return RecordPage(lines, following)
 
     def log(self, after: str, task: str | None, limit: int) -> tuple[list[StoredRecord], str]:
-        """The next so many records behind an id, of one task where it is given, and the id of the
-        last of them; "" where there are no others."""
+        """Return the next `limit` records after an id, of one task if set, and the id of the last
+        of them; "" if none follow."""
         names = [self._log]
         if task is not None:
             names = [f"{self.store}on:{place(task, target)}" for target in self._targets(task)]
         pages = [self._entries(name, after, limit) for name in names]
-        found = list(heapq.merge(*pages, key=lambda entry: _order(entry[0])))[:limit]
-        return self._read_entries(found), found[-1][0] if len(found) == limit else ""
+        entries = list(heapq.merge(*pages, key=lambda entry: _order(entry[0])))[:limit]
+        return self._read_entries(entries), entries[-1][0] if len(entries) == limit else ""
 
     def load(self, lines: Iterable[bytes], first: int = 1) -> tuple[int, int]:
-        """Add exported records; return how many were new, and how many there already. UsageError
-        names a malformed line, counted from `first`; those before it are added."""
+        """Add exported records; return the number of new ones, and the number stored before.
+        UsageError names a malformed line, counted from `first`; the lines before it are added."""
         records, problem = [], None
         for number, line in enumerate(lines, start=first):
             try:
@@ -261,43 +262,46 @@ class Records:
         return new, len(records) - new
 
     def classes(self) -> Sequence[RecordClass]:
-        """How many records there are of each device class, by its id."""
+        """Return the records of each device class, sorted by id."""
         self.adopt()
         kinds = sorted(map(json.loads, self._client.command("SMEMBERS", self.store + "kinds")))
         rules = self._rules(kinds)
-        ids = sorted({one.device_class for one in rules})
-        tasks = [("HLEN", f"{self.store}counts:{json.dumps([one])}") for one in ids]
+        ids = sorted({class_id.device_class for class_id in rules})
+        tasks = [("HLEN", f"{self.store}counts:{json.dumps([class_id])}") for class_id in ids]
         counts = self._client.commands(tasks) if ids else []
         return [
-            _class(one, of_tasks, [rule for rule in rules if rule.device_class == one])
-            for one, of_tasks in zip(ids, counts, strict=True)
+            _class(class_id, of_tasks, [rule for rule in rules if rule.device_class == class_id])
+            for class_id, of_tasks in zip(ids, counts, strict=True)
         ]
 
     def adopt(self) -> None:
-        """Take in what an older version added; costs one command where there is none of it."""
+        """Move the records of an older version to the log; costs one command if there are none."""
         while self._older.adopt():
             pass
 
     def _rules(self, kinds: Sequence[tuple[str, str]]) -> list[RuleSummary]:
-        """Of each pair of class and rule, but those whose last record has just been removed."""
+        """Return a summary for each pair of class and rule, except pairs whose last record was just
+        removed."""
         words: list[Sequence[str | int]] = []
-        for name in (kind(*one) for one in kinds):
-            made = f"{self.store}made:{name}"
-            words += [("ZCARD", made), ("HLEN", f"{self.store}counts:{name}")]
+        for name in (kind(*pair) for pair in kinds):
+            made_key = f"{self.store}made:{name}"
+            words += [("ZCARD", made_key), ("HLEN", f"{self.store}counts:{name}")]
             words += [("HGET", self.store + "failed", name)]
-            words += [("ZRANGE", made, end, end, "WITHSCORES") for end in (0, -1)]
-        found = iter(self._client.commands(words) if words else ())
-        five = zip(found, found, found, found, found, strict=True)
+            words += [("ZRANGE", made_key, end, end, "WITHSCORES") for end in (0, -1)]
+        answers = iter(self._client.commands(words) if words else ())
+        five = zip(answers, answers, answers, answers, answers, strict=True)
         return [
-            RuleSummary(*one, records, tasks, int(failed or 0), float(oldest[1]), float(newest[1]))
-            for one, (records, tasks, failed, oldest, newest) in zip(kinds, five, strict=True)
+            RuleSummary(*pair, records, tasks, int(failed or 0), float(oldest[1]), float(newest[1]))
+            for pair, (records, tasks, failed, oldest, newest) in zip(kinds, five, strict=True)
             if oldest and newest
         ]
 
     def _add_entries(self, entries: Sequence[RecordEntry]) -> int:
         new = 0
         for start in range(0, len(entries), _ADDED_AT_ONCE):
-            words = [word for one in entries[start : start + _ADDED_AT_ONCE] for word in one.words]
+            words = [
+                word for entry in entries[start : start + _ADDED_AT_ONCE] for word in entry.words
+            ]
             new += int(self._add_script([], [*words, self.store]))
         while self.archives.are_due() and self.archives.write():
             pass
@@ -311,7 +315,7 @@ class Records:
         yield from self._read_log(self._log)
 
     def _read_log(self, name: str) -> Iterator[StoredRecord]:
-        """Those of one stream, page by page."""
+        """Yield the records of one stream, page by page."""
         after = ""
         while True:
             entries = self._entries(name, after, _PAGE)
@@ -321,23 +325,25 @@ class Records:
             after = entries[-1][0]
 
     def _entries(self, name: str, after: str, limit: int) -> list[tuple[str, str]]:
-        """(id, digest) of those behind an id."""
+        """Return (id, digest) of the entries after an id."""
         start = f"({after}" if after else "-"
-        found = self._client.command("XRANGE", name, start, "+", "COUNT", limit)
-        return [(one, fields["digest"]) for one, fields in found]
+        entries = self._client.command("XRANGE", name, start, "+", "COUNT", limit)
+        return [(entry_id, fields["digest"]) for entry_id, fields in entries]
 
     def _read_entries(self, entries: Sequence[tuple[str, str]]) -> list[StoredRecord]:
-        """Those that nobody has removed meanwhile."""
+        """Return the records that were not removed meanwhile."""
         lines = self.lines([digest for _, digest in entries])
-        known = zip(entries, lines, strict=True)
+        pairs = zip(entries, lines, strict=True)
         return [
-            StoredRecord(one, line, _record(line)) for (one, _), line in known if line is not None
+            StoredRecord(entry_id, line, _record(line))
+            for (entry_id, _), line in pairs
+            if line is not None
         ]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrialRecords:
-    """The records of a store, and those `beside` it; what is added is a trial of one job as well.
+    """The records of a store, and those of `beside`; an added record is also a trial of one job.
     Implements `RecordStore`."""
 
     records: Records
@@ -346,16 +352,17 @@ class TrialRecords:
     attempt: Lease | None = None
 
     def add(self, record: TuningRecord) -> None:
-        """As `Records.add`."""
+        """Add a record, as `Records.add` does."""
         self.records.add(record, self.job, self.attempt)
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
-        """As `Records.find`; those of two stores by when they were made."""
-        found = self.records.find(task, fingerprint)
+        """Return records, as `Records.find` does; those of two stores sorted by when they were
+        made."""
+        records = self.records.find(task, fingerprint)
         if self.beside is not None:
-            found += self.beside.find(task, fingerprint)
-            found.sort(key=lambda record: record.created)
-        return found
+            records += self.beside.find(task, fingerprint)
+            records.sort(key=lambda record: record.created)
+        return records
 
     def __iter__(self) -> Iterator[TuningRecord]:
         yield from self.records
@@ -364,8 +371,8 @@ class TrialRecords:
 
 
 def _record(line: str) -> TuningRecord | None:
-    """None for a newer worker's, which says nothing to this one: lines were checked when they were
-    added."""
+    """Return the record of a line; None for a newer worker's, since every line was checked when it
+    was added."""
     try:
         return TuningRecord.from_line(line)
     except ValueError:
@@ -375,10 +382,10 @@ def _record(line: str) -> TuningRecord | None:
 def _class(device_class: str, tasks: int, rules: Sequence[RuleSummary]) -> RecordClass:
     return RecordClass(
         device_class=device_class,
-        records=sum(one.records for one in rules),
+        records=sum(rule.records for rule in rules),
         tasks=tasks,
-        oldest=min(one.oldest for one in rules),
-        newest=max(one.newest for one in rules),
+        oldest=min(rule.oldest for rule in rules),
+        newest=max(rule.newest for rule in rules),
         rules=tuple(rules),
     )
 

@@ -14,11 +14,11 @@ import redis.exceptions
 from farrier_farm.redis.connection import Tries, address, digest, options, readable, translated
 from farrier_farm.redis.retry import PATIENT, Breaker, Patience
 
-CONNECTIONS = 32  # at once; who finds none free waits for one
+CONNECTIONS = 32  # The most connections; a caller that finds none free waits.
 
 
 class AsyncClient:
-    """For the tasks of one event loop. Errors are those of `connection.Client`."""
+    """A Redis client for the tasks of one event loop. Errors are those of `connection.Client`."""
 
     def __init__(
         self, url: str, patience: Patience = PATIENT, connections: int = CONNECTIONS
@@ -36,16 +36,16 @@ class AsyncClient:
         self._address = address(pool.connection_kwargs)
 
     async def command(self, *words: str | int) -> Any:
-        """One command; the answer is as Python's redis shapes it."""
+        """Send one command; the answer has the form that Python's redis returns."""
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
         try:
             with self._breaker.guard(), translated(self._address):
                 return await self._tried(words)
         finally:
-            # In Python 3.11 `wait_for`, by which the library sends, forgets a cancellation that
-            # comes as it ends: a caller that has left would get a batch, and one that goes on after
-            # errors would never end.
+            # In Python 3.11 `wait_for`, which the library uses to send, forgets a cancellation that
+            # arrives as it ends: a caller that has left would get a batch, and a caller that
+            # retries after errors would never end.
             if task and task.cancelling() > before:
                 raise asyncio.CancelledError
 
@@ -59,7 +59,7 @@ class AsyncClient:
             await asyncio.sleep(pause_s)
 
     def script(self, text: str) -> AsyncScript:
-        """A Lua script that runs as one atomic change."""
+        """Return a Lua script that runs as one atomic change."""
         return AsyncScript(self, text)
 
     async def close(self) -> None:
@@ -75,5 +75,6 @@ class AsyncScript:
     async def __call__(self, keys: Sequence[str], args: Sequence[str | int]) -> Any:
         try:
             return await self._client.command("EVALSHA", self._sha1, len(keys), *keys, *args)
-        except redis.exceptions.NoScriptError:  # the first call, or the server was restarted
+        # This is the first call, or the server was restarted.
+        except redis.exceptions.NoScriptError:
             return await self._client.command("EVAL", self._text, len(keys), *keys, *args)

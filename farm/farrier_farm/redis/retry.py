@@ -12,16 +12,17 @@ from collections.abc import Iterator
 from farrier.errors import ServiceError
 from farrier_farm.errors import StoreFullError
 
-# A restart takes less than their sum.
+# A restart of Redis takes less than the sum of these pauses.
 _PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Patience:
-    """A command is tried again where Redis refuses the connection or hangs up, after each of the
-    `pauses_s`, and gives up after `silences` tries of which each had no answer for `answer_s`."""
+    """The limits on retries. If Redis refuses the connection or hangs up, a command is tried again
+    after each of the `pauses_s`. It fails after `silences` tries without an answer within
+    `answer_s`."""
 
-    answer_s: float  # above every blocking read
+    answer_s: float  # It exceeds the time of every blocking read.
     silences: int
     pauses_s: tuple[float, ...]
 
@@ -37,19 +38,19 @@ PROBE = Patience(answer_s=2.0, silences=1, pauses_s=())
 
 
 class RequestTime:
-    """The time in which a server's request has to show progress: a piece of its body that is read,
-    or of its answer that is sent."""
+    """The time within which a server's request has to progress: a piece of its body is read, or a
+    piece of its answer is sent."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.renew()
 
     def renew(self) -> None:
-        """It did."""
+        """Note progress."""
         self._ends = time.monotonic() + self._seconds
 
     def check(self) -> None:
-        """Raises ServiceError past the time."""
+        """Raise ServiceError after the time."""
         if time.monotonic() > self._ends:
             raise ServiceError(
                 f"the request has run for {self._seconds:g} s without an answer, and may not run "
@@ -65,9 +66,9 @@ _request: contextvars.ContextVar[RequestTime | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def request_time(seconds: float) -> Iterator[RequestTime]:
-    """Within, and in the threads that work for what is within, each command to Redis raises
-    ServiceError once the time is over: a thread cannot be ended from outside, and whatever a route
-    repeats asks Redis."""
+    """Return a context in which each command to Redis, also of the threads that it starts, raises
+    ServiceError once the time is over. A thread cannot be stopped from outside, but everything that
+    a route repeats uses Redis."""
     of_request = RequestTime(seconds)
     token = _request.set(of_request)
     try:
@@ -77,25 +78,24 @@ def request_time(seconds: float) -> Iterator[RequestTime]:
 
 
 def check_request() -> None:
-    """Raises ServiceError where the request that this is for has run for too long."""
+    """Raise ServiceError if the present request has run for too long."""
     of_request = _request.get()
     if of_request is not None:
         of_request.check()
 
 
 class Breaker:
-    """A circuit breaker (M. Nygard, Release It!): once a caller has waited in vain, one at a time
-    goes on asking, and all others are refused at once, so that they do not wait in vain as well.
-    """
+    """A circuit breaker (M. Nygard, Release It!). After a call without an answer, only one caller
+    at a time keeps trying, and all others are refused at once instead of waiting in vain."""
 
     def __init__(self) -> None:
-        self._failure: ServiceError | None = None  # none while there are answers
+        self._failure: ServiceError | None = None  # None while Redis answers.
         self._asking = threading.Lock()
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Around one call, whose ServiceError means that there was no answer. Raises that of the
-        last call where another one is asking."""
+        """Return a context for one call, whose ServiceError means that Redis did not answer. Raises
+        the error of the last call if another caller is trying."""
         failure = self._failure
         if failure is None:
             with self._watched():
@@ -117,7 +117,7 @@ class Breaker:
             is_answer = isinstance(error, StoreFullError) and error.is_answer
             self._failure = None if is_answer else error
             raise
-        except Exception:  # an answer, if no pleasant one
+        except Exception:  # Redis has answered, although with an error.
             self._failure = None
             raise
         self._failure = None

@@ -14,9 +14,9 @@ _LIBC = ctypes.CDLL(None)
 
 
 def bound_to_this_process() -> Callable[[], None]:
-    """What a child is to call between fork and exec (`preexec_fn` of `subprocess.Popen`): on Linux
-    it is killed with the thread that started it, however early that one dies. What such a child
-    does is made to survive this."""
+    """Return a function for `preexec_fn` of `subprocess.Popen`, with which, on Linux, the child is
+    killed when the thread that started it ends, however early that is. The work of such a child has
+    to survive that."""
     return functools.partial(_die_with, os.getpid())
 
 
@@ -24,4 +24,4 @@ def _die_with(parent: int) -> None:
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
-            os._exit(1)  # it died before it could be watched
+            os._exit(1)  # The parent died before the kernel could watch it.

@@ -1,4 +1,5 @@
-"""Which roles hang: they live, and give no sign of it (`farrier_device.alive`)."""
+"""The detection of roles that hang: they live, but give no sign of life
+(`farrier_device.alive`)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _PROBED_S = 1.0
 
 @dataclasses.dataclass(slots=True)
 class _Doubt:
-    """A role that is silent, and for how long the machine has kept it from a sign."""
+    """A silent role, and the time for which the machine has kept it from a sign."""
 
     pid: int
     glimpse: Glimpse
@@ -37,22 +38,22 @@ class _Doubt:
 
 
 class Liveness:
-    """Judges roles by their silence, and by what the kernel tells of them: one that is stopped is
-    sure to do nothing. A role is not judged for time in which others kept it waiting: this process,
-    which did not look because the machine stood still, say; Redis; the server that it needs; other
-    processes, which had the processors or the disk."""
+    """Judges roles by their silence, and by the state of their processes in the kernel: a process
+    that is stopped certainly does nothing. Time in which others kept a role waiting does not count:
+    this process, if it could not look because the machine stood still; Redis; the server that the
+    role needs; and other processes that had the processors or the disk."""
 
     def __init__(self, limit_s: float, redis_answers: Callable[[], bool]) -> None:
         self._limit_s = limit_s
         self._doubt_s = limit_s / 3
         self._redis_answers = redis_answers
-        self._since: dict[str, float] = {}  # when judging each role began anew
-        self._stopped: dict[int, float] = {}  # since when, by process
+        self._since: dict[str, float] = {}  # The time at which judging each role began again.
+        self._stopped: dict[int, float] = {}  # The time since which each process is stopped.
         self._doubts: dict[str, _Doubt] = {}
         self._looked = time.monotonic()
 
     def hung(self, roles: Sequence[Role]) -> list[tuple[Role, str]]:
-        """The roles that hang, and how that shows. To be called often."""
+        """Return the roles that hang, each with the evidence. Call it often."""
         now = time.monotonic()
         is_late = now - self._looked > self._doubt_s
         try:
@@ -109,7 +110,7 @@ class Liveness:
 
 
 def answers(url: str) -> bool:
-    """Whether Redis does, soon."""
+    """Return whether Redis answers within `PROBE`'s time."""
     try:
         connect(url, PROBE).close()
     except FarrierError:
@@ -118,8 +119,8 @@ def answers(url: str) -> bool:
 
 
 def check(role: str, signs: Path, limit_s: float) -> list[int]:
-    """The process ids of a role's processes on this machine, all of which are alive. Raises
-    ServiceError where one hangs, or there is none."""
+    """Return the ids of a role's processes on this machine, all of which are alive. Raises
+    ServiceError if one hangs, or there is none."""
     silent = silent_s(signs, role)
     for pid, seconds in silent.items():
         if process_state.is_stopped(pid):

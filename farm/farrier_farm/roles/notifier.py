@@ -1,8 +1,8 @@
-"""Tell webhooks what happens: one thread makes deliveries of the farm's events, others try them.
+"""The notifier of webhooks: one thread turns the farm's events into deliveries, others send them.
 
-It runs beside the REST API, in each server of a farm: deliveries are made once and taken by one at
-a time (`webhooks.py`). Nobody waits for it. A webhook that is slow holds up itself: a user has
-`OF_A_USER` of the tries that are under way at most."""
+It runs in each API server of a farm: each delivery is made once, and taken by one server at a time
+(`webhooks.py`). Nobody waits for it. A slow webhook delays only its user, who gets at most
+`OF_A_USER` of the tries in progress."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ from farrier_farm.farm import Farm
 from farrier_farm.jobs.jobs import Job
 from farrier_farm.jobs.kinds import JobKind
 
-AT_ONCE = 8  # tries under way; each takes `posting.TIMEOUT_S` at most
+AT_ONCE = 8  # The most tries in progress; each takes at most `posting.TIMEOUT_S`.
 OF_A_USER = 2
 _LOOK_S = 0.5
-_BUSY_S = 2.0  # after which a delivery is looked at again whose user has enough under way
+_BUSY_S = 2.0  # The time after which a delivery of a busy user is looked at again.
 _EVENTS_AT_ONCE = 200
-_FIRST_PAUSE_S, _GROWTH = 10.0, 3.0  # eight tries take three hours
-_LONGEST = 500  # characters of what users or devices say
-_OF_DEVICE = {"lost": "device.offline"}  # others are called as in the device's history
+_FIRST_PAUSE_S, _GROWTH = 10.0, 3.0  # Eight tries take three hours.
+_LONGEST = 500  # The most characters of a text from users or devices.
+# Other events have the same name as in the device's history.
+_OF_DEVICE = {"lost": "device.offline"}
 
 _log = logging.getLogger(__name__)
 
 
 class Notifier(Closing):
-    """Works from now on, until it is closed; what is under way then is tried again later."""
+    """The threads of the notifier, which run until it is closed; deliveries in progress then are
+    tried again later."""
 
     def __init__(self, farm: Farm) -> None:
         self._farm = farm
@@ -54,7 +56,7 @@ class Notifier(Closing):
             thread.start()
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Begin nothing more, and wait a moment for the threads."""
         self._over.set()
         for thread in self._threads:
             thread.join(1.0)  # Redis may be away, and is not waited for
@@ -71,28 +73,28 @@ class Notifier(Closing):
     # Events → deliveries
 
     def make(self) -> None:
-        """Make deliveries of what happened since the last time."""
+        """Make the deliveries for events since the last call."""
         hooks = self._farm.webhooks
         after = hooks.cursor()
         if after is None:  # from now on
             newest = self._farm.client.command("XREVRANGE", NEWS, "+", "-", "COUNT", 1)
             hooks.make(newest[0][0] if newest else "0-1", ())
             return
-        found = self._farm.client.command(
+        entries = self._farm.client.command(
             "XRANGE", NEWS, f"({after}", "+", "COUNT", _EVENTS_AT_ONCE
         )
-        if not found:
+        if not entries:
             return
-        known = hooks.list()
-        if not known:
-            hooks.make(found[-1][0], ())
+        hooks_now = hooks.list()
+        if not hooks_now:
+            hooks.make(entries[-1][0], ())
             return
-        for event_id, fields in found:
-            told = self._told(json.loads(fields["data"]), known)
+        for event_id, fields in entries:
+            receivers = self._told(json.loads(fields["data"]), hooks_now)
             body = {"time": int(event_id.partition("-")[0]) / 1000}
             each = [
                 (hook, json.dumps({"delivery": f"{event_id}-{hook.id}", **body, **event}))
-                for hook, event in told
+                for hook, event in receivers
             ]
             if dropped := hooks.make(event_id, each):
                 _log.warning("%d deliveries to webhooks found no room in the queue", dropped)
@@ -136,7 +138,7 @@ class Notifier(Closing):
     # Deliveries → requests
 
     def _begin(self) -> None:
-        """Begin to try what is due, as far as there is room."""
+        """Begin to send due deliveries, as far as there is room for tries."""
         with self._counting:
             under_way = +self._under_way
         room = AT_ONCE - under_way.total()
@@ -167,7 +169,7 @@ class Notifier(Closing):
                 if delivery.attempts + 1 < settings.webhook_attempts:
                     again_s = _FIRST_PAUSE_S * _GROWTH**delivery.attempts
             self._farm.webhooks.settle(delivery, error, again_s)
-        except FarrierError as problem:  # it is due again before long
+        except FarrierError as problem:  # The delivery is due again after `TAKEN_S`.
             _log.debug("webhooks wait: %s", problem.message)
         except Exception:
             _log.exception("a delivery to webhook %s", hook.id)

@@ -1,4 +1,4 @@
-"""Whether this machine's own API answers, asked as a client would, TLS included."""
+"""A check that this machine's own API answers, made as a client would, including TLS."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _TIMEOUT_S = 2.0
 
 
 class Probe:
-    """`certified_name` is a name that the API's certificate vouches for, known after its first
-    answer; "" without TLS."""
+    """The check of one server. `certified_name` is a name in the API's certificate, set after its
+    first answer; "" without TLS."""
 
     def __init__(self, settings: Settings) -> None:
         self._address = local_address(settings.api_host, settings.api_port)
@@ -26,7 +26,8 @@ class Probe:
 
     @property
     def url(self) -> str:
-        """How users reach the API: by the name that the certificate is for, where there is one."""
+        """The address at which users reach the API: with the certificate's name, if there is
+        one."""
         if self._trust is None:
             return f"http://{self._address}"
         if self.certified_name:
@@ -34,7 +35,7 @@ class Probe:
         return f"https://{self._address}"
 
     def answers(self) -> bool:
-        """Whether the API and Redis are ready. Raises StorageError where the disk is not."""
+        """Return whether the API and Redis are ready. Raises StorageError if the disk is not."""
         if self._trust is None:
             connection = http.client.HTTPConnection(self._address, timeout=_TIMEOUT_S)
         else:
@@ -57,13 +58,14 @@ class Probe:
 
 
 def local_address(host: str, port: int) -> str:
-    """`host:port` for a client on this machine of a server that listens on `host`."""
+    """Return `host:port` for a client on this machine, for a server that listens on `host`."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _pinned(certificate: Path) -> ssl.SSLContext:
-    """Trust this very certificate, whatever name it is for and whoever signed it."""
+    """Return a TLS context that trusts exactly this certificate, whatever its name and issuer
+    are."""
     context = ssl.create_default_context(cafile=certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
@@ -71,7 +73,7 @@ def _pinned(certificate: Path) -> ssl.SSLContext:
 
 
 def _name(certificate: dict[str, Any]) -> str:
-    """The first host name of a certificate, or its first address."""
+    """Return the first host name of a certificate, or its first address."""
     names = certificate.get("subjectAltName", ())
     ordered = [value for kind, value in names if kind == "DNS"]
     ordered += [value for kind, value in names if kind == "IP Address"]

@@ -1,5 +1,5 @@
-"""The kernel's account of an idle process: stopped, or kept waiting for a processor or a disk.
-Linux reports it in `/proc` (proc_pid_stat(5), Documentation/scheduler/sched-stats.rst)."""
+"""The state of an idle process in the kernel: stopped, or waiting for a processor or a disk. Linux
+reports it in `/proc` (proc_pid_stat(5), Documentation/scheduler/sched-stats.rst)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _STOPPED = "T"
-_HELD = "Dt"  # at the disk, or by a debugger
+_HELD = "Dt"  # States of waiting for a disk, or for a debugger.
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_STEAL = 7  # the column of `/proc/stat` of the time that a hypervisor gave to other machines
+_STEAL = 7  # The column of `/proc/stat` with the time that a hypervisor used for other machines.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Glimpse:
     """The state of a process at one moment."""
 
-    at: float  # of the monotonic clock
+    at: float  # By the monotonic clock.
     is_held: bool
-    waited_s: Mapping[int, float]  # by thread, for a processor, since its start
-    stolen_s: float  # from each processor of this machine, since its start
+    # The time that each thread has waited for a processor since its start.
+    waited_s: Mapping[int, float]
+    stolen_s: float  # The time taken from each processor of this machine since its start.
 
     def kept_waiting_s(self, before: Glimpse) -> float:
-        """For how many seconds, of those since an earlier look, the process may have been unable to
-        go on. The waits of its threads count together, since one may hold the interpreter's lock
-        against the next."""
+        """Return for how many of the seconds since an earlier look the process may have been unable
+        to run. The waits of its threads are added up, because one thread may hold the interpreter's
+        lock against the next."""
         past_s = self.at - before.at
         if self.is_held:
             return past_s
@@ -44,7 +45,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def glimpse(pid: int) -> Glimpse:
-    """A look at a process, which may be gone."""
+    """Look at the state of a process, which may be gone."""
     is_held, waited_s = False, {}
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -54,7 +55,7 @@ def glimpse(pid: int) -> Glimpse:
 
 
 def _state(process: Path) -> str:
-    """The letter of the state of a process or thread; "-" where it is gone."""
+    """Return the letter of the state of a process or thread; "-" if it is gone."""
     try:
         return (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
     except (OSError, IndexError):
@@ -62,7 +63,8 @@ def _state(process: Path) -> str:
 
 
 def _waited_s(thread: Path) -> float:
-    """The time on a run queue; 0 of a thread that is gone, or of a kernel that does not count."""
+    """Return the time that a thread has waited on a run queue; 0 if it is gone, or the kernel does
+    not count."""
     try:
         return int((thread / "schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

@@ -1,4 +1,4 @@
-"""The roles of one machine as child processes: started, watched, started again, stopped."""
+"""The roles of one machine as child processes: start, watch, restart, stop."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pathlib import Path
 from farrier_device.alive import last_sign
 from farrier_farm.roles.children import bound_to_this_process
 
-# Before a role is started again: the last one for ever, until it has been up for STEADY_S. One that
-# had come up, and given a sign of life, waits for UP_PAUSE_S at most: its users wait for it, and
-# its start is no reason for it to end.
+# The pauses before a role is started again. The last one applies for ever, until the role has been
+# up for STEADY_S. A role that came up and gave a sign of life waits for at most UP_PAUSE_S: its
+# users wait for it, and it did not end because of its start.
 PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 UP_PAUSE_S = 2.0
 STEADY_S = 30.0
-START_S = 60.0  # until the first sign of life, on a busy machine
-LOG_BYTES = 16 << 20  # a longer log is set aside at the role's next start
-STOP_S = 20.0  # for the roles that stop together, before they are killed
+START_S = 60.0  # The time to the first sign of life, on a busy machine.
+LOG_BYTES = 16 << 20  # A longer log is set aside at the role's next start.
+STOP_S = 20.0  # The time that roles get to stop together, before they are killed.
 
 
 class Role:
-    """One process, whose output goes to `<logs>/<name>.log`, and which gives signs of life in the
-    directory `signs`. It waits for the server `needs`, where that is one."""
+    """A role as one process, whose output goes to `<logs>/<name>.log`, and which renews its sign of
+    life in the directory `signs`. It waits for the server `needs`, if that is set."""
 
     def __init__(
         self,
@@ -39,24 +39,25 @@ class Role:
         sign: str = "",
         needs: str = "",
     ) -> None:
-        """`sign` is what its signs of life are called, where that is not its name."""
+        """Create a role that is not started. `sign` is the name of its sign of life, if it differs
+        from its name."""
         self.name = name
         self.needs = needs
         self.log = logs / f"{name}.log"
         self._signs = signs
         self._sign = sign or name
         self._deaths = 0  # in a row
-        self._again_at: float | None = None  # while it is down
+        self._again_at: float | None = None  # The time of the next start, while it is down.
         self._command = command
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
         self._came_up = False  # in this life
-        self._said_before = 0  # bytes of the log, at the start
+        self._said_before = 0  # The bytes of the log at the start.
 
     @property
     def ended(self) -> bool:
-        """Whether it was started and is gone."""
+        """Return whether it was started and is gone."""
         return self._process is not None and self._process.poll() is not None
 
     @property
@@ -68,13 +69,13 @@ class Role:
         return None if self._process is None else self._process.pid
 
     def stopped_by(self) -> signal.Signals | None:
-        """The signal (SIGSTOP, for one) that has stopped it since the last call; None where none
-        has. A process that is stopped lives and does nothing."""
+        """Return the signal, such as SIGSTOP, that has stopped it since the last call, or None. A
+        stopped process lives and does nothing."""
         if self._process is None or self._process.poll() is not None:
             return None
         with contextlib.suppress(ChildProcessError):  # it ended meanwhile
-            found = os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG)
-            return None if found is None else signal.Signals(found.si_status)
+            status = os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG)
+            return None if status is None else signal.Signals(status.si_status)
         return None
 
     def start(self) -> None:
@@ -88,9 +89,10 @@ class Role:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
-                # Of its own: Ctrl-C reaches the starter alone, which stops the roles in order.
+                # In a session of its own: Ctrl-C reaches only the starter, which stops the roles in
+                # order.
                 start_new_session=True,
-                # One whose starter was killed would hold its port against the next one.
+                # A role whose starter was killed would block its port for the next one.
                 preexec_fn=bound_to_this_process(),
             )
         self._started = time.monotonic()
@@ -98,29 +100,28 @@ class Role:
         self._again_at = None
 
     def look_after(self, may_start: Callable[[], bool] = lambda: True) -> str:
-        """Start it again where it has ended, after pauses that grow while it ends again and again,
-        and not before it `may_start`: what it needs is away, so that it could only end again.
-        Returns what there is to tell: that it ended, that it keeps ending, that it is well again;
-        each once."""
+        """Start it again if it has ended, after pauses that grow while it keeps ending, and only if
+        it `may_start`: otherwise a server that it needs is away, and it would end again. Return
+        news for the user, each once: that it ended, that it keeps ending, that it is up again."""
         now = time.monotonic()
-        told = ""
+        news = ""
         if not self.ended:
             self._came_up = self._came_up or self._last_sign() is not None
             if self._deaths and now - self._started > STEADY_S:
-                told = f"{self.name} is up again" if self._deaths > 1 else ""
+                news = f"{self.name} is up again" if self._deaths > 1 else ""
                 self._deaths = 0
         elif self._again_at is None:
             self._came_up = self._came_up or self._last_sign() is not None
-            told = self._died(f"ended with code {self.code}: {self.last_words()}", now)
+            news = self._died(f"ended with code {self.code}: {self.last_words()}", now)
         if self._again_at is not None and now >= self._again_at:
             if not may_start():
-                self._deaths = min(self._deaths, 1)  # no fault of its own
-                return told
+                self._deaths = min(self._deaths, 1)  # It is not to blame for its end.
+                return news
             try:
                 self.start()
-            except OSError as error:  # no more processes, a full disk
-                told = self._died(f"cannot be started: {error}", now) or told
-        return told
+            except OSError as error:  # The system has no more processes, or the disk is full.
+                news = self._died(f"cannot be started: {error}", now) or news
+        return news
 
     def _died(self, how: str, now: float) -> str:
         self._deaths = 1 if now - self._started > STEADY_S else self._deaths + 1
@@ -135,8 +136,8 @@ class Role:
         return ""
 
     def silent_s(self, since: float) -> float:
-        """For how many seconds it has given no sign of life, counted from `since` at the earliest.
-        One that has given none yet is starting."""
+        """Return for how many seconds it has given no sign of life, counted from `since` at the
+        earliest. A role without a first sign is starting, and counts as silent after START_S."""
         if self.pid is None or self.ended:
             return 0.0
         sign = self._last_sign()
@@ -148,13 +149,13 @@ class Role:
         return last_sign(self._signs, self._sign, self.pid or 0)
 
     def replace(self) -> None:
-        """Kill it, for it hangs; `look_after` starts it anew at once."""
+        """Kill it because it hangs; `look_after` starts it again at once."""
         self.signal(signal.SIGKILL)
         self.wait(STOP_S)
         self._again_at = time.monotonic()
 
     def last_words(self) -> str:
-        """The error that it ended with, or what else it said last since its start."""
+        """Return the error that it ended with, or the last lines of its log since its start."""
         with self.log.open("rb") as log:
             log.seek(self._said_before)
             lines = log.read().decode(errors="replace").strip().splitlines()
@@ -166,7 +167,7 @@ class Role:
             self._process.send_signal(number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it is gone after so long."""
+        """Return whether it is gone, after waiting for at most `timeout_s`."""
         try:
             if self._process is not None:
                 self._process.wait(timeout_s)
@@ -176,12 +177,12 @@ class Role:
 
 
 def stop_together(roles: Sequence[Role], hurry: Callable[[], bool]) -> None:
-    """Ask the roles to end, and a second time, which is an order, once `hurry()`; kill what is
-    left after STOP_S."""
+    """Send SIGTERM to the roles, and once more when `hurry()` is true, which makes them end at
+    once; kill the rest after STOP_S."""
     hurried = False
     for role in roles:
         role.signal(signal.SIGTERM)
-        role.signal(signal.SIGCONT)  # one that is stopped would not hear of it
+        role.signal(signal.SIGCONT)  # A stopped process would not receive the signal.
     deadline = time.monotonic() + STOP_S
     while not all(role.wait(0.05) for role in roles):
         if time.monotonic() > deadline:

@@ -2,10 +2,10 @@
 
     Valkey → API, broker, worker, builders, trainer → device agent
 
-A role that dies is started again, for ever, with pauses that grow while it dies again and again;
-one that hangs is killed and started anew. The others go on meanwhile, as they would on machines of
-their own. Ctrl-C, SIGTERM or the end of the terminal stops the roles in the opposite order; a
-second Ctrl-C hands running work back at once.
+A role that dies is started again, for ever, with pauses that grow while it keeps dying; a role that
+hangs is killed and started again. The others keep working, as they would on separate machines.
+Ctrl-C, SIGTERM or the end of the terminal stops the roles in the opposite order; a second Ctrl-C
+hands running work back at once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ READY_S = 60.0
 _LOOK_S = 0.1
 _WATCH_S = 0.5
 _VALKEY_PAUSE_S = 5.0
-_ROOM_PAUSE_S = 1.0  # between two looks at a full disk
+_ROOM_PAUSE_S = 1.0  # The interval at which a full disk is checked.
 
 Announce = Callable[[str], None]
 
@@ -57,7 +57,7 @@ Announce = Callable[[str], None]
 def run(settings: Settings, *, announce: Announce) -> int:
     """Run until a signal; return the exit code.
 
-    Raises ConflictError where one runs in this home already, UsageError for a port that is taken,
+    Raises ConflictError if a farm runs in this home already, UsageError for a port that is taken,
     ServiceError for a role that does not come up at the start, with its last words and log.
     """
     with contextlib.ExitStack() as stack:
@@ -74,7 +74,7 @@ def run(settings: Settings, *, announce: Announce) -> int:
             stack.enter_context(_Store(valkey, announce))
             settings = dataclasses.replace(settings, redis_url=valkey.url)
         else:
-            # Told here, not by the first role that fails.
+            # A Redis that does not answer is reported here, not by the first role that fails.
             connect(settings.redis_url, PROMPT).close()
         token = load_token(settings, TokenRole.USER, create=True)
         load_token(settings, TokenRole.DEVICE, create=True)
@@ -90,10 +90,10 @@ def run(settings: Settings, *, announce: Announce) -> int:
 
 
 class _Stop:
-    """How often the user asked for the end.
+    """The number of times that the user has requested the end.
 
-    A handler runs between any two steps of the thread that waits, also while that holds the lock
-    of what it waits on: of the standard library's queues and locks only SimpleQueue allows that."""
+    A signal handler may run while the main thread holds the lock of the queue on which it waits. Of
+    the standard library's queues and locks only SimpleQueue allows that."""
 
     def __init__(self) -> None:
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -104,7 +104,7 @@ class _Stop:
         self._bell.put(None)
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it was asked for, at once if so."""
+        """Wait for the request to end; return whether it was made."""
         if self._asked == 0:
             with contextlib.suppress(queue.Empty):
                 self._bell.get(timeout=timeout_s)
@@ -115,9 +115,9 @@ class _Stop:
 
 
 class _Store(Closing):
-    """Valkey, looked after by a thread, since that may wait for it long: started again for ever
-    where it dies, and let go on where a signal has stopped it. What it holds would take longer to
-    read again than a role takes to start."""
+    """Valkey, watched by a thread, because a check may wait for it long: it is started again for
+    ever if it dies, and continued if a signal has stopped it. Loading its data again would take
+    longer than starting a role."""
 
     def __init__(self, valkey: embedded.Embedded, announce: Announce) -> None:
         self._valkey = valkey
@@ -153,7 +153,7 @@ class _Store(Closing):
                 os.kill(pid, signal.SIGCONT)
 
     def _revive(self) -> float:
-        """Start it again where it has died. Returns the time until the next look."""
+        """Start Valkey again if it has died. Return the time until the next check."""
         try:
             revived = self._valkey.revive()
         except (FarrierError, OSError) as error:
@@ -168,7 +168,7 @@ class _Store(Closing):
 
 
 class _Crew:
-    """The roles between Valkey and the user."""
+    """The roles other than Valkey."""
 
     def __init__(self, settings: Settings, stop: _Stop) -> None:
         self._settings = settings
@@ -186,7 +186,8 @@ class _Crew:
         self._workers.append(self._role("trainer", [*farrier, "trainer"]))
 
     def start(self, announce: Announce) -> str | None:
-        """The API's URL once all roles are ready; None where the user asked for the end first."""
+        """Start all roles and return the API's URL when they are ready; None if the user has
+        requested the end before."""
         for role in (*self._servers, *self._workers):
             role.start()
         if not self._await(self._probe.answers, f"{self._probe.url} does not answer"):
@@ -218,8 +219,8 @@ class _Crew:
         return answers(self._settings.redis_url or "")
 
     def look_after(self, announce: Announce) -> None:
-        """Start roles again that ended, and replaces those that hang. No role starts while Redis
-        is away, and each does at once when it is back."""
+        """Start roles again that ended, and replace roles that hang. While Redis is away no role
+        starts; when it is back, each does at once."""
         roles = (*self._servers, *self._workers)
         for role in roles:
             number = role.stopped_by()
@@ -233,23 +234,24 @@ class _Crew:
                 f"{role.name} (process {role.pid}) hangs: {why}; it is killed and started anew"
             )
             role.replace()
-        redis_answers = functools.cache(self._redis_answers)  # for all roles of this look
+        # One answer serves all roles of this round.
+        redis_answers = functools.cache(self._redis_answers)
         for role in roles:
-            told = role.look_after(redis_answers)
-            if told:
-                announce(told)
+            news = role.look_after(redis_answers)
+            if news:
+                announce(news)
 
     def stop(self) -> None:
-        """First who works, so that what they hand in still finds the servers."""
+        """Stop the workers first, so that they can still hand in their results to the servers."""
         for roles in (self._workers, self._servers):
             stop_together(roles, self._stop.asked_twice)
 
     def _role(self, name: str, command: list[str | Path]) -> Role:
-        """A server role."""
+        """Return a server role."""
         return Role(name, command, self._logs, self._environment, signs=self._settings.signs)
 
     def _builder(self, number: int, command: list[str | Path]) -> Role:
-        """One of several builders, which share this machine with the worker."""
+        """Return one of several builders, which share this machine with the worker."""
         environment = dict(self._environment)
         environment["FARRIER_BUILDS_AT_ONCE"] = str(self._settings.builds_at_once or 1)
         signs = self._settings.signs
@@ -257,8 +259,8 @@ class _Crew:
         return Role(name, command, self._logs, environment, signs=signs, sign="builder")
 
     def _invitation(self, client: Client) -> str | None:
-        """A token with which this machine's agent enrols; "" where it is enrolled, None where it is
-        revoked."""
+        """Return a token with which this machine's agent enrols; "" if it is enrolled, None if it
+        is revoked."""
         batches = Measurements(client, self._settings).leases
         enrolments = Enrolments(client, self._settings, batches)
         standing = enrolments.standing(DEVICE)
@@ -292,7 +294,8 @@ class _Crew:
         return command
 
     def _await(self, ready: Callable[[], bool], complaint: str) -> bool:
-        """False where the user asked for the end first. Raises ServiceError where a role ends."""
+        """Wait until `ready`; return False if the user has requested the end before. Raises
+        ServiceError if a role ends."""
         deadline = time.monotonic() + READY_S
         while not self._stop.wait(_LOOK_S):
             for role in (*self._servers, *self._workers):
@@ -333,15 +336,17 @@ def _introduce(settings: Settings, url: str, token: str, announce: Announce) -> 
 
 def _session(devices: Devices) -> str:
     """Return the session of this machine's agent; "" if it has none or has not enrolled."""
-    found = [one for one in devices.list() if one.id == DEVICE and one.enrolled is not None]
-    return found[0].session if found else ""
+    enrolled = [
+        device for device in devices.list() if device.id == DEVICE and device.enrolled is not None
+    ]
+    return enrolled[0].session if enrolled else ""
 
 
 @contextlib.contextmanager
 def _caught_signals() -> Iterator[_Stop]:
     stop = _Stop()
     caught = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as it is under nohup
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Under nohup, SIGHUP is ignored.
         caught.append(signal.SIGHUP)
     previous = {number: signal.signal(number, stop.ask) for number in caught}
     try:
@@ -353,7 +358,7 @@ def _caught_signals() -> Iterator[_Stop]:
 
 @contextlib.contextmanager
 def _alone_in(home: Path) -> Iterator[None]:
-    """Hold the home for this process."""
+    """Return a context that reserves the home for this process."""
     with disk.storage_errors(f"cannot write in {home}"):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         (home / "logs").mkdir(exist_ok=True)
@@ -374,7 +379,7 @@ def _alone_in(home: Path) -> Iterator[None]:
 
 
 def _free_port(host: str, port: int, option: str) -> int:
-    """The port, or any free one for 0. Raises UsageError where it is taken."""
+    """Return the port, or any free one for 0. Raises UsageError if it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

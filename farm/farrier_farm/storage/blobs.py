@@ -1,10 +1,9 @@
 """The blob store: files by their sha256 (`content.ContentStore`), and resumable uploads to it.
 
 An upload is a file that grows, chunk by acknowledged chunk, until it becomes a blob. Its state is
-its two files: `<home>/uploads/<id>.json` (size and digest promised, its user) and `<id>.part`,
-whose length is the offset. So it survives whatever the disk survives. The digest of what one
-process appends is computed on the way; where another goes on, the file is read once more at its
-end."""
+in its two files: `<home>/uploads/<id>.json` (promised size and digest, its user) and `<id>.part`,
+whose length is the offset. So it survives restarts of the process and the machine. The digest is
+computed while one process appends; if another continues, the file is read once more at its end."""
 
 from __future__ import annotations
 
@@ -38,12 +37,13 @@ class Upload:
     id: str
     size: int
     offset: int
-    sha256: str | None  # the digest promised at creation, where one was
-    owner: str | None = None  # the user who began it; None where a version without users did
+    sha256: str | None  # The digest promised at creation, or None.
+    # The user who began it; None for an upload of a version without users.
+    owner: str | None = None
 
 
 class _RunningDigests:
-    """The sha256 of uploads as far as this process appended all their bytes, of the newest few."""
+    """The running sha256 of the newest uploads whose bytes were all appended by this process."""
 
     MOST = 1000
 
@@ -52,10 +52,10 @@ class _RunningDigests:
         self._known: dict[str, tuple[int, hashlib._Hash]] = {}
 
     def take(self, upload_id: str, offset: int) -> hashlib._Hash | None:
-        """The digest of the first `offset` bytes, forgotten here; None where it is not known."""
+        """Return and forget the digest of the first `offset` bytes; None if it is not known."""
         with self._lock:
-            known, digest = self._known.pop(upload_id, (0, hashlib.sha256()))
-        return digest if known == offset else None
+            length, digest = self._known.pop(upload_id, (0, hashlib.sha256()))
+        return digest if length == offset else None
 
     def keep(self, upload_id: str, offset: int, digest: hashlib._Hash) -> None:
         with self._lock:
@@ -65,7 +65,8 @@ class _RunningDigests:
 
 
 class BlobStore(ContentStore):
-    """Full disk, quota, I/O errors raise StorageError."""
+    """The blob store with resumable uploads. A full disk, quota or I/O error raises
+    StorageError."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -76,8 +77,8 @@ class BlobStore(ContentStore):
             self._uploads.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def begin(self, size: int, sha256: str | None = None, owner: str | None = None) -> Upload:
-        """Start an upload of a user. UsageError above `max_upload_bytes`, StorageError where there
-        is no room for it."""
+        """Start an upload of a user. Raises UsageError above `max_upload_bytes`, StorageError if it
+        does not fit on the disk."""
         if size < 0:
             raise UsageError(f"the size is {size}")
         if self._max_bytes and size > self._max_bytes:
@@ -89,7 +90,7 @@ class BlobStore(ContentStore):
         upload = Upload(secrets.token_hex(16), size, 0, sha256, owner)
         promise = json.dumps({"size": size, "sha256": sha256, "owner": owner}).encode()
         with disk.storage_errors("cannot start an upload"):
-            # The promise last: an upload exists when it does.
+            # The promise is written last, because an upload exists when its promise does.
             for suffix, data in ((".part", b""), (".json", promise)):
                 descriptor = os.open(
                     self._file(upload.id, suffix), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
@@ -103,7 +104,7 @@ class BlobStore(ContentStore):
         return upload
 
     def upload(self, upload_id: str) -> Upload:
-        """Raises NotFoundError."""
+        """Return an upload. Raises NotFoundError."""
         if not _ID.fullmatch(upload_id):
             raise no_upload(upload_id)
         try:
@@ -123,8 +124,8 @@ class BlobStore(ContentStore):
             self._remove_upload(upload_id)
 
     def append(self, upload_id: str, offset: int, chunk: bytes) -> Upload:
-        """Durable on return. ConflictError where `offset` is not the upload's, UsageError past the
-        promised size."""
+        """Append to an upload; durable on return. Raises ConflictError if `offset` is not the
+        upload's, UsageError beyond the promised size."""
         with self._locked(upload_id) as (upload, descriptor):
             if offset != upload.offset:
                 raise ConflictError(
@@ -147,18 +148,18 @@ class BlobStore(ContentStore):
             return dataclasses.replace(upload, offset=end)
 
     def finish(self, upload_id: str, claim: Callable[[str], None] = lambda _: None) -> str:
-        """The sha256 of the complete blob; ConflictError where bytes miss or the digest differs
-        (the upload is gone then, for its bytes are of no use). `claim` notes whose the bytes with
-        this digest are; where it raises, the upload is as it was, and may be finished again."""
+        """Return the sha256 of the complete blob. Raises ConflictError if bytes are missing, or if
+        the digest differs, which also removes the upload. `claim` notes the owner of the bytes with
+        this digest; if it raises, the upload is unchanged and may be finished again."""
         with self._locked(upload_id) as (upload, _):
             if upload.offset != upload.size:
                 raise ConflictError(
                     f"upload {upload_id} has {upload.offset} of {upload.size} bytes",
                     hint="send the rest first",
                 )
-            known = self._digests.take(upload_id, upload.offset)
+            running = self._digests.take(upload_id, upload.offset)
             part = self._file(upload_id, ".part")
-            digest = digest_of_file(part) if known is None else known.hexdigest()
+            digest = digest_of_file(part) if running is None else running.hexdigest()
             try:
                 self.check_digest(digest, upload.sha256)
             except ConflictError:
@@ -170,13 +171,13 @@ class BlobStore(ContentStore):
             return digest
 
     def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
-        """Remove uploads, drafts, and blobs that are not needed, that nobody wrote or renewed for
-        so long; return bytes."""
+        """Remove uploads, drafts, and unneeded blobs that were not written or renewed for
+        `older_than_s`; return the bytes removed."""
         limit = time.time() - older_than_s
         removed = 0
         for path in self._uploads.iterdir():
             if path.suffix == ".json" and path.with_suffix(".part").exists():
-                continue  # its part says when the upload was last written
+                continue  # The time of the part states when the upload was last written.
             with contextlib.suppress(FileNotFoundError):
                 stat = path.stat()
                 if stat.st_mtime < limit:
@@ -193,7 +194,7 @@ class BlobStore(ContentStore):
 
     @contextlib.contextmanager
     def _locked(self, upload_id: str) -> Iterator[tuple[Upload, int]]:
-        """The upload, and its part open for appending; two requests at once take turns."""
+        """Yield the upload, and its part open for appending; two requests at once take turns."""
         self.upload(upload_id)
         with disk.storage_errors(f"cannot go on with upload {upload_id}"):
             descriptor = os.open(self._file(upload_id, ".part"), os.O_WRONLY | os.O_APPEND)
@@ -205,7 +206,7 @@ class BlobStore(ContentStore):
 
 
 def no_upload(upload_id: str) -> NotFoundError:
-    """The error for an upload that there is not."""
+    """Return the error for an upload that does not exist."""
     return NotFoundError(
         f"no upload {upload_id!r}", hint="it ended or was idle for too long: start again"
     )

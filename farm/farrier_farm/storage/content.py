@@ -1,4 +1,5 @@
-"""The farm's blobs, removed where nothing refers to them; `blobs.BlobStore` adds uploads."""
+"""The farm's blobs, which are removed when nothing refers to them; `blobs.BlobStore` adds
+uploads."""
 
 from __future__ import annotations
 
@@ -21,22 +22,23 @@ from farrier_device.storage.limits import Limits, StoredFile
 from farrier_farm import disk
 from farrier_farm.settings import Settings
 
-# A blob on its way to be removed, in the folder of drafts. Older versions put one aside at most.
+# A blob that is about to be removed, in the folder of drafts. Older versions had at most one file
+# for each blob.
 _ASIDE = re.compile(r"([0-9a-f]{64})(\.[0-9a-f]{16})?")
 _LAYOUT = Layout(drafts=rf"(?!{_ASIDE.pattern}$).*", fan_out=2, draft_folder="drafts")
-_LOOKS = 10  # for a blob on its way aside and back
+_LOOKS = 10  # The number of looks for a blob that may be set aside and back meanwhile.
 
 
 @dataclasses.dataclass(frozen=True)
 class Quota(Limits):
-    """The blobs take `max_bytes` at most, if that is not 0, and leave `min_free_bytes` of the disk
-    free. Nothing is removed to make room."""
+    """The limits of the store: blobs take at most `max_bytes`, if that is not 0, and leave
+    `min_free_bytes` of the disk free. Nothing is removed to make room."""
 
     max_bytes: int
     min_free_bytes: int
 
     def check_room(self, store: FileStore, nbytes: int) -> None:
-        """Raise StorageError where `nbytes` more would exceed the quota or fill the disk."""
+        """Raise StorageError if `nbytes` more would exceed the quota or fill the disk."""
         with disk.storage_errors(f"cannot look at {store.root}"):
             free = shutil.disk_usage(store.root).free
         if free - nbytes < self.min_free_bytes:
@@ -52,9 +54,10 @@ class Quota(Limits):
 
 
 class ContentStore(content_store.ContentStore):
-    """A path is `<home>/blobs/<2 hex>/<64 hex>`, a draft `<home>/blobs/drafts/…`. What is
-    acknowledged is on the disk (fsync of file and directory). Full disk, quota, I/O errors raise
-    StorageError, other bytes than expected ConflictError, and what is not here NotFoundError."""
+    """The blob files of a farm: a path is `<home>/blobs/<2 hex>/<64 hex>`, a draft
+    `<home>/blobs/drafts/…`. An acknowledged blob is on the disk (fsync of file and directory). A
+    full disk, quota or I/O error raises StorageError, other bytes than expected ConflictError, and
+    a missing blob NotFoundError."""
 
     def __init__(self, settings: Settings) -> None:
         quota = Quota(settings.blob_quota_bytes, settings.min_free_bytes)
@@ -63,38 +66,42 @@ class ContentStore(content_store.ContentStore):
             self.drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def path(self, sha256: str) -> Path:
-        """The file, for streaming. Raises NotFoundError (also for what is no sha256)."""
+        """Return the path of a blob, for streaming. Raises NotFoundError, also for a text that is
+        not a sha256."""
         for _ in range(_LOOKS if _LAYOUT.is_name(sha256) else 0):
             if self.has(sha256):
                 return self._path(sha256)
-            for aside in self.drafts.glob(f"{sha256}*"):  # whoever needs it may read it there
+            # A blob that is set aside may still be read there.
+            for aside in self.drafts.glob(f"{sha256}*"):
                 return aside
         raise self._missing(sha256)
 
     def renew(self, sha256: str) -> bool:
-        """As `has`; a sweep spares what is there as if it had been stored now."""
+        """Return whether a blob is stored, and renew its time, so that a sweep spares it as if it
+        had been stored now."""
         with disk.storage_errors(f"cannot renew blob {sha256}"):
             return self.touch(sha256)
 
     def size(self, sha256: str) -> int:
-        """Bytes. Raises NotFoundError."""
+        """Return the size of a blob in bytes. Raises NotFoundError."""
         path = self.path(sha256)
         with disk.storage_errors(f"cannot look at blob {sha256}"):
             try:
                 return path.stat().st_size
-            except FileNotFoundError:  # swept meanwhile
+            except FileNotFoundError:  # The blob was removed meanwhile.
                 raise self._missing(sha256) from None
 
     def used(self) -> int:
         return super().used() + sum(file.nbytes for file in self._aside())
 
     def remove(self, sha256: str, is_needed: Callable[[str], bool]) -> bool:
-        """Remove a blob, unless it is needed: whoever made it so before storing it keeps it."""
+        """Remove a blob, unless it is needed. A process that marks it as needed before storing it
+        keeps it."""
         return self.has(sha256) and self._removed(self._path(sha256), is_needed, math.inf)
 
     def discard(self, sha256: str, is_needed: Callable[[str], bool], older_than_s: float) -> None:
-        """Remove one blob as `sweep` does: where it is not needed, and was not written or renewed
-        for so long."""
+        """Remove one blob as `sweep` does, if it is not needed and was not written or renewed for
+        `older_than_s`."""
         if self.has(sha256):
             path, limit = self._path(sha256), time.time() - older_than_s
             with contextlib.suppress(FileNotFoundError):
@@ -102,8 +109,8 @@ class ContentStore(content_store.ContentStore):
                     self._removed(path, is_needed, limit)
 
     def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
-        """Remove drafts, and blobs that are not needed, that nobody wrote or renewed for so long;
-        return bytes."""
+        """Remove drafts, and unneeded blobs that were not written or renewed for `older_than_s`;
+        return the bytes removed."""
         limit = time.time() - older_than_s
         removed = self.remove_unfinished(limit)
         for file in [*self.files(), *self._aside()]:
@@ -126,7 +133,7 @@ class ContentStore(content_store.ContentStore):
                 yield file.name, file.path
 
     def _aside(self) -> Iterator[StoredFile]:
-        """The blobs that are put aside, whose removal has begun."""
+        """Yield the blobs that are set aside, whose removal has begun."""
         for path in self.drafts.iterdir():
             aside = _ASIDE.fullmatch(path.name)
             if aside is not None:
@@ -134,8 +141,8 @@ class ContentStore(content_store.ContentStore):
 
     @contextlib.contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
-        """Lock the store against removals, or, shared, a removal against that. Raises
-        BlockingIOError where it would have to wait, if `kind` says so."""
+        """Lock the store against removals or, shared, a removal against that lock. Raises
+        BlockingIOError if it would have to wait and `kind` forbids it."""
         with disk.storage_errors(f"cannot look at {self.root}"):
             lock = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -145,16 +152,16 @@ class ContentStore(content_store.ContentStore):
             os.close(lock)
 
     def _removed(self, path: Path, is_needed: Callable[[str], bool], limit: float) -> bool:
-        """Remove a blob, unless it is needed, or renewed since `limit`. It is put aside first, and
-        looked at once more: whoever renewed it before finds it needed or young here, whoever comes
-        later stores it anew. Each removal has a place of its own aside, so none removes what
-        another one puts back. One that is killed in between leaves it aside, for the next sweep."""
+        """Remove a blob, unless it is needed, or was renewed since `limit`. It is set aside first
+        and checked once more: a renewal before that is seen here, and a later one stores the blob
+        anew. Each removal uses its own name aside, so none removes a blob that another puts back. A
+        removal that is killed in between leaves the blob aside for the next sweep."""
         name = _ASIDE.fullmatch(path.name)
         assert name is not None
         try:
             with self._lock(fcntl.LOCK_SH | fcntl.LOCK_NB):
                 return self._removed_of(name[1], path, is_needed, limit)
-        except BlockingIOError:  # a backup is being made
+        except BlockingIOError:  # A backup is in progress.
             return False
 
     def _removed_of(
@@ -170,7 +177,7 @@ class ContentStore(content_store.ContentStore):
                     self._publish(aside, sha256)
                     return False
                 aside.unlink()
-            except FileNotFoundError:  # another one was quicker
+            except FileNotFoundError:  # Another process has removed it meanwhile.
                 return False
             return True
 

@@ -1,11 +1,11 @@
-"""Models of several files: a manifest says which blobs a model consists of.
+"""Models of several files: a manifest names the blobs that a model consists of.
 
 farrier:model:<id>   the manifest, canonical JSON (sorted keys, no blanks); the id is its sha256
 farrier:models       sorted set of these ids, by when somebody last named them, in ms
 
 A model of one file needs no manifest: its id is the sha256 of that file. The locations of data
-files are data, as all that users write: they are compared with what the message says, and no path
-is made of them."""
+files are untrusted text: they are only compared with those in the message, and never become
+paths."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ MOST_FILES = 4000
 LONGEST_LOCATION = 500  # characters
 _PREFIX = "farrier:model:"
 _NAMED = "farrier:models"
-_SHOWN = 5  # of what is missing
+_SHOWN = 5  # The most missing files that an error names.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
-# The manifest and its references to blobs, or neither.
+# Writes the manifest and its references to blobs together.
 _CREATE = """
 redis.call('SET', KEYS[1], ARGV[1])
 redis.call('ZADD', KEYS[3], ARGV[2], ARGV[3])
@@ -40,7 +40,7 @@ for i = 4, #ARGV do
 end
 """
 
-# The same, taken away, unless somebody has named it meanwhile.
+# Removes the same, unless the model was named meanwhile.
 _FORGET = """
 local named = redis.call('ZSCORE', KEYS[3], ARGV[2])
 if not named or tonumber(named) >= tonumber(ARGV[1]) then return end
@@ -54,7 +54,7 @@ end
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file: the blob that it is, and its bytes."""
+    """A data file: its blob, and its size in bytes."""
 
     sha256: str
     size: int
@@ -69,26 +69,26 @@ class Manifest:
 
     @property
     def id(self) -> str:
-        """Name the model wherever one is asked for."""
+        """The id of the model, the sha256 of its manifest or of its only file."""
         return hashlib.sha256(self.to_json().encode()).hexdigest() if self.files else self.message
 
     def blobs(self) -> dict[str, str]:
-        """Each blob, and what it is."""
+        """Return each blob with a description of it."""
         files = {file.sha256: f"the data file {name!r}" for name, file in self.files.items()}
         return {**files, self.message: "the model's message"}
 
     def to_json(self) -> str:
-        """Canonical: equal models have equal texts."""
+        """Return canonical JSON: equal models have equal texts."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Raises ValueError for anything but the text of a model."""
+        """Parse a manifest. Raises ValueError for any other text."""
         return codec.loads(cls, text, name="model")
 
 
 class Models:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The models of a farm. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, blobs: BlobStore) -> None:
         self._client = client
@@ -97,19 +97,19 @@ class Models:
         self._forget = client.script(_FORGET)
 
     def create(self, manifest: Manifest, may_use: Callable[[str], bool] = lambda _: True) -> str:
-        """Make a model of blobs that are here, durably, and return its id; again, the same one.
-        A blob that its user may not use is missing as one that is not here.
+        """Make a model of stored blobs, durably, and return its id; a repeated call returns the
+        same one. A blob that its user may not use counts as missing.
 
-        Raises InvalidModelError for locations that no model may have and for a file of another size
-        than the manifest says; ConflictError, which names some of them, where blobs are missing;
-        StorageError where the disk does not say.
+        Raises InvalidModelError for locations that no model may have and for a file whose size
+        differs from the manifest; ConflictError, which names some of them, if blobs are missing;
+        StorageError if the disk fails.
         """
         check_files(manifest)
         self._hold(manifest, may_use)
         for location, file in manifest.files.items():
             try:
                 size = self._blobs.size(file.sha256)
-            except NotFoundError:  # swept meanwhile
+            except NotFoundError:  # The blob was removed meanwhile.
                 raise _missing([f"the data file {location!r} ({file.sha256})"]) from None
             if size != file.size:
                 raise InvalidModelError(
@@ -122,7 +122,8 @@ class Models:
         return manifest.id
 
     def get(self, model: str) -> Manifest:
-        """The manifest of a model; of one file, one without data files. Raises NotFoundError."""
+        """Return the manifest of a model; for a model of one file, a manifest without data files.
+        Raises NotFoundError."""
         text = self._client.command("GET", f"{_PREFIX}{model}")
         if text is not None:
             return Manifest.from_json(text)
@@ -132,7 +133,7 @@ class Models:
 
     def hold(self, model: str) -> Manifest:
         """Keep a model and all its blobs for a while, until something refers to it. Raises
-        NotFoundError for a model that is not here, or not whole."""
+        NotFoundError for a model that is not stored completely."""
         self._client.command("ZADD", _NAMED, "XX", _now_ms(), model)
         manifest = self.get(model)
         try:
@@ -142,8 +143,8 @@ class Models:
         return manifest
 
     def verified(self, model: str) -> tuple[Path, dict[str, Path]]:
-        """The files in the blob store, once every byte has been checked: the message, and the data
-        files by location. Raises NotFoundError, StorageError for damaged bytes."""
+        """Check every byte of a model, and return its files in the blob store: the message, and the
+        data files by location. Raises NotFoundError, StorageError for damaged bytes."""
         manifest = self.get(model)
         paths = {sha256: self._blobs.verified(sha256) for sha256 in manifest.blobs()}
         data = {location: paths[file.sha256] for location, file in manifest.files.items()}
@@ -152,8 +153,8 @@ class Models:
     def forget_unused(
         self, is_needed: Callable[[str], bool], older_than_s: float, most: int
     ) -> None:
-        """Remove manifests that are not needed and that nobody has named for so long; look at
-        `most` of them. One that is needed is looked at again after as long a time."""
+        """Remove unneeded manifests that were not named for `older_than_s`; look at `most` of them.
+        A manifest that is needed is looked at again after the same time."""
         before = _now_ms() - int(older_than_s * 1000)
         old = ["-inf", f"({before}", "BYSCORE"]
         for model in self._client.command("ZRANGE", _NAMED, *old, "LIMIT", 0, most):
@@ -165,13 +166,13 @@ class Models:
             self._forget(_keys(model), [before, model, *blobs])
 
     def adopt(self) -> None:
-        """Notes as named now the manifests of older versions, which noted no time."""
+        """Set the time of manifests of older versions, which stored none, to now."""
         cursor: str | int = 0
         while True:
-            cursor, found = self._client.command(
+            cursor, keys = self._client.command(
                 "SCAN", cursor, "MATCH", f"{_PREFIX}*", "COUNT", 1000
             )
-            for key in found:
+            for key in keys:
                 self._client.command("ZADD", _NAMED, "NX", _now_ms(), key.removeprefix(_PREFIX))
             if int(cursor) == 0:
                 return
@@ -187,7 +188,7 @@ class Models:
 
 
 def _keys(model: str) -> list[str]:
-    """Of the scripts that make and remove a manifest."""
+    """Return the keys of the scripts that make and remove a manifest."""
     return [f"{_PREFIX}{model}", REFERENCES, _NAMED]
 
 
@@ -196,7 +197,7 @@ def _now_ms() -> int:
 
 
 def check_files(manifest: Manifest) -> None:
-    """Raises InvalidModelError for too many data files, and locations that no model may have."""
+    """Raise InvalidModelError for too many data files, or for locations that no model may have."""
     if len(manifest.files) > MOST_FILES:
         raise InvalidModelError(
             f"the model has {len(manifest.files)} data files, and {MOST_FILES} are the most",
@@ -222,7 +223,7 @@ def _missing(blobs: Sequence[str]) -> ConflictError:
 
 
 def unknown(model: str) -> NotFoundError:
-    """The error for a model that there is not."""
+    """Return the error for a model that does not exist."""
     return NotFoundError(
         f"there is no model {model}", hint="POST /v1/uploads first, and POST /v1/models for several"
     )

@@ -1,13 +1,13 @@
-"""Who refers to a blob or a model: what anybody refers to is kept.
+"""References to blobs and models: a blob or model is kept as long as anything refers to it.
 
 farrier:refs:<sha256>   set of the keys that refer to it: jobs (to their model and artifact), models
                         (to their blobs), batches until they end, the archives of records
 farrier:hold:<random>   refers to a library that is being stored for a batch
 
-A reference is added by the script that writes what refers, and removed by the one that ends it, so
-it is as durable as that, and there is no moment at which one is without the other. It names its
-holder, so a change that is repeated counts once; and one whose holder is gone is none: whoever asks
-drops it. What a client has uploaded and not yet named is held by the time of its file instead
+A reference is added by the script that writes its holder, and removed by the script that ends the
+holder, so the two are always in step. It names its holder, so a repeated change counts once, and a
+reference whose holder is gone does not count and is dropped when it is seen. A file that a client
+has uploaded and not yet named is kept by the time of its file instead
 (`content.ContentStore.renew`)."""
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from farrier_farm.redis.connection import Client
 
 REFERENCES = "farrier:refs:"
 _HOLDERS = "farrier:hold:"
-_HELD_S = 3600  # far more than it takes to store a blob, Redis standing still meanwhile
+_HELD_S = 3600  # Far more than it takes to store a blob, even if Redis stands still meanwhile.
 
-# A few holders at a time: a model may have any number of jobs, and one that is there is enough.
+# Looks at a few holders at a time: a model may have any number of jobs, and one existing holder is
+# enough.
 _FIND = """
 while true do
   local holders = redis.call('SRANDMEMBER', KEYS[1], 16)
@@ -44,7 +45,7 @@ end
 """
 
 
-# A holder that dies ends by itself.
+# A holder that dies expires by itself.
 _HOLD = """
 redis.call('SET', KEYS[2], '', 'EX', ARGV[1])
 redis.call('SADD', KEYS[1], KEYS[2])
@@ -57,7 +58,7 @@ redis.call('DEL', KEYS[2])
 
 
 class References:
-    """Every method raises ServiceError where Redis is out of reach."""
+    """The references of a farm. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -67,13 +68,14 @@ class References:
         self._let_go = client.script(_LET_GO)
 
     def are_there(self, sha256: str) -> bool:
-        """Whether anything refers to a blob or model."""
+        """Return whether anything refers to a blob or model."""
         return bool(self._find([f"{REFERENCES}{sha256}"], []))
 
     @contextlib.contextmanager
     def held(self, sha256: str) -> Iterator[None]:
-        """Refer to a blob that is stored within, until something else does. What is referred to
-        before it is stored is removed by nobody who finds it there (`content.ContentStore`)."""
+        """Return a context that refers to a blob until something else does. Because the reference
+        exists before the blob is stored, no other process removes the blob
+        (`content.ContentStore`)."""
         keys = [f"{REFERENCES}{sha256}", f"{_HOLDERS}{secrets.token_hex(8)}"]
         self._hold(keys, [_HELD_S])
         try:

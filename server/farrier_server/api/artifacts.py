@@ -26,7 +26,7 @@ _SUFFIXES = {JobKind.COMPILE: ".farrier", JobKind.INSPECT: ".json", JobKind.LIST
 
 
 class ArtifactFile(FileResponse):
-    """Named for the OpenAPI page."""
+    """A file response of its own class, which names the media type in the OpenAPI document."""
 
     media_type = "application/vnd.farrier"
 
@@ -36,7 +36,7 @@ _RESPONSES = {206: {"description": "Partial Content"}, **documented(400, 403, 40
 
 @router.head("/{job_id}/artifact", response_class=ArtifactFile, responses=_RESPONSES)
 def head_artifact(job: JobDep, farm: FarmDep, version: Version = None) -> ArtifactFile:
-    """Size and sha256 of the artifact, as Content-Length and ETag."""
+    """Return the size and sha256 of the artifact, as Content-Length and ETag."""
     return get_artifact(job, farm, version)
 
 
@@ -49,15 +49,15 @@ def get_artifact(
         str, Header(alias="Range", max_length=100, description="one range, as `bytes=1000-`")
     ] = "",
 ) -> ArtifactFile:
-    """The artifact's bytes. The ETag is their sha256; `Range` resumes a download, of a job that
-    still tunes with its `version`."""
+    """Return the artifact's bytes; the ETag is their sha256. `Range` resumes a download. To resume
+    the download of a job that still tunes, pass its `version`."""
     artifact = job.artifact if version is None else job.find_version(version).artifact
     if artifact is None:
         raise _not_ready(job)
     path = farm.blobs.path(artifact)
     if range_:
         _check_range(range_, farm.blobs.size(artifact))
-    # The name is made of the id: what a user calls a job is no file name.
+    # The file name is built from the id, because a job's name may contain any text.
     name = f"{job.id}{_SUFFIXES[job.kind]}"
     return ArtifactFile(path, filename=name, headers={"ETag": f'"{artifact}"'})
 
@@ -68,7 +68,8 @@ def _not_ready(job: Job) -> NotReadyError:
 
 
 def _check_range(text: str, size: int) -> None:
-    """Raises UsageError for anything but one range, RangeError for one outside the file."""
+    """Check a Range header. Raises UsageError unless it has one range, RangeError if that is
+    outside the file."""
     match = _RANGE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"cannot read the range {text!r}", hint="Range: bytes=1000-")

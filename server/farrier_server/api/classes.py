@@ -1,4 +1,4 @@
-"""Device classes: what a job can be compiled for here, and measured on."""
+"""Device classes: the kinds of machines that this farm can compile for and measure on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/classes", tags=["devices"])
 
 
 class ClassView(BaseModel):
-    """Devices that are so alike that what one measures holds for all."""
+    """Devices so similar that a measurement on one holds for all."""
 
     id: str = Field(description="`class:ID` as a job's target compiles for it")
     description: dict[str, Any] = Field(description="of one of its machines: arch, cpu, cores, …")
@@ -33,9 +33,9 @@ class ClassView(BaseModel):
 
     @classmethod
     def of(cls, device_class: DeviceClass, connected: Sequence[Device]) -> ClassView:
-        found = sorted({told for device in connected for told in device.engines.items()})
+        versions = sorted({engine for device in connected for engine in device.engines.items()})
         engines: dict[str, list[str]] = {}
-        for name, version in found:
+        for name, version in versions:
             engines.setdefault(name, []).append(version)
         return cls(
             id=device_class.id,
@@ -47,16 +47,18 @@ class ClassView(BaseModel):
 
 
 class ClassList(BaseModel):
-    """Every class that a device was ever of."""
+    """Every class that a registered device has ever had."""
 
     classes: list[ClassView]
 
 
 @router.get("", responses=documented(503))
 def list_classes(farm: FarmDep) -> ClassList:
-    """All device classes, with devices that are connected or not."""
+    """Return all device classes, including those without a connected device."""
     connected = collections.defaultdict[str, list[Device]](list)
     for device in farm.devices.connected():
         connected[device.device_class].append(device)
-    found = farm.devices.classes()
-    return ClassList(classes=[ClassView.of(one, connected[one.id]) for one in found])
+    classes = farm.devices.classes()
+    return ClassList(
+        classes=[ClassView.of(device_class, connected[device_class.id]) for device_class in classes]
+    )

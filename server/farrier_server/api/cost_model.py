@@ -1,4 +1,4 @@
-"""The farm's cost model: its versions, what they were judged by, and the way back."""
+"""The farm's cost model: its versions, the figures that they were judged by, and the rollback."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ router = APIRouter(prefix="/v1/cost-model", tags=["records"])
 
 
 class FiguresView(BaseModel):
-    """How a ranking does on tasks that no version has seen."""
+    """The accuracy of a ranking on tasks that were held out of all training."""
 
     pairs: float = Field(description="share of pairs of candidates in the right order")
     regret: float = Field(description="what its first choice takes beyond the best known")
     top5: float = Field(description="the best over the best of its first five")
 
     @classmethod
-    def of(cls, found: Figures) -> FiguresView:
-        return cls(pairs=found.pairs, regret=found.regret, top5=found.top5)
+    def of(cls, figures: Figures) -> FiguresView:
+        return cls(pairs=figures.pairs, regret=figures.regret, top5=figures.top5)
 
 
 class SetAsideView(BaseModel):
-    """A record that nobody learns from."""
+    """A record that training leaves out."""
 
     task: str
     rule: str
@@ -42,7 +42,7 @@ class SetAsideView(BaseModel):
 
 
 class TrainingView(BaseModel):
-    """What came of a training."""
+    """The outcome of a training."""
 
     reason: str
     figures: dict[str, FiguresView] = Field(
@@ -59,37 +59,37 @@ class TrainingView(BaseModel):
     damaged: dict[str, str] = Field(description="definitions that cannot be read: by task, why")
 
     @classmethod
-    def of(cls, found: Outcome) -> TrainingView:
+    def of(cls, outcome: Outcome) -> TrainingView:
         shown = [
             SetAsideView(
-                task=one.task,
-                rule=one.rule,
-                decisions=dict(one.decisions),
-                device_class=one.device_class,
-                device=one.device,
-                reason=one.reason,
+                task=record.task,
+                rule=record.rule,
+                decisions=dict(record.decisions),
+                device_class=record.device_class,
+                device=record.device,
+                reason=record.reason,
             )
-            for one in found.shown
+            for record in outcome.shown
         ]
         return cls(
-            reason=found.reason,
-            figures=_by_ranking(found.of),
-            unseen={name: _by_ranking(each) for name, each in found.unseen.items()},
-            records=found.records,
-            tasks=found.tasks,
-            held_out=found.held_out,
-            set_aside=found.set_aside,
+            reason=outcome.reason,
+            figures=_by_ranking(outcome.of),
+            unseen={name: _by_ranking(each) for name, each in outcome.unseen.items()},
+            records=outcome.records,
+            tasks=outcome.tasks,
+            held_out=outcome.held_out,
+            set_aside=outcome.set_aside,
             shown=shown,
-            damaged=dict(found.damaged),
+            damaged=dict(outcome.damaged),
         )
 
 
-def _by_ranking(found: Mapping[str, Figures]) -> dict[str, FiguresView]:
-    return {name: FiguresView.of(each) for name, each in found.items()}
+def _by_ranking(rankings: Mapping[str, Figures]) -> dict[str, FiguresView]:
+    return {name: FiguresView.of(each) for name, each in rankings.items()}
 
 
 class ModelVersionView(BaseModel):
-    """A version that is kept."""
+    """A stored version of the cost model."""
 
     number: int
     created: float = Field(description="Unix seconds")
@@ -97,17 +97,17 @@ class ModelVersionView(BaseModel):
     training: TrainingView
 
     @classmethod
-    def of(cls, found: ModelVersion, state: CostModelState) -> ModelVersionView:
+    def of(cls, version: ModelVersion, state: CostModelState) -> ModelVersionView:
         return cls(
-            number=found.number,
-            created=found.created,
-            in_use=found == state.in_use,
-            training=TrainingView.of(found.outcome),
+            number=version.number,
+            created=version.created,
+            in_use=version == state.in_use,
+            training=TrainingView.of(version.outcome),
         )
 
 
 class CostModelView(BaseModel):
-    """What is known of the cost model that the farm's records train."""
+    """The versions of the cost model that is trained on the farm's records."""
 
     in_use: int = Field(description="version that jobs begin with; 0: the one that ships")
     versions: list[ModelVersionView] = Field(description="those kept, the oldest first")
@@ -118,7 +118,7 @@ class CostModelView(BaseModel):
     def of(cls, state: CostModelState) -> CostModelView:
         return cls(
             in_use=0 if state.in_use is None else state.in_use.number,
-            versions=[ModelVersionView.of(one, state) for one in state.versions],
+            versions=[ModelVersionView.of(version, state) for version in state.versions],
             trained=state.decided,
             last=None if state.outcome is None else TrainingView.of(state.outcome),
         )
@@ -126,8 +126,8 @@ class CostModelView(BaseModel):
 
 @router.get("", responses=documented(503))
 def get_cost_model(farm: FarmDep, viewer: ViewerDep) -> CostModelView:
-    """The versions that are kept, and what the last training came to. Records that were set aside
-    are shown to those who may read the shared records."""
+    """Return the versions that are kept, and the outcome of the last training. Records that were
+    set aside are shown only to users who may read the shared records."""
     view = CostModelView.of(farm.cost_models.state())
     if not viewer.is_operator and not viewer.reads_public:
         for training in [view.last, *(version.training for version in view.versions)]:
@@ -148,6 +148,6 @@ def roll_back_cost_model(
         ),
     ] = None,
 ) -> CostModelView:
-    """Uses another version, from the next job on. The one rolled back from comes again only as a
-    later one that beats it."""
+    """Use another version, from the next job on. The version that is replaced is not used again,
+    unless a later training yields it and it wins."""
     return CostModelView.of(farm.cost_models.roll_back(to))

@@ -1,4 +1,4 @@
-"""How a job's best time fell, thinned to what a chart can show."""
+"""The best time of a job over its trials, thinned to the points that a chart can show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS = Field(description="since the job began")
 
 
 class ModelPoint(BaseModel):
-    """From this trial on the best time of the model was this one."""
+    """The trial at which the model's best time fell to this value."""
 
     trial: int = Field(description="counted over the whole job; events have it as `trial`")
     seconds: float = _SECONDS
@@ -28,7 +28,7 @@ class ModelPoint(BaseModel):
 
 
 class TaskPoint(BaseModel):
-    """From this trial on the best time of the kernel was this one."""
+    """The trial at which the kernel's best time fell to this value."""
 
     trial: int = Field(description="of this task, from 1 on")
     seconds: float = _SECONDS
@@ -36,7 +36,7 @@ class TaskPoint(BaseModel):
 
 
 class TaskCurveView(BaseModel):
-    """One kernel's best time so far."""
+    """The best time of one kernel over its trials."""
 
     task: str = Field(description="its key")
     name: str = Field(description="for people")
@@ -46,8 +46,8 @@ class TaskCurveView(BaseModel):
 
 
 class CurveView(BaseModel):
-    """The model's best time so far, and that of each kernel that was measured. Each curve is one of
-    steps, which holds until `trials`."""
+    """The best time of the model, and of each kernel that was measured. A curve is a step function:
+    each point holds until the next, and the last until `trials`."""
 
     event: str = Field(
         description="id of an event of the job: all that was said until then is in the curves, so "
@@ -65,8 +65,8 @@ class CurveView(BaseModel):
             event=curve.event,
             trials=curve.trials,
             points=[
-                ModelPoint(trial=one.trial, seconds=one.seconds, ms=one.time)
-                for one in curve.points
+                ModelPoint(trial=point.trial, seconds=point.seconds, ms=point.time)
+                for point in curve.points
             ],
             tasks=[
                 TaskCurveView(
@@ -89,11 +89,14 @@ def get_curve(
         int, Query(ge=3, le=2000, description="of the model's curve at most; kernels have fewer")
     ] = 500,
 ) -> CurveView:
-    """The best time so far over trials and over seconds. However many trials there are, a curve has
-    no more points than asked for: those whose step is seen best, and always the first, the last and
-    the lowest. It is forgotten a while after the job's end, as its events are."""
+    """Return the best time so far over trials and over seconds. A curve has at most the requested
+    number of points: the largest steps, and always the first, the last and the lowest. Curves
+    expire some time after the job's end, as events do."""
     return CurveView.of(farm.curves.read(job_id, points, min(points, _OF_A_TASK)))
 
 
 def _task_points(points: Sequence[curves.Point]) -> list[TaskPoint]:
-    return [TaskPoint(trial=one.trial, seconds=one.seconds, us=one.time * 1e-3) for one in points]
+    return [
+        TaskPoint(trial=point.trial, seconds=point.seconds, us=point.time * 1e-3)
+        for point in points
+    ]

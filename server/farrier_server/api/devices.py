@@ -1,4 +1,4 @@
-"""Devices: the machines that measure."""
+"""Devices: the machines that measure candidates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DeviceId = Annotated[str, Path(description="of the device", max_length=100)]
 
 
 class LoadView(BaseModel):
-    """What a device did in a minute."""
+    """The work that a device did in one minute."""
 
     time: float = Field(description="Unix seconds at which it began")
     batches: int = Field(description="measured to the end")
@@ -30,7 +30,7 @@ class LoadView(BaseModel):
 
 
 class DeviceView(BaseModel):
-    """A device as it stands."""
+    """The present state of a device."""
 
     id: str
     device_class: str = Field(description="id of its class")
@@ -82,14 +82,14 @@ class DeviceView(BaseModel):
             health=finite(device.health),
             busy=device.busy,
             throughput=[
-                LoadView(time=one.time, batches=one.batches, busy_s=one.busy_s)
-                for one in device.load
+                LoadView(time=load.time, batches=load.batches, busy_s=load.busy_s)
+                for load in device.load
             ],
         )
 
 
 class DeviceList(BaseModel):
-    """Devices that were ever registered, by id."""
+    """A page of the devices that were ever registered, ordered by id."""
 
     devices: list[DeviceView]
     next: str = Field(description="`after` of the next page; empty on the last one")
@@ -114,19 +114,21 @@ class DeviceEventView(BaseModel):
 
     @classmethod
     def of(cls, happening: history.DeviceEvent) -> DeviceEventView:
-        given = {name: happening.data.get(name) for name in ("batch", "job", "seconds", "reason")}
+        optional = {
+            name: happening.data.get(name) for name in ("batch", "job", "seconds", "reason")
+        }
         return cls(
             id=happening.id,
             at=happening.at,
             what=happening.data["what"],
             device_class=happening.data.get("class"),
             in_a_row=happening.data.get("in_a_row"),
-            **given,
+            **optional,
         )
 
 
 class HistoryPage(BaseModel):
-    """What happened to a device."""
+    """A page of the events of one device."""
 
     history: list[DeviceEventView]
     next: str = Field(description="`after` of the next page; empty on the last one")
@@ -139,8 +141,8 @@ def list_devices(
     after: Annotated[str, Query(max_length=100, description="`next` of the page before")] = "",
     tag: Annotated[str, Query(max_length=50, description="those that have it")] = "",
 ) -> DeviceList:
-    """Return devices, connected or not. With a tag, a page that is not the last may have fewer than
-    `limit`, or none."""
+    """Return devices, connected or not. With a tag, a page before the last may have fewer than
+    `limit` devices, or none."""
     page, following = farm.devices.page(limit=limit, after=after)
     views = [DeviceView.of(device) for device in page if not tag or tag in device.tags]
     return DeviceList(devices=views, next=following)
@@ -148,7 +150,7 @@ def list_devices(
 
 @router.get("/{device_id}", responses=documented(404, 503))
 def get_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
-    """The device as it stands."""
+    """Return the present state of a device."""
     return DeviceView.of(farm.devices.get(device_id))
 
 
@@ -161,13 +163,13 @@ def get_history(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     order: Order = "newest",
 ) -> HistoryPage:
-    """Return the history of the device: some 1,000 events are kept, two for each batch. Events of
-    jobs that the caller does not see come without the job's id, the batch and the reason."""
+    """Return the history of a device: about 1,000 events are kept, two for each batch. Events of
+    jobs that the caller may not see lack the job's id, the batch and the reason."""
     farm.devices.get(device_id)
-    found, following = history.history(
+    events, following = history.history(
         farm.client, device_id, after=after, limit=limit, newest_first=order == "newest"
     )
-    views = _shown_to(viewer, farm, [DeviceEventView.of(one) for one in found])
+    views = _shown_to(viewer, farm, [DeviceEventView.of(event) for event in events])
     return HistoryPage(history=views, next=following)
 
 
@@ -184,14 +186,14 @@ def _shown_to(viewer: Viewer, farm: Farm, views: list[DeviceEventView]) -> list[
 
 @router.post("/{device_id}/release", responses=documented(404, 503))
 def release_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
-    """End a device's quarantine: whoever looked after it says that it measures well again."""
+    """End a device's quarantine, when an operator has checked that it measures well again."""
     return DeviceView.of(farm.devices.release(device_id))
 
 
 @router.post("/{device_id}/trust", responses=documented(404, 409, 503))
 def trust_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
     """Mark the device as trusted: a model that it verified counts as verified. 409 for a device
-    without its own secret, whose name anybody with the shared token can take."""
+    without its own secret, because anybody with the shared token can use its name."""
     return DeviceView.of(farm.devices.trust(device_id))
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events (the WHATWG HTML standard, section 9.2): those of a job, and the farm's."""
+"""Server-sent events (the WHATWG HTML standard, section 9.2) of one job, and of the whole farm."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AfterEvent = Annotated[
 
 
 class EventStream(StreamingResponse):
-    """Named for the OpenAPI page."""
+    """A streaming response of its own class, which names the media type in the OpenAPI document."""
 
     media_type = "text/event-stream"
 
@@ -53,14 +53,15 @@ async def watch_job(
     last_event_id: LastEventId = "",
     after: AfterEvent = "",
 ) -> EventStream:
-    """Everything that happened to the job and happens from now on; ends after its final state.
+    """Stream the past and future events of a job; the stream ends after the job's final state.
 
     Each event's `data` is a JSON object whose `kind` is that of a progress event (`stage-started`,
     `trials-measured`, …) or `state`. A comment every 15 s keeps idle connections open. A stream may
     end before the job does, when the server restarts: connect again with `Last-Event-ID`.
     """
     last_event_id = last_event_id or after
-    # The first look decides between a stream and a problem: unknown job, malformed id, no Redis.
+    # The first read decides between a stream and a problem document: the job may be unknown, the id
+    # malformed, or Redis away.
     first = await run_in_threadpool(_first_look, context.farm, job.id, last_event_id)
     whole = await run_in_threadpool(access.whole, job)
     may_go_on = functools.partial(access.still_reads, viewer, whole)
@@ -75,12 +76,13 @@ async def watch_farm(
     last_event_id: LastEventId = "",
     after: AfterEvent = "",
 ) -> EventStream:
-    """Stream the farm's events from now on, without end: changes of state of the jobs that the
-    caller sees, devices that come and go and, for operators, warnings of the roles.
+    """Stream the farm's events from now on, without end: state changes of the jobs that the caller
+    sees, devices that connect and leave and, for operators, warnings of the roles.
 
-    Each event's `data` is a JSON object with a `kind`: `job`, `device` or `warning`. Open it, then
-    ask for jobs and devices: so nothing falls between the two. After a break, `Last-Event-ID` goes
-    on where it was, and `0-0` begins with the oldest of the some 10,000 events that are kept.
+    Each event's `data` is a JSON object with a `kind`: `job`, `device` or `warning`. Open the
+    stream before you request jobs and devices, so that no change falls between the two. After a
+    break, `Last-Event-ID` continues at the next event, and `0-0` begins with the oldest of the
+    about 10,000 events that are kept.
     """
     last_event_id = last_event_id or after
     check_id(last_event_id)
@@ -93,8 +95,9 @@ def _streamed(texts: AsyncIterator[str]) -> EventStream:
 
 
 def _first_look(farm: Farm, job_id: str, after: str) -> list[StoredEvent]:
-    """What there is to say at once. Events are forgotten some time after a job's end, and a watcher
-    may have seen the last: the final state is said again then, so that every stream has its end."""
+    """Return the stored events after `after`. Events expire some time after a job's end, and a
+    watcher may have seen the last one: then return the final state again, so that every stream
+    ends."""
     events = farm.events.read(job_id, after)
     if not events:
         job = farm.jobs.get(job_id)
@@ -121,7 +124,7 @@ async def _of_job(
         after = event.id
     async for events in context.hub.watch(job_id, after, KEEPALIVE_S):
         if not may_go_on():
-            return  # who asks again is told why
+            return  # The viewer's next request is refused with the reason.
         for event in events:
             yield _formatted(event)
             if event.last:
@@ -129,11 +132,11 @@ async def _of_job(
         if not events:
             yield ": keepalive\n\n"
             if not await _is_known(context.farm, job_id):
-                return  # the watcher asks again, and is told why
+                return  # The watcher's next request fails with the reason.
 
 
 async def _is_known(farm: Farm, job_id: str) -> bool:
-    """Whether a job is there, and not deleted; False, too, where Redis is away."""
+    """Return whether the job exists and is not deleted; False also while Redis is away."""
     try:
         return await asyncio.to_thread(farm.jobs.leases_of(job_id).state, job_id) is not None
     except ServiceError:
@@ -156,8 +159,8 @@ async def _of_farm(
 
 
 def shown_to(viewer: Viewer, data: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the part of a farm's event that the viewer may see, or None. An event of an older
-    version does not state whether its job is private, so the job is taken to be private."""
+    """Return the part of a farm event that the viewer may see, or None. An event of an older
+    version does not state whether its job is private, so it counts as private."""
     if data["kind"] == "job":
         owner, private = data.get("owner", DEFAULT), data.get("private", True)
         if not viewer.sees_of(owner, private):

@@ -1,4 +1,4 @@
-"""Health: for whoever starts, restarts and balances the server; needs no token, tells nothing."""
+"""Health checks, for supervisors and load balancers; they need no token and reveal nothing."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ router = APIRouter(tags=["health"])
 
 
 class Health(BaseModel):
-    """The server is well."""
+    """The answer of a healthy server."""
 
     status: Literal["ok"] = "ok"
 
 
 @router.get("/healthz")
 async def healthz() -> Health:
-    """Liveness: the process answers."""
+    """Check that the process answers (liveness)."""
     return Health()
 
 
 @router.get("/readyz", responses=documented(503, 507))
 async def readyz(farm: FarmDep) -> Health:
-    """Readiness: Redis and the disk answer as well, within 2 s."""
-    await asyncio.to_thread(farm.check)  # these threads are none of those that requests wait in
+    """Check that Redis and the disk answer within 2 s (readiness)."""
+    # `to_thread` uses other threads than the pool in which requests wait.
+    await asyncio.to_thread(farm.check)
     return Health()

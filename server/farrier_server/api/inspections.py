@@ -1,10 +1,11 @@
-"""What a model is, before anybody compiles it: prepared by a worker, since the server parses none.
+"""The inspection of a model before it is compiled. A worker prepares it: the server parses no
+models.
 
     POST /v1/models/{id}/inspection   → queued, unless it was before
     GET  /v1/models/{id}/inspection   → how far it is, and the document
 
-The document was written by a process that has read what strangers wrote, so it is read as such: of
-bounded size, and every field of its type and within its bounds.
+The document comes from a process that has parsed an untrusted model, so it is untrusted too: its
+size is bounded, and the type and bounds of every field are checked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from farrier_server.gate import OwnerDep
 from farrier_server.problems import Problem, documented, from_stored
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
-_MOST = 1 << 53  # what a number may be, exactly, for every reader of JSON
+_MOST = 1 << 53  # The largest integer that every JSON reader represents exactly.
 _Text = Annotated[str, Field(max_length=1100)]
 _Message = Annotated[str, Field(max_length=20_000)]
 _Label = Annotated[str, Field(max_length=130)]
@@ -36,7 +37,7 @@ _NodeId = Annotated[int, Field(ge=0, lt=20_000)]
 
 
 class _Part(BaseModel):
-    """A newer worker may say more."""
+    """A part of the document; fields that a newer worker adds are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -50,14 +51,14 @@ class TensorView(_Part):
 
 
 class ParametersView(_Part):
-    """The initializers."""
+    """The initializers of the model: their number and size."""
 
     count: _Count
     bytes: _Count
 
 
 class OperatorView(_Part):
-    """An operator of the model."""
+    """An operator that the model uses."""
 
     op: _Text
     domain: _Text = Field(description="empty: ONNX's own")
@@ -67,7 +68,7 @@ class OperatorView(_Part):
 
 
 class OpenDimView(_Part):
-    """A size that is known when the model runs."""
+    """A size that is only known when the model runs."""
 
     name: _Text
     low: _Count
@@ -76,7 +77,7 @@ class OpenDimView(_Part):
 
 
 class ProblemView(_Part):
-    """Why the model does not compile, or what of it does not."""
+    """A reason why the model, or a part of it, does not compile."""
 
     code: _Label
     detail: _Message
@@ -84,7 +85,7 @@ class ProblemView(_Part):
 
 
 class NodeView(_Part):
-    """A node of the graph as the file has it, or an input or output of it."""
+    """A node of the graph in the file, or an input or output of the model."""
 
     id: _NodeId
     kind: _Label = Field(description="input, node or output")
@@ -94,7 +95,7 @@ class NodeView(_Part):
 
 
 class GraphView(_Part):
-    """The model's own graph."""
+    """The main graph of the model."""
 
     nodes: Annotated[list[NodeView], Field(max_length=20_000)]
     edges: Annotated[list[tuple[_NodeId, _NodeId, _Label]], Field(max_length=80_000)] = Field(
@@ -111,7 +112,7 @@ class StateView(_Part):
 
 
 class InspectionDocument(_Part):
-    """What a model is."""
+    """The contents of a model, and the problems that compiling it would meet."""
 
     name: _Text
     producer: _Text
@@ -137,7 +138,7 @@ class InspectionDocument(_Part):
 
 
 class InspectionView(BaseModel):
-    """How far an inspection is."""
+    """The state of an inspection, and its document."""
 
     state: State
     job: str = Field(description="that does it: GET /v1/jobs/{id}, its events, cancel")
@@ -145,17 +146,17 @@ class InspectionView(BaseModel):
     inspection: InspectionDocument | None = Field(description="once it has succeeded")
 
     @classmethod
-    def of(cls, job: Job, found: InspectionDocument | None) -> InspectionView:
+    def of(cls, job: Job, document: InspectionDocument | None) -> InspectionView:
         error = None if job.error is None else from_stored(job.error)
-        return cls(state=job.state, job=job.id, error=error, inspection=found)
+        return cls(state=job.state, job=job.id, error=error, inspection=document)
 
 
 @router.post("/{model_id}/inspection", status_code=201, responses=documented(400, 404, 429, 503))
 def inspect_model(
     model_id: ModelId, farm: FarmDep, access: AccessDep, viewer: ViewerDep, response: Response
 ) -> InspectionView:
-    """Queue the inspection of a model: 201. One that goes on, or has succeeded, is had again: 200;
-    one that failed or was cancelled is done anew."""
+    """Queue the inspection of a model: 201. If one is in progress or has succeeded, return it: 200.
+    A failed or cancelled inspection begins again."""
     is_lent = access.hold_model(viewer, model_id)
     job, is_new = farm.jobs.inspect(model_id, owner=viewer.name, lent=is_lent)
     response.status_code = 201 if is_new else 200

@@ -1,4 +1,4 @@
-"""Jobs: one compilation each, from the request to the artifact or the reason why there is none."""
+"""Jobs: one compilation each, from the request to the artifact or the error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from farrier_server.views import view_of
 _SHA256 = r"^[0-9a-f]{64}$"
 # Printable text of one line: names are shown, never used as paths.
 _LINE = r"^[^\x00-\x1f\x7f]*$"
-_LONGEST_TARGET = 10_000  # characters: a description lists every extension of a machine
+# Characters; a machine's description lists all its instruction set extensions.
+_LONGEST_TARGET = 10_000
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Extent = Annotated[int, Field(ge=0, le=MAX_EXTENT, strict=True)]
@@ -42,7 +43,7 @@ Sizes = Annotated[dict[Annotated[str, Field(max_length=1000)], Extent], Field(ma
 
 
 class Options(BaseModel):
-    """`farrier.options.CompileOptions`, field by field."""
+    """The compile options of a job: `farrier.options.CompileOptions`, field by field."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -114,7 +115,7 @@ class Options(BaseModel):
 
 
 class JobRequest(BaseModel):
-    """What to compile, and how."""
+    """A request to compile a model."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -165,8 +166,8 @@ class JobRequest(BaseModel):
 
 
 class VersionView(view_of(JobVersion)):  # type: ignore[misc]
-    """A version of a job's artifact. Times are those of the race by which it came, or where there
-    was none of the verification, in ms; null: not measured."""
+    """A version of a job's artifact. Times are in ms, of the race that accepted the version, or
+    else of the verification; null if not measured."""
 
 
 class JobView(
@@ -179,7 +180,7 @@ class JobView(
         error=Problem | None,
     )
 ):
-    """A job as it stands. Times are Unix seconds; what is not known yet is null."""
+    """The present state of a job. Times are Unix seconds; a value that is not known yet is null."""
 
     may_read: bool = Field(description="the caller may have what came of it")
     may_cancel: bool = Field(description="the caller may cancel it")
@@ -187,14 +188,14 @@ class JobView(
 
     @classmethod
     def seen_by(cls, viewer: Viewer, job: jobs.Job, whole: jobs.Job | None = None) -> JobView:
-        """The view of a job that the viewer sees: how it stands, and its results where these are
-        for them. Of a listing, the owner of the `whole` decides (`Access.whole`)."""
+        """Return the view of a job for `viewer`: its state, and its results if the viewer may read
+        them. For a listing, the owner of `whole`, the compiled job, decides (`Access.whole`)."""
         whole = whole or job
         view: JobView = cls._of(job, whole, viewer)
         if view.may_read:
             return view
         results: dict[str, Any] = dict.fromkeys(("version", "artifact", "report", "best_ms"))
-        # Inputs and open dims have the names that the model has for them.
+        # The names of inputs and open dimensions come from the model, so they are results.
         options = {**view.options, "shapes": {}, "hot": [], "typical": {}}
         results |= {"model": "", "versions": [], "options": options}
         error = None if is_private(whole) else view.error
@@ -242,9 +243,10 @@ def submit_job(
         ),
     ] = "",
 ) -> JobView:
-    """Queue a compilation; durable once answered. A request that is repeated with its key gets its
-    job, whatever has become of the model, of the devices or of the queue since. 429 where too many
-    jobs are queued, of the token's user or of all: `Retry-After` says when to ask again."""
+    """Queue a compilation; once answered, it is durable. A repeated request with the same
+    idempotency key returns its job, even if the model, the devices or the queue have changed. 429
+    if too many jobs of the user, or of all users, are queued: `Retry-After` states when to try
+    again."""
     options = body.options.compile_options()
     against = tuple(dict.fromkeys(body.against))
     if against and not options.verify:
@@ -298,32 +300,33 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     after: Annotated[str, Query(max_length=3000, description="`next` of the page before")] = "",
 ) -> Response:
-    """The jobs that the caller sees, of all users or of one, the newest first: compilations, or
-    those of another kind. For `q`, `target`, and every order but by `created`, a page looks at the
-    newest 2,000 jobs in this state and of this owner."""
+    """Return the jobs that the caller sees, of all users or of one, the newest first. With `q`,
+    `target`, or any order but `created`, a page searches the newest 2,000 jobs in this state and of
+    this owner."""
     query = JobQuery(q, target, state, owner, sort, descending, viewer.shown(kind))
     page = farm.jobs.search(query, limit=limit, after=after, kind=kind)
     both = zip(page.jobs, access.wholes(page.jobs), strict=True)
     views = [JobView.seen_by(viewer, job, whole) for job, whole in both if viewer.sees(whole)]
     text = JobPage(jobs=views, next=page.next, complete=page.complete).model_dump_json()
-    return Response(text, media_type="application/json")  # not validated once more: many ask
+    # The page was validated when it was built; a second validation would slow a frequent request.
+    return Response(text, media_type="application/json")
 
 
 @router.get("/{job_id}", responses=documented(404, 503))
 def get_job(job: JobDep, access: AccessDep, viewer: ViewerDep) -> JobView:
-    """The job as it stands; without its results where these are not for the caller."""
+    """Return the present state of the job, without its results if the caller may not read them."""
     return JobView.seen_by(viewer, job, access.whole(job))
 
 
 @router.post("/{job_id}/cancel", responses=documented(404, 409, 503))
 def cancel_job(job_id: JobId, farm: FarmDep, access: AccessDep, viewer: ViewerDep) -> JobView:
-    """Stop the job. Cancelling twice is no error; a job that ended otherwise is: 409."""
+    """Stop the job. Cancelling a job again changes nothing; 409 for a job that ended otherwise."""
     job = farm.cancel(job_id)
     return JobView.seen_by(viewer, job, access.whole(job))
 
 
 class RollbackRequest(BaseModel):
-    """Where to go back to."""
+    """A request to use another version of a job's artifact."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -334,21 +337,22 @@ class RollbackRequest(BaseModel):
 def roll_back_job(
     job_id: JobId, body: RollbackRequest, farm: FarmDep, viewer: ViewerDep
 ) -> JobView:
-    """Have the artifact of a job be one of its versions, and stay it: what is added from now on is
-    listed, and not put into use. Doing so again changes nothing; any version may be named, a newer
-    one as well. 404 for a version that there is not."""
+    """Make one of its versions, older or newer, the artifact of a job, and keep it: versions that
+    are added later are listed but not put into use. 404 for an unknown version."""
     return JobView.seen_by(viewer, farm.jobs.roll_back(job_id, body.to))
 
 
 @router.delete("/{job_id}", status_code=204, responses=documented(404, 503))
 def delete_job(job_id: JobId, farm: FarmDep) -> None:
-    """Forget the job with its events, its artifact and its idempotency key; one that has not ended
-    is cancelled. Artifact and model stay where another job has the same. 404 from then on."""
+    """Delete the job with its events, its artifact and its idempotency key, after cancelling it if
+    it has not ended. The stored artifact and model stay if another job refers to them. 404 from
+    then on."""
     farm.delete(job_id)
 
 
 def _check_priority(priority: Priority, viewer: Viewer, farm: Farm) -> None:
-    """Raises ForbiddenError for one that the user may not have."""
+    """Check a job's priority. Raises ForbiddenError for a priority that the user may not
+    request."""
     is_open = viewer.is_operator or farm.settings.high_priority
     if priority is Priority.HIGH and not is_open:
         raise ForbiddenError(
@@ -358,8 +362,8 @@ def _check_priority(priority: Priority, viewer: Viewer, farm: Farm) -> None:
 
 
 def _admitted(farm: Farm, options: CompileOptions, *, wait_for_device: bool) -> Admitted:
-    """What the target comes to. Raises what `Admission.admit` does, and NoDeviceError where a
-    device is needed now and none is there."""
+    """Resolve the target of a job. Raises the errors of `Admission.admit`, and NoDeviceError if a
+    device is needed now and none is connected."""
     admitted = farm.admission.admit(options.target, measured=options.needs_device)
     if wait_for_device or not options.needs_device:
         return admitted

@@ -1,11 +1,11 @@
-"""What a compiled model's kernels are: prepared by a worker, from the model and the artifact.
+"""The kernels of a compiled model, listed by a worker from the model and the artifact.
 
     POST /v1/jobs/{id}/listing               → queued, unless it was before
     GET  /v1/jobs/{id}/listing               → how far it is, and the kernels
     GET  /v1/jobs/{id}/listing/kernels/{k}   → the texts of one of them
 
-The file was written by a process that has read what strangers wrote, so it is read as such: of
-bounded size, and every field of its type and within its bounds.
+The file comes from a process that has parsed an untrusted model, so it is untrusted too: its size
+is bounded, and the type and bounds of every field are checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from farrier_server.context import FarmDep
 from farrier_server.problems import Problem, documented, from_stored
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-_MOST = 10_000  # kernels and nodes
+_MOST = 10_000  # The most kernels and nodes of a document.
 _Text = Annotated[str, Field(max_length=1100)]
 _Count = Annotated[int, Field(ge=0, le=1 << 63)]
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -37,13 +37,13 @@ _Code = Annotated[str, Field(max_length=archive.LONGEST_TEXT + 100)]
 
 
 class _Part(BaseModel):
-    """A newer worker may say more."""
+    """A part of the document; fields that a newer worker adds are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
 class RooflineView(_Part):
-    """Where a kernel lies under the roofline of the analytic model's machine."""
+    """The position of a kernel under the roofline of the analytic model's machine."""
 
     peak_gflops: _Number
     bandwidth_gbs: _Number = Field(description="of memory")
@@ -85,7 +85,7 @@ class CallView(_Part):
 
 
 class CallGraphView(_Part):
-    """The calls in the order of the program; edges lead from who writes to who reads."""
+    """The calls in program order; an edge leads from the writer of a value to its reader."""
 
     nodes: Annotated[list[CallView], Field(max_length=2 * _MOST)]
     edges: Annotated[list[_Edge], Field(max_length=40_000)] = Field(description="[from, to]")
@@ -93,7 +93,7 @@ class CallGraphView(_Part):
 
 
 class ListingDocument(_Part):
-    """What a compiled model consists of."""
+    """The kernels of a compiled model, and the calls between them."""
 
     is_same: bool = Field(description="made anew, the kernels were the artifact's byte by byte")
     target: _Text
@@ -105,7 +105,7 @@ class ListingDocument(_Part):
 
 
 class ListingView(BaseModel):
-    """How far a listing is."""
+    """The state of a listing, and its document."""
 
     state: State | None = Field(description="null where nobody has asked for it: POST does")
     job: str | None = Field(description="that does it: GET /v1/jobs/{id}, its events, cancel")
@@ -113,15 +113,15 @@ class ListingView(BaseModel):
     listing: ListingDocument | None = Field(description="once it has succeeded")
 
     @classmethod
-    def of(cls, job: Job | None, found: ListingDocument | None) -> ListingView:
+    def of(cls, job: Job | None, document: ListingDocument | None) -> ListingView:
         if job is None:
             return cls(state=None, job=None, error=None, listing=None)
         error = None if job.error is None else from_stored(job.error)
-        return cls(state=job.state, job=job.id, error=error, listing=found)
+        return cls(state=job.state, job=job.id, error=error, listing=document)
 
 
 class KernelTexts(_Part):
-    """A kernel as text; what a backend does not have is empty."""
+    """The texts of a kernel; a text that the backend does not have is empty."""
 
     schedule: _Code = ""
     loops: _Code = ""
@@ -136,8 +136,8 @@ class KernelTexts(_Part):
 
 @router.post("/{job_id}/listing", status_code=201, responses=documented(403, 404, 409, 429, 503))
 def list_kernels(job: JobDep, farm: FarmDep, response: Response) -> ListingView:
-    """Queue the listing of a compiled model's kernels: 201. One that goes on, or has succeeded, is
-    had again: 200; one that failed or was cancelled is done anew. 409 for a job that has no
+    """Queue the listing of a compiled model's kernels: 201. If one is in progress or has succeeded,
+    return it: 200. A failed or cancelled listing begins again. 409 for a job without an
     artifact."""
     listing, is_new = farm.jobs.list_kernels(job, owner=job.owner)
     response.status_code = 201 if is_new else 200
@@ -146,13 +146,13 @@ def list_kernels(job: JobDep, farm: FarmDep, response: Response) -> ListingView:
 
 @router.get("/{job_id}/listing", responses=documented(403, 404, 503))
 def get_listing(job: JobDep, farm: FarmDep) -> ListingView:
-    """How far the listing of a job's kernels is, and what there is; all of it null where nobody has
-    asked for one."""
+    """Return the state and document of the listing of a job's kernels; all fields are null if
+    nobody has requested one."""
     listing = _prepared(farm, job)
     if listing is None or listing.artifact is None:
         return ListingView.of(listing, None)
-    found = _read(farm, listing, archive.read_listing)
-    return ListingView.of(listing, checked(ListingDocument, found, listing))
+    document = _read(farm, listing, archive.read_listing)
+    return ListingView.of(listing, checked(ListingDocument, document, listing))
 
 
 @router.get("/{job_id}/listing/kernels/{kernel}", responses=documented(403, 404, 503))
@@ -161,8 +161,8 @@ def get_kernel(
     kernel: Annotated[int, Path(ge=0, le=_MOST, description="its `id` in the listing")],
     farm: FarmDep,
 ) -> KernelTexts:
-    """The schedule, loops, LLVM text and assembly of a kernel; of what is longer than 2 Mi
-    characters, the beginning. 404 for one whose texts found no room."""
+    """Return the schedule, loops, LLVM text and assembly of a kernel; a text longer than 2 Mi
+    characters is cut. 404 if the texts of the kernel did not fit into the listing."""
     listing = _prepared(farm, job)
     unknown = NotFoundError(
         f"the listing of job {job.id} has no texts of a kernel {kernel}",
@@ -171,19 +171,19 @@ def get_kernel(
     if listing is None or listing.artifact is None:
         raise unknown
     try:
-        found = _read(farm, listing, lambda path: archive.read_texts(path, kernel))
+        texts = _read(farm, listing, lambda path: archive.read_texts(path, kernel))
     except LookupError:
         raise unknown from None
-    if found is None:
+    if texts is None:
         raise unknown
-    return checked(KernelTexts, found, listing)
+    return checked(KernelTexts, texts, listing)
 
 
 def _prepared(farm: Farm, job: Job) -> Job | None:
-    """The job that lists the kernels of this one; None where nobody has asked for it since the
-    artifact is what it is."""
-    found = farm.jobs.prepared(JobKind.LIST, job.id)
-    return None if found is None or found.compiled != job.artifact else found
+    """Return the job that lists the kernels of `job`, or None if nobody has requested a listing of
+    its present artifact."""
+    listing = farm.jobs.prepared(JobKind.LIST, job.id)
+    return None if listing is None or listing.compiled != job.artifact else listing
 
 
 def _read(farm: Farm, job: Job, read: Any) -> Any:

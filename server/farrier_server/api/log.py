@@ -1,4 +1,4 @@
-"""The log of a job: what happened to it, but for trials, in sentences."""
+"""The log of a job: its events except trials, as sentences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["events"])
 
 
 class LogLine(BaseModel):
-    """One event."""
+    """One event of a job as a sentence, with its fields."""
 
     id: str = Field(description="of the event, as in the stream of events; serves as `after`")
     time: float = Field(description="Unix seconds")
@@ -37,19 +37,19 @@ class LogLine(BaseModel):
     def of(cls, event: StoredEvent) -> LogLine:
         data = finite(event.data)
         error = data.get("error")
-        known = ("state", "attempt", "reason", "stage", "seconds")
+        optional = ("state", "attempt", "reason", "stage", "seconds")
         return cls(
             id=event.id,
             time=int(event.id.partition("-")[0]) / 1000,
             kind=data["kind"],
             text=_sentence(data),
             error=None if error is None else from_stored(error),
-            **{name: data.get(name) for name in known},
+            **{name: data.get(name) for name in optional},
         )
 
 
 class LogPage(BaseModel):
-    """Some lines of a log."""
+    """A page of a job's log."""
 
     lines: list[LogLine]
     next: str = Field(description="`after` of the next page; empty on the last one")
@@ -63,16 +63,17 @@ def get_log(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     order: Order = "oldest",
 ) -> LogPage:
-    """What happened to the job: its states, stages, warnings and results. No number of trials
-    pushes a line out; the newest FARRIER_EVENTS_KEPT lines are kept, roughly, until a while after
-    the job's end. Who follows a job asks for what came after the last line that it has."""
+    """Return the events of the job as sentences: its states, stages, warnings and results, without
+    trials. About FARRIER_EVENTS_KEPT lines are kept, until some time after the job's end. To follow
+    a job, pass the id of the last line as `after`."""
     newest = order == "newest"
-    found, following = farm.events.log(job_id, after=after, limit=limit, newest_first=newest)
-    return LogPage(lines=[LogLine.of(event) for event in found], next=following)
+    events, following = farm.events.log(job_id, after=after, limit=limit, newest_first=newest)
+    return LogPage(lines=[LogLine.of(event) for event in events], next=following)
 
 
 def _sentence(data: Mapping[str, Any]) -> str:
-    """What an event says; of a kind that only another version knows, its fields."""
+    """Return an event as a sentence; for a kind that this version does not know, its fields as
+    JSON."""
     try:
         return _SENTENCES[data["kind"]](data)
     except (KeyError, TypeError, ValueError):
@@ -96,15 +97,15 @@ def _finished(data: Mapping[str, Any]) -> str:
 
 
 def _sizes(data: Mapping[str, Any]) -> str:
-    given = f"; taken for granted: {', '.join(data['preconditions'])}"
-    return f"sizes stay open: {', '.join(data['dims'])}{given if data['preconditions'] else ''}"
+    suffix = f"; taken for granted: {', '.join(data['preconditions'])}"
+    return f"sizes stay open: {', '.join(data['dims'])}{suffix if data['preconditions'] else ''}"
 
 
 def _verified(data: Mapping[str, Any]) -> str:
     untuned = data.get("untuned_ms")
     beside = "" if untuned is None else f", untuned {untuned:.3f} ms"
     where = f"{data['device']}, which is emulated" if data.get("emulated") else data["device"]
-    off = data["max_error"]  # null: it has no bound
+    off = data["max_error"]  # Null stands for an error without a bound.
     error = "error inf" if off is None else f"error {off:.1e}"
     text = f"verified on {where}: {error}"
     if data.get("differs_from"):

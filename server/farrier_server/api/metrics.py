@@ -1,4 +1,5 @@
-"""Metrics for Prometheus, behind the token: they tell what users do and which devices there are."""
+"""Metrics for Prometheus. They need a token, because they reveal users' activity and the
+devices."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ router = APIRouter(tags=["health"])
 
 
 class MetricsText(Response):
-    """Named for the OpenAPI page."""
+    """A text response of its own class, which names the media type in the OpenAPI document."""
 
     media_type = CONTENT_TYPE_LATEST
 
 
 @router.get("/metrics", response_class=MetricsText)
 def get_metrics(request: Request) -> MetricsText:
-    """This server's requests and the farm, in Prometheus's text format. Its configuration names the
-    token: `authorization: {credentials_file: user.token}`."""
+    """Return the metrics of this server's requests and of the farm, in Prometheus's text format.
+    Prometheus's configuration names the token: `authorization: {credentials_file: user.token}`."""
     metrics: Metrics = request.app.state.metrics
     return MetricsText(metrics.text())

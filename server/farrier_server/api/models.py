@@ -1,4 +1,4 @@
-"""Models of several files: a message and the data files that it names, each of them an upload.
+"""Models of several files: an ONNX message and the data files that it names, each uploaded.
 
     POST /v1/models {message, files}   → the model and its id; the same model again has the same id
     GET  /v1/models/{id}               → what it consists of
@@ -39,7 +39,7 @@ class DataFileBody(BaseModel):
 
 
 class ModelRequest(BaseModel):
-    """A model, by the uploads that it consists of."""
+    """A request to make a model of uploads."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -87,8 +87,8 @@ class ModelView(BaseModel):
 def create_model(
     body: ModelRequest, farm: FarmDep, access: AccessDep, viewer: ViewerDep
 ) -> ModelView:
-    """Make a model of uploads; durable once answered. 409 names what is missing: upload it, and
-    ask again."""
+    """Make a model of uploads; once answered, it is durable. 409 names the missing files: upload
+    them, and repeat the request."""
     manifest = body.manifest()
     owns = {sha256: access.owns(viewer, sha256) for sha256 in manifest.blobs()}
     _check_size(farm, manifest, is_known=owns[manifest.message])
@@ -99,13 +99,13 @@ def create_model(
 
 @router.get("/{model_id}", responses=documented(400, 404, 503))
 def get_model(model_id: ModelId, farm: FarmDep) -> ModelView:
-    """What a model consists of."""
+    """Return the files of a model."""
     return ModelView.of(farm.models.get(model_id))
 
 
 def _check_size(farm: Farm, manifest: Manifest, *, is_known: bool) -> None:
-    """Raises TooLargeError. A message that is not here has no size: who makes the model says so. Of
-    one that its user may not have, the size is not told."""
+    """Check the size of a model. Raises TooLargeError. The message counts only if it is the
+    caller's and stored here, so that the answer does not reveal the size of another user's file."""
     limit = farm.settings.max_upload_bytes
     size = sum({file.sha256: file.size for file in manifest.files.values()}.values())
     if is_known:

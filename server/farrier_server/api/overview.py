@@ -1,4 +1,4 @@
-"""The farm at a glance: what a page shows that everybody looks at."""
+"""The farm at a glance, for the page that every user opens first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class JobCounts(BaseModel):
 
 
 class DeviceCountsView(BaseModel):
-    """How many devices there are."""
+    """The number of devices by state."""
 
     connected: int = Field(description="in whatever state")
     busy: int = Field(description="of these: with a batch in hand")
@@ -43,7 +43,7 @@ class DeviceCountsView(BaseModel):
 
 
 class MinuteView(BaseModel):
-    """What the farm did in a minute."""
+    """The work that the farm did in one minute."""
 
     time: float = Field(description="Unix seconds at which it began")
     trials: int = Field(description="candidates measured; none of emulated devices")
@@ -58,7 +58,7 @@ class RecordCount(BaseModel):
 
 
 class BrokerView(BaseModel):
-    """Where devices dial, on the host of this server, as far as its settings tell."""
+    """The address of the broker on this server's host, according to the server's settings."""
 
     port: int
     tls: bool = Field(description="it has a certificate")
@@ -77,7 +77,8 @@ class NewsView(BaseModel):
 
     @classmethod
     def of(cls, item: farm_events.Item, viewer: Viewer) -> NewsView:
-        """The reason may quote a job, so it is for those who see all jobs."""
+        """Return the view of a warning or device event. The reason may quote a job, so only viewers
+        who see all jobs get it."""
         said = item.data.get
         return cls(
             id=item.id,
@@ -91,7 +92,7 @@ class NewsView(BaseModel):
 
 
 class OverviewView(BaseModel):
-    """The farm as it stood a moment ago."""
+    """The state of the farm, at most half a second old."""
 
     time: float = Field(description="Unix seconds")
     jobs: JobCounts
@@ -108,26 +109,29 @@ class OverviewView(BaseModel):
     )
 
     @classmethod
-    def of(cls, found: overview.FarmOverview, settings: Settings, viewer: Viewer) -> OverviewView:
+    def of(cls, farm: overview.FarmOverview, settings: Settings, viewer: Viewer) -> OverviewView:
         return cls(
-            time=found.time,
-            jobs=JobCounts(**{str(state): found.jobs[state] for state in State}),
+            time=farm.time,
+            jobs=JobCounts(**{str(state): farm.jobs[state] for state in State}),
             devices=DeviceCountsView(
-                connected=found.devices.connected,
-                busy=found.devices.busy,
-                quarantined=found.devices.quarantined,
-                emulated=found.devices.emulated,
+                connected=farm.devices.connected,
+                busy=farm.devices.busy,
+                quarantined=farm.devices.quarantined,
+                emulated=farm.devices.emulated,
             ),
             throughput=[
                 MinuteView(
-                    time=one.time, trials=one.trials, batches=one.batches, finished=one.finished
+                    time=minute.time,
+                    trials=minute.trials,
+                    batches=minute.batches,
+                    finished=minute.finished,
                 )
-                for one in found.minutes
+                for minute in farm.minutes
             ],
-            running=[JobView.seen_by(viewer, job) for job in found.running],
-            finished=[JobView.seen_by(viewer, job) for job in found.finished],
-            records=RecordCount(count=found.records),
-            news=[NewsView.of(item, viewer) for item in found.news],
+            running=[JobView.seen_by(viewer, job) for job in farm.running],
+            finished=[JobView.seen_by(viewer, job) for job in farm.finished],
+            records=RecordCount(count=farm.records),
+            news=[NewsView.of(item, viewer) for item in farm.news],
             broker=BrokerView(port=settings.broker_port, tls=settings.tls_cert is not None),
         )
 
@@ -135,8 +139,8 @@ class OverviewView(BaseModel):
 @router.get("/overview", response_model=OverviewView, responses=documented(503))
 async def get_overview(context: ContextDep, viewer: ViewerDep) -> Response:
     """Return counts of jobs and devices, throughput, and the running and last ended jobs that the
-    caller sees. The answer is up to half a second old, and costs the server the same however often
-    a user asks for it."""
+    caller sees. The answer is up to half a second old, so frequent requests cost the server no
+    more."""
     make = functools.partial(_overview, context.farm, viewer)
     text = await context.shared.get(("overview", viewer), make)
     return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -1,4 +1,5 @@
-"""Documents that jobs have prepared: data of a process that may have been taken over."""
+"""Documents that jobs have prepared. They are untrusted: the process that writes them parses
+models."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ Document = TypeVar("Document", bound=BaseModel)
 
 
 def path_of(farm: Farm, job: Job) -> Path:
-    """The file of the document that is a job's artifact. Raises ServiceError for one that is too
-    large, NotFoundError where the job was deleted meanwhile."""
+    """Return the path of the document that is a job's artifact. Raises ServiceError if it is too
+    large, NotFoundError if the job was deleted meanwhile."""
     digest = job.artifact or ""
     path = farm.blobs.path(digest)
     if farm.blobs.size(digest) > job.kind.most_bytes:
@@ -25,18 +26,18 @@ def path_of(farm: Farm, job: Job) -> Path:
 
 
 def read_json(kind: type[Document], farm: Farm, job: Job) -> Document:
-    """A document that is JSON, held to its schema. Raises as `path_of`, ServiceError for what is no
-    such document."""
+    """Read a JSON document and check it against its schema. Raises the errors of `path_of`, and
+    ServiceError for a document that does not match."""
     try:
         return kind.model_validate_json(path_of(farm, job).read_bytes())
     except ValidationError as error:
         raise _unlike(job, error) from None
 
 
-def checked(kind: type[Document], found: Any, job: Job) -> Document:
-    """What was read of a document, held to its schema. Raises ServiceError."""
+def checked(kind: type[Document], document: Any, job: Job) -> Document:
+    """Check a document that was read against its schema. Raises ServiceError."""
     try:
-        return kind.model_validate(found)
+        return kind.model_validate(document)
     except ValidationError as error:
         raise _unlike(job, error) from None
 

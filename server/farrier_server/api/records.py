@@ -1,4 +1,4 @@
-"""Tuning records: what the farm has learned, of which devices; carried away, brought, forgotten."""
+"""Tuning records of the farm: their counts by device class, export, import and removal."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class RuleView(BaseModel):
     newest: float = Field(description="Unix seconds at which the newest was made")
 
     @classmethod
-    def of(cls, found: RuleSummary) -> RuleView:
+    def of(cls, summary: RuleSummary) -> RuleView:
         return cls(
-            rule=found.rule,
-            records=found.records,
-            tasks=found.tasks,
-            failed=found.failed,
-            oldest=found.oldest,
-            newest=found.newest,
+            rule=summary.rule,
+            records=summary.records,
+            tasks=summary.tasks,
+            failed=summary.failed,
+            oldest=summary.oldest,
+            newest=summary.newest,
         )
 
 
@@ -71,22 +71,24 @@ class RecordClassView(BaseModel):
     rules: list[RuleView] = Field(description="the same by rule, by name")
 
     @classmethod
-    def of(cls, farm: Farm, found: RecordClass) -> RecordClassView:
-        known = farm.devices.device_class(found.device_class) if found.device_class else None
-        name = found.device_class if known is None else called(known.to_text())
+    def of(cls, farm: Farm, summary: RecordClass) -> RecordClassView:
+        device_class = (
+            farm.devices.device_class(summary.device_class) if summary.device_class else None
+        )
+        name = summary.device_class if device_class is None else called(device_class.to_text())
         return cls(
-            device_class=found.device_class,
+            device_class=summary.device_class,
             name=name or "devices that the records do not tell",
-            records=found.records,
-            tasks=found.tasks,
-            oldest=found.oldest,
-            newest=found.newest,
-            rules=[RuleView.of(one) for one in found.rules],
+            records=summary.records,
+            tasks=summary.tasks,
+            oldest=summary.oldest,
+            newest=summary.newest,
+            rules=[RuleView.of(rule) for rule in summary.rules],
         )
 
 
 class RecordsView(BaseModel):
-    """What is known of all jobs together, or of a user's private ones."""
+    """The tuning records of all users together, or a user's private ones, by device class."""
 
     count: int = Field(description="records, of whatever class")
     classes: list[RecordClassView] = Field(description="by id")
@@ -110,17 +112,17 @@ class ScheduleView(BaseModel):
     created: float = Field(description="Unix seconds")
 
     @classmethod
-    def of(cls, found: KnownSchedule) -> ScheduleView:
+    def of(cls, schedule: KnownSchedule) -> ScheduleView:
         return cls(
-            device_class=found.device_class,
-            fingerprint=found.fingerprint,
-            threads=found.threads,
-            rule=found.rule,
-            version=found.version,
-            context=found.context,
-            decisions=dict(found.decisions),
-            us=found.us,
-            created=found.created,
+            device_class=schedule.device_class,
+            fingerprint=schedule.fingerprint,
+            threads=schedule.threads,
+            rule=schedule.rule,
+            version=schedule.version,
+            context=schedule.context,
+            decisions=dict(schedule.decisions),
+            us=schedule.us,
+            created=schedule.created,
         )
 
 
@@ -133,21 +135,21 @@ class FastestView(BaseModel):
 
 
 class RecordLinesPage(BaseModel):
-    """Some tuning records, as they are stored."""
+    """A page of tuning records, as they are stored."""
 
     records: list[dict[str, Any]]
     next: str = Field(description="`after` of the next page; empty on the last one")
 
 
 class ImportView(BaseModel):
-    """What became of the lines of a body."""
+    """The result of an import."""
 
     added: int = Field(description="records that are new")
-    known: int = Field(description="records that were there already")
+    duplicates: int = Field(alias="known", description="records that were there already")
 
 
 class RuleVersion(BaseModel):
-    """A rule in one of its versions."""
+    """A version of a rule."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -156,8 +158,8 @@ class RuleVersion(BaseModel):
 
 
 class PruneRequest(BaseModel):
-    """Which records are to go: those that have all of what is asked. Null and false ask nothing,
-    and something has to be asked."""
+    """The conditions of the records to remove: a record is removed if it meets all of them. Null
+    and false set no condition; at least one condition is needed."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -187,7 +189,7 @@ class PruneRequest(BaseModel):
     )
 
     def pruning(self) -> Pruning:
-        """Raises UsageError where nothing is asked."""
+        """Return the conditions as a `Pruning`. Raises UsageError if there is none."""
         selection = Selection(
             device_class=self.device_class,
             before=self.before,
@@ -200,7 +202,7 @@ class PruneRequest(BaseModel):
 
 
 class DropRequest(BaseModel):
-    """The device whose records are to go, of all users, private ones included."""
+    """A request to remove all records of a device, of all users, including private ones."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -212,7 +214,7 @@ class DropRequest(BaseModel):
 
 
 class PruneView(BaseModel):
-    """What a step removed."""
+    """The result of one step of a removal."""
 
     pruned: int = Field(description="records; with `dry_run`, those that would go")
     next: str = Field(description="`after` of the next step; empty where all is done")
@@ -220,18 +222,19 @@ class PruneView(BaseModel):
 
 @router.get("", responses=documented(503))
 def get_records(farm: FarmDep, records: RecordsDep) -> RecordsView:
-    """How many tuning records there are. They are kept until somebody prunes them: the next job
-    that has a kernel of the same kind, on a device of the same class, begins with them."""
-    classes = [RecordClassView.of(farm, found) for found in records.classes()]
+    """Return the number of tuning records by class and rule. Records are kept until they are
+    pruned: a job that has a kernel of the same kind, on a device of the same class, begins with
+    them."""
+    classes = [RecordClassView.of(farm, summary) for summary in records.classes()]
     return RecordsView(count=records.count(), classes=classes, model=_model(farm))
 
 
 def _model(farm: Farm) -> dict[str, Any] | None:
-    found = farm.cost_models.in_use()
-    if found is None:
+    version = farm.cost_models.in_use()
+    if version is None:
         return None
-    records = found.outcome.records
-    return {"version": found.number, "created": found.created, "records": records}
+    records = version.outcome.records
+    return {"version": version.number, "created": version.created, "records": records}
 
 
 @router.get("/fastest", responses=documented(400, 503))
@@ -240,9 +243,9 @@ def get_fastest(
     task: Annotated[str, Query(max_length=1000, description="key of the task")],
     limit: Annotated[int, Query(ge=1, le=1000, description="of each class and context")] = 10,
 ) -> FastestView:
-    """The fastest schedules of a task on each device class; none of a task that is not known."""
-    found = fastest(records.of_task(task), limit)
-    return FastestView(schedules=[ScheduleView.of(one) for one in found])
+    """Return the fastest schedules of a task on each device class; none if the task is unknown."""
+    schedules = fastest(records.of_task(task), limit)
+    return FastestView(schedules=[ScheduleView.of(schedule) for schedule in schedules])
 
 
 @router.get("/export", response_model=RecordLinesPage, responses=documented(400, 503))
@@ -256,13 +259,15 @@ def export_records(
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
     after: After = "",
 ) -> Response:
-    """Tuning records, whole, in the order in which they were added. A page that is not the last may
-    have fewer than `limit`, or none: it looks at so many records."""
+    """Return tuning records, in the order in which they were added. A page before the last may have
+    fewer than `limit` records, or none, because it examines `limit` records and returns those
+    selected."""
     selection = Selection(device_class=device_class, task=task, since=since)
     page = records.page(selection, after=after, limit=limit)
     lines = ",".join(line for line in page.lines if _is_object(line))
     text = f'{{"records":[{lines}],"next":{json.dumps(page.next)}}}'
-    return Response(text, media_type="application/json")  # as they are stored
+    # The records are returned as they are stored.
+    return Response(text, media_type="application/json")
 
 
 @router.post(
@@ -282,18 +287,18 @@ async def import_records(
         int, Query(ge=1, le=MOST, description="number of the body's first line in its file")
     ] = 1,
 ) -> ImportView:
-    """Add the body's lines, a record each. A record that is there is not added twice, so a body
-    may be sent again. 400 names a line that is no record: those before it are added, and nothing
-    behind it was looked at."""
+    """Add the records of the body, one per line. A record that is stored already is not added
+    again, so a body may be sent twice. 400 names a line that is not a record: the lines before it
+    were added, and the lines after it were not read."""
     lines = (await request.body()).split(b"\n")
-    added, known = await run_in_threadpool(records.load, lines, first)
-    return ImportView(added=added, known=known)
+    added, duplicates = await run_in_threadpool(records.load, lines, first)
+    return ImportView(added=added, known=duplicates)
 
 
 @router.post("/prune", responses=documented(400, 503, 507))
 def prune_records(body: PruneRequest, farm: FarmDep, records: RecordsDep) -> PruneView:
-    """Remove records for good, in steps: ask again with `after` until `next` is empty. One that is
-    begun again, after whatever happened, ends what was left."""
+    """Remove records for good, in steps: repeat the request with `after` until `next` is empty. A
+    removal that was interrupted can begin again, and removes the rest."""
     pruning, after = body.pruning(), body.after
     done = farm.record_pruning.step(records, pruning, after=after, is_dry=body.dry_run)
     return PruneView(pruned=done.records, next=done.next)
@@ -301,8 +306,9 @@ def prune_records(body: PruneRequest, farm: FarmDep, records: RecordsDep) -> Pru
 
 @router.post("/drop", responses=documented(400, 503, 507))
 def drop_records(body: DropRequest, farm: FarmDep) -> PruneView:
-    """Remove for good what a device has measured, in steps: ask again with `after` until `next` is
-    empty. A cost model that was trained on it goes by its own rollback."""
+    """Remove for good all records that a device has measured, in steps: repeat the request with
+    `after` until `next` is empty. A cost model that was trained on them has to be rolled back
+    separately."""
     place = body.after.partition(" ")[0]
     if not re.fullmatch(ENTRY_ID, place):
         raise UsageError("`after` is no `next` of a step", hint="begin without it")
@@ -312,7 +318,7 @@ def drop_records(body: DropRequest, farm: FarmDep) -> PruneView:
 
 
 def _is_object(line: str) -> bool:
-    """Whether a line that no version could read would spoil the page."""
+    """Return whether a stored line is a JSON object; others would make the page invalid JSON."""
     try:
         return isinstance(json.loads(line), dict)
     except ValueError:

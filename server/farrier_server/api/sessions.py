@@ -1,4 +1,4 @@
-"""Sessions: a browser's login."""
+"""Sessions: the login of a browser."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ router = APIRouter(prefix=PATH, tags=["session"])
 
 
 class Credentials(BaseModel):
-    """What a user shows."""
+    """The token with which a user logs in."""
 
     token: str = Field(description="the installation's, or a user's own", max_length=1000)
 
 
 class SessionView(BaseModel):
-    """A session that goes on."""
+    """An open session."""
 
     owner: str = Field(description="the user's name")
     csrf: str = Field(
@@ -54,8 +54,8 @@ class SessionView(BaseModel):
 
 @login.post("", responses=documented(400, 403))
 async def log_in(credentials: Credentials, request: Request, response: Response) -> SessionView:
-    """Open a session: a cookie that browsers send from then on and show no script. It ends after
-    `FARRIER_SESSION_S`, with `DELETE`, or with the token."""
+    """Open a session, kept in a cookie that the browser sends with each request and hides from
+    scripts. It ends after `FARRIER_SESSION_S`, with `DELETE`, or when the token ends."""
     refuse_other_sites(request)
     authentication: Authentication = request.app.state.authentication
     user = authentication.user_of(credentials.token.strip())
@@ -74,15 +74,15 @@ async def log_in(credentials: Credentials, request: Request, response: Response)
 
 @router.get("", responses={204: {"description": "The request has no session and no token"}})
 async def get_session(session: SessionDep, caller: CallerDep, response: Response) -> SessionView:
-    """The session of the request's cookie; 204 where it has none, 401 where that has ended, and for
-    a request with a token."""
+    """Return the session of the request's cookie; 204 without a cookie or with a token, 401 if the
+    session has ended."""
     response.headers["Cache-Control"] = "no-store"
     return SessionView.of(session, caller.role, caller.group)
 
 
 @router.delete("", status_code=204, responses=documented(403))
 async def log_out(session: SessionDep, request: Request, farm: FarmDep) -> Response:
-    """End the session for good, also for copies of its cookie."""
+    """End the session for good, including copies of its cookie."""
     await run_in_threadpool(farm.logouts.add, session.id, session.expires - time.time())
     answer = Response(status_code=204)
     answer.delete_cookie(
@@ -95,6 +95,6 @@ async def log_out(session: SessionDep, request: Request, farm: FarmDep) -> Respo
 
 
 def _is_encrypted(request: Request) -> bool:
-    """Whether the browser's own connection is, which may end at a proxy."""
+    """Return whether the browser's connection is encrypted, be it to this server or to a proxy."""
     origin = request.headers.get("origin", "")
     return request.url.scheme == "https" or origin.startswith("https://")

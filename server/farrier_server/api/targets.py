@@ -1,4 +1,4 @@
-"""Targets: the machines that a job's target may name, with a device or without."""
+"""Targets: the machines that a job can name as its target, with or without a device here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ router = APIRouter(prefix="/v1/targets", tags=["devices"])
 
 
 class TargetView(BaseModel):
-    """A machine that has a name."""
+    """A named machine."""
 
     name: str
     arch: str
@@ -41,7 +41,7 @@ class TargetView(BaseModel):
 
 
 class TargetList(BaseModel):
-    """What `farrier targets` lists, but for `host`."""
+    """The machines that `farrier targets` lists, except `host`."""
 
     targets: list[TargetView]
 
@@ -49,5 +49,5 @@ class TargetList(BaseModel):
 @router.get("", responses=documented())
 def list_targets() -> TargetList:
     """All machines that have a name, in the order of `farrier targets`."""
-    found = known_machines().items()
-    return TargetList(targets=[TargetView.of(name, machine) for name, machine in found])
+    machines = known_machines().items()
+    return TargetList(targets=[TargetView.of(name, machine) for name, machine in machines])

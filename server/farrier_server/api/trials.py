@@ -1,4 +1,4 @@
-"""What a job does: its tasks, its trials, and the tuning records that they became, page by page."""
+"""The tasks and trials of a job, and the tuning records of these trials, page by page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from farrier_server.problems import documented
 
 router = APIRouter(prefix="/v1/jobs", tags=["trials"])
 
-ENTRY_ID = r"^(\d{1,18}-\d{1,18})?$"  # of an entry of a log; empty: before the first
+# The id of a log entry; empty stands for the position before the first.
+ENTRY_ID = r"^(\d{1,18}-\d{1,18})?$"
 After = Annotated[
     str,
     Query(
@@ -47,7 +48,7 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 class TaskView(BaseModel):
-    """One kernel of the model, and how far it is. Times are microseconds of one call."""
+    """One kernel of the model, and its progress. Times are microseconds of one call."""
 
     task: str = Field(description="its key, a hash; records of all jobs have it")
     name: str = Field(description="for people")
@@ -74,9 +75,9 @@ class TaskView(BaseModel):
 
     @classmethod
     def of(cls, task: JobTask) -> TaskView:
-        known = {name: task.schedule[name] for name in cls.model_fields if name in task.schedule}
+        fields = {name: task.schedule[name] for name in cls.model_fields if name in task.schedule}
         return cls(
-            **finite(known),
+            **finite(fields),
             trials=task.trials,
             failed=task.failed,
             first_us=_microseconds(task.first_alone_s),
@@ -87,7 +88,7 @@ class TaskView(BaseModel):
 
 
 class TaskPage(BaseModel):
-    """Some tasks of a job, in the order of the model."""
+    """A page of the tasks of a job, in the order of the model."""
 
     tasks: list[TaskView]
     next: int | None = Field(description="`first` of the next page; null on the last one")
@@ -131,15 +132,15 @@ class TrialView(BaseModel):
 
 
 class TrialPage(BaseModel):
-    """Some trials of a job."""
+    """A page of the trials of a job."""
 
     trials: list[TrialView]
     next: str = Field(description="`after` of the next page; empty on the last one")
 
 
 class RecordPage(BaseModel):
-    """Some tuning records of a job, as they are stored: with the schedule's text, and every timed
-    call."""
+    """A page of the tuning records of a job, as they are stored: with the schedule's text, and
+    every timed call."""
 
     records: list[dict[str, Any]]
     next: str = Field(description="`after` of the next page; empty on the last one")
@@ -162,31 +163,31 @@ class KnobView(BaseModel):
 
 
 class ChoicesView(BaseModel):
-    """What the choices of a kernel's schedule brought."""
+    """The times of a kernel's trials by the values of its knobs."""
 
     trials: int = Field(description="that were looked at: the 1,000 fastest of the kernel at most")
     best_us: float | None
     knobs: list[KnobView]
 
     @classmethod
-    def of(cls, found: Choices) -> ChoicesView:
+    def of(cls, summary: Choices) -> ChoicesView:
         return cls(
-            trials=found.trials,
-            best_us=found.best_us,
+            trials=summary.trials,
+            best_us=summary.best_us,
             knobs=[
                 KnobView(
                     knob=knob,
                     values=[
                         ValueView(
-                            value=one.value,
-                            trials=one.trials,
-                            best_us=one.best_us,
-                            median_us=one.median_us,
+                            value=value.value,
+                            trials=value.trials,
+                            best_us=value.best_us,
+                            median_us=value.median_us,
                         )
-                        for one in values
+                        for value in values
                     ],
                 )
-                for knob, values in found.knobs.items()
+                for knob, values in summary.knobs.items()
             ],
         )
 
@@ -201,7 +202,7 @@ def _page(
     context: Where = "",
     order: TrialOrdering = TrialOrder.OLDEST,
 ) -> tuple[list[tuple[Trial, dict[str, Any]]], str]:
-    """Trials with their records, and the `after` of the next page. Raises UsageError."""
+    """Return trials with their records, and the `after` of the next page. Raises UsageError."""
     wanted = TrialFilter(task, status, context)
     trials, following = farm.trials.list(
         job.id, after=after, limit=limit, wanted=wanted, order=order
@@ -222,24 +223,24 @@ def list_tasks(
     first: Annotated[int, Query(ge=0, le=MOST, description="`next` of the page before")] = 0,
     limit: Limit = 200,
 ) -> TaskPage:
-    """The job's tasks, with the schedules that they have by now. They are forgotten a while after
-    the job's end, as its events are."""
+    """Return the job's tasks, with their present schedules. Tasks expire some time after the job's
+    end, as its events do."""
     tasks, following = farm.trials.tasks(job.id, first, limit)
     return TaskPage(tasks=[TaskView.of(task) for task in tasks], next=following)
 
 
 @router.get("/{job_id}/trials", responses=documented(400, 403, 404, 503))
 def list_trials(page: PageDep) -> TrialPage:
-    """What the job measured: the newest FARRIER_TRIALS_KEPT trials, roughly, until a while after
-    its end; none of an emulated device. A page of some trials alone that is not the last may have
-    fewer than `limit`."""
+    """Return the trials of the job: about the newest FARRIER_TRIALS_KEPT, until some time after its
+    end, and none of an emulated device. With a filter, a page before the last may have fewer than
+    `limit` trials."""
     trials, following = page
-    return TrialPage(trials=[TrialView.of(*one) for one in trials], next=following)
+    return TrialPage(trials=[TrialView.of(*pair) for pair in trials], next=following)
 
 
 @router.get("/{job_id}/records", responses=documented(400, 403, 404, 503))
 def list_records(page: PageDep) -> RecordPage:
-    """The tuning records of the same trials, whole."""
+    """Return the whole tuning records of the trials that `/trials` lists with the same filter."""
     trials, following = page
     return RecordPage(records=[finite(record) for _, record in trials], next=following)
 
@@ -250,8 +251,8 @@ def get_choices(
     farm: FarmDep,
     task: Annotated[str, Path(max_length=1000, description="key of the task")],
 ) -> ChoicesView:
-    """What each choice brought: the times of the trials that made it, of the 1,000 fastest trials
-    of the kernel in this job. Those alone count, or, where there are none, those in the model."""
+    """Return the times of the trials by each knob's value, for the 1,000 fastest trials of the
+    kernel in this job. Trials in the model count only if none was measured alone."""
     return ChoicesView.of(choices(farm.trials, farm.records_of(job), job.id, task))
 
 

@@ -1,4 +1,4 @@
-"""Uploads: a model's files travel in pieces and go on where a connection broke.
+"""Uploads: a model's files arrive in pieces, and continue where a connection broke.
 
     POST  /v1/uploads {size, sha256}        → id, offset; complete at once for a file of theirs
     PATCH /v1/uploads/{id}  Upload-Offset   → appends the body; the last byte completes the upload
@@ -36,7 +36,7 @@ from farrier_server.problems import OffsetConflictError, TooLargeError, document
 
 # Each piece is made durable before the next is read.
 PIECE_BYTES = 4 << 20
-# A link that brings less than so many bytes in so long is dead or as good as dead (1 kB/s); its
+# A connection that brings less than `STEP_BYTES` in `STEP_S` (1 kB/s) counts as dead, and its
 # upload is free for the next connection.
 STEP_BYTES = 32 << 10
 STEP_S = 30.0
@@ -47,7 +47,7 @@ UploadId = Annotated[str, Path(description="from POST /v1/uploads", max_length=1
 
 
 class UploadRequest(BaseModel):
-    """Announces a file of a model: how many bytes will come, and their digest."""
+    """An announced file of a model: its size and digest."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -59,7 +59,7 @@ class UploadRequest(BaseModel):
 
 
 class UploadView(BaseModel):
-    """Where an upload stands."""
+    """The progress of an upload."""
 
     id: str | None = Field(description="null where the file needs no bytes")
     size: int = Field(description="bytes announced")
@@ -72,10 +72,10 @@ class UploadView(BaseModel):
 def create_upload(
     body: UploadRequest, farm: FarmDep, access: AccessDep, viewer: ViewerDep
 ) -> UploadView:
-    """Begin an upload. A file that its user has sent before, and that is still here, needs no
-    bytes: `complete` is true at once. Whether others have sent it is not told: its bytes are sent
-    again, and stored once. 429 where its user keeps too many bytes that no job or model refers
-    to."""
+    """Begin an upload. A file that the user has sent before, and that is still stored, needs no
+    bytes: `complete` is true at once. Whether other users have sent it is not revealed: its bytes
+    are sent again, and stored once. 429 if the user keeps too many bytes that no job or model
+    refers to."""
     limit = farm.settings.max_upload_bytes
     if limit and body.size > limit:
         raise TooLargeError(
@@ -93,8 +93,8 @@ def create_upload(
 
 
 def _begun(farm: Farm, owner: str, body: UploadRequest) -> Upload:
-    """A new upload, which counts as its user's; while Redis is away nothing is counted, for uploads
-    need the disk alone."""
+    """Begin an upload that counts towards its user's limit. While Redis is away nothing is counted:
+    uploads need only the disk."""
     upload = farm.blobs.begin(body.size, body.sha256, owner)
     try:
         with contextlib.suppress(ServiceError):
@@ -125,7 +125,8 @@ async def append_to_upload(
         int, Header(ge=0, le=MOST, description="where the body's bytes begin")
     ],
 ) -> UploadView:
-    """Append the body. What arrived of a broken connection is kept; ask for the offset and go on.
+    """Append the body. The bytes that arrived before a connection broke are kept; request the
+    offset and continue there.
 
     The byte that fills the upload completes it: the sha256 is checked, and the upload's id is
     forgotten. Bytes with another digest are dropped: 422, begin again.
@@ -150,7 +151,8 @@ async def append_to_upload(
 
 @router.get("/{upload_id}", responses=documented(404))
 def get_upload(upload_id: UploadId, farm: FarmDep, response: Response) -> UploadView:
-    """Where the upload stands. 404 for one that is complete: begin it again to see that it is."""
+    """Return the progress of the upload. 404 for a complete one: begin it again to see that it
+    is."""
     upload = farm.blobs.upload(upload_id)
     response.headers["Upload-Offset"] = str(upload.offset)
     response.headers["Cache-Control"] = "no-store"
@@ -159,7 +161,7 @@ def get_upload(upload_id: UploadId, farm: FarmDep, response: Response) -> Upload
 
 @router.head("/{upload_id}", responses=documented(404))
 def head_upload(upload_id: UploadId, farm: FarmDep) -> Response:
-    """The offset alone, in the header `Upload-Offset`."""
+    """Return the offset alone, in the header `Upload-Offset`."""
     upload = farm.blobs.upload(upload_id)
     return Response(
         headers={
@@ -171,8 +173,8 @@ def head_upload(upload_id: UploadId, farm: FarmDep) -> Response:
 
 
 async def _pieces(request: Request, response: Response) -> AsyncIterator[bytes]:
-    """The body in pieces of `PIECE_BYTES`; where the link dies, what arrived is the last one. A
-    link that is given up is closed with the response."""
+    """Yield the body in pieces of `PIECE_BYTES`. If the link dies, the last piece is what has
+    arrived. A link that is given up is closed with the response."""
     stream = request.stream()
     piece = bytearray()
     now = asyncio.get_running_loop().time

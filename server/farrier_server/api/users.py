@@ -132,6 +132,6 @@ def remove_user(name: UserName, users: UsersDep) -> None:
 def _shown_once(users: Users, name: str, token: str, response: Response) -> TokenView:
     response.headers["Cache-Control"] = "no-store"
     user = users.named(name)
-    if user is None:  # another admin was quicker
+    if user is None:  # Another admin has removed the user meanwhile.
         raise NotFoundError(f"the user {name!r} was removed meanwhile")
     return TokenView(user=UserView.of(user), token=token)

@@ -22,7 +22,7 @@ WebhookId = Annotated[str, Path(description="of the webhook", max_length=64)]
 
 
 class WebhookRequest(BaseModel):
-    """A URL to tell."""
+    """A request to send events to a URL."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -37,7 +37,7 @@ class WebhookRequest(BaseModel):
 
 
 class WebhookView(BaseModel):
-    """A URL that is told what happens."""
+    """A URL that receives events."""
 
     id: str
     url: str
@@ -61,7 +61,7 @@ class WebhookView(BaseModel):
 
 
 class NewWebhookView(WebhookView):
-    """A webhook that was just made."""
+    """A webhook that was just created, with its secret."""
 
     secret: str = Field(description="that signs what is sent; shown in this answer alone")
 
@@ -75,7 +75,9 @@ class WebhookList(BaseModel):
 @router.get("", responses=documented(503))
 def list_webhooks(farm: FarmDep, caller: CallerDep) -> WebhookList:
     """Return the webhooks of the caller."""
-    return WebhookList(webhooks=[WebhookView.of(one) for one in farm.webhooks.list(caller.owner)])
+    return WebhookList(
+        webhooks=[WebhookView.of(webhook) for webhook in farm.webhooks.list(caller.owner)]
+    )
 
 
 @router.post("", status_code=201, responses=documented(400, 403, 429, 503))

@@ -1,8 +1,8 @@
 """The authentication of callers of the broker, before a call is read.
 
-A device that is enrolled proves that it has its secret. Others have the token that all devices of a
-farm share, and are taken for devices that have no secret; for these two, what they may do as which
-device is seen where a session is opened. Who has an enrolment token may enrol, and nothing else.
+An enrolled device proves that it has its secret. Other devices send the token that all devices of a
+farm share, and count as devices without a secret; the session then checks as which device they may
+act. The holder of an enrolment token may enrol, and nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_DEVICE = (
 class Caller:
     """A device with a secret of its own, or with the shared token alone (`own` is None then)."""
 
-    shared: str  # the token that all devices share
+    shared: str  # The token that all devices share.
     own: OwnSecret | None = None
 
     @property
@@ -41,15 +41,15 @@ class Caller:
         return "" if self.own is None else self.own.generation
 
     def check_session(self, device: str, session: str) -> None:
-        """Raises DeviceRefusedError where the caller is another device, StaleSessionError where the
-        session was opened with another secret, or with none: whoever has overheard the id of a
-        session has no use for it."""
+        """Check that the caller may use a session. Raises DeviceRefusedError if it belongs to
+        another device, StaleSessionError if it was opened with another secret or none: an overheard
+        session id is useless without its secret."""
         self.check(device)
         if generation_of(session) != self.generation:
             raise StaleSessionError(f"device {device} has no such session", hint="connect again")
 
     def check(self, device: str) -> None:
-        """Raises DeviceRefusedError where the caller is another device."""
+        """Check that the caller is `device`. Raises DeviceRefusedError for another."""
         if self.own is not None and self.own.device != device:
             raise DeviceRefusedError(
                 f"the caller is the device {self.own.device}, and cannot act as {device}",
@@ -57,7 +57,7 @@ class Caller:
             )
 
     def sign(self, lease: str, fence: int, manifest: bytes) -> bytes:
-        """The signature by which the caller knows that a batch is the farm's."""
+        """Return the signature by which the caller knows that a batch comes from the farm."""
         if self.own is None:
             return signing.sign(self.shared, manifest)
         return signing.sign_batch(self.own.secret, lease, fence, manifest)
@@ -76,8 +76,8 @@ class Caller:
 
 
 class Authenticator:
-    """Tells callers apart by what they send, and asks nobody: what has become of a device is seen
-    where it opens a session."""
+    """Recognises callers by their credentials alone, without a look into Redis. The session checks
+    whether a device has been revoked or enrolled anew."""
 
     def __init__(self, token: str, secrets: Secrets) -> None:
         self._token = token

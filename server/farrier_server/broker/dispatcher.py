@@ -1,9 +1,9 @@
-"""Which waiting device gets a batch: the one place of a broker that waits for batches.
+"""The dispatcher, the one place of a broker that waits for batches and hands them to devices.
 
-A device that waits costs nothing in Redis. The dispatcher reads the news of all queues in one
-blocking read, and for each batch wakes one device of its queue, the one that has waited longest;
-the device's call then leases for itself. What no news told of (a lease that expired, news that came
-too fast) is found by a sweep once a second, over the queues that hold a batch."""
+A waiting device costs nothing in Redis. The dispatcher reads the news of all queues in one blocking
+read. For each batch it wakes the device of that queue that has waited longest, and the device's
+call then leases the batch itself. Batches without news (an expired lease, or news trimmed before it
+was read) are discovered by a sweep once a second over the queues that hold a batch."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ _log = logging.getLogger(__name__)
 
 
 class _Waiter:
-    """A call that waits. It stands in line for each of its device's queues while it is to be woken
-    for a batch."""
+    """A waiting call. It stands in the line of each of its device's queues until it is woken."""
 
     def __init__(self) -> None:
         self.awake = asyncio.Event()
-        self.queues: tuple[str, ...] = ()  # for which it stands in line
-        self.woken_for = ""  # the queue of a batch for which it has not looked yet
+        self.queues: tuple[str, ...] = ()  # The queues in whose lines it stands.
+        # The queue whose batch it was woken for and has not tried to lease yet.
+        self.woken_for = ""
         self.ended = False
 
 
 class Dispatcher:
-    """For one event loop, in which `run` is a task from the start to the end of the broker."""
+    """Hands batches to waiting devices within one event loop, in which `run` is a task for the
+    whole life of the broker."""
 
     def __init__(self, device_side: DeviceSide) -> None:
         self._sessions = device_side.sessions
         self._batches = device_side.batches
-        self._lines: dict[str, dict[_Waiter, None]] = {}  # by queue, the longest wait first
-        self._waiting: dict[str, _Waiter] = {}  # the newest call of each device
+        # The waiting calls by queue, the longest wait first.
+        self._lines: dict[str, dict[_Waiter, None]] = {}
+        self._waiting: dict[str, _Waiter] = {}  # The newest call of each device.
         self._handing_back: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -65,14 +67,15 @@ class Dispatcher:
                     _log.warning("no batch is handed out: %s", error)
                 silent = True
                 await asyncio.sleep(_SWEEP_S)
-            except Exception:  # a defect: devices that ask anew get batches still
+            # A defect must not end the loop: calls still look for batches when they begin.
+            except Exception:
                 _log.exception("the dispatcher fails")
                 await asyncio.sleep(_SWEEP_S)
 
     async def next(self, device: str, session: str, wait_s: float) -> Batch | None:
-        """The next batch for a device; None where there is none for `wait_s`, the device asks anew,
-        or the broker stops. Where the call is cancelled, the batch that it may still get goes back
-        to the queue at once. Raises StaleSessionError."""
+        """Return the next batch for a device. Return None if there is none within `wait_s`, if the
+        device calls again, or if the broker stops. If the call is cancelled, a batch that it still
+        leases goes back to the queue at once. Raises StaleSessionError."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s
         with self._waiter(device) as waiter:
@@ -81,7 +84,8 @@ class Dispatcher:
                 until = end
                 standing = await self._sessions.heartbeat(device, session)
                 if standing.takes_work:
-                    # In line before it looks: what comes from now on wakes it.
+                    # The call joins the lines before it looks, so that a batch that arrives
+                    # meanwhile wakes it.
                     self._line_up(waiter, standing.queues)
                     batch = await self._taken(device, session, standing.queues)
                     if batch is not None:
@@ -97,7 +101,7 @@ class Dispatcher:
                     return None
 
     def heard(self, device: str, standing: Standing) -> None:
-        """A heartbeat of the device has come: it may take work by now, or none any more."""
+        """React to a heartbeat: its device may have become able to take work, or unable."""
         waiter = self._waiting.get(device)
         if waiter is not None and standing.takes_work != bool(waiter.queues):
             self._leave_line(waiter)
@@ -110,12 +114,13 @@ class Dispatcher:
             waiter.awake.set()
 
     async def close(self) -> None:
-        """Wait until what callers left behind is in its queue again."""
+        """Wait until the batches that cancelled calls leased are in their queues again."""
         await asyncio.gather(*self._handing_back)
 
     @contextlib.contextmanager
     def _waiter(self, device: str) -> Iterator[_Waiter]:
-        """That of a call. It ends an older one of the device, whose caller is gone."""
+        """Register a call's waiter, and end an older call of the same device, whose caller is
+        gone."""
         older = self._waiting.get(device)
         if older is not None:
             older.ended = True
@@ -142,7 +147,7 @@ class Dispatcher:
         waiter.queues = ()
 
     def _wake_one(self, queue: str) -> None:
-        """Have the device that has waited longest look for a batch of a queue."""
+        """Wake the device that has waited longest for a batch of a queue."""
         line = self._lines.get(queue)
         if line:
             waiter = next(iter(line))
@@ -151,7 +156,7 @@ class Dispatcher:
             waiter.awake.set()
 
     def _pass_on(self, waiter: _Waiter) -> None:
-        """Where it was woken and does not look, another is to."""
+        """Wake another waiter in its stead, if it was woken and has not looked for the batch."""
         queue, waiter.woken_for = waiter.woken_for, ""
         if queue:
             self._wake_one(queue)
@@ -171,5 +176,5 @@ class Dispatcher:
             batch = await taking
             if batch is not None:
                 await self._batches.hand_back(batch)
-        except FarrierError as error:  # then its lease expires
+        except FarrierError as error:  # The batch is leased again after its lease expires.
             _log.warning("what was leased for a device that left is not handed back: %s", error)

@@ -1,9 +1,9 @@
 """The Broker service of `device.proto` on the farm's devices and measurements.
 
-The broker keeps nothing: sessions, leases and results are in Redis, so any broker serves any
+The broker keeps no state: sessions, leases and results are in Redis, so any broker serves any
 device and a restart loses nothing. All calls run on the event loop, and a device that waits for
-work takes neither a thread nor a connection (`dispatcher.py`). What a call costs in Redis depends
-on neither the devices nor the jobs that there are. Threads read files and parse results.
+work takes neither a thread nor a connection (`dispatcher.py`). The cost of a call in Redis depends
+on neither the number of devices nor that of jobs. Threads read files and parse results.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ from farrier_server.broker.authentication import NOBODY, Authenticator, Caller
 from farrier_server.broker.dispatcher import Dispatcher
 
 LONGEST_WAIT_S = 30.0
-_SPREAD = 0.1  # of a wait, by chance: devices that came at one time do not ask anew at one time
+# The random share of a wait: it keeps devices that called at one time from calling again at one
+# time.
+_SPREAD = 0.1
 _log = logging.getLogger(__name__)
 
 
 class BrokerService(device_pb2_grpc.BrokerServicer):
-    """One per server."""
+    """The gRPC service; each server has one."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
             )
 
     async def _note(self, action: str, device: str, peer: str) -> None:
-        """Note what a device has done in the audit log; where that cannot be, in this one."""
+        """Note an action of a device in the audit log, or in this process's log if that fails."""
         entry = Entry(device, "device", action, device, peer)
         try:
             await asyncio.to_thread(self._audit.note, entry)
@@ -158,11 +160,12 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
                 if not await self._sessions.may_read(device, session, request.sha256):
                     raise NotFoundError(f"no blob {request.sha256}")
                 path = await asyncio.to_thread(self._blobs.path, request.sha256)
-            except NotFoundError:  # what others have is nobody's business
+            except NotFoundError:  # A device learns nothing about blobs of other devices.
                 why = f"there is no blob {request.sha256} in a batch of this device"
                 await context.abort(grpc.StatusCode.OUT_OF_RANGE, why)
             with path.open("rb") as file:
-                # What lies behind the end is no place that every file can be asked for.
+                # A seek beyond the end may be refused, as offsets have a limit on some file
+                # systems.
                 file.seek(min(request.offset, os.fstat(file.fileno()).st_size))
                 while data := await asyncio.to_thread(file.read, channel.CHUNK_BYTES):
                     yield device_pb2.BlobChunk(data=data)
@@ -174,7 +177,8 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
         return caller
 
     def _check_enrolled(self, device: str, caller: Caller) -> None:
-        """Raises DeviceRefusedError where this farm takes no device without a secret of its own."""
+        """Check the device's credentials. Raises DeviceRefusedError for a device without its own
+        secret if this farm requires one."""
         if caller.own is None and not self._settings.open_enrolment:
             raise DeviceRefusedError(
                 f"the device {device} has no secret of its own, and this farm wants one",
@@ -185,8 +189,8 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
     async def _session(
         self, session: device_pb2.Session, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[tuple[str, str, Caller]]:
-        """The device's id, its session and who it is; tells a stale session whether to register
-        again."""
+        """Yield the device's id, its session and its caller. A stale session is answered with a
+        status after which the device registers again."""
         async with _answering(context):
             try:
                 with logs.about(device=session.device_id):
@@ -210,14 +214,16 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
         )
 
     def _heartbeat_interval_ms(self) -> int:
-        """Often enough that four may be lost before a lease or the device expires."""
+        """The interval at which a device sends heartbeats: four may be lost before a lease or the
+        device expires."""
         settings = self._settings
         return int(min(settings.lease_s, settings.device_expiry_s) * 1000 / 5)
 
 
 @contextlib.asynccontextmanager
 async def _answering(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-    """Turn errors into statuses; a defect is logged here and told without its words."""
+    """Turn errors into gRPC statuses. A defect is logged here, and reported to the caller without
+    details."""
     try:
         yield
     except grpc.aio.AbortError:
@@ -232,7 +238,7 @@ async def _answering(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterat
 def _status(error: FarrierError) -> grpc.StatusCode:
     match error:
         case ServiceError() | StorageError():
-            return grpc.StatusCode.UNAVAILABLE  # agents try again
+            return grpc.StatusCode.UNAVAILABLE  # Agents retry after this status.
         case UsageError():
             return grpc.StatusCode.INVALID_ARGUMENT
         case UnknownDeviceError():
@@ -244,7 +250,7 @@ def _status(error: FarrierError) -> grpc.StatusCode:
 
 
 def _check_sandbox(device_id: str, description: Mapping[str, Any], required: str) -> None:
-    """Raises UsageError where the farm requires layers that the device's sandbox lacks."""
+    """Check a device's sandbox. Raises UsageError if the farm requires layers that it lacks."""
     missing = devices.missing_layers(required, description)
     if missing:
         raise UsageError(
@@ -255,7 +261,7 @@ def _check_sandbox(device_id: str, description: Mapping[str, Any], required: str
 
 
 def _description(description: device_pb2.Description) -> dict[str, Any]:
-    """As the farm stores it: the fields of the message, by name."""
+    """Return the description as the farm stores it: the fields of the message by name."""
     fields = {f.name: getattr(description, f.name) for f in description.DESCRIPTOR.fields}
     adapters = [
         {

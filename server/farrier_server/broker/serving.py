@@ -1,4 +1,4 @@
-"""The broker's process: a port, and an orderly end."""
+"""The process of the broker: it listens on a port, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ class Broker:
         self._authenticator = Authenticator(token, self._secrets)
 
     async def start(self) -> str:
-        """Listens; returns `host:port`. Raises UsageError where the address is taken.
+        """Listen, and return `host:port`. Raises UsageError if the address is taken.
 
-        Sessions outlive brokers: those of devices whose sandbox is too weak for this one's policy
-        end, and such a device is refused when it registers."""
+        Sessions outlive brokers. Start therefore ends the sessions of devices whose sandbox is too
+        weak for this broker's policy; such a device is refused when it registers again.
+        """
         self._device_side = DeviceSide.of(self._farm)
         self._dispatcher = Dispatcher(self._device_side)
         enrolling = Enrolling(self._device_side.client, self._farm.settings, self._secrets)
@@ -80,7 +81,7 @@ class Broker:
         return f"{self._host}:{port}"
 
     async def stop(self) -> None:
-        """Answer the calls under way, waits for work included, and take no more."""
+        """Answer the calls in progress, including waits for work, and accept no more."""
         self._dispatcher.stop()
         await self._server.stop(GRACE_S)
         self._dispatching.cancel()
@@ -103,7 +104,7 @@ def run(
     settings: Settings, host: str, port: int, ready: Callable[[str], None] | None = None
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
-    exposure.secure(settings, host)  # refused before anything is opened
+    exposure.secure(settings, host)  # An unsafe address is refused before anything is opened.
     farm = Farm.open(settings)
     try:
         with farm.announcing("broker"):

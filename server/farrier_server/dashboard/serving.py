@@ -1,4 +1,4 @@
-"""What a browser is served without a token: pages and their files. All else goes on to the API.
+"""The pages and assets that a browser gets without a token. Other requests go on to the API.
 
 /assets/VERSION/app/main.js   a file as of this version, kept for ever
 /assets/app/main.js           the same, asked for anew each time
@@ -51,9 +51,9 @@ _NO_PAGE = "default-src 'none'; frame-ancestors 'none'"
 
 
 class Dashboard:
-    """ASGI middleware. GET and HEAD of pages and assets end here; so does any other path that no
-    API has, where a browser asks for a page. Whatever is answered, by the API too, is isolated from
-    other sites, and is no page that runs or loads anything but the dashboard's own."""
+    """ASGI middleware for pages and assets. It answers GET and HEAD of them, and of any unknown
+    path from which a browser requests a page. It isolates every answer, also of the API, from other
+    sites, and forbids pages to load or run anything but the dashboard's own files."""
 
     def __init__(self, app: ASGIApp, folder: Path = STATIC) -> None:
         self._app = app
@@ -79,7 +79,8 @@ class Dashboard:
             match, child = route.matches(scope)
             if match == Match.FULL:
                 scope.update(child)
-                scope["route"] = route  # whose path is the name that `Observed` counts it under
+                # `Observed` counts the request under the path of this route.
+                scope["route"] = route
                 answer = await route.endpoint(Request(scope))
                 await answer(scope, receive, isolated)
                 return
@@ -110,8 +111,8 @@ class Dashboard:
         return await self._served(request, self._page_of(DOCS))
 
     def _page_of(self, name: str) -> Asset:
-        """A page of what is installed now: an update needs no restart. While one is under way, the
-        last complete version is served."""
+        """Return a page of the installed version, so that an update needs no restart. While an
+        update is incomplete, return the last complete version."""
         with contextlib.suppress(OSError):
             if not self._site.is_current(self._folder):
                 installed = Site.read(self._folder)
@@ -122,7 +123,8 @@ class Dashboard:
     async def _served(
         self, request: Request, asset: Asset, *, status: int = 200, cache: str = _ASK_ANEW
     ) -> Response:
-        """The asset, compressed where the client takes that; 304 where it has it."""
+        """Return the asset, compressed if the client accepts that; 304 if the client has it
+        already."""
         headers = {"Cache-Control": cache, "Vary": "Accept-Encoding"}
         if asset.is_page:
             headers["Content-Security-Policy"] = asset.policy
@@ -141,14 +143,14 @@ class Dashboard:
 
 
 def _wants_page(scope: Scope) -> bool:
-    """Whether a browser goes to a path that is none of the API's."""
+    """Return whether a browser requests a page of a path that is not the API's."""
     path: str = scope["path"]
-    is_api = any(path == known or path.startswith(f"{known}/") for known in _API)
+    is_api = any(path == prefix or path.startswith(f"{prefix}/") for prefix in _API)
     return not is_api and "text/html" in Request(scope).headers.get("accept", "")
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """RFC 9110, section 12.5.3."""
+    """Return whether an Accept-Encoding header accepts gzip (RFC 9110, section 12.5.3)."""
     weights = {}
     for choice in accepted.lower().split(","):
         coding, _, parameters = choice.partition(";")
@@ -157,20 +159,20 @@ def _takes_gzip(accepted: str) -> bool:
     return weights.get("gzip", weights.get("*", False))
 
 
-def _has(known: str, tag: str) -> bool:
-    """Whether an If-None-Match names the tag (RFC 9110, section 13.1.2)."""
-    tags = {one.strip().removeprefix("W/") for one in known.split(",")}
+def _has(header: str, tag: str) -> bool:
+    """Return whether an If-None-Match header names the tag (RFC 9110, section 13.1.2)."""
+    tags = {etag.strip().removeprefix("W/") for etag in header.split(",")}
     return tag in tags or "*" in tags
 
 
 def _isolate(message: MutableMapping[str, Any]) -> None:
-    given = {name for name, _ in message["headers"]}
+    present = {name for name, _ in message["headers"]}
     added = {**_ISOLATED, "Content-Security-Policy": _NO_PAGE}
     message["headers"] = [
         *message["headers"],
         *(
             (name.lower().encode(), value.encode())
             for name, value in added.items()
-            if name.lower().encode() not in given
+            if name.lower().encode() not in present
         ),
     ]

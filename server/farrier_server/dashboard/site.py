@@ -1,9 +1,8 @@
-"""The dashboard's files as one version: what a browser gets by each name, and each page's policy.
+"""The dashboard's files as one version: the file at each address, and the policy of each page.
 
-All of them are read at once and served from memory, so no path of a request ever becomes one of the
-disk. The version is a hash of all contents. It stands in the paths that a page names, and modules
-import each other by relative paths: a browser keeps them for ever, and no page is of two
-versions."""
+All files are read at once and served from memory, so the path of a request never becomes a path on
+disk. The version is a hash of all contents. It is part of the paths in a page, and modules import
+each other by relative paths: browsers may cache them for ever, and no page mixes two versions."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from pathlib import Path
 
 STATIC = Path(__file__).with_name("static")
 ASSETS = "/assets"
-SHELL = "index.html"  # of every page of the dashboard
+SHELL = "index.html"  # The document of every page of the dashboard.
 MEDIA_TYPES = {
     "": "text/plain; charset=utf-8",  # licences
     ".css": "text/css; charset=utf-8",
@@ -41,7 +40,7 @@ _INLINE_SCRIPT = re.compile(rb"<script\b(?![^>]*\bsrc=)[^>]*>(.*?)</script>", re
 
 @dataclasses.dataclass(frozen=True)
 class Asset:
-    """A file as browsers get it."""
+    """A file as it is sent to browsers."""
 
     content: bytes
     media_type: str
@@ -56,7 +55,7 @@ class Asset:
 
     @functools.cached_property
     def gzipped(self) -> bytes | None:
-        """None where that is hardly smaller."""
+        """The gzip-compressed content; None if that is hardly smaller."""
         if len(self.content) < _WORTH_COMPRESSING:
             return None
         packed = gzip.compress(self.content, mtime=0)
@@ -64,8 +63,8 @@ class Asset:
 
     @functools.cached_property
     def policy(self) -> str:
-        """A page's Content-Security-Policy: no script but this server's, and those of the page
-        itself by their hashes, as its import map."""
+        """The Content-Security-Policy of a page: it allows this server's scripts, and by their
+        hashes the page's inline scripts, such as its import map."""
         hashes = (
             base64.b64encode(hashlib.sha256(script).digest()).decode()
             for script in _INLINE_SCRIPT.findall(self.content)
@@ -78,8 +77,8 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Site:
-    """All files of a folder at one time, by their paths with slashes. Pages, as `index.html`, are
-    not among the `assets`, because each has an address of its own."""
+    """All files of a folder at one moment, by their paths with slashes. Pages, such as
+    `index.html`, are not among the `assets`, because each has an address of its own."""
 
     version: str
     assets: dict[str, Asset]
@@ -109,7 +108,7 @@ class Site:
         return cls(version, assets, pages, _stamp(folder))
 
     def is_current(self, folder: Path) -> bool:
-        """Whether the folder is as it was read."""
+        """Return whether the folder is unchanged since it was read."""
         return self.stamp == _stamp(folder)
 
 

@@ -42,11 +42,11 @@ class Package:
     version: str
     license: str  # an SPDX identifier
     license_files: tuple[str, ...]  # paths below FOLDER
-    files: tuple[File, ...]  # those of the licence included
+    files: tuple[File, ...]  # The files, including those of the licence.
 
 
 def packages() -> list[Package]:
-    """What the manifest names."""
+    """Return the packages that the manifest names."""
     return [
         Package(
             name=raw["name"],
@@ -60,24 +60,24 @@ def packages() -> list[Package]:
 
 
 def complaints(folder: Path = FOLDER) -> list[str]:
-    """What is wrong with the files of a folder, one sentence each."""
-    found = []
+    """Return the differences between a folder and the manifest, one sentence each."""
+    problems = []
     named = {file.path: file for package in packages() for file in package.files}
     for path, file in named.items():
         try:
             digest = hashlib.sha256((folder / path).read_bytes()).hexdigest()
         except FileNotFoundError:
-            found.append(f"{path} is missing")
+            problems.append(f"{path} is missing")
             continue
         if digest != file.sha256:
-            found.append(f"{path} has the sha256 {digest}, not {file.sha256}")
+            problems.append(f"{path} has the sha256 {digest}, not {file.sha256}")
     there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-    found += [f"{path} is not in {MANIFEST.name}" for path in sorted(there - named.keys())]
+    problems += [f"{path} is not in {MANIFEST.name}" for path in sorted(there - named.keys())]
     for package in packages():
         missing = set(package.license_files) - {file.path for file in package.files}
         if missing or not package.license_files:
-            found.append(f"{package.name} has no licence text")
-    return found
+            problems.append(f"{package.name} has no licence text")
+    return problems
 
 
 def fetch(folder: Path) -> None:
@@ -110,18 +110,18 @@ def main() -> int:
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--fetch", action="store_true", help="compare with npm's packages")
     action.add_argument("--update", action="store_true", help="take npm's files, and their hashes")
-    given = parser.parse_args()
-    if given.update:
+    options = parser.parse_args()
+    if options.update:
         fetch(FOLDER)
         _write_hashes()
-    found = complaints()
-    if given.fetch:
+    problems = complaints()
+    if options.fetch:
         with tempfile.TemporaryDirectory() as scratch:
             fetch(Path(scratch))
-            found += [f"npm's: {complaint}" for complaint in complaints(Path(scratch))]
-    for complaint in found:
+            problems += [f"npm's: {complaint}" for complaint in complaints(Path(scratch))]
+    for complaint in problems:
         print(complaint, file=sys.stderr)
-    return 1 if found else 0
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

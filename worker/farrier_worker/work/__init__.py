@@ -1,6 +1,6 @@
-"""What the process of a job does, by the job's kind: a module for each.
+"""The work of a job's process: a module for each kind of job.
 
-They import what reads models within their functions, under the limits of the process."""
+Modules that read models are imported within functions, when the limits of the process are set."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ WORK: Mapping[str, Callable[[JobChannelClient], None]] = {
     "inspect": inspection.work,
     "list": listing.work,
 }
-"""Each hands over what it makes; FarrierError where the job fails for its model's sake."""
+"""Each function sends its product. A FarrierError fails the job because of its model."""

@@ -1,4 +1,4 @@
-"""A model → its artifact."""
+"""The compilation of a model to an artifact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def work(line: JobChannelClient) -> None:
-    """Measure and verify on the farm's devices."""
+    """Compile the model of a job, with measurements and verification on the farm's devices."""
     if line.order["now"]:
         _in_versions(line)
     else:
@@ -44,8 +44,8 @@ def _once_tuned(line: JobChannelClient) -> None:
 
 
 def _in_versions(line: JobChannelClient) -> None:
-    """The artifact at once, and each better one as it is found; an attempt that finds versions goes
-    on from the newest."""
+    """Send the artifact at once, and each better one as a further version. An attempt that finds
+    versions continues from the newest."""
     from farrier.background.rounds import rounds_of
     from farrier.options import CompileOptions
     from farrier.pipeline import improved_models
@@ -56,7 +56,8 @@ def _in_versions(line: JobChannelClient) -> None:
     for artifact in improved_models(
         model_of(line.order),
         dataclasses.replace(options, trials=None, budget_s=None),
-        rounds_of(options) if options.tunes else [],  # earlier attempts may have spent all of it
+        # An earlier attempt may have spent the whole budget.
+        rounds_of(options) if options.tunes else [],
         runner=RemoteRunner(line),
         records=RemoteRecords(line),
         listener=line.say,
@@ -72,14 +73,14 @@ def _in_versions(line: JobChannelClient) -> None:
 
 
 def _product(line: JobChannelClient, artifact: Artifact) -> Product:
-    """The artifact, signed by the farm."""
+    """Return the artifact as a product, signed by the farm."""
     artifact.sign(line.sign)
     return Product("artifact", artifact.write, artifact.report)
 
 
 def _base(line: JobChannelClient) -> CostModel | None:
-    """The farm's cost model; None for the one that ships. The trainer's process made it of what
-    others' jobs measured, and it is read within the same walls as the model."""
+    """Return the farm's cost model, or None for the built-in one. It was trained on measurements of
+    other jobs, so it is read in the same sandbox as the model."""
     from farrier.cost_model import CostModel
 
     if "cost_model" not in line.order:

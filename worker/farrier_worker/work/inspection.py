@@ -1,4 +1,4 @@
-"""A model → a document on it."""
+"""The inspection of a model, which yields a document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from farrier_worker.work.product import Product, model_of
 
 
 def work(line: JobChannelClient) -> None:
-    """What is no model has a document, too, which says so."""
+    """Inspect the model of a job. A file that is not a model yields a document as well, which
+    states that."""
     from farrier.frontends.registry import frontend_of
 
     model = model_of(line.order)

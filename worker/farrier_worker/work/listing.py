@@ -1,4 +1,4 @@
-"""A compiled model and what it was made of → its kernels, to be read."""
+"""The listing of a compiled model's kernels, from the model and its artifact."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 from farrier_worker.job_channel_client import JobChannelClient
 from farrier_worker.work.product import Product, model_of
 
-_SAID_EVERY = 16  # kernels, so that silence means that it hangs
+# An event is reported after this number of kernels, so that only a hanging process is silent.
+_SAID_EVERY = 16
 
 
 def work(line: JobChannelClient) -> None:
-    """Nothing is measured."""
+    """List the kernels of a compiled model; nothing is measured."""
     from farrier.listing.listing import list_kernels
     from farrier.options import CompileOptions
     from farrier.progress import StageStarted
@@ -23,6 +24,6 @@ def work(line: JobChannelClient) -> None:
 
     options = CompileOptions.from_dict(line.order["options"])
     artifact = load(Path(line.order["artifact"]))
-    found = list_kernels(model_of(line.order), options, artifact, say)
-    product = Product("listing", found.write, {"is_same": found.document["is_same"]})
+    listing = list_kernels(model_of(line.order), options, artifact, say)
+    product = Product("listing", listing.write, {"is_same": listing.document["is_same"]})
     product.hand_over(line, line.finish)

@@ -1,4 +1,4 @@
-"""What a job makes."""
+"""The products of jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Product:
-    """`name` is what to call it in messages; `write` writes it to a file, perhaps several times."""
+    """A product of a job: `name` is used in messages; `write` writes it to a file, perhaps several
+    times."""
 
     name: str
     write: Callable[[IO[bytes]], None]
@@ -28,8 +29,8 @@ class Product:
     def hand_over(
         self, line: JobChannelClient, tell: Callable[[int, dict[str, Any]], None]
     ) -> None:
-        """Have `tell` say it, as an open file and its report. Raises StorageError, and what `tell`
-        does."""
+        """Write the product to a file, and have `tell` send the open file and the report. Raises
+        StorageError, and the errors of `tell`."""
         with tempfile.TemporaryFile(buffering=0) as file:
             once_there_is_room(
                 lambda: self._write_to(file.fileno()), line.order["room_wait_s"], line.say
@@ -51,7 +52,7 @@ class Product:
 
 
 def model_of(order: Mapping[str, Any]) -> Model:
-    """The model that a job is about."""
+    """Return the model of a job."""
     from farrier.frontends.onnx.model.file import Model
 
     data = {location: Path(path) for location, path in order["data"].items()}
