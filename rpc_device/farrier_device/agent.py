@@ -2,8 +2,8 @@
 
     farrier-device --broker HOST:PORT --state DIR --enrol TOKEN
 
-The token, of `farrier devices add NAME`, is for the first start: it gets the device a secret of
-its own, which is kept in the state folder. Without one, `--token-file` names the token that the
+The token is made by `farrier devices add NAME`. At the first start it gets the device a secret of
+its own, which is kept in the state folder. Without it, `--token-file` names the token that the
 devices of the farm share.
 
 A board without an operating system measures with --serial PORT, an emulated one with --qemu BOARD,
@@ -60,7 +60,7 @@ _GLANCE_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until a signal, or an error that only an operator can mend; return the exit code."""
+    """Run until a signal, or until an error that only an operator can fix; return the exit code."""
     options = _parser().parse_args(arguments)
     logs.set_up("device", options.log, device=options.name or socket.gethostname())
     try:
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--broker", required=True, metavar="HOST:PORT")
     add(
         "--enrol",
-        default=os.environ.pop("FARRIER_ENROL", ""),  # no child inherits it
+        default=os.environ.pop("FARRIER_ENROL", ""),  # Child processes must not inherit the token.
         metavar="TOKEN",
         help="of `farrier devices add NAME`, for the first start [env FARRIER_ENROL]",
     )
@@ -313,8 +313,8 @@ def _adapters(name: str | None) -> tuple[Sequence[Adapter], Adapter | None]:
 def _care(
     measuring: Adapter | None,
 ) -> tuple[Callable[[], health.Health], contextlib.AbstractContextManager[object]]:
-    """Return what looks after the device that measures, and a context with its clocks locked where
-    that is permitted."""
+    """Return a function that reads the health of the measuring device, and a context with its
+    clocks locked if that is permitted."""
     if measuring is None or measuring.arch != ARCH or measuring.is_emulated:
         return health.look, contextlib.nullcontext()
     try:
@@ -334,7 +334,8 @@ def _is_emulated(machine: str, measuring: Adapter | None) -> bool:
 
 
 def _offered(engines: Engines, runner: AnyRunner) -> Mapping[str, str]:
-    """The engines that jobs are told of. Raises SandboxError where nothing can be measured."""
+    """Return the engines that are offered to jobs. Raises SandboxError if nothing can be
+    measured."""
     why = ""
     if not engines.versions:
         why = f"none of {', '.join(NAMES)} is installed here"
@@ -352,17 +353,19 @@ def _offered(engines: Engines, runner: AnyRunner) -> Mapping[str, str]:
 
 
 def _until_done(agent: Agent) -> int:
-    """The agent works in a thread of its own, so that a signal interrupts nothing but this wait.
+    """Run the agent in a thread of its own, so that a signal interrupts only the wait of the main
+    thread.
 
-    What handlers and the thread say comes through a SimpleQueue, which a handler may fill even
-    while the main thread is within `get`."""
+    Signal handlers and the thread report through a SimpleQueue, which a handler may fill even while
+    the main thread is within `get`."""
     failures: list[BaseException] = []
-    said: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # a signal's number, None at the end
+    # The items are signal numbers, and None at the end.
+    said: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
     def work() -> None:
         try:
             agent.run()
-        except BaseException as error:  # raised again below, in the main thread
+        except BaseException as error:  # The error is raised again below, in the main thread.
             failures.append(error)
         finally:
             said.put(None)
@@ -379,12 +382,12 @@ def _until_done(agent: Agent) -> int:
         try:
             heard = said.get(timeout=_GLANCE_S)
         except queue.Empty:
-            continue  # a signal that comes just before the wait is handled after it
+            continue  # A signal that arrives just before the wait is handled after it.
         if heard is None:
             break
         if agent.draining:
             log.info("ended at once")
-            os._exit(_TERMINATED)  # the child dies with this process
+            os._exit(_TERMINATED)  # The child process dies with this process.
         log.info("draining: the batch in hand is measured and reported first")
         agent.drain()
     worker.join()
@@ -396,7 +399,7 @@ def _until_done(agent: Agent) -> int:
 
 
 def _machine(stated: str) -> str:
-    """What `--machine` states: a name as it is, of a file the description in it."""
+    """Return the value of `--machine`: a name unchanged, for a file the description in it."""
     if not stated.endswith(".json"):
         return stated
     try:
@@ -408,7 +411,7 @@ def _machine(stated: str) -> str:
 
 
 def _states_emulation(machine: str) -> bool:
-    """Whether what `--machine` states is a description of emulated hardware."""
+    """Return whether `--machine` describes emulated hardware."""
     try:
         stated = json.loads(machine)
     except ValueError:
@@ -417,7 +420,8 @@ def _states_emulation(machine: str) -> bool:
 
 
 def _identity(options: argparse.Namespace, token: str) -> Identity:
-    """The host's name is the device's where neither its operator nor an enrolment says another."""
+    """Return the identity of the device. Its name is the host's unless its operator or an enrolment
+    sets another."""
     identity_options = {"state": options.state, "shared": token, "enrolment": options.enrol.strip()}
     identity = Identity(options.name, **identity_options)
     if identity.device or identity_options["enrolment"]:
@@ -436,7 +440,7 @@ def _token(path: Path) -> str:
 
 
 def _locked(state: Path) -> int:
-    """A descriptor that holds the state directory for this process."""
+    """Lock the state directory for this process; return the descriptor that holds the lock."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

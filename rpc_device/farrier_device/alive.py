@@ -1,10 +1,10 @@
-"""A sign of life that a process which hangs cannot give: a file that its working loop renews.
+"""A sign of life that a hanging process cannot give: a file that its working loop renews.
 
     <directory>/<role>.<host>.<process id>   modified at its process's last sign
 
-The time is that of the monotonic clock, which is one for all processes of a machine: no clock that
-is set makes a sign older or newer, and a machine that sleeps ages none. Whoever looks must have
-been able to run itself meanwhile.
+The time is by the monotonic clock, which all processes of a machine share: setting the clock does
+not change the age of a sign, and a sleeping machine does not age it. An observer must have been
+able to run itself meanwhile.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from pathlib import Path
 
 SIGNS = "alive"  # the directory's name
 RENEWED_S = 1.0
-_FORGOTTEN_S = 86400.0  # by processes that are gone, of this machine or another
+# The age at which signs of processes that are gone, on this machine or another, are removed.
+_FORGOTTEN_S = 86400.0
 _log = logging.getLogger(__name__)
 
 
 class SignOfLife:
-    """Of this process. A disk that refuses it is no reason to stop working."""
+    """The sign of life of this process. A disk that refuses it does not stop the process."""
 
     def __init__(self, directory: Path, role: str) -> None:
         self._path = path_of(directory, role, os.getpid())
@@ -39,18 +40,19 @@ class SignOfLife:
         self.renew()
 
     def renew(self) -> None:
-        """To be called about every second; costs nothing where it is called more often."""
+        """Renew the sign; call this about every second. More frequent calls cost nothing."""
         now = time.monotonic()
         if now - self._renewed < RENEWED_S / 2:
             return
         self._renewed = now
         with contextlib.suppress(OSError):
-            if not self._path.exists():  # forgotten, after a day's stop
+            # The file was removed, after the process had been stopped for a day.
+            if not self._path.exists():
                 self._path.touch()
             os.utime(self._path, (now, now))
 
     def end(self) -> None:
-        """Of a process that ends in order."""
+        """Remove the sign, when the process ends in order."""
         with contextlib.suppress(OSError):
             self._path.unlink()
 
@@ -66,7 +68,7 @@ def sign_of_life(directory: Path, role: str) -> Iterator[SignOfLife]:
 
 @contextlib.asynccontextmanager
 async def renewed(directory: Path, role: str) -> AsyncIterator[None]:
-    """A sign that this event loop renews as long as it goes round."""
+    """Return a context with a sign that this event loop renews as long as it runs."""
 
     async def renew(sign: SignOfLife) -> None:
         while True:
@@ -86,8 +88,8 @@ def path_of(directory: Path, role: str, pid: int) -> Path:
 
 
 def last_sign(directory: Path, role: str, pid: int) -> float | None:
-    """When a process of this machine gave its last sign, by the monotonic clock; None where it has
-    given none."""
+    """Return the time of the last sign of a process of this machine, by the monotonic clock, or
+    None."""
     try:
         return path_of(directory, role, pid).stat().st_mtime
     except OSError:
@@ -95,21 +97,21 @@ def last_sign(directory: Path, role: str, pid: int) -> float | None:
 
 
 def silent_s(directory: Path, role: str) -> dict[int, float]:
-    """For how many seconds each process of the role on this machine has given no sign, by process
-    id. What a process left that is gone is removed."""
-    found = {}
+    """Return for how many seconds each process of the role on this machine has given no sign, by
+    process id. Signs of processes that are gone are removed."""
+    silences = {}
     for path in directory.glob(f"{role}.{socket.gethostname()}.*"):
         with contextlib.suppress(OSError, ValueError):
             pid = int(path.suffix.removeprefix("."))
             if Path(f"/proc/{pid}").exists():
-                found[pid] = max(0.0, time.monotonic() - path.stat().st_mtime)
+                silences[pid] = max(0.0, time.monotonic() - path.stat().st_mtime)
             else:
                 path.unlink()
-    return found
+    return silences
 
 
 def _forget(directory: Path) -> None:
-    """Remove signs that nobody has renewed for long, by the time at which the file was changed."""
+    """Remove signs that were not renewed for long, by the time at which the file was changed."""
     for path in directory.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_ctime > _FORGOTTEN_S:

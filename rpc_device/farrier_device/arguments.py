@@ -1,4 +1,4 @@
-"""The arguments of the candidates of a batch: blobs, and memory of the device that they lie in."""
+"""The arguments of the candidates of a batch: their blobs, and their memory on the device."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from farrier_device.native import DTYPE_BYTES
 
 
 class Arguments:
-    """The memory of a device by argument position, kept from candidate to candidate and grown as
-    needed."""
+    """The device memory of arguments, by position. It is kept from candidate to candidate, and
+    grows as needed."""
 
     def __init__(self, device: AnyDevice) -> None:
         self._device = device
-        self._memory: dict[int, tuple[Any, int]] = {}  # with the bytes that there is room for
+        # The memory of each position, with its size in bytes.
+        self._memory: dict[int, tuple[Any, int]] = {}
 
     def fill(self, candidate: Candidate, blobs: Mapping[str, Blob]) -> None:
-        """Copy the blobs of inputs, and clear the rest. Raises ArgumentError, MemoryError."""
+        """Copy the blobs of inputs, and clear all other arguments. Raises ArgumentError,
+        MemoryError."""
         for position, argument in enumerate(candidate.args):
             _check(position, argument, blobs)
             memory = self._room(position, argument.nbytes)
@@ -30,8 +32,8 @@ class Arguments:
                 self._device.clear(memory, argument.nbytes)
 
     def bound(self, candidate: Candidate, launch: Launch) -> Any:
-        """Return a launch of the candidate with its arguments, within those that `fill` made.
-        Raises ArgumentError, DeviceError."""
+        """Return a launch of the candidate bound to the memory that `fill` has prepared. Raises
+        ArgumentError, DeviceError."""
         places = launch.args
         if places is None:
             places = tuple((position, 0) for position in range(len(candidate.args)))
@@ -47,7 +49,7 @@ class Arguments:
         )
 
     def cold(self, candidate: Candidate) -> list[tuple[Any, int]]:
-        """Return the memory and the bytes of each argument that is to be out of the caches."""
+        """Return the memory and size of each argument that has to be flushed out of the caches."""
         return [
             (self._memory[position][0], argument.nbytes)
             for position, argument in enumerate(candidate.args)
@@ -55,7 +57,7 @@ class Arguments:
         ]
 
     def max_error(self, candidate: Candidate, blobs: Mapping[str, Blob]) -> float | None:
-        """Return the largest error of the outputs against what is expected; None if nothing is.
+        """Return the largest error of the outputs against the expected blobs, or None without any.
         Raises DeviceError."""
         errors = [
             self._device.max_error(self._memory[position][0], argument, blobs[argument.expected])
@@ -68,7 +70,7 @@ class Arguments:
         memory, room = self._memory.get(position, (None, -1))
         if room < nbytes:
             self._memory.pop(position, None)
-            memory = None  # The old memory is free before the new one is taken.
+            memory = None  # Free the old memory before allocating the new one.
             memory = self._device.allocate(nbytes, position)
             self._memory[position] = memory, nbytes
         return memory

@@ -1,7 +1,7 @@
 """Blobs on a device's disk, each in a file that is named by the sha256 of its bytes.
 
-A bounded cache: what was used longest ago goes first. What is not yet here is fetched into a
-`.part` file that survives a broken connection and gets its name only when its bytes prove right.
+It is a bounded cache, which evicts the least recently used blob. A blob that is being fetched is in
+a `.part` file, which survives a broken connection and gets its name only when its digest is right.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _LAYOUT = Layout(drafts=r"[0-9a-f]{64}\.part|[0-9a-f]{32}")
 
 
 class BlobStore(ContentStore):
-    """The blobs under `root`, `max_bytes` of them at most (but for those that are held), for the
-    threads of one process. A blob that is here is taken to be whole: runners check what they run.
-    """
+    """The blobs under `root`, at most `max_bytes` of them except for blobs that are held, for the
+    threads of one process. A stored blob counts as intact: runners check the bytes that they
+    run."""
 
     def __init__(self, root: Path, max_bytes: int, *, durable: bool = True) -> None:
         super().__init__(root, _LAYOUT, LeastRecentlyUsed(max_bytes), durable=durable)
@@ -37,7 +37,7 @@ class BlobStore(ContentStore):
         root.mkdir(parents=True, exist_ok=True)
 
     def path(self, sha256: str) -> Path:
-        """The blob's file, used now. Raises BlobMissingError."""
+        """Return the path of a blob, and mark it as used. Raises BlobMissingError."""
         if not self.touch(sha256):
             raise self._missing(sha256)
         return self._path(sha256)
@@ -50,10 +50,12 @@ class BlobStore(ContentStore):
         return sha256
 
     def receive(self, sha256: str, chunks_from: Callable[[int], Iterable[bytes]]) -> None:
-        """Fetch a blob, unless it is here: `chunks_from(offset)` yields its bytes from there on.
+        """Fetch a blob, unless it is stored: `chunks_from(offset)` yields its bytes from that
+        offset on.
 
-        What it raises passes through, and a later call goes on where this one stopped. Raises
-        BlobMismatchError and NoSpaceError, after either of which the next call starts anew.
+        Exceptions of `chunks_from` pass through, and a later call continues where this one stopped.
+        Raises BlobMismatchError and NoSpaceError, after which the next call starts from the
+        beginning.
         """
         if not self._layout.is_name(sha256):
             raise self._missing(sha256)

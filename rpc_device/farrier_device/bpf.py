@@ -1,7 +1,8 @@
-"""Classic BPF as seccomp takes it: the steps of a filter, and how one is installed.
+"""Classic BPF as seccomp uses it: the instructions of a filter, and its installation.
 
-A filter sees the number of a call, its architecture and its arguments' words, and answers what is
-to become of it. What an instruction is: code, steps to skip if its test is true, if false, operand.
+A filter reads the number of a call, its architecture and the words of its arguments, and returns
+the action to take. An instruction is a tuple: code, steps to skip if its test is true, steps to
+skip if it is false, operand.
 
 Source: Linux `include/uapi/linux/{seccomp,filter}.h`.
 """
@@ -15,8 +16,8 @@ from collections.abc import Iterable, Iterator
 
 from farrier_device.arch import SystemCalls
 
-# Load a word of `struct seccomp_data`; keep some bits; jump if equal, not less, any bit set;
-# return.
+# Opcodes: load a word of `struct seccomp_data`; keep some bits; jump if equal, if not less, if any
+# bit is set; return.
 LOAD, AND, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 NUMBER_AT, ARGUMENTS_AT = 0, 16
 _ARCH_AT = 4
@@ -32,8 +33,8 @@ Instruction = tuple[int, int, int, int]
 
 
 def native_calls(calls: SystemCalls, deny: Instruction) -> Iterator[Instruction]:
-    """Begin a filter: calls by the table `calls` alone go on, with their number loaded. A process
-    that makes others is killed, or denied."""
+    """Begin a filter: calls by the numbering of `calls` continue, with their number loaded. A call
+    by another numbering kills the process, or is denied."""
     yield LOAD, 0, 0, _ARCH_AT
     yield IF_EQUAL, 1, 0, calls.audit_arch
     yield RETURN, 0, 0, RET_KILL
@@ -44,8 +45,8 @@ def native_calls(calls: SystemCalls, deny: Instruction) -> Iterator[Instruction]
 
 
 def install(libc: ctypes.CDLL, steps: Iterable[Instruction]) -> bool:
-    """Install a filter on this thread and those it will start; return False if the kernel refuses
-    it."""
+    """Install a filter on this thread and the threads that it will start; return False if the
+    kernel refuses it."""
     program = list(steps)
     code = struct.pack("=" + "HBBI" * len(program), *itertools.chain.from_iterable(program))
     text = ctypes.create_string_buffer(code, len(code))

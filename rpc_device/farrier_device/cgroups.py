@@ -1,8 +1,9 @@
-"""Control groups (version 2): a bound on what processes use together, and a sure end for them all.
+"""Control groups (version 2): they bound the resources of a set of processes, and end all of them
+reliably.
 
 A process cannot leave its group, whatever it starts or claims to be, unless it may write to the
-group's files. A group can be made where the system has delegated a part of the tree to this
-process: to its user, as `systemd --user` has its own, or to a service with `Delegate=yes`.
+group's files. A group can be created if the system has delegated a part of the tree to this
+process: to its user, as `systemd --user` does, or to a service with `Delegate=yes`.
 
 Source: Linux `Documentation/admin-guide/cgroup-v2.rst`; systemd `docs/CGROUP_DELEGATION.md`.
 """
@@ -21,21 +22,24 @@ from farrier_device.processes import is_running
 
 NAME = "cgroup"  # The name in a level of isolation.
 _CONTROLLERS = frozenset({"memory", "pids"})
-_MEMORY_SHARE = 7 / 8  # of what there is: the keeper and the system go on when a child takes it all
-_MARKS = ("user.delegate", "trusted.delegate")  # extended attributes that systemd sets
-_GLANCE_S = 0.005  # between two looks at whether a group is empty
-_PREFIX = "farrier-"  # of the groups that are made
-_LEAF = "agent"  # the group that a process moves to so that its own can be divided
+# The share of the memory that a group gets, so that the keeper and the system keep working when a
+# child uses all of it.
+_MEMORY_SHARE = 7 / 8
+# Extended attributes that systemd sets on delegated groups.
+_MARKS = ("user.delegate", "trusted.delegate")
+_GLANCE_S = 0.005  # The interval at which a killed group is checked.
+_PREFIX = "farrier-"  # The prefix of the names of created groups.
+_LEAF = "agent"  # The sub-group that a process moves to so that its own group can be divided.
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OWN = Path("/proc/self/cgroup")
 
 
 class Group(Closing):
-    """A group of its own, which has no process yet."""
+    """A control group, empty at first."""
 
     def __init__(self, parent: Path, memory_bytes: int, tasks: int) -> None:
-        """`parent` is a group that `place` returned. Raises OSError."""
+        """Create a group below `parent`, a group that `place` returned. Raises OSError."""
         _clear(parent)
         self.path = parent / f"{_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
         self.path.mkdir()
@@ -47,11 +51,12 @@ class Group(Closing):
             raise
 
     def take(self, pid: int) -> None:
-        """Move a process here; what it starts from then on is here too. Raises OSError."""
+        """Move a process into the group; processes that it starts from then on are in it too.
+        Raises OSError."""
         self._write("cgroup.procs", pid)
 
     def kill(self, timeout_s: float) -> bool:
-        """Kill all processes, and return whether none is left."""
+        """Kill all processes in the group, and return whether none is left."""
         deadline = time.monotonic() + timeout_s
         while self._is_populated():
             self._kill_once()
@@ -66,8 +71,8 @@ class Group(Closing):
             self.path.rmdir()
 
     def _is_populated(self) -> bool:
-        """Return whether a process is here; one that has ended is not, even if nobody waited for
-        it."""
+        """Return whether the group has a process; a process that has ended does not count, even if
+        nobody has waited for it."""
         events = (self.path / "cgroup.events").read_text().split()
         return events[events.index("populated") + 1] != "0"
 
@@ -84,8 +89,8 @@ class Group(Closing):
 
 
 def place() -> Path | None:
-    """Return the nearest group, this process's own or one above it, in which groups with bounds may
-    be made; None if there is none."""
+    """Return the nearest group, this process's own or one above it, in which groups with limits can
+    be created; None if there is none."""
     for group in _own_and_above():
         with contextlib.suppress(OSError):
             if _words(group / "cgroup.subtree_control") >= _CONTROLLERS and _is_delegated(group):
@@ -94,9 +99,9 @@ def place() -> Path | None:
 
 
 def settle() -> None:
-    """Make a place of this process's own group, if that is delegated and has no other process.
+    """Prepare this process's own group for sub-groups, if it is delegated and has no other process.
 
-    A group with processes has no sub-groups with bounds, so this process moves to a sub-group.
+    A group with processes cannot have sub-groups with limits, so this process moves to a sub-group.
     """
     own = next(_own_and_above(), None)
     pid = str(os.getpid())
@@ -111,7 +116,7 @@ def settle() -> None:
 
 
 def _clear(parent: Path) -> None:
-    """Remove the groups of processes that ended without doing so; all of them are empty."""
+    """Remove the empty groups that processes left behind when they ended."""
     for group in parent.glob(f"{_PREFIX}*-*"):
         pid = group.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdecimal() and not is_running(int(pid)):
@@ -120,7 +125,8 @@ def _clear(parent: Path) -> None:
 
 
 def _own_and_above() -> Iterator[Path]:
-    """The folders of this process's group and of those above it, as far as they are to be seen."""
+    """Yield the folders of this process's group and of the groups above it, as far as they are
+    visible."""
     try:
         mount = _mount()
         own = next(line for line in _OWN.read_text().splitlines() if line.startswith("0::/"))
@@ -138,7 +144,7 @@ def _mount() -> Path:
 
 
 def _is_delegated(group: Path) -> bool:
-    """Return whether groups in it are this process's to make: its user owns it, or a mark says
+    """Return whether this process may create groups in it: its user owns it, or an attribute states
     so."""
     if not all(os.access(path, os.W_OK) for path in (group, group / "cgroup.procs")):
         return False

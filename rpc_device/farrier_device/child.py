@@ -1,16 +1,16 @@
-"""The measurement child: a disposable process that runs candidates so that nobody else has to.
+"""The measurement child: a disposable process that runs candidates, which may crash or hang.
 
-Forked by `fork_server` for the code of one batch, it encloses itself, opens its device, greets, and
-takes batches of that code over its socket until it is killed. A batch is one frame and the
-descriptors of the code objects and the blobs:
+It is forked by `fork_server` for the code of one batch. It encloses itself, opens its device,
+greets, and takes batches of that code over its socket until it is killed. A batch is one frame and
+the descriptors of the code objects and the blobs:
 
     runner → child   {"request": <text>, "first": k, "pin": bool, "blobs": [sha256…]}
     child → runner   {"loaded": true}                           the code is in
                      {"started": k}, {"result": k, "value": …}  and so on from k to the last
                      {"done": true}
 
-Each result is sent at once: should candidate k take the process down, the runner has 0..k-1.
-`reference` is the runner's business; the child measures `candidates`.
+Each result is sent at once: if candidate k takes the process down, the runner has 0..k-1. The
+runner decides about `reference`; the child measures `candidates`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from farrier_device.measurement import (
 )
 from farrier_device.measuring import Candidates
 
-MOST_TEXT = 2000  # characters of a result's message
+MOST_TEXT = 2000  # The most characters of a result's message.
 
 
 class ChildSetup(NamedTuple):
@@ -59,13 +59,15 @@ class ChildSetup(NamedTuple):
 
 
 def main(setup: ChildSetup) -> None:
-    """Serve the runner until it hangs up."""
+    """Serve the runner until it closes the connection."""
     libc = sandbox.libc()
     kind = setup.choice.device
+    # The device's module cannot be read from within the sandbox.
     open_device = kind.opener(setup.choice.name)
     reads = setup.choice.enter_installation() if kind.profile.is_package else {}
     if setup.layers and not seccomp.is_possible(libc):
-        namespaces.enter_own_ipc(libc)  # A filter of system calls leaves no way to shared memory.
+        # A filter of system calls leaves no access to shared memory.
+        namespaces.enter_own_ipc(libc)
     namespaces.drop_capabilities(libc)
     with socket.socket(fileno=setup.descriptor) as sock:
         level = sandbox.enter(
@@ -86,7 +88,7 @@ def main(setup: ChildSetup) -> None:
 
 
 def _opened(open_device: Callable[[], AnyDevice]) -> AnyDevice:
-    """Open the device; the last words of a child that cannot are the reason."""
+    """Open the device. If that fails, the reason is the child's last output."""
     try:
         return open_device()
     except DeviceError as error:
@@ -94,15 +96,15 @@ def _opened(open_device: Callable[[], AnyDevice]) -> AnyDevice:
 
 
 def _end(error: DeviceError) -> NoReturn:
-    """End the process, whose last words are the error."""
+    """End the process, with the error as its last output."""
     sys.stderr.write(str(error))
     sys.stderr.flush()
     os._exit(1)
 
 
 def warm_up() -> None:
-    """Fill the caches of what every child does first, so that a fork inherits them: how a request
-    is read, and the C library."""
+    """Run once the code that every child runs first, the parsing of a request and the C library, so
+    that forks inherit its caches."""
     argument = Argument(Role.INPUT, 0)
     launches = (Launch("entry"),)
     candidate = Candidate(launches, (argument,), parts=(Launch("part", ((0, 0),)),))
@@ -168,7 +170,8 @@ def _mapped(names: Sequence[str], files: Sequence[int]) -> Iterator[dict[str, Bl
 def _loaded(
     device: AnyDevice, files: Sequence[int], request: MeasureRequest, pin: Sequence[int]
 ) -> Iterator[None]:
-    """Have the code on the device, and close its files when the device has given it back."""
+    """Return a context with the code loaded on the device; its files are closed when the device has
+    released it."""
     try:
         device.load(list(zip(request.code, files, strict=True)), request.policy.threads, pin)
         yield

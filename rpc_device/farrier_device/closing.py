@@ -1,4 +1,5 @@
-"""What holds a resource until it is closed: a `with` closes it at its end."""
+"""The base class of objects that hold a resource until they are closed, as at the end of a
+`with`."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from typing import Self
 
 
 class Closing(abc.ABC):
-    """A context whose end is `close`."""
+    """A context manager that calls `close` at its end."""
 
     __slots__ = ()
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give up what is held."""
+        """Release the resource."""
 
     def __enter__(self) -> Self:
         return self

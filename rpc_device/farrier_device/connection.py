@@ -1,4 +1,4 @@
-"""The agent's end of the protocol: a channel to the broker, its calls, and what errors mean."""
+"""The agent's side of the protocol: a channel to the broker, its calls, and its errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S = 15.0
 _LEASE_WAIT_S = 20.0
-_BLOB_TIMEOUT_S = 120.0  # of one call; the next goes on where it stopped
+_BLOB_TIMEOUT_S = 120.0  # The time limit of one call; the next one continues where it stopped.
 
 
 class AgentError(Exception):
-    """Why the agent cannot go on, in words for its operator."""
+    """An error with which the agent ends, worded for its operator."""
 
     exit_code = 1
 
@@ -33,14 +33,14 @@ class UsageError(AgentError):
 
 
 class TokenError(AgentError):
-    """The broker does not take this agent for the device: its token or secret is wrong, counts no
-    more, or is not enough for what it asks."""
+    """A token or secret that the broker does not accept: it is wrong, no longer counts, or does not
+    permit the request."""
 
     exit_code = 11
 
 
 class UnknownCallerError(TokenError):
-    """The broker knows nobody by the token or secret, or not any more."""
+    """A token or secret that belongs to nobody, or no longer does."""
 
 
 class FencedOutError(AgentError):
@@ -50,11 +50,11 @@ class FencedOutError(AgentError):
 
 
 class UnreachableError(Exception):
-    """The broker did not answer; it may the next time."""
+    """The broker did not answer; the next call may succeed."""
 
 
 class RefusedError(UnreachableError):
-    """The broker did answer: it does not take the request, now or ever."""
+    """The broker has answered that it will never accept this request."""
 
 
 class UnsupportedError(UnreachableError):
@@ -62,19 +62,19 @@ class UnsupportedError(UnreachableError):
 
 
 class SessionLostError(Exception):
-    """The broker does not know the session (any more)."""
+    """The broker does not know the session, or no longer does."""
 
 
 class BrokerBlobError(Exception):
-    """The broker has no such blob."""
+    """The broker does not have the requested blob."""
 
 
 def open_channel(broker: str, tls_ca: Path | None, tls_name: str | None = None) -> Any:
-    """A channel to HOST:PORT, encrypted when `tls_ca` names a file of CA certificates (PEM);
-    `tls_name` is the name that the broker's certificate is for, where it is not HOST.
+    """Return a channel to HOST:PORT, encrypted if `tls_ca` names a file of CA certificates (PEM);
+    `tls_name` is the name in the broker's certificate, if it is not HOST.
 
-    Raises UsageError for a file that cannot be read, an address that is none, and for a broker
-    beyond loopback without TLS: its token and its code would travel in the clear.
+    Raises UsageError for a file that cannot be read, a malformed address, and for a broker beyond
+    loopback without TLS, because its token and code would travel in the clear.
     """
     host, colon, port = broker.rpartition(":")
     if not (host and colon and port.isdecimal()):
@@ -98,9 +98,9 @@ def open_channel(broker: str, tls_ca: Path | None, tls_name: str | None = None) 
 
 
 class Connection:
-    """The calls of service Broker, as the device that the identity says. Each raises
-    UnreachableError, or what `device.proto` says the broker's answer means: SessionLostError,
-    RefusedError, TokenError, FencedOutError."""
+    """The calls of the service Broker, made as the device of the identity. Each raises
+    UnreachableError, or the error that `device.proto` assigns to the broker's answer:
+    SessionLostError, RefusedError, TokenError, FencedOutError."""
 
     def __init__(self, grpc_channel: Any, identity: Identity) -> None:
         self._channel = grpc_channel
@@ -110,7 +110,7 @@ class Connection:
     def enrol(
         self, request: device_pb2.EnrolRequest, caller: Bearer | Invited
     ) -> device_pb2.EnrolReply:
-        """Ask for a secret. Raises UnsupportedError, too."""
+        """Request a secret. Raises UnsupportedError, too."""
         reply: device_pb2.EnrolReply = self._call(self._stub.Enrol, request, caller)
         return reply
 
@@ -129,8 +129,8 @@ class Connection:
     def lease(
         self, session: device_pb2.Session, polling: Callable[[Callable[[], Any]], None]
     ) -> device_pb2.LeaseReply:
-        """Wait for a batch. `polling` is given, at once, what calls the wait off; the reply then
-        has no batch."""
+        """Wait for a batch. `polling` is called at once with a function that cancels the wait; the
+        reply then has no batch."""
         request = device_pb2.LeaseRequest(session=session, wait_ms=int(1000 * _LEASE_WAIT_S))
         timeout = _LEASE_WAIT_S + CALL_TIMEOUT_S
         future = self._stub.Lease.future(request, metadata=self._metadata(), timeout=timeout)
@@ -150,8 +150,9 @@ class Connection:
         offset: int,
         fetching: Callable[[Callable[[], Any]], None],
     ) -> Iterator[bytes]:
-        """The bytes of a blob from `offset` on. `fetching` is given, at once, what calls the
-        transfer off; that is an UnreachableError then. Raises BrokerBlobError too."""
+        """Yield the bytes of a blob from `offset` on. `fetching` is called at once with a function
+        that cancels the transfer, which raises UnreachableError then. Raises BrokerBlobError
+        too."""
         request = device_pb2.GetBlobRequest(session=session, sha256=sha256, offset=offset)
         stream = self._stub.GetBlob(request, metadata=self._metadata(), timeout=_BLOB_TIMEOUT_S)
         fetching(stream.cancel)

@@ -1,4 +1,4 @@
-"""An agent waits for its machine to cool before it measures, and says what it found."""
+"""The wait of an agent for its machine to cool before it measures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ log = logging.getLogger(__name__)
 
 
 class Cooling:
-    """`message` says what it waits for, "" while it does not; any thread may read it."""
+    """The waits of one machine. `message` states what it waits for, "" while it does not; any
+    thread may read it."""
 
     def __init__(
         self,
@@ -23,16 +24,17 @@ class Cooling:
         look: Callable[[], Health] = look,
         look_s: float = _LOOK_S,
     ) -> None:
-        """`longest_s` is for all waits together from when it gets hot until it is cool once."""
+        """Create it; `longest_s` bounds all waits together from the time the machine gets hot until
+        it is cool again."""
         self.message = ""
         self.look = look
         self._longest_s = longest_s
         self._look_s = look_s
         self._before = Health()
-        self._waited_s = 0.0  # since it was cool
+        self._waited_s = 0.0  # The time waited since the machine was last cool.
 
     def wait(self, stop: threading.Event) -> None:
-        """Return once the machine is cool, after the longest wait, or where it is to `stop`."""
+        """Return when the machine is cool, after the longest wait, or when `stop` is set."""
         while (hot := self.look().hot) and self._waited_s < self._longest_s and not stop.is_set():
             if not self.message:
                 log.info("hot (%s): waiting for up to %.0f s", hot, self._longest_s)
@@ -47,12 +49,12 @@ class Cooling:
         self.message = ""
 
     def begin(self) -> None:
-        """A batch is about to be measured."""
+        """Note the machine's health just before a batch is measured."""
         self._before = self.look()
 
     def verdict(self) -> str:
-        """Why the batch may have been measured slower than the machine is; "" where nothing tells
-        so."""
+        """Return the reason why the batch may have been measured slower than on a cool machine, or
+        ""."""
         before, now = self._before, self.look()
         reasons = [before.hot or now.hot]
         if (now.throttles or 0) > (before.throttles or 0):

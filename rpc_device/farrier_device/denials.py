@@ -1,9 +1,9 @@
-"""seccomp for a process that works with files and processes of its own: what it may not call.
+"""A seccomp filter for a process that works with files and processes of its own: the denied calls.
 
-A deny-list, beside the allow-list of `seccomp`: the process opens files and starts others as it
-likes (`landlock` says which files), but makes no socket other than a pair, looks into no other
-process, leaves neither its session nor its namespaces, and gets at no part of the kernel that goes
-around a filter (io_uring) or changes the machine. A denied call fails with EPERM.
+This is a deny-list, unlike the allow-list of `seccomp`: the process may open files and start
+processes (`landlock` restricts the files), but it cannot create sockets other than a pair, access
+other processes, leave its session or namespaces, or use parts of the kernel that bypass a filter
+(io_uring) or change the machine. A denied call fails with EPERM.
 
 The numbers of calls are in `arch`; a call that an architecture lacks needs no denial there.
 
@@ -21,7 +21,7 @@ from farrier_device import arch, bpf, describe
 from farrier_device.arch import SystemCalls
 
 _DENIED = (
-    # Networks, and sockets by name: Redis on a unix socket is reached in no other way.
+    # Networks, and sockets by name, which are the only way to reach Redis on a Unix socket.
     "socket",
     "connect",
     "bind",
@@ -38,7 +38,7 @@ _DENIED = (
     "move_pages",
     "migrate_pages",
     "perf_event_open",
-    # The group by which its keeper measures and ends it.
+    # The process group by which the keeper measures and ends it.
     "setsid",
     "setpgid",
     # Ways around the filter and around paths.
@@ -64,7 +64,7 @@ _DENIED = (
     "fsmount",
     "fspick",
     "mount_setattr",
-    # The machine, for who runs as root.
+    # Changes to the machine, in case it runs as root.
     "init_module",
     "finit_module",
     "delete_module",
@@ -73,7 +73,7 @@ _DENIED = (
     "swapon",
     "swapoff",
 )
-# Other processes altogether: what is denied in addition to one that is to be alone.
+# Calls that start or affect other processes, denied in addition to a process that runs alone.
 _DENIED_ALONE = (
     "fork",
     "vfork",
@@ -98,7 +98,7 @@ _CLONE_NAMESPACES = 0x7E020000
 _ANY = 0xFFFFFFFF
 _DENIED_WHERE = (
     ("clone", 0, _CLONE_NAMESPACES),
-    ("prlimit64", 0, _ANY),  # the limits of a process by its number; 0 is its own
+    ("prlimit64", 0, _ANY),  # The limits of a process by its number; 0 is the process itself.
 )
 
 _CLONE_THREAD = 0x10000
@@ -109,7 +109,7 @@ _DENY = (bpf.RETURN, 0, 0, bpf.RET_ERRNO | errno.EPERM)
 
 def restrict(libc: ctypes.CDLL) -> bool:
     """Install the filter on this thread and all that it will start; return False if the kernel has
-    no filters, or this architecture no call table here.
+    no filters, or `arch` has no call table for this architecture.
 
     `no_new_privs` must be set.
     """
@@ -118,7 +118,7 @@ def restrict(libc: ctypes.CDLL) -> bool:
 
 
 def restrict_alone(libc: ctypes.CDLL) -> bool:
-    """Install the filters of a process that starts threads and no process, and signals none."""
+    """Install the filters of a process that starts only threads, and signals no other process."""
     calls = arch.calls_of(describe.arch())
     return (
         calls is not None
@@ -143,7 +143,7 @@ def program(calls: SystemCalls) -> Iterator[bpf.Instruction]:
 
 
 def program_alone(calls: SystemCalls, pid: int) -> Iterator[bpf.Instruction]:
-    """Return the filter that the process `pid` has in addition if it is to be alone."""
+    """Return the additional filter of the process `pid` that runs alone."""
     yield from bpf.native_calls(calls, _DENY)
     yield from _denied(calls, _DENIED_ALONE)
     yield bpf.IF_EQUAL, 0, 4, calls.numbers["clone"]
@@ -151,7 +151,7 @@ def program_alone(calls: SystemCalls, pid: int) -> Iterator[bpf.Instruction]:
     yield bpf.IF_ANY_BIT, 1, 0, _CLONE_THREAD
     yield _DENY
     yield bpf.RETURN, 0, 0, bpf.RET_ALLOW
-    yield bpf.IF_EQUAL, 0, 4, calls.numbers["tgkill"]  # abort()
+    yield bpf.IF_EQUAL, 0, 4, calls.numbers["tgkill"]  # `abort()` calls it.
     yield bpf.LOAD, 0, 0, bpf.ARGUMENTS_AT
     yield bpf.IF_EQUAL, 1, 0, pid
     yield _DENY

@@ -1,4 +1,4 @@
-"""A description of this machine: instruction set, cores, caches, memory, as Linux presents it."""
+"""A description of this machine: instruction set, cores, caches, memory, as Linux reports them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from farrier_device import codec
 _CPUINFO = Path("/proc/cpuinfo")
 _CPUS = Path("/sys/devices/system/cpu")
 
-_BIG_SHARE = 2 / 3  # of the largest core's capacity, which a big core has at least
+_BIG_SHARE = 2 / 3  # A big core has at least this share of the largest core's capacity.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineDescription:
-    """One machine. Sizes are bytes; a cache that the kernel does not tell of has 0.
+    """One machine. Sizes are bytes; a cache that the kernel does not report has 0.
 
-    `features` are the kernel's names of the ISA extensions, sorted (`avx512_vnni`, `asimddp`). Of a
-    machine with big and little cores, everything is said of the big ones. What is `emulated` has
-    the features of the machine that it stands for, and not its times. A GPU has the `host` that
+    `features` are the kernel's names of the ISA extensions, sorted (`avx512_vnni`, `asimddp`). On a
+    machine with big and little cores, all fields describe the big ones. An `emulated` machine has
+    the features of the machine that it stands for, but not its speed. A GPU has the `host` that
     drives it, by its name or as the JSON text of its description.
     """
 
-    arch: str  # of this program, as `uname -m` prints it
+    arch: str  # The architecture of this program, as `uname -m` prints it.
     cpu: str
     features: tuple[str, ...]
-    cores: int  # that this process may run on
-    l1_bytes: int  # data cache of one core
+    cores: int  # The number of cores that this process may run on.
+    l1_bytes: int  # The data cache of one core.
     l2_bytes: int
     l3_bytes: int
     memory_bytes: int
-    # By software, as qemu is; versions before it do not know the field.
+    # The machine is software, such as qemu; older versions do not know the field.
     emulated: bool = dataclasses.field(default=False, metadata=codec.OMIT_EMPTY)
     host: str = dataclasses.field(default="", metadata=codec.OMIT_EMPTY)
 
@@ -71,19 +71,19 @@ def arch() -> str:
 
 
 def cores() -> int:
-    """Return the number of threads of a model that states none: one for each big core."""
+    """Return the default number of threads of a model: one for each big core."""
     return len(_allowed(_processors()))
 
 
 def available_cpus() -> tuple[int, ...]:
-    """Return the logical CPUs that this process may run on, without little cores beside big ones:
-    one of each physical core first, then their siblings, so that the first n are the best places
-    for n threads."""
+    """Return the logical CPUs that this process may run on, except little cores if there are big
+    ones: one of each physical core first, then their siblings, so that the first n are the best
+    choice for n threads."""
     return _best_first(_allowed(_processors()))
 
 
 def _processors() -> dict[int, dict[str, str]]:
-    """Return the fields of each processor, as far as which cores are big depends on them."""
+    """Return the fields of each processor that determine which cores are big."""
     return parse_cpuinfo(_read(_CPUINFO)) if architectures.here().little_cores is not None else {}
 
 
@@ -99,10 +99,10 @@ def _allowed(processors: Mapping[int, Mapping[str, str]]) -> list[int]:
 
 
 def _big(cpus: Sequence[int], capacity: Mapping[int, int], little: Set[int]) -> list[int]:
-    """Return those of `cpus` that are big cores, in their order: all if every core is alike.
+    """Return those of `cpus` that are big cores, in their order: all if every core is the same.
 
-    `capacity` is the speed that the kernel states of each; if one is missing, the cores that are
-    `little` by their names decide.
+    `capacity` is the relative speed of each core in the kernel; if one is missing, the cores whose
+    names are in `little` are the little ones.
     """
     if all(cpu in capacity for cpu in cpus):
         least = _BIG_SHARE * max(capacity[cpu] for cpu in cpus)
@@ -127,7 +127,7 @@ def parse_cpuinfo(text: str) -> dict[int, dict[str, str]]:
     for block in text.split("\n\n"):
         pairs = (line.partition(":") for line in block.splitlines())
         fields = {name.strip(): value.strip() for name, colon, value in pairs if colon}
-        if fields.get("processor", "").isdigit():  # the last block may tell of the board
+        if fields.get("processor", "").isdigit():  # The last block may describe the board.
             processors[int(fields["processor"])] = fields
     return processors
 
@@ -141,10 +141,10 @@ def parse_size(text: str) -> int:
 
 
 def is_emulated() -> bool:
-    """Return whether the program that the kernel runs is for another machine than this code, as
-    qemu-user is."""
+    """Return whether the kernel runs a program of another architecture than this code, as with
+    qemu-user."""
     try:
-        # Of a task, and not of /proc/self: there qemu shows its guest.
+        # The entry of a task, because in /proc/self qemu shows its guest.
         with open(f"/proc/self/task/{threading.get_native_id()}/exe", "rb") as program:
             head = program.read(20)
     except OSError:
@@ -165,4 +165,4 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
-        return ""  # no sysfs in this container, or a kernel that does not tell
+        return ""  # This container has no sysfs, or the kernel does not report the value.

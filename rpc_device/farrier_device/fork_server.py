@@ -1,9 +1,9 @@
-"""The fork server of measurement children: a process that has imported all that a child needs, and
-forks one for each library.
+"""The fork server of measurement children: a process that has imported everything a child needs,
+and forks one child for each library.
 
 Starting Python costs more than most trials; a fork costs about a millisecond. The server has one
-thread, runs no code of a library and reads no byte that such code has written: its keeper alone
-talks to it, over a socket that no child has.
+thread, runs no code of a library and reads no byte that such code has written: only its keeper
+communicates with it, over a socket that no child has.
 
     keeper → server   {"fork": <folder to stand in>, "choice": <of its device>}, with the child's
                       socket and its stderr
@@ -11,9 +11,10 @@ talks to it, over a socket that no child has.
     keeper → server   {"end": <seconds that the child has to end by itself>}
     server → keeper   {"ended": <exit code>, "left": n}    the code is null if it was killed now
 
-There is one child at a time. `left` counts what it has started and could not be ended: 0, or the
-server forks no other. Nothing can leave a PID namespace (`namespaces`), of which the server is the
-first process where the kernel permits; elsewhere it is the subreaper of what a child starts.
+There is one child at a time. `left` counts processes that it started and that could not be ended:
+if it is not 0, the server forks no further child. Nothing can leave a PID namespace (`namespaces`),
+of which the server is the first process if the kernel permits; elsewhere it is the subreaper of the
+processes that a child starts.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from farrier_device import child, describe, namespaces, processes, sandbox, wire
 from farrier_device.choice import Choice
 
 _PR_SET_CHILD_SUBREAPER = 36
-_MOST_ORDER = 64 << 10  # bytes of a keeper's message: a path, or a number
-_END_S = 20.0  # for the kernel to free the memory of a large process
-_GLANCE_S = 0.0003  # between two looks at whether a process has ended
+_MOST_ORDER = 64 << 10  # The most bytes of a keeper's message, which has a path or a number.
+_END_S = 20.0  # The time for the kernel to free the memory of a large process.
+_GLANCE_S = 0.0003  # The interval at which the end of a process is checked.
 
 
 def main(argv: Sequence[str]) -> None:
-    """`argv`: the limits of children as JSON, the process id of the keeper, the descriptor of the
-    socket."""
+    """Run the fork server. `argv` has the limits of children as JSON, the process id of the keeper,
+    and the descriptor of the socket."""
     serve(argv, child.main)
 
 
@@ -55,7 +56,7 @@ def serve(argv: Sequence[str], run: Callable[[child.ChildSetup], None]) -> None:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         server = _ForkServer(sock, sandbox.Limits(**json.loads(limits)), layers, run)
         child.warm_up()
-        gc.freeze()  # Children then share its objects' pages for longer.
+        gc.freeze()  # Children then share the pages of these objects for longer.
         with contextlib.suppress(wire.ClosedError):
             wire.send(sock, {"ready": "+".join(layers)})
             while True:
@@ -75,7 +76,7 @@ class _ForkServer:
         self._layers = layers
         self._run = run
         self._cpus = describe.available_cpus()
-        self._child = 0  # its process id, 0 if there is none
+        self._child = 0  # The child's process id, 0 if there is none.
 
     def obey(self, order: dict[str, object]) -> None:
         """Carry out one order of the keeper. Raises ClosedError."""
@@ -124,7 +125,8 @@ class _ForkServer:
             os._exit(code)
 
     def _ended(self, grace_s: float) -> int | None:
-        """Return the exit code of the child; kill it after `grace_s`, and return None then."""
+        """Return the exit code of the child. If it still runs after `grace_s`, kill it and return
+        None."""
         if not self._child:
             return None
         deadline = time.monotonic() + grace_s
@@ -137,7 +139,7 @@ class _ForkServer:
         return code
 
     def _clear(self) -> int:
-        """Kill all that the child has left, and return how many processes could not be ended."""
+        """Kill all processes that the child has left; return the number that could not be ended."""
         deadline = time.monotonic() + _END_S
         while True:
             try:
@@ -153,11 +155,12 @@ class _ForkServer:
             time.sleep(_GLANCE_S)
 
     def _kill_all(self) -> int:
-        """Kill what a child has started, as far as it is this process's own by now: the kernel
-        hands over what has lost its parent. Return the number of processes."""
+        """Kill the processes that a child has started, as far as they are now this process's
+        children: the kernel hands over processes that have lost their parent. Return their
+        number."""
         if self._layers:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)  # all in the namespace but this one
+                os.kill(-1, signal.SIGKILL)  # All processes in the namespace except this one.
             return 1
         own = processes.children_of(os.getpid())
         for pid in own:
@@ -167,6 +170,6 @@ class _ForkServer:
 
 
 def _reaped(pid: int) -> int | None:
-    """Return the exit code of a child that has ended, None if it runs."""
+    """Return the exit code of a child that has ended, or None if it runs."""
     ended, status = os.waitpid(pid, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if ended else None

@@ -1,4 +1,4 @@
-"""How hot this machine is, how fast it runs, and whether it is throttled, as far as Linux tells.
+"""The temperature, clock and throttling of this machine, as far as Linux reports them.
 
 Sources: Linux `Documentation/ABI/testing/sysfs-class-thermal`,
 `Documentation/hwmon/sysfs-interface.rst`, `Documentation/admin-guide/pm/cpufreq.rst`,
@@ -17,9 +17,10 @@ from farrier_device import arch, describe
 SYS = Path("/sys")
 LIMIT_CELSIUS = arch.here().limit_celsius  # It holds where the kernel states no trip point.
 
-_PROCESSORS = re.compile(r"cpu|soc|core|pkg|package")  # in the name of a zone
-_CHIPS = ("coretemp", "cpu_thermal", "k10temp", "zenpower")  # of hwmon, that measure processors
-_SLOWING = ("passive", "hot")  # trip points at which the kernel slows the processor down
+_PROCESSORS = re.compile(r"cpu|soc|core|pkg|package")  # The names of a processor's thermal zones.
+# The chips of hwmon that measure processors.
+_CHIPS = ("coretemp", "cpu_thermal", "k10temp", "zenpower")
+_SLOWING = ("passive", "hot")  # The trip points at which the kernel slows the processor down.
 _PI = Path("devices/platform/soc/soc:firmware/get_throttled")
 _PI_BITS = ("under-voltage", "clock capped", "throttled", "soft temperature limit")  # now
 _THROTTLES = ("core_throttle_count", "package_throttle_count")
@@ -27,18 +28,19 @@ _THROTTLES = ("core_throttle_count", "package_throttle_count")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Health:
-    """One look. What the system does not tell is None, and "" of `throttled`."""
+    """The health of a machine at one moment. An unknown value is None, and "" for `throttled`."""
 
-    celsius: float | None = None  # of the processor, where it is nearest to its limit
-    limit_celsius: float | None = None  # from which on it counts as hot
-    clock_mhz: int | None = None  # of the fastest core that measures
+    celsius: float | None = None  # The processor's temperature, of the sensor nearest to its limit.
+    limit_celsius: float | None = None  # The temperature from which it counts as hot.
+    clock_mhz: int | None = None  # The clock of the fastest measuring core.
     max_clock_mhz: int | None = None
     throttled: str = ""  # why, now
-    throttles: int | None = None  # since the start of the system: times that it was too hot
+    throttles: int | None = None  # The times that it was too hot since the start of the system.
 
     @property
     def hot(self) -> str:
-        """Why it may be slower than it is when cool; "" where it is cool, or nothing tells."""
+        """The reason why it may be slower than a cool machine; "" if it is cool, or nothing is
+        reported."""
         reasons = []
         celsius, limit = self.celsius, self.limit_celsius
         if celsius is not None and limit is not None and celsius >= limit:
@@ -49,24 +51,27 @@ class Health:
 
 
 def look(sys: Path = SYS, cpus: Sequence[int] | None = None) -> Health:
-    """This machine now; `sys` is where sysfs lies, `cpus` are those that measure."""
+    """Read the health of this machine; `sys` is the path of sysfs, `cpus` are the measuring
+    CPUs."""
     cpus = describe.available_cpus() if cpus is None else cpus
-    found = list(_zones(sys)) or list(_sensors(sys))
-    celsius, limit = max(found, key=lambda one: one[0] - one[1], default=(None, None))
+    sensors = list(_zones(sys)) or list(_sensors(sys))
+    celsius, limit = max(sensors, key=lambda sensor: sensor[0] - sensor[1], default=(None, None))
     folders = [sys / f"devices/system/cpu/cpu{cpu}" for cpu in cpus]
-    counts = [_number(one / "thermal_throttle" / name) for one in folders for name in _THROTTLES]
+    counts = [
+        _number(sensor / "thermal_throttle" / name) for sensor in folders for name in _THROTTLES
+    ]
     return Health(
         celsius=celsius,
         limit_celsius=limit,
-        clock_mhz=_mhz([one / "cpufreq/scaling_cur_freq" for one in folders]),
-        max_clock_mhz=_mhz([one / "cpufreq/cpuinfo_max_freq" for one in folders]),
+        clock_mhz=_mhz([sensor / "cpufreq/scaling_cur_freq" for sensor in folders]),
+        max_clock_mhz=_mhz([sensor / "cpufreq/cpuinfo_max_freq" for sensor in folders]),
         throttled=_throttled(sys / _PI),
-        throttles=sum(known) if (known := [n for n in counts if n is not None]) else None,
+        throttles=sum(counted) if (counted := [n for n in counts if n is not None]) else None,
     )
 
 
 def _zones(sys: Path) -> Iterator[tuple[float, float]]:
-    """Temperature and limit of each thermal zone of the processor."""
+    """Yield the temperature and limit of each thermal zone of the processor."""
     for zone in sorted(sys.glob("class/thermal/thermal_zone*")):
         temperature = _number(zone / "temp")
         if temperature is None or not _PROCESSORS.search(_read(zone / "type")):
@@ -80,7 +85,7 @@ def _zones(sys: Path) -> Iterator[tuple[float, float]]:
 
 
 def _sensors(sys: Path) -> Iterator[tuple[float, float]]:
-    """The same of hwmon, which tells of processors that have no zone."""
+    """Yield the same of hwmon, which covers processors without a zone."""
     for chip in sorted(sys.glob("class/hwmon/hwmon*")):
         if _read(chip / "name") not in _CHIPS:
             continue
@@ -92,8 +97,9 @@ def _sensors(sys: Path) -> Iterator[tuple[float, float]]:
 
 
 def _limit(thousandths: Sequence[int | None]) -> float:
-    """The lowest trip point; one that is not set is 0 or less."""
-    stated = [one / 1000 for one in thousandths if one is not None and one > 0]
+    """Return the lowest trip point in °C, from values in thousandths; a value that is not set is 0
+    or less."""
+    stated = [value / 1000 for value in thousandths if value is not None and value > 0]
     return min(stated, default=LIMIT_CELSIUS)
 
 
@@ -106,8 +112,8 @@ def _throttled(path: Path) -> str:
 
 
 def _mhz(paths: Sequence[Path]) -> int | None:
-    known = [khz for path in paths if (khz := _number(path)) is not None]
-    return round(max(known) / 1000) if known else None
+    clocks = [khz for path in paths if (khz := _number(path)) is not None]
+    return round(max(clocks) / 1000) if clocks else None
 
 
 def _number(path: Path) -> int | None:

@@ -1,8 +1,8 @@
 """The identity of a device towards its farm: its own secret, kept in the state folder, or the token
 that all devices share.
 
-The nonce of an enrolment is on the disk before the farm is asked, so that an agent whose answer was
-lost, or that died meanwhile, asks again as the same one and gets the same secret.
+The nonce of an enrolment is on the disk before the farm is asked. So an agent whose answer was
+lost, or that died meanwhile, repeats the same request and gets the same secret.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Identity:
     def __init__(
         self, name: str, *, state: Path | None = None, shared: str = "", enrolment: str = ""
     ) -> None:
-        """`name` is what the operator calls the device, "" where that is left to the enrolment
-        token. Without a `state` folder the device has the shared token and never enrols. Raises
-        UsageError where the folder holds the secret of another device, or what is no secret, and
-        where there is nothing to enrol with."""
+        """Read the identity. `name` is the operator's name of the device, "" to take that of the
+        enrolment token. Without a `state` folder the device has the shared token and never enrols.
+        Raises UsageError if the folder has the secret of another device or a malformed one, and if
+        there is nothing to enrol with."""
         self._name = name
         self._path = None if state is None else state / FILE
         self._shared = shared
         self._enrolment = enrolment
-        self._is_lost = False  # the farm knows the secret no more
+        self._is_lost = False  # The farm no longer knows the secret.
         self._kept = SecretFile() if self._path is None else _read(self._path)
         if self._own is None and not shared and not enrolment:
             raise UsageError(
@@ -57,7 +57,7 @@ class Identity:
 
     @property
     def device(self) -> str:
-        """The device's name; "" before an enrolment has said it."""
+        """The device's name; "" before an enrolment has set it."""
         return self._name if self._own is None else self._own.device
 
     @property
@@ -69,9 +69,9 @@ class Identity:
         return Enrolled.by(own.device, own.generation, own.secret)
 
     def settle(self, connection: Connection) -> None:
-        """Enrol where the device has no secret, or a token that it has not enrolled with yet. A
-        broker that is too old for this takes the shared token. Raises UsageError where it is
-        refused, and what `Connection.enrol` does."""
+        """Enrol if the device has no secret, or has a token that it has not enrolled with yet. A
+        broker that is too old for this takes the shared token. Raises UsageError if the enrolment
+        is refused, and the errors of `Connection.enrol`."""
         if self._path is None or (self._own is not None and not self._is_invited):
             return
         token = _hashed(self._enrolment)
@@ -124,7 +124,7 @@ class Identity:
 
     @property
     def _own(self) -> SecretFile | None:
-        """The secret, where there is one."""
+        """The device's secret, or None."""
         return self._kept if self._kept.secret and not self._is_lost else None
 
     @property

@@ -1,5 +1,5 @@
-"""Where the Python installation and the system's libraries lie: what a process has to read that
-loads code, and that `landlock` keeps from all else."""
+"""The paths of the Python installation and the system's libraries, which a process needs to load
+code, while `landlock` denies it all others."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _SYSTEM = (
 
 
 def readable(secrets: Iterable[Path]) -> dict[Path, Access]:
-    """What this interpreter, its packages and the system's libraries consist of, but for what lies
-    at or below one of the `secrets`."""
+    """Return the paths that this interpreter, its packages and the system's libraries need, without
+    paths at or below one of the `secrets`."""
     hidden = [Path(os.path.realpath(path)) for path in secrets]
     allowed: dict[Path, Access] = {}
     for place in _places():
@@ -54,8 +54,8 @@ def _places() -> Iterator[str]:
 
 
 def without(place: Path, hidden: Sequence[Path]) -> Iterator[tuple[Path, Access]]:
-    """What may be read of a place: all of it, or, where something hidden lies in it, what lies
-    beside that on the way there, and the names."""
+    """Yield the readable paths of a place: the place itself or, if it contains hidden paths, the
+    other entries on the way to these, and the directories for their names."""
     if any(place.is_relative_to(path) for path in hidden):
         return
     if not any(path.is_relative_to(place) for path in hidden):
@@ -67,5 +67,5 @@ def without(place: Path, hidden: Sequence[Path]) -> Iterator[tuple[Path, Access]
     except OSError:
         return
     for path in inside:
-        if not path.is_symlink():  # what it leads to has a rule of its own, or none
+        if not path.is_symlink():  # The target of a link has a rule of its own, or none.
             yield from without(path, hidden)

@@ -1,7 +1,7 @@
-"""Ctrl-C, from the first line of a command on.
+"""The handling of Ctrl-C from the first line of a command on.
 
-Nothing is imported here that Python has not at its start: what a command imports, it imports under
-the guard.
+This module imports only what Python has loaded at its start, so that a command's imports are
+guarded too.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-INTERRUPTED = 130  # as shells say it: 128 + the signal
+INTERRUPTED = 130  # The exit code that shells use: 128 + the signal.
 _AGAIN_S = 0.01
 
 
 def guarded(command: Callable[[], int | None]) -> None:
-    """Run a command and exits: with the code that it returns, 130 after Ctrl-C."""
+    """Run a command and exit: with the code that it returns, or 130 after Ctrl-C."""
     sys.unraisablehook = _dropped
     try:
         sys.exit(command())
@@ -29,8 +29,8 @@ def guarded(command: Callable[[], int | None]) -> None:
 
 
 def _dropped(what: sys.UnraisableHookArgs) -> None:
-    """Python drops what is raised in its callbacks: in finalizers, and at the end of each import. A
-    signal's handler that ran there and raised is called again, soon after."""
+    """Handle an exception that Python drops, because it was raised in a finalizer or at the end of
+    an import. If a signal's handler raised it, the handler is called again soon after."""
     number = _signal(what.exc_value)
     if number is None:
         sys.__unraisablehook__(what)
@@ -39,7 +39,7 @@ def _dropped(what: sys.UnraisableHookArgs) -> None:
 
 
 def _signal(error: BaseException | None) -> int | None:
-    """The number of the signal whose handler raised the error; None where none has."""
+    """Return the number of the signal whose handler raised the error, or None."""
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED - 128

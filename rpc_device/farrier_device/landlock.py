@@ -1,10 +1,9 @@
-"""Landlock: the kernel's own access control that needs no privilege (Linux 5.13 and later).
+"""Landlock: access control of the kernel that needs no privilege (Linux 5.13 and later).
 
-A ruleset that handles every right and allows none but over the paths that are named: after
-`restrict` this thread and the threads and processes it starts can open no other file, bind or
-connect no TCP port and, where the kernel knows those, reach no abstract socket and signal no
-process outside; nor can they trace one, or read its memory and environment. Descriptors that are
-open stay usable.
+`restrict` installs a ruleset that handles every right and allows none except for the paths that are
+named. Afterwards this thread, and the threads and processes that it starts, can open no other file,
+bind or connect no TCP port and, on newer kernels, reach no abstract socket and signal no process
+outside; nor can they trace one, or read its memory and environment. Open descriptors stay usable.
 
 Source: Linux `include/uapi/linux/landlock.h`.
 """
@@ -19,13 +18,13 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-_CREATE_RULESET = 444  # the same numbers on every architecture
+_CREATE_RULESET = 444  # These numbers are the same on every architecture.
 _ADD_RULE = 445
 _RESTRICT_SELF = 446
 _ASK_VERSION = 1
 _PATH_BENEATH = 1
 
-# Rights over files by the version of the interface that brought the last of them.
+# The number of file rights by version of the interface.
 _FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _NET_SINCE, _NET_RIGHTS = 4, 2
 _SCOPE_SINCE, _SCOPES = 6, 2
@@ -39,7 +38,7 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 
 class Access(enum.IntFlag):
-    """What is allowed with a path, and with all that lies beneath it."""
+    """The rights on a path, and on everything below it."""
 
     LIST = _READ_DIR
     READ = _READ_DIR | _READ_FILE | _EXECUTE
@@ -48,8 +47,8 @@ class Access(enum.IntFlag):
 
 
 def restrict(libc: ctypes.CDLL, allowed: Mapping[Path, Access] | None = None) -> bool:
-    """Close the file system, but for what is `allowed`, and TCP to this thread for good; False
-    where the kernel cannot. A path that is not there is passed over.
+    """Deny this thread the file system, except for the `allowed` paths, and TCP, for good. Return
+    False if the kernel does not support it. A path that does not exist is skipped.
 
     `no_new_privs` must be set.
     """
@@ -73,7 +72,7 @@ def restrict(libc: ctypes.CDLL, allowed: Mapping[Path, Access] | None = None) ->
 def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, rights: int) -> bool:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # not there, or out of reach without a rule
+    except OSError:  # The path does not exist, or cannot be reached without a rule.
         return True
     try:
         if not stat.S_ISDIR(os.fstat(place).st_mode):
@@ -87,7 +86,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, rights: int) -> bool:
 
 
 def _ruleset(version: int, handled: int) -> bytes:
-    """`struct landlock_ruleset_attr`, as long as this version of it is."""
+    """Return a `struct landlock_ruleset_attr` of the length of this version."""
     words = [handled]
     if version >= _NET_SINCE:
         words.append(_all(_NET_RIGHTS))

@@ -1,11 +1,11 @@
-"""One form of log for every role: text for people, or a JSON object a line for programs.
+"""The common log format of all roles: text for people, or one JSON object a line for programs.
 
-What a line is about (`job`, `batch`, `device`, `request`) is said where work on it begins:
+The subject of a line (`job`, `batch`, `device`, `request`) is set where work on it begins:
 
     with logs.about(job=lease.item):
         log.warning("it goes back")        → {…, "message": "it goes back", "job": "01a1…"}
 
-Standard library only: boards log, too.
+Standard library only, because boards log as well.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _about: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar(
 
 
 def set_up(role: str, form: str = "text", stream: TextIO | None = None, **always: str) -> None:
-    """Logs of this process from INFO on go to `stream` (standard error), in one of `FORMS`; what is
-    `always` the same, as an agent's device, is in each JSON object."""
+    """Send this process's logs from INFO on to `stream` (default: standard error), in one of
+    `FORMS`. The fields `always`, such as an agent's device, are in each JSON object."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     text = logging.Formatter(TEXT)
     handler.setFormatter(_Json({"role": role, **always}) if form == "json" else text)
@@ -39,18 +39,18 @@ def set_up(role: str, form: str = "text", stream: TextIO | None = None, **always
 
 @contextlib.contextmanager
 def about(**ids: str) -> Iterator[None]:
-    """What is logged within, by this thread or task and the tasks that it starts, is about these
-    things. A thread that is started within begins anew."""
+    """Return a context in which log lines, of this thread or task and the tasks that it starts, are
+    about these things. A thread that is started within has no subject."""
     before = _about.get()
-    _about.set({**before, **{name: one for name, one in ids.items() if one}})
+    _about.set({**before, **{name: value for name, value in ids.items() if value}})
     try:
         yield
     finally:
-        _about.set(before)  # by a token it could not be, where another task closes a generator
+        _about.set(before)  # Resetting by a token would fail if another task closes the generator.
 
 
 class _Json(logging.Formatter):
-    """Each record is one line, whatever its message contains."""
+    """A formatter that writes each record as one line, whatever its message contains."""
 
     def __init__(self, always: Mapping[str, str]) -> None:
         super().__init__()

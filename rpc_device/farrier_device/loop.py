@@ -1,5 +1,5 @@
-"""The agent's two loops: one leases, measures and reports; the other beats, also meanwhile. A third
-thread gives signs of life as long as the second one is in time."""
+"""The loops of the agent: one leases, measures and reports; another sends heartbeats meanwhile. A
+third thread renews the sign of life as long as the heartbeats are in time."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ from farrier_device.work import BatchWorker, Held
 
 log = logging.getLogger(__name__)
 
-_DRAIN_REPORT_S = 10.0  # how long a draining agent tries to deliver; then results wait on the disk
-# A heartbeat may wait for a registration of the other loop, find the session lost, register, and
-# then beat again.
+# The time for which a draining agent tries to deliver; then results wait on the disk.
+_DRAIN_REPORT_S = 10.0
+# A heartbeat may wait for a registration by the other loop, find the session lost, register, and
+# beat again.
 _BEAT_S = 4 * CALL_TIMEOUT_S
-_LATE_S = 3.0  # for a thread to be woken, on a busy machine
+_LATE_S = 3.0  # The time for a thread to be woken on a busy machine.
 _MENDABLE = (DeviceFault.BROKEN, DeviceFault.NO_SPACE)
 
 
 class Measuring(Protocol):
-    """A machine that is not the processor of this one."""
+    """A measuring device other than the processor of this machine."""
 
     def machine(self) -> MachineDescription:
         """Return its description."""
@@ -52,7 +53,8 @@ class Measuring(Protocol):
 
 
 class Agent:
-    """One device of a farm. `run` is for one thread; `drain` may be called from any."""
+    """An agent for one device of a farm. `run` is for one thread; `drain` may be called from
+    any."""
 
     def __init__(
         self,
@@ -65,8 +67,8 @@ class Agent:
         alive: Callable[[], None] = lambda: None,
         cooling: Cooling | None = None,
     ) -> None:
-        """`alive` is called about every second as long as the heartbeats are in time, whether they
-        reach the broker or not."""
+        """Create an agent. `alive` is called about every second as long as the heartbeats are in
+        time, even if they do not reach the broker."""
         self._alive = alive
         self._cooling = cooling or Cooling()
         self._connection = connection
@@ -75,7 +77,7 @@ class Agent:
         self._identity = identity
         self._session = Session(connection, identity, description)
         self._held: Held | None = None
-        self._trouble = ""  # why it cannot measure now
+        self._trouble = ""  # The reason why it cannot measure now.
         self._patience = Backoff(1.0, 60.0)
         self._draining = threading.Event()
         self._bench = BatchWorker(
@@ -84,7 +86,8 @@ class Agent:
         self._stop_polling: Callable[[], object] = lambda: None
         self._beat_now = threading.Event()
         self._finished = threading.Event()
-        self._back_by = time.monotonic() + _BEAT_S  # the beating loop, or it hangs
+        # The time by which the heartbeat loop has to come round, or it hangs.
+        self._back_by = time.monotonic() + _BEAT_S
         self._fatal: AgentError | None = None
 
     @property
@@ -92,13 +95,13 @@ class Agent:
         return self._draining.is_set()
 
     def drain(self) -> None:
-        """Take no other batch; `run` returns when the one in hand is measured and reported."""
+        """Take no further batch; `run` returns when the present one is measured and reported."""
         self._draining.set()
         self._beat_now.set()
         self._stop_polling()
 
     def run(self) -> None:
-        """Works until drained. Raises AgentError where only an operator can help."""
+        """Work until drained. Raises AgentError for an error that only an operator can fix."""
         heart = threading.Thread(target=self._beat, name="farrier-heartbeat", daemon=True)
         pulse = threading.Thread(target=self._live, name="farrier-pulse", daemon=True)
         heart.start()
@@ -112,7 +115,7 @@ class Agent:
             pulse.join()
 
     def _live(self) -> None:
-        """Give signs of life as long as the heart beats in time."""
+        """Renew the sign of life as long as heartbeats are in time."""
         while True:
             if time.monotonic() < self._back_by:
                 self._alive()
@@ -150,7 +153,7 @@ class Agent:
 
     def _polling(self, stop: Callable[[], object]) -> None:
         self._stop_polling = stop
-        if self.draining:  # since before there was something to stop
+        if self.draining:  # It began to drain before there was a wait to stop.
             stop()
 
     def _take(self, batch: device_pb2.Batch | None) -> None:
@@ -174,12 +177,12 @@ class Agent:
             self._outbox.add(PendingResult(batch.lease, batch.fence, measurement.to_json(result)))
         finally:
             self._held = None
-        # What may be the library's is for the farm to judge: it has other devices to ask.
+        # The farm judges a fault that may be the library's, because it can ask other devices.
         if result.fault in _MENDABLE and result.blame is Blame.DEVICE:
             self._trouble = result.message
 
     def _deliver(self) -> None:
-        """Report what waits in the outbox."""
+        """Report the results in the outbox."""
         for pending in self._outbox.waiting():
 
             def report(
@@ -218,7 +221,7 @@ class Agent:
                 time.sleep(backoff.next_s())
 
     def _mended(self) -> bool:
-        """Whether it can measure. After a fault of this device it waits, and looks."""
+        """Return whether it can measure. After a fault of this device, wait and check."""
         if not self._trouble:
             self._patience.reset()
             return True
@@ -237,7 +240,7 @@ class Agent:
             try:
                 reply = self._session.call(self._heartbeat)
             except UnreachableError:
-                reply = device_pb2.HeartbeatReply()  # the other loop waits and tells
+                reply = device_pb2.HeartbeatReply()  # The other loop waits, and logs the error.
             except AgentError as error:
                 self._give_up(error)
                 return
@@ -272,11 +275,11 @@ class Agent:
         )
 
     def _health(self) -> device_pb2.Health:
-        told = dataclasses.asdict(self._cooling.look())
-        return device_pb2.Health(waits=self._cooling.message, **told)
+        fields = dataclasses.asdict(self._cooling.look())
+        return device_pb2.Health(waits=self._cooling.message, **fields)
 
     def _give_up(self, error: AgentError) -> None:
-        """From the beating thread: lets the working one end with this error."""
+        """Let the working thread end with this error; for the heartbeat thread."""
         self._fatal = error
         held = self._held
         if held is not None:
@@ -296,9 +299,9 @@ def describe_device(
     adapters: Sequence[Adapter] = (),
     measuring: Measuring | None = None,
 ) -> device_pb2.Description:
-    """Return the description of the machine, of what its operator states that it is, and of the
-    other engines that it runs: of its processor, or of the adapter or board that is
-    `measuring`. Raises SandboxError if nothing can be measured."""
+    """Return the description of this machine, with the operator's statement about it and the other
+    engines that it offers; with `measuring`, that of the adapter or board that measures instead of
+    the processor. Raises SandboxError if nothing can be measured."""
     here = describe.describe() if measuring is None else measuring.machine()
     return device_pb2.Description(
         **dataclasses.asdict(here),

@@ -1,4 +1,4 @@
-"""Where the `farrier-device` command begins."""
+"""The entry point of the `farrier-device` command."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _USAGE = 2  # the exit code
 
 
 def main() -> None:
-    """Run the agent and exits: 0, an error's own code, 130 after Ctrl-C while it starts."""
+    """Run the agent and exit: with 0, an error's own code, or 130 after Ctrl-C during its start."""
     guarded(_run)
 
 
 def _run() -> int:
     try:
-        from farrier_device import agent  # gRPC takes a while
+        from farrier_device import agent  # Importing gRPC takes a while.
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("google", "grpc"):

@@ -1,10 +1,11 @@
-"""What a measurement is: plain data that crosses every boundary between compiler, farm and device.
+"""Measurements as plain data, which crosses every boundary between compiler, farm and device.
 
 A request names code objects and, for each candidate, the launches of entry points in them; a result
-states of each candidate how long it ran or how it failed. Failure is a field, never an exception: a
-candidate that crashes, hangs or answers wrong is a fact about the candidate (it trains the cost
-model). A batch that fails as a whole is not evidence about its candidates: `DeviceFault` names the
-way, `Blame` whose fault it is, and so who may measure it instead.
+states for each candidate how long it ran or how it failed. A failure is a field, never an
+exception: a candidate that crashes, hangs or computes wrong outputs is information about the
+candidate (it trains the cost model). A batch that fails as a whole says nothing about its
+candidates: `DeviceFault` names the kind of failure, and `Blame` its cause, which decides who may
+measure it instead.
 
 On a host the code is one linked library, and every entry point has one C signature, for a single
 kernel and for a whole model alike:
@@ -12,8 +13,8 @@ kernel and for a whole model alike:
     int32_t entry(void *const *args, const farrier_pool *pool)
 
 `args` holds one pointer an argument, 64-byte aligned, in the order of `Candidate.args`. The entry
-returns 0, a positive code for a failure of its own, or -1 - n if the check numbered n of a model
-refuses the sizes that the values of its inputs lead to.
+returns 0, a positive code for a failure of its own, or -1 - n if check number n of a model refuses
+the sizes that follow from its inputs.
 
 Standard library only: this module runs on a board that has no numpy.
 """
@@ -33,40 +34,44 @@ _JSON: Any = Any  # It annotates a value that is JSON of any form.
 
 
 class Role(enum.StrEnum):
-    """What an argument of an entry point is for."""
+    """The purpose of an argument of an entry point."""
 
-    INPUT = "input"  # read only; filled from its blob before the first call
-    OUTPUT = "output"  # written; compared with its expected blob after the first call
-    SCRATCH = "scratch"  # read and written; zero at first, never compared
+    INPUT = "input"  # Read only; filled from its blob before the first call.
+    OUTPUT = "output"  # Written; compared with its expected blob after the first call.
+    SCRATCH = "scratch"  # Read and written; zero at first, never compared.
 
 
 class Status(enum.StrEnum):
-    """How one candidate ended."""
+    """The outcome of one candidate."""
 
     OK = "ok"
-    WRONG = "wrong"  # ran, but its output is outside the tolerance
-    CRASHED = "crashed"  # killed by a signal, returned another code than 0, or spoilt its process
-    TIMEOUT = "timeout"  # did not return within `TimingPolicy.timeout_s`
-    REJECTED = "rejected"  # could not be loaded: missing symbol, unreadable library
+    WRONG = "wrong"  # It ran, but its output is outside the tolerance.
+    # It was killed by a signal, returned a code other than 0, or spoilt its process.
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"  # It did not return within `TimingPolicy.timeout_s`.
+    REJECTED = "rejected"  # It could not be loaded: missing symbol, unreadable library.
 
 
 class DeviceFault(enum.StrEnum):
-    """Why a whole batch says nothing about its candidates."""
+    """The reason why a whole batch says nothing about its candidates."""
 
-    DRIFTED = "drifted"  # the reference kernel became slower by `TimingPolicy.max_drift`
-    LOST = "lost"  # the device disappeared in mid-batch
-    IMPLAUSIBLE = "implausible"  # it answered what no device can measure
+    DRIFTED = "drifted"  # The reference kernel became slower by more than `TimingPolicy.max_drift`.
+    LOST = "lost"  # The device disappeared during the batch.
+    IMPLAUSIBLE = "implausible"  # It reported a result that no device can measure.
     NO_SPACE = "no-space"
-    BROKEN = "broken"  # nothing could be measured; the message says why
+    BROKEN = "broken"  # Nothing could be measured; the message states the reason.
 
 
 class Blame(enum.StrEnum):
-    """Whose fault it is that a batch failed as a whole."""
+    """The party to blame for the failure of a whole batch."""
 
-    DEVICE = "device"  # of its machine; five in a row put the device in quarantine
-    LIBRARY = "library"  # or the device's: the reference fails in a fresh process; a second tells
-    AGENT = "agent"  # it lacks the version or the token for the batch; another device measures it
-    FARM = "farm"  # a blob is missing or damaged: no device can measure the batch
+    DEVICE = "device"  # The device's machine; five such faults in a row put it in quarantine.
+    # The library or the device: the reference fails in a fresh process, and a second device
+    # decides.
+    LIBRARY = "library"
+    # The agent lacks the version or the token for the batch; another device measures it.
+    AGENT = "agent"
+    FARM = "farm"  # A blob is missing or damaged: no device can measure the batch.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,16 +86,16 @@ class Argument:
 
     role: Role
     nbytes: int
-    dtype: str = "f32"  # of `expected`: a name of `native.DTYPE_CODES`
+    dtype: str = "f32"  # The dtype of `expected`: a name in `native.DTYPE_CODES`.
     blob: str | None = None
     expected: str | None = None
     cold: bool = False
-    padding: int | None = None  # an unsigned number of at most 32 bits
+    padding: int | None = None  # An unsigned number of at most 32 bits.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CodeObject:
-    """Code by the sha256 of its bytes; its kind decides which device loads it (`devices`)."""
+    """Code, by the sha256 of its bytes; its kind decides which device loads it (`devices`)."""
 
     blob: str
     kind: str = HOST_CODE
@@ -100,9 +105,9 @@ class CodeObject:
 class Launch:
     """One run of an entry point on a device.
 
-    Each of its arguments lies in one of the candidate's: its position there, and the offset in
-    bytes; `args` of None are the candidate's arguments in their order. `grid` counts the blocks of
-    a launch along each axis, and `block` the threads of a block; a host has neither.
+    `args` places each argument of the launch in one of the candidate's arguments: its position, and
+    an offset in bytes; None stands for the candidate's arguments in order. `grid` counts the blocks
+    of a launch along each axis, and `block` the threads of a block; both are empty on a host.
     """
 
     symbol: str
@@ -117,8 +122,8 @@ class Candidate:
 
     They run one after another. `prepare` runs once before the first time and is not timed: it packs
     weights into the layout that the schedule chose. `parts`, if there are any, do the work of
-    `launches`: in their place the parts run one after another, each timed by itself, so that the
-    kernels of a model are measured on the memory, and with the caches, that they have in it.
+    `launches` instead: they run one after another, each timed separately, so that the kernels of a
+    model are measured with the memory and caches that they have in the model.
     """
 
     launches: tuple[Launch, ...]
@@ -134,29 +139,31 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimingPolicy:
-    """How to time each candidate of a batch.
+    """The way to time each candidate of a batch.
 
-    One untimed call (checked against `expected`, as the last one is again), `warmup` more, then
-    calls timed one by one until both `min_repeats` calls and `min_time_s` seconds (with the flushes
-    between them) are reached, or `max_repeats` calls. Fewer if `timeout_s` would pass, but one; and
-    fewer of a candidate whose first calls are slower than those of another of which the same is
-    expected.
+    One untimed call (checked against `expected`, as the last call is again), `warmup` more, then
+    calls timed one by one until both `min_repeats` calls and `min_time_s` seconds (including the
+    flushes between them) are reached, or `max_repeats` calls. There are fewer calls, but at least
+    one, if `timeout_s` would pass, and if the first calls are slower than those of another
+    candidate with the same expected outputs.
     """
 
     threads: int = 1
     warmup: int = 1
     min_repeats: int = 5
-    max_repeats: int = 64  # more tell no more: what disturbs a machine lasts longer than that
+    # More calls give no better time, because disturbances of a machine last longer.
+    max_repeats: int = 64
     min_time_s: float = 0.01
-    timeout_s: float = 10.0  # for all calls of one candidate
-    tolerance: float = 1e-4  # max |out - expected| over max |expected|
-    max_drift: float = 0.15  # by which the reference may be slower after the batch than before it
+    timeout_s: float = 10.0  # The time limit of all calls of one candidate.
+    tolerance: float = 1e-4  # The bound of max |out - expected| over max |expected|.
+    # The factor by which the reference may be slower after the batch than before, less 1.
+    max_drift: float = 0.15
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input or an output of a whole model, by the name that its file gives it; `blob` has what
-    the input is, or what the output should be."""
+    """An input or an output of a whole model, by its name in the file; `blob` has the input's data,
+    or the expected output."""
 
     name: str
     dtype: str
@@ -166,15 +173,15 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rival:
-    """Another engine, which is to run the model that the only candidate was compiled from.
+    """Another engine that runs the model from which the only candidate was compiled.
 
     `files` are the ONNX model's, as (location, sha256); the location of the message itself is "".
-    The engine's outputs are compared first. Where they are off by more than `tolerance`, it is not
-    timed. Then rounds of about `round_s` seconds are run in turn, of the candidate and of the
-    engine. `timeout_s` bounds all of it, loading the model included.
+    The engine's outputs are compared first. If their error exceeds `tolerance`, it is not timed.
+    Otherwise rounds of about `round_s` seconds are run in turn, of the candidate and of the engine.
+    `timeout_s` bounds all of it, including the loading of the model.
     """
 
-    engine: str  # a name of `engines.NAMES`
+    engine: str  # A name in `engines.NAMES`.
     files: tuple[tuple[str, str], ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -192,12 +199,12 @@ class Rival:
 class MeasureRequest:
     """One batch: code objects and the candidates that run in them.
 
-    `reference`, where given, is timed before and after the candidates to detect drift. With a
-    `rival` there is one candidate, a whole model; the two are timed in turn.
+    `reference`, if set, is timed before and after the candidates to detect drift. With a `rival`
+    there is one candidate, a whole model; the two are timed in turn.
 
-    `floors_ns` are of each candidate the nanoseconds that no call of it can beat, then those of
-    each of its parts. A batch that `verifies` decides whether a model is right, and so who measures
-    it matters. Both are for whoever hands the batch out: a device is told neither (`for_device`).
+    `floors_ns` has for each candidate the least nanoseconds that a call can take, then those of
+    each of its parts. A batch that `verifies` decides whether a model is right, so only some
+    devices may measure it. Both are for the broker: `for_device` removes them.
     """
 
     code: tuple[CodeObject, ...]
@@ -209,12 +216,12 @@ class MeasureRequest:
     verifies: bool = False
 
     def for_device(self) -> MeasureRequest:
-        """The request without what its device is not to know: one that knew the floors could
-        answer just above them."""
+        """Return the request without the fields that its device must not know: a device that knew
+        the floors could report times just above them."""
         return dataclasses.replace(self, floors_ns=(), verifies=False)
 
     def blobs(self) -> frozenset[str]:
-        """The sha256 of every blob that a device needs for this request, its code included."""
+        """The sha256 of every blob that a device needs for this request, including its code."""
         args = [a for c in (*self.candidates, self.reference) if c is not None for a in c.args]
         named = {h for a in args for h in (a.blob, a.expected) if h is not None}
         rivals = self.rival.blobs() if self.rival is not None else frozenset()
@@ -227,22 +234,21 @@ class MeasureRequest:
 
     @property
     def most_bytes(self) -> int:
-        """The most that one candidate's arguments take."""
+        """The largest total size of one candidate's arguments, in bytes."""
         return max((sum(a.nbytes for a in c.args) for c in self.candidates), default=0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """How one candidate did. `samples_ns` holds every timed call, in order, unless it failed; of a
-    candidate in parts, `parts_ns` holds as many samples of each part, and `samples_ns` their sums.
-    `code` is what an entry point returned that did not crash although it failed: who compiled the
-    code knows the meaning.
-    `device` is filled in by who asked several devices.
-    """
+    """The result of one candidate. `samples_ns` holds every timed call, in order, unless it failed;
+    for a candidate in parts, `parts_ns` holds the samples of each part, and `samples_ns` their
+    sums. `code` is the non-zero return value of an entry point that failed without crashing: only
+    the compiler of the code knows its meaning. `device` is filled in by a caller that has asked
+    several devices."""
 
     status: Status
     samples_ns: tuple[int, ...] = ()
-    max_error: float | None = None  # relative to max |expected|, where something was compared
+    max_error: float | None = None  # Relative to max |expected|; None if nothing was compared.
     message: str = ""
     parts_ns: tuple[tuple[int, ...], ...] = ()
     code: int = 0
@@ -250,29 +256,30 @@ class CandidateResult:
 
     @property
     def undisturbed_ns(self) -> float:
-        """What a call takes while nothing else runs, in nanoseconds: see `fast_quartile_mean`."""
+        """The time of a call while nothing else runs, in nanoseconds: see `fast_quartile_mean`."""
         return fast_quartile_mean(self.samples_ns)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RivalResult:
-    """How another engine did, and the candidate between its rounds: nanoseconds of each call by
-    round. An engine that was not timed has a message that says why, and no rounds."""
+    """The result of another engine, and of the candidate between its rounds: nanoseconds of each
+    call by round. An engine that was not timed has a message with the reason, and no rounds."""
 
     engine: str
     version: str = ""
-    load_s: float = 0.0  # from the file to the first outputs, the engine being imported
+    # The seconds from the file to the first outputs, after the engine was imported.
+    load_s: float = 0.0
     rounds_ns: tuple[tuple[int, ...], ...] = ()
     ours_ns: tuple[tuple[int, ...], ...] = ()
-    max_error: float | None = None  # as that of a candidate
+    max_error: float | None = None  # As `CandidateResult.max_error`.
     message: str = ""
 
 
 def fast_quartile_mean(samples: Sequence[float]) -> float:
-    """The mean of the fastest quarter of the samples; infinity where there are none.
+    """Return the mean of the fastest quarter of the samples; infinity if there are none.
 
-    What else happens on a machine only adds time, so fast samples repeat where medians do not; a
-    quarter of them repeats better than the fastest alone, which Chen and Revels take ("Robust
+    Disturbances of a machine only add time, so fast samples repeat better than medians; the mean of
+    a quarter of them repeats better than the fastest alone, which Chen and Revels take ("Robust
     benchmarking in noisy environments", 2016). docs/develop/measuring.md has figures.
     """
     if not samples:
@@ -283,29 +290,32 @@ def fast_quartile_mean(samples: Sequence[float]) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasureResult:
-    """How a batch did: one result a candidate in the request's order, or a fault.
+    """The result of a batch: one result a candidate in the request's order, or a fault.
 
     The clocks are separate so that a slow transfer never looks like a slow kernel.
     """
 
     results: tuple[CandidateResult, ...] = ()
     fault: DeviceFault | None = None
-    blame: Blame = Blame.DEVICE  # of a fault; an agent that does not say knew of no other
+    # The blame for a fault; agents that do not report it only knew this one.
+    blame: Blame = Blame.DEVICE
     message: str = ""
-    device: str = ""  # id of the device that measured
-    sandbox: str = ""  # the isolation level that the child reached
-    transfer_s: float = 0.0  # of blobs, to the farm's store and to the device
-    run_s: float = 0.0  # on the device, all of the batch
-    emulated: bool = False  # the device is software: its times say nothing of the hardware
-    hot: str = ""  # why it may be slower than it is when cool; "" where it is cool
+    device: str = ""  # The id of the device that measured.
+    sandbox: str = ""  # The isolation level that the child reached.
+    transfer_s: float = 0.0  # The seconds to transfer blobs, to the farm's store and to the device.
+    run_s: float = 0.0  # The seconds of the whole batch on the device.
+    emulated: bool = False  # The device is software, whose times are not those of hardware.
+    hot: str = ""  # The reason why it may be slower than a cool machine; "" if it is cool.
     rival: RivalResult | None = None
-    signed: bool = False  # by the device, with a secret of its own: the broker says so
-    confirmed_by: str = ""  # id of another device that was asked, and answered alike
-    untrusted: bool = False  # nobody vouches for the device, and no other confirmed the result
+    # The device has signed it with a secret of its own, as the broker has checked.
+    signed: bool = False
+    confirmed_by: str = ""  # The id of another device that was asked, and agreed.
+    # The device is not trusted, and no other device has confirmed the result.
+    untrusted: bool = False
 
     def answers(self, request: MeasureRequest) -> bool:
-        """Whether it has a result of each candidate, and of each part of one that ran; a fault
-        answers every request."""
+        """Return whether it has a result of each candidate, and of each part of a candidate that
+        ran; a fault answers every request."""
         if self.fault is not None:
             return True
         return len(self.results) == len(request.candidates) and all(
@@ -316,13 +326,13 @@ class MeasureResult:
 
 
 def impossible(result: MeasureResult) -> str:
-    """Return why a result is of no measurement whatever was measured, "" for any other."""
+    """Return the reason why no measurement can have this result, or ""."""
     return next(filter(None, map(_impossible, result.results)), "")
 
 
 def _impossible(result: CandidateResult) -> str:
     error = result.max_error
-    if error is not None and not error >= 0:  # NaN is not, either
+    if error is not None and not error >= 0:  # NaN is not at least 0 either.
         return f"a candidate is off by {error}, which is not a distance"
     if any(ns < 0 for samples in (result.samples_ns, *result.parts_ns) for ns in samples):
         return "a call ended before it began"
@@ -332,9 +342,11 @@ def _impossible(result: CandidateResult) -> str:
 
 
 def implausible(result: MeasureResult, floors_ns: Sequence[Sequence[int]]) -> str:
-    """Return how a result is below the `floors_ns` of its request, "" where it is not."""
-    for one, floors in zip(result.results, floors_ns, strict=False):
-        for samples, floor in zip((one.samples_ns, *one.parts_ns), floors, strict=False):
+    """Return the way in which a result is below the `floors_ns` of its request, or ""."""
+    for candidate, floors in zip(result.results, floors_ns, strict=False):
+        for samples, floor in zip(
+            (candidate.samples_ns, *candidate.parts_ns), floors, strict=False
+        ):
             took = fast_quartile_mean(samples)
             if took < floor:
                 return (
@@ -345,8 +357,8 @@ def implausible(result: MeasureResult, floors_ns: Sequence[Sequence[int]]) -> st
 
 
 def to_json(value: MeasureRequest | MeasureResult) -> str:
-    """Return the canonical JSON text of a request or result, which a manifest's signature covers.
-    A request is in the form that all versions read, where it fits (`library_form`)."""
+    """Return the canonical JSON text of a request or result, which a manifest's signature covers. A
+    request that has the form that all versions read is written in it (`library_form`)."""
     raw = codec.encode(value)
     if isinstance(value, MeasureRequest):
         raw = to_library_form(raw)
@@ -354,15 +366,16 @@ def to_json(value: MeasureRequest | MeasureResult) -> str:
 
 
 def request_from_json(text: str, *, whole: bool = False) -> MeasureRequest:
-    """Return the inverse of `to_json`. Raises ValueError on any other text, and for a caller that
-    wants the `whole` of it, as one that runs it, if it asks for more than this version knows."""
+    """Parse a request, the inverse of `to_json`. Raises ValueError for any other text and, with
+    `whole`, for a request with fields that this version does not know, because a device has to
+    understand all of it."""
     unknown = codec.Unknown.REFUSED_UNLESS_EMPTY if whole else codec.Unknown.IGNORED
     raw = codec.loads(_JSON, text, name=MeasureRequest.__name__)
     return codec.decode(MeasureRequest, from_library_form(raw), unknown=unknown)
 
 
 def result_from_json(text: str) -> MeasureResult:
-    """Return the inverse of `to_json`; raises ValueError on any other text."""
+    """Parse a result, the inverse of `to_json`. Raises ValueError for any other text."""
     result = codec.loads(MeasureResult, text)
     for candidate in result.results:
         _check_parts(candidate)
@@ -370,7 +383,7 @@ def result_from_json(text: str) -> MeasureResult:
 
 
 def candidate_result(raw: dict[str, Any]) -> CandidateResult:
-    """A result from its decoded JSON object; raises ValueError on any other."""
+    """Return a result from its decoded JSON object. Raises ValueError for any other object."""
     result = codec.decode(CandidateResult, raw)
     _check_parts(result)
     return result

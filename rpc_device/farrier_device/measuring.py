@@ -1,4 +1,4 @@
-"""Measuring one candidate on a device: run it, compare what it wrote, time it."""
+"""The measurement of one candidate on a device: run it, compare its outputs, time it."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ from farrier_device.blob import ArgumentError, Blob
 from farrier_device.devices.device import AnyDevice, DeviceError, DeviceLostError
 from farrier_device.measurement import Candidate, CandidateResult, Launch, Status, TimingPolicy
 
-# The part of `timeout_s` that calls are planned for, so that a slow candidate ends with few samples
-# and is not killed with none.
+# The share of `timeout_s` that calls are planned for, so that a slow candidate ends with few
+# samples instead of being killed with none.
 _PLANNED = 0.9
 
-# A candidate that after so many calls takes so many times as long as another that computes the same
-# is timed no further; but short ones fill the time until caches, branch predictors and the pool's
-# threads have come to rest.
+# Pairs (calls, factor): a candidate that after that number of calls takes more than the factor
+# times the time of another with the same expected outputs is timed no further. Short candidates
+# first fill `_SHOWN_S`, until caches, branch predictors and the pool's threads have settled.
 _RACE = ((2, 1.5), (16, 1.1), (32, 1.05))
 _SHOWN_S = 0.002
 
 
 class Candidates:
-    """Measures the candidates of one batch, one after another, on a device that has their code.
+    """A measurer for the candidates of one batch, one after another, on a device with their code.
 
-    `started` is called when a candidate's own code is about to run: whatever happens to the process
-    from then on is the candidate's doing.
+    `started` is called when a candidate's own code is about to run: from then on the candidate is
+    to blame for the end of the process.
     """
 
     def __init__(self, device: AnyDevice, policy: TimingPolicy, blobs: Mapping[str, Blob]) -> None:
         self._device = device
         self._policy = policy
         self._blobs = blobs
-        self._fastest: dict[tuple[str, ...], float] = {}  # Ticks, by what is expected.
+        # The fewest ticks of a call, by the expected outputs.
+        self._fastest: dict[tuple[str, ...], float] = {}
 
     def measure(
         self, candidate: Candidate, arguments: Arguments, started: Callable[[], None]
     ) -> CandidateResult:
-        """Return how the candidate did; do not return if it hangs. Raises DeviceLostError if it has
-        ended the device."""
+        """Return the result of the candidate. Does not return if it hangs; raises DeviceLostError
+        if it has ended the device."""
         try:
             arguments.fill(candidate, self._blobs)
             prepare, run, parts = (
@@ -66,7 +67,7 @@ class Candidates:
         return self._timed(candidate, arguments, [step for _, step in parts or run], begin, call_s)
 
     def _run(self, steps: Sequence[tuple[Launch, Any]]) -> CandidateResult | None:
-        """Run launches to their end; return how they failed, None if they did not."""
+        """Run launches to their end; return their failure, or None."""
         for _, bound in steps:
             self._device.launch(bound)
         if not (code := self._device.synchronize()):
@@ -82,7 +83,7 @@ class Candidates:
         call_s: float,
     ) -> CandidateResult:
         cold = arguments.cold(candidate)
-        expected = tuple(one.expected for one in candidate.args if one.expected)
+        expected = tuple(argument.expected for argument in candidate.args if argument.expected)
         fastest = self._fastest.get(expected, math.inf)
         deadline = begin + _PLANNED * self._policy.timeout_s
         try:
@@ -91,7 +92,8 @@ class Candidates:
             raise
         except DeviceError as failure:
             return CandidateResult(Status.CRASHED, message=f"{candidate.name} {failure}")
-        # Once more: a kernel that counts on its outputs being zero is right the first time only.
+        # A kernel that relies on zeroed outputs is right only at the first call, so compare once
+        # more.
         error = arguments.max_error(candidate, self._blobs)
         wrong = self._compared(error, "right on the first call, but on a later one ")
         if wrong is not None:
@@ -110,9 +112,9 @@ class Candidates:
         call_s: float,
         fastest: float,
     ) -> list[list[int]]:
-        """Return the ticks of each step of each timed call, until the policy is content, the next
-        call would pass the deadline, or the race with the `fastest` candidate, whose fastest call
-        took so many ticks, is lost. `min_time_s` counts the flushes between the calls too."""
+        """Return the ticks of each step of each timed call. Stops when the policy is fulfilled, the
+        next call would pass the deadline, or the candidate is too slow against the ticks of the
+        `fastest` one (`_RACE`). `min_time_s` includes the flushes between the calls."""
         policy = self._policy
         warmup = min(policy.warmup, _affordable(deadline, call_s) - 1)
         if warmup > 0:
@@ -138,7 +140,7 @@ class Candidates:
         return each
 
     def _compared(self, error: float | None, prefix: str = "") -> CandidateResult | None:
-        """The verdict on outputs that are off by `error`: None where they are right."""
+        """Return the result for outputs with this error; None if they are right."""
         if error is None or error <= self._policy.tolerance:
             return None
         off = f"off by {error:.3g} of the largest value, tolerance {self._policy.tolerance:g}"
@@ -146,13 +148,13 @@ class Candidates:
 
 
 def _failed(names: str, code: int) -> CandidateResult:
-    """Return the result of a candidate of which a launch returned a code other than 0."""
+    """Return the result of a candidate with a launch that returned a code other than 0."""
     refuses = f", so its check {-1 - code} refuses the inputs" if code < 0 else ""
     return CandidateResult(Status.CRASHED, message=f"{names} returned {code}{refuses}", code=code)
 
 
 def _affordable(deadline: float, call_s: float) -> int:
-    """How many calls of `call_s` to make in one go: those that fill half of the time left, as the
-    machine may slow down meanwhile, or the one that fits."""
+    """Return how many calls of `call_s` to make in one go: the number that fills half of the time
+    left, because the machine may slow down meanwhile, or 1 if only one fits."""
     fitting = int((deadline - time.monotonic()) / max(call_s, 1e-9))
     return min(fitting, max(1, fitting // 2))

@@ -1,4 +1,4 @@
-"""Aligned memory that native code reads and writes: anonymous pages, huge where they can be."""
+"""Aligned memory that native code reads and writes: anonymous pages, huge if possible."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import ctypes
 import mmap
 from collections.abc import Sequence
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+ALIGNMENT = 64  # Bytes: a cache line, and the widest vector register.
 _HUGE_PAGE = 2 << 20
 
 
 class Buffer:
     """`nbytes` of zeroed memory at `address`.
 
-    From 2 MiB on the memory starts on a huge page and asks the kernel for huge pages, because a
-    kernel that streams weights through 4 KiB pages waits for the TLB. The memory is freed with the
-    last reference to the buffer or to a view of it.
+    Memory of at least 2 MiB starts on a huge page, and the kernel is asked for huge pages, because
+    a kernel that streams weights through 4 KiB pages waits for the TLB. The memory is freed with
+    the last reference to the buffer or to a view of it.
     """
 
     __slots__ = ("_pages", "address", "nbytes", "view")
 
     address: int
     nbytes: int
-    view: memoryview  # writable, one byte an item
+    view: memoryview  # Writable, one byte an item.
 
     def __init__(self, nbytes: int, skew: int = 0) -> None:
         huge = nbytes >= _HUGE_PAGE
@@ -42,15 +42,15 @@ class Buffer:
 
 
 def aligned_buffer(nbytes: int, *, skew: int = 0) -> Buffer:
-    """Zeroed memory of `nbytes`, its address a multiple of 64 (and `skew` bytes, a multiple of 64
-    below 2 MiB, past a page boundary). Raises MemoryError where there is no room."""
+    """Return zeroed memory of `nbytes`, whose address is a multiple of 64 and `skew` bytes beyond a
+    page boundary (a multiple of 64 below 2 MiB). Raises MemoryError if there is not enough."""
     if nbytes < 0 or skew % ALIGNMENT or not 0 <= skew < _HUGE_PAGE:
         raise ValueError(f"no buffer of {nbytes} bytes with a skew of {skew}")
     return Buffer(nbytes, skew)
 
 
 def pointers(addresses: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
-    """The `void *const *args` of an entry point."""
+    """Return the `void *const *args` of an entry point."""
     return (ctypes.c_void_p * len(addresses))(*addresses)
 
 

@@ -1,7 +1,8 @@
-"""A namespace of processes: the end of its first process is the end of all that are in it.
+"""A namespace of processes: when its first process ends, all processes in it end.
 
 Whatever the processes in it do (`setsid`, double forks, a cleared parent-death signal), the kernel
-kills them with the first one, and hands the first one those whose parents have ended.
+kills them together with the first one, and makes the first one the parent of processes whose
+parents have ended.
 
 Source: Linux `include/uapi/linux/{sched,capability,prctl}.h`; pid_namespaces(7).
 """
@@ -23,12 +24,12 @@ _MOST_FILES = 4096  # A fork server has a few descriptors, which the kernel numb
 
 
 def enter(libc: ctypes.CDLL) -> bool:
-    """Go on as the first process of a new namespace of processes; return False if the kernel does
-    not allow that, with nothing changed.
+    """Continue as the first process of a new namespace of processes; return False, with nothing
+    changed, if the kernel does not allow it.
 
-    The calling process must have one thread. It stays behind, where it waits for the first process
-    and ends as that does; neither outlives the other. A user namespace beside it needs no
-    privilege, and takes from a privileged caller what it may do to the machine.
+    The calling process must have one thread. It stays behind, waits for the first process and ends
+    as that does; neither outlives the other. A user namespace is entered as well, which needs no
+    privilege, and takes a privileged caller's rights over the machine.
     """
     if libc.unshare(_NEW_USER | _NEW_PID) != 0 and libc.unshare(_NEW_PID) != 0:
         return False
@@ -38,7 +39,7 @@ def enter(libc: ctypes.CDLL) -> bool:
         _stay_behind(first, held)
     os.close(held)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The parent is outside of the namespace, so `getppid` would not tell that it is gone.
+    # The parent is outside of the namespace, so `getppid` would not show that it is gone.
     if select.select([watched], [], [], 0)[0]:
         os._exit(1)
     os.close(watched)
@@ -46,8 +47,8 @@ def enter(libc: ctypes.CDLL) -> bool:
 
 
 def enter_own_ipc(libc: ctypes.CDLL) -> None:
-    """Leave the System V shared memory of others, if the kernel allows it: what the calling process
-    makes ends with it."""
+    """Leave the System V shared memory of other processes, if the kernel allows it: segments that
+    the calling process creates end with it."""
     libc.unshare(_NEW_IPC)
 
 
@@ -58,8 +59,8 @@ def drop_capabilities(libc: ctypes.CDLL) -> None:
 
 
 def _stay_behind(first: int, held: int) -> NoReturn:
-    """Wait for the first process and end as it does. No file stays open but the pipe by which that
-    one sees that this one is there."""
+    """Wait for the first process, and end as it does. All files are closed except the pipe by which
+    the first process sees that this one lives."""
     os.closerange(0, held)
     os.closerange(held + 1, _MOST_FILES)
     _, status = os.waitpid(first, 0)

@@ -1,8 +1,8 @@
-"""Native code in this process: load a linked library, give it threads, call it, time it.
+"""Native code in this process: load a linked library, start its threads, call it, time it.
 
 A library that Farrier links holds its entry points (`measurement.py` has their C signature) and the
 support library (`farrier_pool_*`, `farrier_time`, …) that they need. Nothing here isolates: for
-code that may crash or hang there is `runners.local.ChildRunner`, which uses this module in a child.
+code that may crash or hang, `runners.local.ChildRunner` uses this module in a child.
 
     with Library(path) as library, Pool(library, threads=2) as pool:
         call(library.entry("model"), pointers([x.address, y.address]), pool)
@@ -48,9 +48,10 @@ _WIDER = {"i16": 2, "u16": 2, "f16": 2, "bf16": 2, "f32": 4, "i32": 4, "u32": 4,
           "f64": 8, "i64": 8, "u64": 8}  # fmt: skip
 DTYPE_BYTES = {name: _WIDER.get(name, 1) for name in DTYPE_CODES}
 
-_REFUSED_AT = 16  # in a pool: the kernel's error, after which no code of the library may run
+# A pool's state that holds the kernel's error, after which no code of the library may run.
+_REFUSED_AT = 16
 _CALIBRATION_S = 0.01  # The clocks are read to about 100 ns, which is an error of 1e-5.
-_READINGS = 5  # of both clocks, of which the one counts that nothing interrupted
+_READINGS = 5  # The readings of both clocks, of which the least interrupted one counts.
 
 
 class NativeError(Exception):
@@ -58,16 +59,17 @@ class NativeError(Exception):
 
 
 class Entry(Protocol):
-    """A bound entry point: takes `args` and the pool's address, returns its code."""
+    """A bound entry point, which takes `args` and the pool's address and returns its code."""
 
     def __call__(self, args: Pointers, pool: int, /) -> int: ...
 
 
 class Library(Closing):
-    """A loaded library. Unloaded by `close`, after which nothing bound from it may be called."""
+    """A loaded library. `close` unloads it, after which nothing bound from it may be called."""
 
     def __init__(self, path: Path | str) -> None:
-        """Raises NativeError where the file is no library for this machine, or not of Farrier."""
+        """Load a library. Raises NativeError if the file is not a library for this machine, or not
+        Farrier's."""
         try:
             self._dll = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
@@ -91,7 +93,7 @@ class Library(Closing):
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
-        """Load a library that is in no file of its own, such as a member of an artifact."""
+        """Load a library from bytes, such as a member of an artifact."""
         file = os.memfd_create("farrier-library", os.MFD_CLOEXEC)
         try:
             write_all(file, data)
@@ -99,13 +101,13 @@ class Library(Closing):
         except BaseException:
             os.close(file)
             raise
-        # The loader tells libraries apart by path: as long as this one is loaded, its descriptor
-        # stays open, so that no other gets the same number.
+        # The loader identifies libraries by path: while this one is loaded, its descriptor stays
+        # open, so that no other library gets the same number.
         library._file = file
         return library
 
     def function(self, symbol: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-        """Bind a symbol with ctypes types. Raises NativeError where the library lacks it."""
+        """Bind a symbol with ctypes types. Raises NativeError if the library lacks it."""
         try:
             bound = self._dll[symbol]
         except AttributeError:
@@ -115,14 +117,14 @@ class Library(Closing):
         return bound
 
     def entry(self, symbol: str) -> Entry:
-        """Bind an entry point. Raises NativeError where the library lacks it."""
+        """Bind an entry point. Raises NativeError if the library lacks it."""
         return self.function(symbol, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
     def max_error(
         self, out: int, expected: int, nbytes: int, dtype: str, padding: int | None = None
     ) -> float:
-        """max |out - expected| over max |expected| of two arrays, by their addresses; elements of
-        `expected` whose bits are `padding` are left out."""
+        """Return max |out - expected| over max |expected| of two arrays, by their addresses;
+        elements of `expected` whose bits are `padding` are left out."""
         count, code = nbytes // DTYPE_BYTES[dtype], DTYPE_CODES[dtype]
         mark = 0 if padding is None else padding + 1
         return float(self._max_error(out, expected, count, code | mark << 8))
@@ -146,8 +148,9 @@ class Library(Closing):
         repeats: int,
         flush: Sequence[tuple[int, int]] = (),
     ) -> list[int]:
-        """Return the ticks of each of `repeats` calls. Before each, the ranges in `flush` (address,
-        bytes) leave every cache. Raises NativeError where a call returns a failure."""
+        """Return the ticks of each of `repeats` calls. Before each call, the ranges in `flush`
+        (address, bytes) are flushed from every cache. Raises NativeError if a call returns a
+        failure."""
         ticks = (ctypes.c_uint64 * repeats)()
         ranges = (ctypes.c_int64 * (2 * len(flush)))(*(word for pair in flush for word in pair))
         function = ctypes.cast(entry, ctypes.c_void_p)  # type: ignore[arg-type]
@@ -157,13 +160,14 @@ class Library(Closing):
         return list(ticks)
 
     def ns_of(self, ticks: Sequence[int]) -> list[int]:
-        """Return ticks in nanoseconds, 1 at least: a counter that stood still ticks seldom."""
+        """Return ticks in nanoseconds, at least 1, because a slow counter may not have advanced."""
         scale = self.ns_per_tick()
         return [max(1, round(count * scale)) for count in ticks]
 
     def ns_per_tick(self) -> float:
-        """The period of the counter that `farrier_time` reads, measured once a process: since the
-        first library was loaded, or longer where that is too short a time."""
+        """The period of the counter that `farrier_time` reads, in nanoseconds, measured once a
+        process: over the time since the first library was loaded, or longer if that is too
+        short."""
         global _ns_per_tick
         if _ns_per_tick is None:
             assert _calibration is not None
@@ -181,11 +185,11 @@ class Library(Closing):
 
 
 class Pool(Closing):
-    """The threads that a library's entry points share work among; the caller is one of them.
+    """The threads among which a library's entry points share work; the caller is one of them.
 
-    With `threads=1` there is no other thread. `pin` names one CPU a worker, worker 0 (the calling
-    thread, which is left where it is) included; the helpers are bound to theirs. A helper that the
-    caller is found to share a CPU with moves to worker 0's.
+    With `threads=1` the caller works alone. `pin` names one CPU for each worker, including worker 0
+    (the calling thread, which is not moved); helper threads are bound to theirs. A helper that
+    shares a CPU with the caller moves to worker 0's.
     """
 
     address: int
@@ -231,9 +235,9 @@ class Pool(Closing):
 
 
 def _help(work: Callable[..., Any], pool: int, worker: int, cpu: int | None) -> None:
-    """A helper's life, which keeps no reference to its pool. It binds itself before the library
-    would: that names the thread by its id, and in a sandbox no thread can be named. A CPU that is
-    gone leaves it free, as in the library."""
+    """Run a helper thread, without a reference to its pool. It binds itself to a CPU before the
+    library would, because the library names the thread by its id, which a sandbox denies. If the
+    CPU is gone the thread stays unbound, as in the library."""
     if cpu is not None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {cpu})
@@ -241,10 +245,10 @@ def _help(work: Callable[..., Any], pool: int, worker: int, cpu: int | None) -> 
 
 
 def call(entry: Entry, args: Pointers, pool: Pool) -> None:
-    """Run an entry point. Raises NativeError where it returns a failure.
+    """Run an entry point. Raises NativeError if it returns a failure.
 
-    `args` is what `pointers` made, kept by the caller from call to call: that is what makes a call
-    cost a microsecond and not twenty.
+    `args` is a result of `pointers` that the caller keeps from call to call: so a call costs one
+    microsecond instead of twenty.
     """
     code = entry(args, pool.address)
     if code != 0:
@@ -252,14 +256,15 @@ def call(entry: Entry, args: Pointers, pool: Pool) -> None:
 
 
 class Reading(NamedTuple):
-    """Two clocks at the same time."""
+    """The values of two clocks at one moment."""
 
     ticks: int
     ns: int
 
 
 def read_both(read_ticks: Callable[[], int]) -> Reading:
-    """Read a counter and the monotonic clock at once, as far as nothing interrupts that."""
+    """Read a counter and the monotonic clock at the same moment, as nearly as interruptions
+    allow."""
     narrowest, reading = math.inf, Reading(0, 0)
     for _ in range(_READINGS):
         before = time.perf_counter_ns()
@@ -272,7 +277,7 @@ def read_both(read_ticks: Callable[[], int]) -> Reading:
 
 def calibrate(read_ticks: Callable[[], int], begin: Reading) -> float:
     """Return the nanoseconds a tick of a counter, against the monotonic clock, since `begin`; wait
-    where that is too short a time."""
+    if that is too short ago."""
     passed_s = (time.perf_counter_ns() - begin.ns) / 1e9
     time.sleep(max(0.0, _CALIBRATION_S - passed_s))
     end = read_both(read_ticks)
@@ -285,7 +290,7 @@ def _begin_calibration(read_ticks: Callable[[], int]) -> None:
         _calibration = read_both(read_ticks)
 
 
-# There is one hardware counter, whichever library reads it.
+# All libraries read the same hardware counter.
 _calibration: Reading | None = None
 _ns_per_tick: float | None = None
 

@@ -1,4 +1,5 @@
-"""Other processes, by descriptors: signalled, and waited for although they are not our children."""
+"""Other processes, by descriptors: to signal them, and to wait for them although they are not
+children."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ from pathlib import Path
 
 from farrier_device.closing import Closing
 
-_GLANCE_S = 0.01  # between two looks at a process that has no descriptor
+_GLANCE_S = 0.01  # The interval at which a process without a descriptor is checked.
 
 
 class Handle(Closing):
-    """A process that a descriptor stands for, so that another one that gets its number is safe.
+    """A process, identified by a descriptor, so that another process that gets its number later is
+    not affected.
 
-    A kernel before Linux 5.3 and some emulators have no such descriptors: there the number is used.
+    Kernels before Linux 5.3 and some emulators lack such descriptors; there the number is used.
     """
 
     def __init__(self, pid: int) -> None:
@@ -27,7 +29,7 @@ class Handle(Closing):
             self._file = os.pidfd_open(pid)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal; a process that is gone gets none."""
+        """Send a signal, unless the process is gone."""
         with contextlib.suppress(ProcessLookupError):
             if self._file is None:
                 os.kill(self.pid, number)
@@ -35,7 +37,7 @@ class Handle(Closing):
                 signal.pidfd_send_signal(self._file, number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the process has ended with all its threads, and return whether it has."""
+        """Wait until the process has ended with all its threads; return whether it has."""
         if self._file is not None:
             poll = select.poll()
             poll.register(self._file, select.POLLIN)
@@ -54,12 +56,12 @@ class Handle(Closing):
 
 
 def is_running(pid: int) -> bool:
-    """Return whether there is a process of this number that has not ended."""
+    """Return whether a process with this number runs."""
     return state_of(pid) not in ("", "Z", "X")
 
 
 def state_of(pid: int) -> str:
-    """Return the letter that /proc has for the state of a process, "" if there is none."""
+    """Return the letter of a process's state in /proc, "" if it is gone."""
     try:
         return _fields(pid)[0]
     except OSError:
@@ -67,7 +69,7 @@ def state_of(pid: int) -> str:
 
 
 def children_of(parent: int) -> list[int]:
-    """Return the numbers of the processes whose parent is `parent`, those that have ended too."""
+    """Return the numbers of the child processes of `parent`, including ended ones."""
     children = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -78,6 +80,6 @@ def children_of(parent: int) -> list[int]:
 
 
 def _fields(pid: int) -> list[str]:
-    """Return the state, the parent and what follows in /proc/PID/stat; the name before them may
-    hold anything. Raises OSError."""
+    """Return the fields from the state on in /proc/PID/stat; the name before them may contain
+    anything. Raises OSError."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,9 +1,10 @@
-"""Layers of protection around a process that runs unread code, and who ends it when it hangs.
+"""Layers of protection around a process that runs untrusted code, and the keeper that ends it when
+it hangs.
 
 `enter` is called by the process itself, before it takes any work; `SandboxedProcess` is its keeper,
-or that of the `fork_server` which forks it. What a layer needs differs by kernel and architecture,
-so `enter` returns those that it could raise, as a level such as "seccomp+landlock+pidns+rlimits",
-and a keeper may require some.
+or that of the `fork_server` which forks it. Whether a layer works depends on kernel and
+architecture, so `enter` returns the layers that it could install, as a level such as
+"seccomp+landlock+pidns+rlimits", and a keeper may require some.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 
-_START_TIMEOUT_S = 30.0  # until a process greets
-_MOST_GREETING = 4096  # bytes: the names of layers, and a number
+_START_TIMEOUT_S = 30.0  # The time until a process greets.
+_MOST_GREETING = 4096  # Bytes: the names of layers, and a number.
 _STDERR_TAIL = 2000  # bytes
 _PACKAGE_ROOT = str(Path(__file__).parent.parent)
 _BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); import {0}; {0}.main(sys.argv[2:])"
@@ -43,17 +44,17 @@ class SandboxError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """What a sandboxed process may use in its life."""
+    """The resources that a sandboxed process may use in its life."""
 
     memory_bytes: int  # address space
-    cpu_s: int = 3600  # of all threads together
+    cpu_s: int = 3600  # Of all threads together.
     open_files: int = 4096
-    tasks: int = 1088  # processes and threads: the 1,024 that a policy may ask for, and a few
-    file_bytes: int = 64 << 10  # of what it says on stderr, the one file it can write
+    tasks: int = 1088  # Processes and threads: the 1,024 that a policy may request, and a few.
+    file_bytes: int = 64 << 10  # The size of its stderr, the only file that it can write.
 
     @classmethod
     def of_machine(cls) -> Limits:
-        """All of the machine's memory, and the other limits as they are."""
+        """Return limits with all of the machine's memory, and defaults for the rest."""
         return cls(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
@@ -64,14 +65,14 @@ def libc() -> ctypes.CDLL:
 
 
 def die_with(library: ctypes.CDLL, parent: int) -> None:
-    """Have the kernel kill the calling process when its parent ends; end now if it has."""
+    """Have the kernel kill the calling process when its parent ends; exit now if it has ended."""
     library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def hide(library: ctypes.CDLL) -> None:
-    """Keep the memory of the calling process from processes of the same user, and out of core
+    """Keep the memory of the calling process from other processes of the same user, and out of core
     dumps."""
     library.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     _lower(resource.RLIMIT_CORE, 0)
@@ -89,10 +90,10 @@ def enter(
     """Enclose the calling process, which must have one thread; return the level reached.
 
     Afterwards it dies with its parent, leaves no core dump and gains no privilege; see `landlock`
-    and `seccomp` for what else it can no longer do. `within` are layers that it is within already,
-    `reads` are paths that stay open to it, `profile` has the additions for a kind of device, and
-    `filtered` installs another filter of system calls. That of a driver that is a package denies
-    some, and the level says `denials` where it otherwise says `seccomp`.
+    and `seccomp` for the other restrictions. `within` are layers that it is within already, `reads`
+    are paths that stay open to it, `profile` has the additions for a kind of device, and `filtered`
+    installs another filter of system calls. A driver that is a package needs a filter with a
+    deny-list; the level then has `denials` in place of `seccomp`.
     """
     library = libc()
     die_with(library, parent)
@@ -100,7 +101,8 @@ def enter(
     if profile.bounds_addresses:
         _lower(resource.RLIMIT_AS, limits.memory_bytes)
     _lower(resource.RLIMIT_CPU, limits.cpu_s)
-    if namespaces.PROCESSES in within:  # It counts those of a user, and here no others.
+    # The limit counts the processes of a user, and in a namespace only those within.
+    if namespaces.PROCESSES in within:
         _lower(resource.RLIMIT_NPROC, limits.tasks + profile.tasks)
     _lower(resource.RLIMIT_NOFILE, limits.open_files)
     if profile.bounds_files:
@@ -117,7 +119,7 @@ def enter(
 
 
 def require(level: str, required: str) -> None:
-    """Raises SandboxError where a wall of `required` ("seccomp+landlock") is not in `level`."""
+    """Raise SandboxError if a layer of `required` ("seccomp+landlock") is not in `level`."""
     missing = sorted(set(filter(None, required.split("+"))) - set(level.split("+")))
     if missing:
         raise SandboxError(
@@ -127,15 +129,15 @@ def require(level: str, required: str) -> None:
 
 
 class SandboxedProcess:
-    """A Python module's `main` in a process of its own, talked to over `sock`.
+    """A Python module's `main` in a process of its own, which communicates over `sock`.
 
-    It has its own session, an empty environment, an empty private directory to stand in, and no
-    open file but the socket and a bounded stderr. It dies with the *thread* that makes this object,
-    so that must be one that lives as long as the process is needed.
+    It has its own session, an empty environment, an empty private working directory, and no open
+    file except the socket and a bounded stderr. It dies with the *thread* that creates this object,
+    so that thread must live as long as the process is needed.
     """
 
-    level: str  # what `enter` answered
-    greeter: int  # the process that did; 0 if the kernel did not tell
+    level: str  # The level that `enter` returned.
+    greeter: int  # The id of the process that greeted; 0 if the kernel did not report it.
 
     def __init__(
         self,
@@ -146,8 +148,8 @@ class SandboxedProcess:
         required: str = "",
         words: Sequence[str] = (),
     ) -> None:
-        """`words` are more arguments of its `main`. Raises SandboxError where it does not start, or
-        without a wall that is required."""
+        """Start the process. `words` are further arguments of its `main`. Raises SandboxError if it
+        does not start, or lacks a required layer."""
         self._process: ChildProcess | None = None
         self._name = name
         self._stderr = os.memfd_create("farrier-stderr", os.MFD_CLOEXEC)
@@ -156,7 +158,8 @@ class SandboxedProcess:
         self.sock = pair[0]
         wire.ask_for_senders(self.sock)
         own = [json.dumps(dataclasses.asdict(limits)), str(os.getpid())]
-        # Isolated, without `site`: it sees the standard library and this package, and is quick.
+        # Isolated mode without `site`: it sees the standard library and this package, and starts
+        # quickly.
         flags = ["-I", "-S", "-c", _BOOTSTRAP.format(module), _PACKAGE_ROOT]
         try:
             self._directory = tempfile.mkdtemp(prefix="farrier-child-")
@@ -185,35 +188,36 @@ class SandboxedProcess:
             raise SandboxError(f"{self._name} did not start: {self.said()}") from None
 
     def kill(self) -> str:
-        """End the process and all it started, at once, stopped or not; say how it had ended if it
-        had. A second call does nothing but say so again."""
+        """End the process and all processes that it started, at once, even if it is stopped; return
+        the way it had ended, if it had. A second call only returns that again."""
         how = self._end()
         self.sock.close()
         if self._stderr >= 0:
             os.close(self._stderr)
             self._stderr = -1
-        if self._directory:  # also in a second call, where a signal ended the first one early
+        if self._directory:  # This may be a second call, if a signal ended the first one early.
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = ""
         return how
 
     def stop(self) -> None:
-        """Have it stand still with all its threads, and return when it does, or has ended."""
+        """Stop it with all its threads, and return when it has stopped or ended."""
         assert self._process is not None
         self._process.stop()
 
     def go_on(self) -> None:
-        """End a `stop`."""
+        """Let it continue after `stop`."""
         assert self._process is not None
         self._process.go_on()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return the exit code (negative: the signal), or None if it still runs after that."""
+        """Return the exit code (negative: the signal), or None if it still runs after
+        `timeout_s`."""
         assert self._process is not None
         return self._process.wait(timeout_s)
 
     def said(self) -> str:
-        """The end of what it wrote on stderr."""
+        """The last part of its output on stderr."""
         return end_of(self._stderr)
 
     def _end(self) -> str:
@@ -228,14 +232,14 @@ def greeting(sock: socket.socket) -> tuple[int, str]:
 
 
 def end_of(stderr: int) -> str:
-    """Return the last words in a file that is the stderr of a process."""
+    """Return the last lines of a file that is the stderr of a process."""
     size = os.fstat(stderr).st_size
     tail = os.pread(stderr, _STDERR_TAIL, max(0, size - _STDERR_TAIL))
     return tail.decode(errors="replace").strip() or "it said nothing"
 
 
 def _lower(limit: int, value: int) -> None:
-    """Set a limit for good, or leave a lower one that is there."""
+    """Set a limit for good, unless it is lower already."""
     _, hard = resource.getrlimit(limit)
     bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(limit, (bound, bound))

@@ -1,11 +1,11 @@
-"""seccomp: the system calls that a measurement child may make; every other one fails with EPERM.
+"""seccomp: the system calls that a measurement child may make; all others fail with EPERM.
 
-An allow-list of what a running Python interpreter, the dynamic loader and a pool of threads need.
-With it the child starts no process, opens nothing for writing, makes no socket, traces nobody,
-and signals, moves and disturbs nobody but itself. A call that can reach beyond the process, by one
-of its arguments, is allowed for the arguments alone that do not.
+This is an allow-list of the calls that a running Python interpreter, the dynamic loader and a pool
+of threads need. With it the child starts no process, opens nothing for writing, makes no socket,
+traces nobody, and signals, moves and disturbs only itself. A call with which some arguments reach
+beyond the process is allowed only with the other arguments.
 
-The numbers of calls are in `arch`, with the calls of one architecture alone.
+The numbers of calls are in `arch`, with the calls that only one architecture has.
 
 Source: Linux `include/uapi/{linux/{fcntl,futex,sched},asm-generic/{fcntl,mman-common}}.h`.
 """
@@ -60,19 +60,21 @@ _ALLOWED = (
     "exit",
     "exit_group",
 )
-_CLONE3 = "clone3"  # Its flags are out of a filter's sight: "no such call" has libc use clone.
+# Its flags are in memory, which a filter cannot read: "no such call" makes libc use clone.
+_CLONE3 = "clone3"
 
-# Commands of fcntl: dup, and what a descriptor is. Left out are those that name who gets a signal
-# (F_SETOWN, F_SETSIG; F_SETFL with O_ASYNC, with which it is sent) or watch and lock files.
+# Allowed commands of fcntl duplicate a descriptor or read its properties. Commands that set the
+# receiver of a signal (F_SETOWN, F_SETSIG; F_SETFL with O_ASYNC, which sends it) or watch and lock
+# files are left out.
 _DUPFD, _GETFD, _SETFD, _GETFL, _DUPFD_CLOEXEC = 0, 1, 2, 3, 1030
 
-# Advice on memory: normal, random, sequential, willneed, dontneed, free, (no) huge pages, guards.
-# Left out is what a privileged process does to a page of memory for all who share it: HWPOISON.
+# Allowed advice on memory: normal, random, sequential, willneed, dontneed, free, (no) huge pages,
+# guards. HWPOISON is left out: a privileged process affects a page for all who share it.
 _ADVICE = (0, 1, 2, 3, 4, 8, 14, 15, 102, 103)
 
-# Operations on a futex: wait, wake, requeue, by bits or not. Left out are those that pass on a
-# priority: they name a thread, of any process.
-_FUTEX_OPERATION = 0x7F  # without the flags "private" and "by the real-time clock"
+# Allowed operations on a futex: wait, wake, requeue, by bits or not. Operations that pass on a
+# priority are left out: they name a thread of any process.
+_FUTEX_OPERATION = 0x7F  # Without the flags "private" and "by the real-time clock".
 _FUTEX = (0, 1, 3, 4, 5, 9, 10)
 
 _CLONE_THREAD = 0x10000
@@ -80,26 +82,28 @@ _CLONE_NAMESPACES = 0x7E020000
 _TMPFILE = 0o20000000
 _WRITING = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _TMPFILE
 
-_OWN = 0xFFFFFFFE  # stands for the number of the process itself: no process has it, nor a call
+_OWN = 0xFFFFFFFE  # Stands for the number of the process itself, which no process or call has.
 _PR_GET_SECCOMP = 21
 
 
 def _added(profile: Profile) -> tuple[str, ...]:
-    """Return the further calls of a profile. `landlock` restricts `ioctl` to its files."""
+    """Return the further calls of a profile. `landlock` restricts `ioctl` to the profile's
+    files."""
     return (*profile.calls, "ioctl") if profile.files else profile.calls
 
 
 def _rules(pid: int, profile: Profile) -> dict[str, ArgumentRule]:
-    """Return the rules of calls by name; `pid` is the process itself. All these arguments have 32
-    bits, or are flags whose upper half the kernel ignores."""
+    """Return the argument rules of calls by name; `pid` is the process itself. All these arguments
+    have 32 bits, or are flags whose upper half the kernel ignores."""
     modes = (os.O_RDONLY, os.O_RDWR) if profile.files else (os.O_RDONLY,)
     return {
         "futex": ArgumentRule(1, _FUTEX, _FUTEX_OPERATION),
         "madvise": ArgumentRule(2, _ADVICE),
         "fcntl": ArgumentRule(1, (_DUPFD, _GETFD, _SETFD, _GETFL, _DUPFD_CLOEXEC)),
-        # A filter cannot tell the process's threads from others: a thread binds itself.
+        # A filter cannot distinguish the process's threads from others, so a thread may only bind
+        # itself.
         "sched_setaffinity": ArgumentRule(0, (0, pid)),
-        "tgkill": ArgumentRule(0, (pid,)),  # abort()
+        "tgkill": ArgumentRule(0, (pid,)),  # `abort()` calls it.
         "clone": ArgumentRule(0, (_CLONE_THREAD,), _CLONE_THREAD | _CLONE_NAMESPACES),
         "openat": ArgumentRule(2, modes, _WRITING),
     }
@@ -111,7 +115,7 @@ _ALLOW = (bpf.RETURN, 0, 0, bpf.RET_ALLOW)
 
 def restrict(libc: ctypes.CDLL, profile: Profile = HOST) -> bool:
     """Install the filter on this thread and those it will start; return False if the kernel has no
-    filters, or this architecture no call table here. `profile` has what a device adds.
+    filters, or `arch` has no call table for this architecture. `profile` has a device's additions.
 
     `no_new_privs` must be set.
     """
@@ -131,7 +135,8 @@ def is_possible(libc: ctypes.CDLL) -> bool:
 
 @functools.cache
 def _steps(profile: Profile) -> list[bpf.Instruction]:
-    """Return the filter of every process of a profile, with `_OWN` in the place of its number."""
+    """Return the filter that all processes of a profile share, with `_OWN` in place of their
+    number."""
     calls = arch.calls_of(describe.arch())
     assert calls is not None
     return list(program(calls, _OWN, profile))
@@ -140,8 +145,8 @@ def _steps(profile: Profile) -> list[bpf.Instruction]:
 def program(calls: SystemCalls, pid: int, profile: Profile = HOST) -> Iterator[bpf.Instruction]:
     """Return the filter of the process `pid` on an architecture with these calls."""
     yield from bpf.native_calls(calls, _DENY)
-    # First what the kernel asks the filter each time, futexes above all: it remembers which calls
-    # are allowed by their number alone.
+    # Calls with argument rules come first, above all futexes, because the kernel runs the filter
+    # for them each time: it caches calls that are allowed by number alone.
     for name, rule in {**_rules(pid, profile), **calls.rules}.items():
         yield from _allow_where(rule, calls.numbers[name])
     for name in (*_ALLOWED, *calls.allowed, *_added(profile)):
@@ -153,7 +158,8 @@ def program(calls: SystemCalls, pid: int, profile: Profile = HOST) -> Iterator[b
 
 
 def _allow_where(rule: ArgumentRule, number: int) -> Iterator[bpf.Instruction]:
-    """Decide about one call, which ends the filter for it; other calls skip these steps."""
+    """Yield the steps that decide about one call and end the filter for it; other calls skip
+    them."""
     tests = len(rule.values)
     yield bpf.IF_EQUAL, 0, tests + 4, number
     yield bpf.LOAD, 0, 0, bpf.ARGUMENTS_AT + 8 * rule.argument

@@ -14,18 +14,19 @@ FILE = "identity.json"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SecretFile:
-    """The secret of a device that is enrolled, and the nonce of an enrolment that is under way."""
+    """The secret of an enrolled device, and the nonce of an enrolment in progress."""
 
     device: str = ""
     generation: str = ""
     secret: str = ""
-    token: str = ""  # sha256 of the enrolment token that it came by; "" for the shared one
+    token: str = ""  # The sha256 of the enrolment token that it came from; "" for the shared one.
     nonce: str = ""  # hex
-    nonce_token: str = ""  # sha256 of the token that the nonce goes with
+    nonce_token: str = ""  # The sha256 of the token of the nonce's enrolment.
 
     @classmethod
     def read(cls, path: Path) -> SecretFile:
-        """An empty one where there is no file. Raises OSError, and ValueError for what is none."""
+        """Read the file; an empty one if it does not exist. Raises OSError, and ValueError for a
+        malformed file."""
         try:
             kept: SecretFile = codec.loads(cls, path.read_text())
         except FileNotFoundError:
@@ -34,7 +35,7 @@ class SecretFile:
         return kept
 
     def write(self, path: Path) -> None:
-        """Replace the file, which is on the disk at the end. Raises OSError."""
+        """Replace the file, durably. Raises OSError."""
         with durable.replacing(path) as file:
             file.write(json.dumps(dataclasses.asdict(self)).encode())
 

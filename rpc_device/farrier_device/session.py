@@ -1,4 +1,4 @@
-"""A device's registration at its broker, renewed by whichever thread finds it lost."""
+"""A device's registration at its broker, renewed by any thread that finds it lost."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _MIN_INTERVAL_S = 0.05
 
 
 class Session:
-    """Calls that carry the current session. For use by several threads."""
+    """Calls with the current session. For use by several threads."""
 
     def __init__(
         self, connection: Connection, identity: Identity, description: device_pb2.Description
     ) -> None:
-        self.heartbeat_s = 1.0  # until the broker says
+        self.heartbeat_s = 1.0  # The interval until the broker sets another.
         self._connection = connection
         self._identity = identity
         self._description = description
@@ -42,10 +42,11 @@ class Session:
         self._current: device_pb2.Session | None = None
 
     def call(self, send: Callable[[device_pb2.Session], Answer]) -> Answer:
-        """`send` with a valid session; once more with a new one if the broker lost it.
+        """Return `send` with a valid session; if the broker has lost that, once more with a new
+        one.
 
-        Raises what `Connection` raises; FencedOutError only if it was not this process that opened
-        the newer session.
+        Raises the errors of `Connection`; FencedOutError only if another process has opened the
+        newer session.
         """
         session = self._valid(None)
         try:
@@ -64,7 +65,7 @@ class Session:
             ) from None
 
     def _valid(self, lost: device_pb2.Session | None) -> device_pb2.Session:
-        """The current session, opened if there is none or if it is `lost`."""
+        """Return the current session, opening one if there is none or if it is `lost`."""
         with self._lock:
             if self._current is not None and lost is not None and self._current.id == lost.id:
                 self._current = None
@@ -78,7 +79,7 @@ class Session:
             return self._current
 
     def _opened(self) -> device_pb2.Session:
-        """A new session of the device, which enrols where it has yet to."""
+        """Open a session of the device, enrolling first if needed."""
         self._identity.settle(self._connection)
         device = self._identity.device
         request = device_pb2.RegisterRequest(
@@ -99,7 +100,7 @@ class Session:
 
 
 def _check_version(reply: device_pb2.RegisterReply) -> None:
-    """Raises UsageError for a broker that is too old for this agent."""
+    """Raise UsageError for a broker that is too old for this agent."""
     speaks = version.named(reply.protocol)
     if speaks < version.OLDEST:
         raise UsageError(
@@ -109,7 +110,7 @@ def _check_version(reply: device_pb2.RegisterReply) -> None:
 
 
 class Backoff:
-    """Waits that double from one to the next, each with up to a third of chance in it."""
+    """Pauses, each twice as long as the one before, with up to a third of random variation."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._first_s = self._next_s = first_s

@@ -1,8 +1,8 @@
-"""What a runner and its measurement child say to each other over a socket pair.
+"""The frames that a runner and its measurement child exchange over a socket pair.
 
-A frame is four bytes of length (little-endian) and that much JSON text. Open files follow a frame
-that announces them: the child, which can open nothing itself, gets every blob as a descriptor. A
-job's process and its supervisor speak in the same way.
+A frame is a length of four bytes (little-endian), then that number of bytes of JSON text. Open
+files follow a frame that announces them: the child cannot open files, so it gets every blob as a
+descriptor. A job's process and its supervisor use the same frames.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 _LENGTH = struct.Struct("<I")
-_CREDENTIALS = struct.Struct("=iII")  # struct ucred: process, user, group
-MAX_FRAME = 64 << 20  # bytes; a longer one is nonsense
-_FILES_A_MESSAGE = 64  # the kernel takes up to 253
+_CREDENTIALS = struct.Struct("=iII")  # The `struct ucred`: process, user, group.
+MAX_FRAME = 64 << 20  # Bytes; a longer frame is malformed.
+_FILES_A_MESSAGE = 64  # The kernel takes up to 253.
 
 
 class WireError(Exception):
-    """The other side sent something that is no frame."""
+    """The other side sent a malformed frame."""
 
 
 class TooLongError(WireError):
@@ -34,7 +34,7 @@ class ClosedError(Exception):
 
 
 def send(sock: socket.socket, message: dict[str, Any]) -> None:
-    """Raises ClosedError, and TimeoutError under the socket's timeout."""
+    """Send a frame. Raises ClosedError, and TimeoutError after the socket's timeout."""
     text = json.dumps(message, separators=(",", ":")).encode()
     try:
         sock.sendall(_LENGTH.pack(len(text)) + text)
@@ -47,9 +47,9 @@ def receive(
 ) -> dict[str, Any]:
     """Return the next frame. Raises ClosedError, WireError, and TimeoutError.
 
-    TooLongError is raised before a byte of a frame of more than `most` bytes is read or has memory.
-    `within_s` bounds the time of the whole frame, however slowly it comes; without it the socket's
-    timeout bounds the time of each part.
+    A frame of more than `most` bytes raises TooLongError before any of it is read or allocated.
+    `within_s` bounds the time of the whole frame, however slowly it arrives; without it the
+    socket's timeout bounds the time of each part.
     """
     deadline = None if within_s is None else time.monotonic() + within_s
     (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size, deadline))
@@ -66,7 +66,7 @@ def receive(
 
 
 def send_files(sock: socket.socket, files: Sequence[int]) -> None:
-    """Hand over open descriptors; the sender's stay open. Raises ClosedError."""
+    """Send open descriptors, which stay open here. Raises ClosedError."""
     for start in range(0, len(files), _FILES_A_MESSAGE):
         part = files[start : start + _FILES_A_MESSAGE]
         try:
@@ -76,7 +76,7 @@ def send_files(sock: socket.socket, files: Sequence[int]) -> None:
 
 
 def receive_files(sock: socket.socket, count: int) -> list[int]:
-    """Take `count` descriptors. Raises ClosedError, WireError."""
+    """Receive `count` descriptors. Raises ClosedError, WireError."""
     files: list[int] = []
     try:
         while len(files) < count:
@@ -96,15 +96,16 @@ def receive_files(sock: socket.socket, count: int) -> list[int]:
 
 
 def ask_for_senders(sock: socket.socket) -> None:
-    """Have the kernel tell who sends what comes over a socket from now on: see `sender`."""
+    """Have the kernel report the sender of all data that arrives over a socket from now on: see
+    `sender`."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
 
 def sender(sock: socket.socket, within_s: float) -> int:
-    """Wait for a byte and leave it there; return the process that sent it, 0 if nobody can tell.
+    """Wait for a byte without reading it; return the process that sent it, 0 if that is unknown.
 
-    It has the number by which this process knows it, whichever namespace it is in. Raises
-    ClosedError and TimeoutError.
+    The number is the one by which this process knows the sender, whichever namespace that is in.
+    Raises ClosedError and TimeoutError.
     """
     sock.settimeout(within_s)
     try:

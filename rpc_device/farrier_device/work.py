@@ -1,4 +1,4 @@
-"""What an agent does with a lease: check the manifest, fetch the blobs, measure."""
+"""The work of an agent on a lease: check the manifest, fetch the blobs, measure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Held:
         self._deadline = time.monotonic() + batch.deadline_ms / 1000 if batch.deadline_ms else None
 
     def revoke(self) -> None:
-        """It is another's now: its result is not even reported."""
+        """Note that the lease was lost: its result will not be reported."""
         self.revoked = True
         self._cancel()
 
@@ -45,9 +45,9 @@ class Held:
             self._cancel()
 
     def fetching(self, stop: Callable[[], object]) -> None:
-        """Note what calls off the transfer that begins."""
+        """Note the function that cancels the transfer that begins."""
         self._stop_transfer = stop
-        if self.cancelled.is_set():  # since before there was something to stop
+        if self.cancelled.is_set():  # It was cancelled before there was a transfer to stop.
             stop()
 
     def _cancel(self) -> None:
@@ -56,7 +56,7 @@ class Held:
 
 
 class BatchWorker:
-    """Where batches are measured: a runner, and the store its blobs come to."""
+    """Measures batches: it has a runner, and the store for their blobs."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class BatchWorker:
         self._draining = draining
 
     def measure(self, held: Held) -> MeasureResult:
-        """The batch's result; whatever is wrong with manifest, blobs or disk is a fault in it, and
-        whose that is.
+        """Return the result of a batch. Problems with the manifest, blobs or disk are a fault in
+        it, with the blame.
 
         Raises the errors that end an agent.
         """
@@ -102,17 +102,18 @@ class BatchWorker:
             if fault is None:
                 result = self._runner.measure(request, self._store, held.cancelled)
             elif request.rival is not None and fault.fault is DeviceFault.NO_SPACE:
-                # A model is no part of what a device has to have room for.
+                # A device need not have room for a rival's model.
                 result = unraced(request, RivalResult(request.rival.engine, message=fault.message))
             else:
                 result = fault
         return dataclasses.replace(result, transfer_s=transfer_s)
 
     def _fetch(self, request: MeasureRequest, held: Held) -> MeasureResult | None:
-        """Bring the blobs that are not here; return what is wrong, if something is."""
+        """Fetch the missing blobs; return the fault if that fails, else None."""
         backoff = Backoff(0.2, 5.0)
         unreachable = False
-        again = ""  # a blob that came with other bytes: what a transfer left here may be to blame
+        # A blob that arrived with wrong bytes: the remains of an earlier transfer may be to blame.
+        again = ""
         missing = [name for name in sorted(request.blobs()) if not self._here(name)]
         while missing:
             if held.cancelled.is_set() or (self._draining.is_set() and unreachable):
@@ -141,7 +142,7 @@ class BatchWorker:
         try:
             return self._store.has(name)
         except LookupError:
-            return False  # no digest: `_receive` says so
+            return False  # The name is not a digest, which `_receive` reports.
 
     def _receive(self, session: device_pb2.Session, name: str, held: Held) -> None:
         def chunks_from(offset: int) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""What a device and the broker say to each other: `device.proto`, its generated code, signatures.
+"""The protocol between a device and the broker: `device.proto`, its generated code, signatures.
 
 `python -m farrier_device.protocol.generate` writes the generated files anew.
 """

@@ -1,13 +1,13 @@
-"""How both ends of the protocol keep a connection: options of grpc, as name and value.
+"""The gRPC options of both sides of a connection, as name and value.
 
-The keepalive finds a dead peer behind a silent NAT within half a minute. `ping_timeout_ms` goes
-with it, or its default of 60 s would overrule the keepalive's timeout; and a server drops a client
-that pings more often than it allows ("too_many_pings"), so both sides are set here, together.
+The keepalive finds a dead peer behind a silent NAT within half a minute. `ping_timeout_ms` is set
+too, because its default of 60 s would overrule the keepalive's timeout. A server drops a client
+that pings more often than it allows ("too_many_pings"), so the options of both sides are here.
 """
 
 from __future__ import annotations
 
-MAX_MESSAGE_BYTES = 64 << 20  # a manifest with thousands of candidates; grpc's default is 4 MiB
+MAX_MESSAGE_BYTES = 64 << 20  # A manifest with thousands of candidates; gRPC's default is 4 MiB.
 CHUNK_BYTES = 1 << 20  # of a blob
 
 _PING_EVERY_MS = 20_000
@@ -34,8 +34,8 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", _PING_EVERY_MS // 2),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_EVERY_MS // 2),
     ("grpc.so_reuseport", 0),
-    # A connection costs the broker a descriptor and 11 kB before any token was seen: one that does
-    # not finish its handshakes, TLS's and HTTP/2's, or makes no call, ends.
+    # A connection costs the broker a descriptor and 11 kB before any token was seen. A connection
+    # that does not finish its handshakes, TLS's and HTTP/2's, or makes no call, is closed.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_concurrent_streams", 1000),

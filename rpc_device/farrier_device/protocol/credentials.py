@@ -1,8 +1,7 @@
 """The credential of a caller of the broker: the value of the metadata `authorization`.
 
-A device that is enrolled has a secret, which it receives once and never sends: what it sends proves
-that it has the secret, and is good for nothing else. Whoever reads it on the way can sign neither
-batches nor results.
+An enrolled device has a secret, which it receives once and never sends: it sends only a proof that
+it has the secret. An eavesdropper can sign neither batches nor results with it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Invited:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Enrolled:
-    """A caller who says that it is a device, and proves it."""
+    """A caller that claims to be a device, and proves it."""
 
     device: str
     generation: str
@@ -47,7 +46,7 @@ class Enrolled:
 
     @classmethod
     def by(cls, device: str, generation: str, secret: str) -> Enrolled:
-        """The device itself."""
+        """Return the credential of a device with this secret."""
         return cls(device, generation, _proof(secret))
 
     def proves(self, secret: str) -> bool:
@@ -56,7 +55,7 @@ class Enrolled:
 
 
 def parsed(authorization: str) -> Bearer | Invited | Enrolled | None:
-    """The caller that the metadata names; None for what no caller says."""
+    """Parse the metadata; return None if it is not a credential."""
     scheme, _, rest = authorization.partition(" ")
     rest = rest.strip()
     match scheme.lower():
@@ -64,7 +63,7 @@ def parsed(authorization: str) -> Bearer | Invited | Enrolled | None:
             return Bearer(rest)
         case "enrol":
             return Invited(rest)
-        case "device" if rest.count(":") >= 2:  # names may have colons
+        case "device" if rest.count(":") >= 2:  # Names may contain colons.
             return Enrolled(*rest.rsplit(":", 2))
         case _:
             return None

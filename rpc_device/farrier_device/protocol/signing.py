@@ -1,8 +1,8 @@
-"""Signatures of batches and results: a device runs nothing that its broker did not sign for it, and
-a broker records nothing as a device's that this one did not sign.
+"""Signatures of batches and results: a device only runs batches that its broker has signed for it,
+and a broker only records results of a device that the device has signed.
 
 HMAC-SHA256 (RFC 2104) under keys that are derived from the device's secret, or from the token that
-all devices of a farm share, and serve one purpose each.
+all devices of a farm share, each for one purpose.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ _REPORT = b"farrier-report-v1"
 
 
 def sign(token: str, manifest: bytes) -> bytes:
-    """The signature, 32 bytes, of the bytes of a manifest, under the shared token."""
+    """Return the signature (32 bytes) of a manifest's bytes under the shared token."""
     return _mac(token, _MANIFEST, manifest)
 
 
 def verify(token: str, manifest: bytes, signature: bytes) -> bool:
-    """Whether the signature is of this manifest under this token, compared in constant time."""
+    """Return whether the signature is that of this manifest under this token, comparing in constant
+    time."""
     return hmac.compare_digest(sign(token, manifest), signature)
 
 
 def sign_batch(secret: str, lease: str, fence: int, manifest: bytes) -> bytes:
-    """The signature, 32 bytes, of a batch for the device that has this secret."""
+    """Return the signature (32 bytes) of a batch for the device with this secret."""
     return _mac(secret, _BATCH, _bound(lease, fence, manifest))
 
 
@@ -36,7 +37,8 @@ def verify_batch(secret: str, lease: str, fence: int, manifest: bytes, signature
 
 
 def sign_report(secret: str, lease: str, fence: int, result: bytes) -> bytes:
-    """The signature, 32 bytes, of what the device that has this secret measured for a lease."""
+    """Return the signature (32 bytes) of the result that the device with this secret measured for a
+    lease."""
     return _mac(secret, _REPORT, _bound(lease, fence, result))
 
 
@@ -46,7 +48,7 @@ def verify_report(secret: str, lease: str, fence: int, result: bytes, signature:
 
 
 def _bound(lease: str, fence: int, content: bytes) -> bytes:
-    """A text that no other lease, fence and content have."""
+    """Return a text that is unique to this lease, fence and content."""
     name = lease.encode()
     return b"%d:%s:%d:%s" % (len(name), name, fence, content)
 

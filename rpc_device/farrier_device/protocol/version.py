@@ -1,15 +1,15 @@
-"""Versions of the protocol: which one this code speaks, and which others it can do with.
+"""Versions of the protocol: the one of this code, and the others that it works with.
 
-Fields are only ever added, so ends of unlike versions understand each other until one asks for what
-the other lacks. Raise PROTOCOL where something is added that the other end may have to know of, and
-OLDEST where this code does without it no more."""
+Fields are only ever added, so different versions understand each other until one requests something
+that the other lacks. Raise PROTOCOL for an addition that the other side may have to know of, and
+OLDEST when this code no longer works without it."""
 
 from __future__ import annotations
 
 PROTOCOL = 3  # 1 named no version, 2 knew no devices with secrets of their own
-OLDEST = 1  # of the other end, whether that is a broker or an agent
+OLDEST = 1  # The oldest version of the other side, a broker or an agent.
 
 
 def named(protocol: int) -> int:
-    """The version of an end that may have named none."""
+    """Return the version of the other side, which may not have stated one."""
     return protocol or 1

@@ -1,1 +1,1 @@
-"""Who measures: one module a kind of runner."""
+"""The runners, which measure batches: one module for each kind."""

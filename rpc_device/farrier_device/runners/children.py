@@ -1,4 +1,4 @@
-"""The keeper's end of measurement children, of which there is one at a time."""
+"""The keeper of measurement children, of which there is one at a time."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from farrier_device.sandbox import (
 
 _FORK_SERVER = "farrier_device.fork_server"
 _NAME = "the measurement child"
-_MOST_REPLY = 4096  # bytes of a fork server's message
-_FORK_S = 10.0  # for a fork server to fork; it takes milliseconds, or it is stopped
-_END_S = 30.0  # for a fork server to end a child, which it tries for 20 s
-_GONE_S = 20.0  # for the kernel to end what is killed
+_MOST_REPLY = 4096  # The most bytes of a fork server's message.
+_FORK_S = 10.0  # The time limit of a fork, which takes milliseconds, or the fork server is stopped.
+_END_S = 30.0  # The time for a fork server to end a child, which it tries for 20 s.
+_GONE_S = 20.0  # The time for the kernel to end a killed process.
 
 
 class Ending(NamedTuple):
@@ -46,12 +46,12 @@ class Ending(NamedTuple):
 
 
 class Child(Closing):
-    """A child, by its socket and by what its keeper holds for it."""
+    """A child, with its socket and the resources that its keeper holds for it."""
 
     level: str  # of isolation
 
     def __init__(self) -> None:
-        """Raises OSError where there is no room for what is held."""
+        """Create the resources of a child. Raises OSError if there is not enough room for them."""
         self.handle: Handle | None = None
         self.stderr = -1
         self.folder = tempfile.mkdtemp(prefix="farrier-child-")
@@ -69,7 +69,7 @@ class Child(Closing):
         return self.handle.pid
 
     def greet(self) -> None:
-        """Take its greeting. Raises SandboxError."""
+        """Wait for its greeting. Raises SandboxError."""
         self.theirs.close()
         try:
             pid, self.level = greeting(self.sock)
@@ -78,7 +78,7 @@ class Child(Closing):
         self.handle = Handle(pid) if pid else None
 
     def close(self) -> None:
-        """Give up what is held; the process itself is the fork server's to end."""
+        """Release the resources; the fork server ends the process itself."""
         self.sock.close()
         self.theirs.close()
         if self.handle is not None:
@@ -90,21 +90,22 @@ class Child(Closing):
 
 
 class _ServerError(Exception):
-    """The fork server is gone, or stands still."""
+    """The fork server is gone, or hangs."""
 
 
 class Children(Closing):
-    """Forks a child where one is needed, from a fork server that is started where it is needed.
+    """A keeper that forks a child when one is needed, from a fork server that is started when it is
+    needed.
 
-    A thread of its own talks to the fork server: that dies with the thread that started it, and a
-    signal which interrupts a caller leaves no conversation half finished.
+    A thread of its own communicates with the fork server: the server dies with the thread that
+    started it, and a signal that interrupts a caller must not leave a half-finished exchange.
     """
 
     def __init__(
         self, limits: Limits, required: str, device: str = "", secrets: Sequence[Path] = ()
     ) -> None:
-        """`device` is the name of one of several devices of this machine; the `secrets` stay closed
-        to its driver."""
+        """Create the keeper. `device` is the name of one of several devices of this machine; its
+        driver cannot read the `secrets`."""
         self._device = device
         self._secrets = secrets
         self._limits = limits
@@ -115,21 +116,21 @@ class Children(Closing):
         self._child: Child | None = None
         self._is_ending = False
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "farrier-spawn")
-        # The pool knows its thread before there is a child: a signal while it began the thread for
-        # one would leave that thread unknown, and `close` would not wait for it.
+        # The pool starts its thread before there is a child. If a signal interrupted the start of
+        # the thread later, the pool would not know the thread, and `close` would not wait for it.
         self._thread.submit(int).result()
 
     def child(self, kind: str = HOST_CODE) -> Child:
-        """Return the child, which is forked for a kind of device if there is none. Raises
+        """Return the child. If there is none, fork one for a kind of device. Raises
         SandboxError."""
         return self._child or self._thread.submit(self._forked, kind).result()
 
     def end(self, grace_s: float = 0.0) -> Ending | None:
-        """End the child and all that it has started, and return how it had ended by itself, for
-        which it has `grace_s`; None if there is no child.
+        """End the child and all processes that it has started. Return the child's ending if it
+        ended by itself within `grace_s`; None without a child.
 
-        When this returns its processes and threads are gone, with their memory and its folder.
-        Raises SandboxError if something of it stays.
+        When this returns, its processes and threads are gone, with their memory and its folder.
+        Raises SandboxError if some of it stays.
         """
         if self._child is None:
             return None
@@ -141,7 +142,7 @@ class Children(Closing):
             self._thread.submit(self._close).result()
         self._thread.shutdown()
 
-    # In the thread.
+    # These run in the thread.
 
     def _close(self) -> None:
         with contextlib.suppress(SandboxError):  # It is killed, and the kernel's to end.
@@ -149,9 +150,9 @@ class Children(Closing):
         self._forget()
 
     def _forked(self, kind: str) -> Child:
-        if self._is_ending:  # It could not be ended when it should have been.
+        if self._is_ending:  # The child could not be ended when it should have been.
             self._ended(0.0)
-        if self._child is not None:  # A caller that was interrupted has asked for it.
+        if self._child is not None:  # A caller that was interrupted has requested it.
             return self._child
         try:
             return self._fork(kind)
@@ -163,7 +164,8 @@ class Children(Closing):
             raise SandboxError(f"{_NAME} cannot be started: {error}") from None
 
     def _fork(self, kind: str) -> Child:
-        """Return a child. Raises SandboxError, and _ServerError after which there is no server."""
+        """Return a child. Raises SandboxError, and _ServerError if the server has to be started
+        again."""
         if self._server is None:
             self._start()
         try:
@@ -202,8 +204,8 @@ class Children(Closing):
         self._group = self._group_of({pid or self._server.pid, self._server.pid})
 
     def _group_of(self, pids: set[int]) -> Group | None:
-        """Return a control group with the server's processes, and so those that it will fork; None
-        if the system allows none."""
+        """Return a control group with the server's processes, and so with all that it will fork;
+        None if the system allows none."""
         place = cgroups.place()
         if place is None:
             return None
@@ -212,14 +214,14 @@ class Children(Closing):
             group = Group(place, self._limits.memory_bytes, self._limits.tasks)
             for pid in pids:
                 group.take(pid)
-        except OSError:  # It allows less than it seems to; the level says so.
+        except OSError:  # The system allows less than it seemed to; the level states that.
             if group is not None:
                 group.close()
             return None
         return group
 
     def _ask(self, order: dict[str, Any], files: Sequence[int], within_s: float) -> dict[str, Any]:
-        """Return the fork server's reply. Raises _ServerError, after which there is none."""
+        """Return the fork server's reply. Raises _ServerError, after which the server is gone."""
         why = "its fork server was ended"
         if self._server is not None:
             sock = self._server.sock
@@ -245,7 +247,7 @@ class Children(Closing):
         except _ServerError:
             code, left = -signal.SIGKILL, 0
         if left and (self._first or self._group) is not None:
-            self._end_server()  # The kernel ends all that are in its namespace or group.
+            self._end_server()  # The kernel ends all processes in its namespace or group.
         elif left:
             raise SandboxError(f"{left} processes that a library started cannot be ended")
         ending = Ending(code, end_of(self._child.stderr))

@@ -1,4 +1,4 @@
-"""The files of a batch, as open descriptors: a measurement child can open none itself."""
+"""The files of a batch as open descriptors, because a measurement child cannot open files."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_
 
 
 class BlobSource(Protocol):
-    """Where a request's blobs are."""
+    """The source of a request's blobs."""
 
     def path(self, sha256: str) -> Path:
-        """The file that holds exactly the bytes of this digest; raises where there is none."""
+        """Return the path of the file that holds exactly the bytes of this digest; raises an error
+        if there is none."""
         ...
 
 
 class BlobError(Exception):
-    """A blob is missing, unreadable, or not what its name says."""
+    """A blob is missing, unreadable, or has other bytes than its name states."""
 
 
 class BatchFiles(Closing):
-    """The code objects, in sealed memory so that what was hashed is what runs, and the blobs."""
+    """The code objects of a batch, in sealed memory so that the hashed bytes are the bytes that
+    run, and its blobs."""
 
     def __init__(self, request: MeasureRequest, blobs: BlobSource) -> None:
-        """Raises BlobError."""
+        """Open the files. Raises BlobError."""
         self.names = sorted(request.blobs() - request.code_blobs)
         self.descriptors: list[int] = []
         try:
@@ -67,5 +69,5 @@ def _sealed(sha256: str, blobs: BlobSource) -> int:
 def _path(sha256: str, blobs: BlobSource) -> Path:
     try:
         return blobs.path(sha256)
-    except Exception as error:  # the source is the caller's: how it fails is unknown here
+    except Exception as error:  # The source is the caller's, so any exception is possible.
         raise BlobError(f"blob {sha256} is not here: {error}") from error

@@ -1,9 +1,10 @@
-"""The runner of this machine: measures batches in sandboxed children and survives what they do.
+"""The runner of this machine: it measures batches in sandboxed children, and survives their
+failures.
 
-Used by the local compile path and by the device agent alike. Every batch has a child of its own,
-which loads one library and is gone, with all that the library has started, before the next begins:
-whoever wrote that library, nothing of it reaches another. One that crashed or hung is replaced when
-the next candidate needs it. (No spare waits: its start would disturb the timing of whatever runs.)
+The local compile path and the device agent use it. Every batch has a child of its own, which loads
+one library and is gone, with all processes that the library has started, before the next begins:
+nothing of one library can reach another. A child that crashed or hung is replaced when the next
+candidate needs it. (No spare child waits, because its start would disturb the timing.)
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from farrier_device.runners.reference import AroundReference
 from farrier_device.runners.supervisor import CancelledError, Run, Supervisor
 from farrier_device.sandbox import Limits, SandboxError
 
-_PATIENCE = 10.0  # times as long for a candidate, on an emulator, which is slower still
+_PATIENCE = 10.0  # The factor by which a candidate gets more time on an emulator.
 
 __all__ = ["BlobSource", "ChildRunner"]
 
@@ -44,9 +45,9 @@ class ChildRunner(Closing):
     """Measures one batch at a time; further callers wait.
 
     `require` names layers of the sandbox ("seccomp+landlock") without which nothing is run. `pin`
-    binds the worker threads of a candidate to one CPU each. `engines` are those that models may be
-    raced with. `adapter` is the name of a GPU (`adapters.Adapter`) that measures code for GPUs, and
-    `code` the kind of code that `sandbox_level` is about.
+    binds each worker thread of a candidate to one CPU. `engines` are the other engines that models
+    may be raced with. `adapter` is the name of a GPU (`adapters.Adapter`) that measures code for
+    GPUs, and `code` the kind of code for which `sandbox_level` reports.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class ChildRunner(Closing):
         adapter: str = "",
         code: str = HOST_CODE,
     ) -> None:
-        """`emulated` states whether this machine is software; None: as far as it can tell."""
+        """Create a runner. `emulated` states whether this machine is software; None to detect
+        it."""
         self._device = device
         self.emulated = describe.is_emulated() if emulated is None else emulated
         self._supervisor = Supervisor(
@@ -85,13 +87,13 @@ class ChildRunner(Closing):
 
     @property
     def devices(self) -> int | None:
-        """None: it is this machine that measures."""
+        """None, because this machine measures."""
         return None
 
     def sandbox_level(self) -> str:
         """The isolation that children reach here, such as "seccomp+landlock+pidns+rlimits".
 
-        Raises SandboxError where no child starts, or the level lacks a wall that is required.
+        Raises SandboxError if no child starts, or the level lacks a required layer.
         """
         with self._lock, self._supervisor.batch(self._code) as level:
             return level
@@ -102,10 +104,10 @@ class ChildRunner(Closing):
         blobs: BlobSource,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """Return how the batch did; what a candidate, a blob or a child does raises nothing, but is
-        a field.
+        """Return the result of a batch. Failures of candidates, blobs and children are fields of
+        the result, not exceptions.
 
-        When it returns, nothing that the library has started runs any more. A batch whose
+        When it returns, no process that the library has started runs any more. A batch whose
         `cancelled` is set ends within a second, as `DeviceFault.LOST`.
         """
         request = for_an_emulator(request) if self.emulated else request
@@ -113,7 +115,7 @@ class ChildRunner(Closing):
         with self._lock:
             if self._closed:
                 raise ValueError("the runner is closed")
-            begin = time.monotonic()  # the batches before it are not its own time
+            begin = time.monotonic()  # The time of earlier batches does not count.
             try:
                 with self._supervisor.batch(devices.kind_of(request)) as level:
                     result = self._answer(request, blobs, cancelled or threading.Event())
@@ -125,7 +127,7 @@ class ChildRunner(Closing):
                 )
             except CancelledError:
                 result = MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
-            except OSError as error:  # of this machine: no descriptors, no memory, no processes
+            except OSError as error:  # This machine has no more descriptors, memory or processes.
                 result = MeasureResult(fault=DeviceFault.BROKEN, message=f"the runner: {error}")
             run_s = time.monotonic() - begin
         return dataclasses.replace(
@@ -169,8 +171,8 @@ class ChildRunner(Closing):
         cancelled: threading.Event,
     ) -> MeasureResult:
         if self.emulated:
-            told = RivalResult(rival.engine, message="the device is emulated, and times nothing")
-            return unraced(request, told)
+            outcome = RivalResult(rival.engine, message="the device is emulated, and times nothing")
+            return unraced(request, outcome)
         if len(request.candidates) != 1:
             return unraced(request, RivalResult(rival.engine, message="it races one candidate"))
 
@@ -187,8 +189,8 @@ def _without_rival(request: MeasureRequest) -> MeasureRequest:
 
 
 def for_an_emulator(request: MeasureRequest) -> MeasureRequest:
-    """Return the batch with more time for each candidate, and none of it lost to drift: the pace of
-    an emulator depends on what it has translated."""
+    """Return the batch with more time for each candidate and no limit of drift, because the speed
+    of an emulator depends on the code that it has translated already."""
     timeout_s = _PATIENCE * request.policy.timeout_s
     policy = dataclasses.replace(request.policy, timeout_s=timeout_s, max_drift=math.inf)
     return dataclasses.replace(request, policy=policy)

@@ -1,7 +1,7 @@
-"""A batch around its reference kernel, which is measured before the candidates and after them.
+"""A batch with its reference kernel, which is measured before and after the candidates.
 
-It tells whose fault a failure is. The candidates share a process with the reference, and one that
-writes where it should not spoils it for all that run there later:
+The reference decides who is to blame for a failure. The candidates share a process with it, and a
+candidate that writes outside its memory spoils the process for all that run later:
 
     the reference fails, where other batches ran    measure again in a fresh process
     the reference fails, first in a fresh process   the device's fault, or the library's
@@ -39,17 +39,18 @@ class AroundReference:
         self._run = run
 
     def measure(self, candidates: Sequence[Candidate]) -> MeasureResult:
-        """One result a candidate, or a fault. Raises what `run` raises."""
+        """Return one result a candidate, or a fault. Raises the errors of `run`."""
         try:
             return MeasureResult(tuple(self._results(candidates, fresh=False)))
         except _FaultError as fault:
             return fault.result
 
     def _results(self, candidates: Sequence[Candidate], *, fresh: bool) -> list[CandidateResult]:
-        """Raises _FaultError."""
+        """Return one result a candidate. Raises _FaultError."""
         run = self._run((self._reference, *candidates, self._reference), fresh)
         before, *results, after = run.results
-        *begins, last = [max(begin - 1, 0) for begin in run.begins[1:]]  # counted in candidates
+        # The begins are counted in candidates.
+        *begins, last = [max(begin - 1, 0) for begin in run.begins[1:]]
         if before.status is not Status.OK:
             if fresh:
                 raise _failing(before)
@@ -71,7 +72,7 @@ class AroundReference:
     def _halves(self, candidates: Sequence[Candidate]) -> list[CandidateResult]:
         middle = len(candidates) // 2
         halves = candidates[:middle], candidates[middle:]
-        return [one for half in halves for one in self._results(half, fresh=True)]
+        return [outcome for half in halves for outcome in self._results(half, fresh=True)]
 
     def _doubt(
         self,
@@ -80,8 +81,8 @@ class AroundReference:
         begin: int,
         index: int,
     ) -> None:
-        """Measure a candidate once more, alone, that failed in a process where others had run from
-        `begin` on; and those, where it was not to blame."""
+        """Measure a failed candidate once more, alone, if other candidates had run before it in its
+        process, from `begin` on; if it succeeds, measure those again as well."""
         if results[index].status is Status.OK or begin == index:
             return
         [results[index]] = self._results([candidates[index]], fresh=True)
@@ -96,7 +97,7 @@ class AroundReference:
 
 
 class _FaultError(Exception):
-    """The batch as a whole has failed."""
+    """The failure of a whole batch."""
 
     def __init__(self, result: MeasureResult) -> None:
         super().__init__(result.message)
@@ -111,7 +112,7 @@ def _failing(reference: CandidateResult) -> _FaultError:
 
 
 def _spoiling(candidate: CandidateResult, reference: CandidateResult) -> CandidateResult:
-    """The result of a candidate after which alone the reference fails."""
+    """Return the result of a candidate that makes the reference fail after it."""
     if candidate.status is not Status.OK:
         return candidate
     how = f"{reference.status}: {reference.message}" if reference.message else reference.status

@@ -1,4 +1,5 @@
-"""Keep a measurement child at work on a batch, and replace it when a candidate takes it down."""
+"""The supervisor of a measurement child, which replaces the child when a candidate takes it
+down."""
 
 from __future__ import annotations
 
@@ -20,21 +21,21 @@ from farrier_device.runners.children import Children
 from farrier_device.runners.files import BatchFiles
 from farrier_device.sandbox import Limits
 
-_SETUP_TIMEOUT_S = 60.0  # to load a library, or to fill one candidate's arguments
-_READ_BYTES_S = 20e6  # of large ones, from a slow disk
+_SETUP_TIMEOUT_S = 60.0  # The time to load a library, or to fill one candidate's arguments.
+_READ_BYTES_S = 20e6  # The reading speed of large arguments, from a slow disk.
 _MOST_SETUP_S = 900.0
-_CLEAR_UP_S = 10.0  # to end the threads and unload the library, after the last candidate
-_WIRE_TIMEOUT_S = 10.0  # for the rest of a frame that has begun
-# A frame of a child is a result at most: 2,000 characters of text, each of which JSON may write in
-# 12 bytes, with the names of the fields; and samples of 20 digits with a comma.
+_CLEAR_UP_S = 10.0  # The time to end the threads and unload the library, after the last candidate.
+_WIRE_TIMEOUT_S = 10.0  # The time for the rest of a frame that has begun.
+# A child's largest frame is a result: 2,000 characters of text, each of which JSON may write in 12
+# bytes, with the names of the fields; and samples of 20 digits with a comma.
 _TEXT_BYTES = 32 << 10
 _SAMPLE_BYTES = 21
-_GLANCE_S = 0.2  # how often to look whether the batch was cancelled
-_EXIT_S = 1.0  # from the end of the conversation to the end of the process
+_GLANCE_S = 0.2  # The interval at which a cancelled batch is noticed.
+_EXIT_S = 1.0  # The time from the end of the connection to the end of the process.
 
 
 class CancelledError(Exception):
-    """The batch was called off."""
+    """The batch was cancelled."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,17 +49,17 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Ending:
-    """How a child ended before its batch did."""
+    """The end of a child before its batch was done."""
 
     how: str
     timed_out: bool = False
-    outside: bool = False  # not by its own doing
-    loaded: bool = False  # whether the library was in
-    started: bool = False  # whether the candidate's own code was running
+    outside: bool = False  # The child was ended from outside.
+    loaded: bool = False  # The library was loaded.
+    started: bool = False  # The candidate's own code was running.
 
 
 class Supervisor:
-    """A keeper of one child at a time, of one library. Not for use by two threads at once."""
+    """A keeper of one child at a time, with one library. Not for use by two threads at once."""
 
     def __init__(
         self,
@@ -68,17 +69,17 @@ class Supervisor:
         device: str = "",
         secrets: Sequence[Path] = (),
     ) -> None:
-        """`device` and `secrets` are those of `Children`."""
+        """Create the keeper. `device` and `secrets` are those of `Children`."""
         self._limits = limits
         self._pin = pin
         self._children = Children(limits, required, device, secrets)
         self._kind = HOST_CODE
-        self._spent_s = 0.0  # of processor time that the child may have used
+        self._spent_s = 0.0  # The processor time that the child may have used.
 
     @contextlib.contextmanager
     def batch(self, kind: str = HOST_CODE) -> Iterator[str]:
-        """A context for the runs of one batch on a kind of device, with the isolation that its
-        child reaches. At its end the child is gone, with all that it has started. Raises
+        """Return a context for the runs of one batch on a kind of device, with the isolation level
+        of its child. At its end the child is gone, with all processes that it has started. Raises
         SandboxError."""
         self._kind = kind
         try:
@@ -98,13 +99,13 @@ class Supervisor:
         *,
         fresh: bool = False,
     ) -> Run:
-        """Measure the candidates; `fresh` asks for a child that has run nothing. Raises
+        """Measure the candidates; `fresh` requests a child that has run nothing. Raises
         SandboxError, CancelledError."""
         if fresh:
             self._end()
         results: list[CandidateResult] = []
         begins: list[int] = []
-        again = -1  # the candidate that has had its second chance
+        again = -1  # The candidate that has had its second chance.
         while len(results) < len(request.candidates):
             begin = len(results)
             try:
@@ -114,7 +115,7 @@ class Supervisor:
                 raise
             begins += [begin] * (len(results) - begin)
             if ending is None or len(results) == len(request.candidates):
-                break  # where it could not clear up, the child is gone, and all results are here
+                break  # The child could not clear up and is gone, but all results are here.
             index = len(results)
             if (ending.outside or not ending.loaded) and again != index:
                 again = index
@@ -136,8 +137,8 @@ class Supervisor:
         results: list[CandidateResult],
         cancelled: threading.Event,
     ) -> _Ending | None:
-        """Give the child what is left of the batch, and append its results as they come; return
-        how it ended if it did so before it was through."""
+        """Send the child the rest of the batch, and append its results as they arrive; return its
+        ending if it ends too early."""
         child = self._children.child(self._kind)
         progress = _Progress(request, results)
         begin = time.monotonic()
@@ -184,17 +185,17 @@ class _Progress:
     """The progress of a child with a batch, according to its messages."""
 
     def __init__(self, request: MeasureRequest, results: list[CandidateResult]) -> None:
-        """`results` are appended to as they come."""
+        """Note the state before the first message. `results` is extended as results arrive."""
         self._request = request
         self._results = results
         self._is_loaded = self._is_started = False
         self._setup_s = min(_SETUP_TIMEOUT_S + request.most_bytes / _READ_BYTES_S, _MOST_SETUP_S)
-        self.deadline = time.monotonic() + self._setup_s  # of the next message
+        self.deadline = time.monotonic() + self._setup_s  # The deadline of the next message.
         self.most_bytes = _most_bytes(request)  # of a message
         self.is_over = False
 
     def take(self, message: dict[str, Any]) -> None:
-        """Note a message. Raises WireError or ValueError for one that does not belong here."""
+        """Note a message. Raises WireError or ValueError for an unexpected one."""
         match message:
             case {"loaded": True} if not self._is_loaded:
                 self._is_loaded = True
@@ -212,7 +213,7 @@ class _Progress:
                 raise wire.WireError(f"an unexpected message {str(message)[:100]}")
 
     def ending(self, how: str, *, timed_out: bool = False, outside: bool = False) -> _Ending:
-        """Return the ending of a child that has come so far."""
+        """Return the ending of a child at this point of its progress."""
         return _Ending(how, timed_out, outside, self._is_loaded, self._is_started)
 
     @property
@@ -224,14 +225,14 @@ class _Progress:
 
 
 def _most_bytes(request: MeasureRequest) -> int:
-    """Return the bytes of the longest message that the request can need."""
+    """Return the size in bytes of the longest message that the request may cause."""
     steps = max((1 + len(candidate.parts) for candidate in request.candidates), default=1)
     samples = max(request.policy.max_repeats, 1) * steps
     return min(_TEXT_BYTES + _SAMPLE_BYTES * samples, wire.MAX_FRAME)
 
 
 def _await(sock: socket.socket, deadline: float, cancelled: threading.Event) -> None:
-    """Wait until the child says something. Raises TimeoutError, CancelledError."""
+    """Wait until the child sends something. Raises TimeoutError, CancelledError."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     while not cancelled.is_set():
@@ -244,7 +245,7 @@ def _await(sock: socket.socket, deadline: float, cancelled: threading.Event) -> 
 
 
 def _verdict(ending: _Ending, timeout_s: float) -> CandidateResult:
-    """What the end of its process says about the candidate that was being measured."""
+    """Return the result of the candidate that was measured when its process ended."""
     if not ending.loaded:
         return CandidateResult(Status.REJECTED, message=f"loading the library: {ending.how}")
     if not ending.started:
