@@ -1,4 +1,5 @@
-"""`make bench`: Farrier beside what a user would pick instead, one table a model.
+"""`make bench`: a race of Farrier against the engines that a user would pick instead, one table a
+model.
 
     python -m bench [--models resnet18,bert_base | --quick | --quantized]
                     [--threads 1,2] [--rounds 15] [--target x86-64-v3] [--precision bf16]
@@ -60,12 +61,13 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
         budget_s=arguments.budget,
         records=None if arguments.records is None else FileRecords(arguments.records),
     )
-    workloads = [workload(name) for name in _names(arguments)]  # a wrong name is told at once
+    # Workloads are resolved first, so that a wrong name fails at once.
+    workloads = [workload(name) for name in _names(arguments)]
     results: list[Result] = []
-    for one in workloads:
+    for source in workloads:
         for threads in map(int, arguments.threads.split(",")):
             with ProgressView(console) as view:
-                result = measure(one, threads, settings, view, _teller(console))
+                result = measure(source, threads, settings, view, _teller(console))
             results.append(result)
             console.print(report.headline(result))
             console.print(report.engines_table(result))
@@ -97,8 +99,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group()
-    known = ", ".join((*NAMES, *QUANTIZED))
-    which.add_argument("--models", default=",".join(NAMES), help=f"of {known}")
+    names = ", ".join((*NAMES, *QUANTIZED))
+    which.add_argument("--models", default=",".join(NAMES), help=f"of {names}")
     which.add_argument("--quick", action="store_true", help=f"{', '.join(QUICK)}; fewer rounds")
     which.add_argument(
         "--quantized",
@@ -155,7 +157,7 @@ def _names(arguments: argparse.Namespace) -> Sequence[str]:
 
 
 def _peers(arguments: argparse.Namespace, console: Console) -> list[Peer]:
-    """The engines that are there; those that are not are told."""
+    """Return the engines that are installed; report the others."""
     pythons = dict(text.split("=", 1) for text in arguments.python if "=" in text)
     if len(pythons) != len(arguments.python):
         raise UsageError("--python needs ENGINE=PATH", hint="--python tvm=/opt/tvm/bin/python")

@@ -1,12 +1,12 @@
-"""`python -m bench.broker`: what devices that wait cost one broker, and what batches cost.
+"""`python -m bench.broker`: the cost of waiting devices and of batches for one broker.
 
     python -m bench.broker --devices 500 --seconds 60
 
-A broker's process and a Valkey of their own; devices that speak the protocol, each over a
-connection of its own, from one other process. They beat and wait for batches, first with nothing to
-do, then with batches that go through them one after the other. It prints what failed, how long
-heartbeats took, the broker's share of a core, and Redis commands by INFO commandstats, those within
-scripts included. The clients share the machine, so latencies are theirs as well.
+It starts a broker and a Valkey of their own, and in one other process simulated devices, each with
+its own connection. They send heartbeats and wait for batches, first with nothing to do, then with
+batches that pass through them one after the other. It prints failures, the latency of heartbeats,
+the broker's share of a core, and the Redis commands by INFO commandstats, including those within
+scripts. The clients share the machine, so latencies include theirs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
 
-_CALL_S = 15.0  # an agent gives a call up after so long
+_CALL_S = 15.0  # Agents give up a call after this time.
 _POLL_S = 20.0
 _REQUEST = MeasureRequest(
     (CodeObject("a" * 64),), (Candidate((Launch("k"),), (Argument(Role.SCRATCH, 64),)),)
@@ -60,7 +60,7 @@ _RESULT = MeasureResult((CandidateResult(Status.OK, (100, 101, 99), 1e-7),), san
 
 @dataclasses.dataclass
 class Tally:
-    """What the devices saw."""
+    """The calls of the devices: latencies, and counts of successes and failures."""
 
     heartbeats_s: list[float] = dataclasses.field(default_factory=list)
     calls: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -68,7 +68,7 @@ class Tally:
 
 
 class SimulatedDevice:
-    """What an agent does at its broker, without an agent's process."""
+    """A device as the broker sees it, without an agent's process."""
 
     def __init__(self, name: str, address: str, token: str, tally: Tally) -> None:
         options = [*channel.CLIENT_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
@@ -89,7 +89,7 @@ class SimulatedDevice:
         self._interval_s = reply.heartbeat_interval_ms / 1000
 
     async def beat(self, phase: float) -> None:
-        """Heartbeats for ever; `phase` in 0…1 spreads those of many devices."""
+        """Send heartbeats for ever; `phase` in 0…1 spreads those of many devices."""
         await asyncio.sleep(phase * self._interval_s)
         while True:
             begun = time.perf_counter()
@@ -102,7 +102,7 @@ class SimulatedDevice:
             await asyncio.sleep(max(0.0, self._interval_s - taken))
 
     async def work(self) -> None:
-        """Leases, and reports at once, for ever."""
+        """Lease batches and report them at once, for ever."""
         while True:
             request = device_pb2.LeaseRequest(session=self._session, wait_ms=int(1000 * _POLL_S))
             reply = await self._call("Lease", request, _POLL_S + _CALL_S)
@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _farm() -> Iterator[tuple[Farm, str, int]]:
-    """A farm, the address of its broker, and the broker's process."""
+    """Yield a farm, the address of its broker, and the id of the broker's process."""
     home = Path(tempfile.mkdtemp(prefix="farrier-"))
     settings = Settings(home=home, min_free_bytes=0, broker_port=0)
     valkey = embedded.start(settings)
@@ -179,10 +179,10 @@ async def _measure(farm: Farm, address: str, pid: int, options: argparse.Namespa
     tally = Tally()
     devices = [SimulatedDevice(f"d{n}", address, token, tally) for n in range(options.devices)]
     for start in range(0, len(devices), 50):
-        await asyncio.gather(*(one.register() for one in devices[start : start + 50]))
-    tasks = [asyncio.create_task(one.work()) for one in devices]
+        await asyncio.gather(*(device.register() for device in devices[start : start + 50]))
+    tasks = [asyncio.create_task(device.work()) for device in devices]
     tasks += [asyncio.create_task(d.beat(n / len(devices))) for n, d in enumerate(devices)]
-    await asyncio.to_thread(_through, farm)  # the queue is there, as in any farm that has measured
+    await asyncio.to_thread(_through, farm)  # The queue exists, as in any farm that has measured.
     await asyncio.sleep(5)  # until all wait
     print(f"{options.devices} devices, {os.cpu_count()} cores, {options.seconds:.0f} s")
     with _phase("idle", farm, pid, devices):
@@ -193,12 +193,12 @@ async def _measure(farm: Farm, address: str, pid: int, options: argparse.Namespa
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    for one in devices:
-        await one.close()
+    for device in devices:
+        await device.close()
 
 
 def _through(farm: Farm) -> None:
-    """One batch, from the job's end."""
+    """Pass one batch through the farm, as a job would."""
     batch = farm.measurements.submit(_REQUEST, MeasurementTarget(DeviceClass.of(describe()).id))
     while farm.measurements.wait(batch, 10.0) is None:
         print("  a batch waits for more than 10 s")
@@ -206,7 +206,7 @@ def _through(farm: Farm) -> None:
 
 @contextlib.contextmanager
 def _phase(title: str, farm: Farm, pid: int, devices: list[SimulatedDevice]) -> Iterator[None]:
-    """Print what happened meanwhile."""
+    """Print the calls and commands during the context."""
     tally = Tally()
     for device in devices:
         device.tally = tally
@@ -234,9 +234,9 @@ def _phase(title: str, farm: Farm, pid: int, devices: list[SimulatedDevice]) -> 
 
 
 def _commands(farm: Farm) -> dict[str, int]:
-    """How often each ran."""
-    found = farm.client.command("INFO", "commandstats")
-    return {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in found.items()}
+    """Return the number of calls of each Redis command."""
+    statistics = farm.client.command("INFO", "commandstats")
+    return {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in statistics.items()}
 
 
 def _cpu_s(pid: int) -> float:

@@ -1,12 +1,12 @@
 """Sizes and inputs to call models with: three calls of each.
 
-A call is a text, one word for each input that is not left to chance:
+A call is a text, with one word for each input that is not random:
 
     NAME=1,3,48,192           its shape, random floats, or integers below 100 and every size
     NAME=2,16@0..40           random integers in a range, of whatever element type
     NAME=2@16000, NAME=@1     that number everywhere
 
-Models that are not listed get sizes by the names and places of their dims.
+Models that are not listed get sizes from the names and positions of their dims.
 """
 
 from __future__ import annotations
@@ -24,28 +24,30 @@ from farrier.options.shapes import parse_sum
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-_INTEGERS = 100  # random integers are below this
-_SIZES = {  # of dims whose names contain a word, at the three calls
+_INTEGERS = 100  # Random integers are below this.
+_SIZES = {  # The sizes, in the three calls, of dims whose names contain a word.
     "batch": (1, 2, 3),
     "height": (224, 160, 256),
     "width": (224, 192, 320),
 }
 _OTHERS = (128, 17, 50)
-_VALUES = {"mask": (1, 1), "token_type": (0, 1)}  # least and greatest, by a word of the name
+# The least and greatest value of an input whose name contains a word.
+_VALUES = {"mask": (1, 1), "token_type": (0, 1)}
 _COUNT = 3
 _WORD = re.compile(r"(?P<name>.+)=(?P<shape>[\d,]*)(?:@(?P<low>\d+)(?:\.\.(?P<high>\d+))?)?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Given:
-    """One input: its shape, and the range of its integers where it has one."""
+    """One input: its shape, and the range of its integers if it has one."""
 
     shape: tuple[int, ...]
     low: int | None = None
     high: int | None = None
 
     def array(self, dtype: npt.DTypeLike, limit: int, rng: np.random.Generator) -> Any:
-        """Random floats are normal, random integers below `limit`."""
+        """Return an array: random floats are normally distributed, random integers are below
+        `limit`."""
         if self.low is not None:
             high = self.low if self.high is None else self.high
             return rng.integers(self.low, high, self.shape, endpoint=True).astype(dtype)
@@ -122,71 +124,76 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
 
 
 def calls(model: str, inputs: Sequence[Input]) -> list[Call]:
-    """The calls of a model with these inputs; one where no dim is open."""
+    """Return the calls of a model with these inputs; only one if no dim is open."""
     if model in KNOWN:
         return [parse_call(text) for text in KNOWN[model]]
-    is_fixed = all(isinstance(dim, int) for one in inputs for dim in one.dims)
+    is_fixed = all(isinstance(dim, int) for source in inputs for dim in source.dims)
     return [_guessed(inputs, number) for number in range(1 if is_fixed else _COUNT)]
 
 
 def parse_call(text: str) -> Call:
-    """Raises UsageError with the word at fault."""
+    """Parse a call. Raises UsageError, which names the malformed word."""
     call: dict[str, Given] = {}
     for word in text.split():
-        found = _WORD.fullmatch(word)
-        if found is None:
+        match = _WORD.fullmatch(word)
+        if match is None:
             raise UsageError(f"cannot read {word!r} of a call", hint="NAME=1,3,48,192")
-        shape = tuple(map(int, filter(None, found["shape"].split(","))))
-        low, high = (None if found[part] is None else int(found[part]) for part in ("low", "high"))
-        call[found["name"]] = Given(shape, low, high)
+        shape = tuple(map(int, filter(None, match["shape"].split(","))))
+        low, high = (None if match[part] is None else int(match[part]) for part in ("low", "high"))
+        call[match["name"]] = Given(shape, low, high)
     return call
 
 
 def arrays(call: Call, inputs: Sequence[Input], rng: np.random.Generator) -> Arrays:
-    """What the call gives for each input; a model's own fixed shape where it says nothing."""
-    givens = {one.name: call[one.name] if one.name in call else _fixed(one) for one in inputs}
-    sizes = (size for given in givens.values() for size in given.shape if size > 1)
+    """Return the arrays of a call; an input that the call does not name has the model's fixed
+    shape."""
+    givens = {
+        source.name: call[source.name] if source.name in call else _fixed(source)
+        for source in inputs
+    }
+    sizes = (size for spec in givens.values() for size in spec.shape if size > 1)
     limit = min((_INTEGERS, *sizes))
-    return {one.name: givens[one.name].array(one.dtype, limit, rng) for one in inputs}
+    return {source.name: givens[source.name].array(source.dtype, limit, rng) for source in inputs}
 
 
 def typical_values(name: str, shape: tuple[int, ...]) -> Given:
-    """An input of which nothing is said but what its name does: a mask is of ones."""
-    values = [found for word, found in _VALUES.items() if word in name]
+    """Return an input whose values follow from its name: a mask is of ones."""
+    values = [bounds for word, bounds in _VALUES.items() if word in name]
     return Given(shape, *(values[0] if values else ()))
 
 
 def show(call: Call) -> str:
-    """`1×3×48×192`: the shapes that matter, the first input's and what differs from it."""
-    shapes = dict.fromkeys("×".join(map(str, one.shape)) for one in call.values() if one.shape)
+    """Return the relevant shapes of a call as text, `1×3×48×192`: the first input's, and each that
+    differs from it."""
+    shapes = dict.fromkeys("×".join(map(str, spec.shape)) for spec in call.values() if spec.shape)
     return " ".join(shapes)
 
 
-def _fixed(one: Input) -> Given:
-    return Given(tuple(dim for dim in one.dims if isinstance(dim, int)))
+def _fixed(source: Input) -> Given:
+    return Given(tuple(dim for dim in source.dims if isinstance(dim, int)))
 
 
 def _guessed(inputs: Sequence[Input], number: int) -> Call:
-    return {one.name: _guess(one, number) for one in inputs}
+    return {source.name: _guess(source, number) for source in inputs}
 
 
-def _guess(one: Input, number: int) -> Given:
-    is_image = len(one.dims) == 4 and isinstance(one.dims[1], int)
+def _guess(source: Input, number: int) -> Given:
+    is_image = len(source.dims) == 4 and isinstance(source.dims[1], int)
     places = ("batch", "", "height", "width") if is_image else ("batch",)
     shape = [
         dim if isinstance(dim, int) and dim >= 0 else _size(dim, places[axis : axis + 1], number)
-        for axis, dim in enumerate(one.dims)
+        for axis, dim in enumerate(source.dims)
     ]
-    return typical_values(one.name, tuple(shape))
+    return typical_values(source.name, tuple(shape))
 
 
 def _size(dim: int | str | None, place: Iterable[str], number: int) -> int:
-    """Of an open dim: what its name says, or its place where it has none."""
+    """Return the size of an open dim, from its name, or from its position if it has none."""
     name = dim if isinstance(dim, str) else ""
     total = parse_sum(name)
     if total is not None:
         parts = (factor * _size(part, (), number) for part, factor in total.terms)
         return sum(parts) + total.constant
     is_said = [word for word in _SIZES if word in name.lower()]
-    known = is_said or [word for word in place if word in _SIZES and not name]
-    return (_SIZES[known[0]] if known else _OTHERS)[number]
+    words = is_said or [word for word in place if word in _SIZES and not name]
+    return (_SIZES[words[0]] if words else _OTHERS)[number]

@@ -1,13 +1,13 @@
-"""What a candidate of the search costs beside its measurement.
+"""The cost of a candidate of the search, except for its measurement.
 
     python -m bench.candidate_cost [--models MODEL …] [--trials 256] [--threads 2]
 
-Each model is compiled as far as its tasks with their default schedules, and kernels alone are tuned
-(`farrier.schedule_search.tune`) on a device that answers at once: candidates are scheduled,
-compiled, linked and put into a store of blobs as ever, but run nowhere. Times are invented of the
-decisions, by the analytic model and noise, so every run tries the same. What is printed is
-processor time, of this process, its helpers and the linker's: milliseconds a candidate, by what it
-is spent on. A helper's start is left out.
+Each model is compiled as far as its tasks with their default schedules, and single kernels are
+tuned (`farrier.schedule_search.tune`) on a device that answers at once: candidates are scheduled,
+compiled, linked and stored as blobs as usual, but never run. Times are computed from the decisions
+by the analytic model plus noise, so every run tries the same candidates. The output is processor
+time of this process, its helpers and the linker: milliseconds a candidate, by part. The start of
+helpers is left out.
 """
 
 from __future__ import annotations
@@ -48,14 +48,13 @@ from farrier_device.measurement import CandidateResult, MeasureRequest, MeasureR
 
 BERT_SMALL = "bert_small"
 MODELS = ("resnet18", "mobilenet_v2", BERT_SMALL)
-NOISE = 0.15  # standard deviation of the log of an invented time over the analytic one
+NOISE = 0.15  # The standard deviation of the log of an invented time over the analytic one.
 _SAMPLES = 20  # a candidate
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
-    """One model: what all its candidates cost, in milliseconds by part, those of no part among
-    them."""
+    """The cost of all candidates of one model, in milliseconds by part; the rest is a part too."""
 
     model: str
     candidates: int
@@ -64,16 +63,16 @@ class Cost:
 
     @property
     def each_ms(self) -> float:
-        """Milliseconds a candidate."""
+        """The milliseconds a candidate."""
         return sum(self.ms.values()) / self.candidates
 
 
 class InstantRunner:
-    """A device that runs nothing: every candidate takes as long."""
+    """A runner that runs nothing: every candidate takes the same time."""
 
     @property
     def devices(self) -> int | None:
-        """As this machine: one batch at a time."""
+        """None, as for this machine: one batch at a time."""
         return None
 
     def measure(
@@ -82,17 +81,17 @@ class InstantRunner:
         blobs: Blobs,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """An answer as that of a device that has the library."""
+        """Return a result as a device with the library would."""
         blobs.path(request.code[0].blob)
         ran = CandidateResult(Status.OK, (1000,) * _SAMPLES, 0.0)
         return MeasureResult((ran,) * len(request.candidates))
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is nothing to close."""
 
 
 class InventingMeasurer(TaskMeasurer):
-    """Gives what was measured the times of `invented`."""
+    """A measurer that replaces measured times by `invented` ones."""
 
     def measure(
         self,
@@ -111,15 +110,15 @@ class InventingMeasurer(TaskMeasurer):
 
 
 def invented(task: str, space: Space, decisions: Decisions) -> tuple[int, ...]:
-    """Nanoseconds of a candidate's calls: the analytic cost times a noise that belongs to the
-    decisions."""
+    """Return the nanoseconds of a candidate's calls: the analytic cost times noise that depends
+    only on the decisions."""
     seed = zlib.crc32(repr((task, pairs(decisions))).encode())
     noise = np.random.default_rng(seed).normal(0.0, NOISE)
     return (max(1, round(space.seconds(decisions) * np.exp(noise) * 1e9)),) * _SAMPLES
 
 
 def measure(name: str, trials: int, threads: int) -> Cost:
-    """Raises FarrierError where the model cannot be compiled."""
+    """Tune one model and return the cost. Raises FarrierError if it cannot be compiled."""
     target = parse_target("host")
     model, shapes = _model(name)
     settings = Settings(target, threads)
@@ -165,8 +164,8 @@ def measure(name: str, trials: int, threads: int) -> Cost:
 def _model(name: str) -> tuple[bytes, Mapping[str, tuple[int, ...]]]:
     if name == BERT_SMALL:
         return models.build("bert_base", layers=4, width=256, heads=4, tokens=128), {}
-    found = workload(name)
-    return found.build(), found.shapes
+    source = workload(name)
+    return source.build(), source.shapes
 
 
 def main() -> int:
@@ -184,7 +183,7 @@ def main() -> int:
 
 
 def table(costs: Sequence[Cost]) -> list[str]:
-    """Lines: a model a column, a part a row, milliseconds a candidate."""
+    """Return the table's lines: a model a column, a part a row, milliseconds a candidate."""
     width = max(len(cost.model) for cost in costs) + 2
 
     def line(title: str, cells: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
-"""Which part of a process's time goes where, as a search measures candidates.
+"""The parts of a search's processor time, by the functions that take it.
 
-`python -m bench.candidate_cost` has the tables; what is here runs in helper processes, too.
+`python -m bench.candidate_cost` prints the tables; this module also runs in helper processes.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.cpu.codegen import batch as emitting
 from farrier_device.blobstore import BlobStore
 
-OTHER = "other"  # than what PARTS name
-_START_S = 60.0  # that helpers may take to start
+OTHER = "other"  # The name of the rest, which no part in PARTS covers.
+_START_S = 60.0  # The time limit for helpers to start.
 _PREFIX = "farrier-candidate-cost-"
 _serve = helper.serve
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """Functions, each as its owner and its name there, whose time is one part of the cost; with all
-    that they call where it is `whole`, otherwise but for what other parts name; and with that of
-    the processes that they start and wait for where it `waits`."""
+    """Functions, as their owner and their name in it, whose time is one part of the cost. If
+    `whole`, the time of all functions that they call counts; otherwise calls of other parts'
+    functions are excluded. If `waits`, the time of processes that they start and wait for counts
+    too."""
 
     name: str
     functions: tuple[tuple[Any, str], ...]
@@ -71,7 +72,8 @@ PARTS = (
 
 
 class Stopwatch:
-    """Adds up a process's time by part. A call within another counts for the inner one alone."""
+    """A stopwatch that adds up a process's time by part. A nested call counts only for the inner
+    one."""
 
     def __init__(self) -> None:
         self.ns: Counter[str] = Counter()
@@ -113,20 +115,21 @@ def _children_ns() -> int:
 
 @functools.cache
 def watch() -> Stopwatch:
-    """This process's; it times the functions of PARTS from the first call on."""
-    llvm.initialized()  # what every compilation waits for once
+    """Return this process's stopwatch, which times the functions of PARTS from the first call
+    on."""
+    llvm.initialized()  # Every compilation would wait for this once.
     watched = Stopwatch()
     watched.time(PARTS)
     return watched
 
 
 def process_ns() -> int:
-    """Processor time of this process, and of its children that have ended."""
+    """Return the processor time of this process, and of its children that have ended."""
     return time.process_time_ns() + _children_ns()
 
 
 class Others:
-    """The helper processes, which say after each answer what they have spent."""
+    """The helper processes, which report their times after each answer."""
 
     def __init__(self, count: int) -> None:
         """Wait until all of them have started, or for `_START_S`."""
@@ -135,12 +138,12 @@ class Others:
             time.sleep(0.01)
 
     def spent(self) -> Counter[str]:
-        """Nanoseconds by part, since they started."""
-        found: Counter[str] = Counter()
+        """Return the nanoseconds by part, since they started."""
+        total: Counter[str] = Counter()
         for file in self._files():
-            found.update(json.loads(file.read_text()))
+            total.update(json.loads(file.read_text()))
             file.unlink()
-        return found
+        return total
 
     def _files(self) -> list[Path]:
         return list(Path(tempfile.gettempdir()).glob(f"{_PREFIX}{os.getpid()}-*.json"))
@@ -159,9 +162,9 @@ def serve() -> None:
         part.rename(file)
 
     def answered(*args: Any) -> dict[str, Any]:
-        made = answer(*args)
+        result = answer(*args)
         tell()
-        return made
+        return result
 
     vars(helper)["_answer"] = answered
     tell()

@@ -2,10 +2,10 @@
 
     python -m bench.demo [--budget 60s] [--model FILE --shape NAME=1,3,224,224] [--keep]
 
-Starts the whole service in a home of its own, uploads the text-direction classifier of the PyPI
+It starts the whole service in a home of its own, uploads the text-direction classifier of the PyPI
 wheel `rapidocr-onnxruntime` (or FILE), tunes it for a minute, watches, downloads the artifact, and
 races it against the same model compiled without tuning and against ONNX Runtime. With `--keep` the
-service stays up until Ctrl-C, and its dashboard shows what was done.
+service stays up until Ctrl-C, and its dashboard shows the job.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def demonstrate(
     folder: Path,
     console: Console,
 ) -> None:
-    """Upload, tune, watch, download, compare."""
+    """Upload a model, tune it, watch, download, and compare."""
     tuned, untuned = folder / "tuned.farrier", folder / "untuned.farrier"
     with Client(service.url, service.token) as client:
         job = client.submit(model, target="host", shapes=shapes, budget_s=budget_s)
@@ -113,7 +113,7 @@ class Service:
     """`farrier up` in a process of its own; a context manager that stops it as Ctrl-C would."""
 
     def __init__(self, home: Path, console: Console, broker_port: int = 0) -> None:
-        """Devices dial `broker_port`; 0 takes any that is free."""
+        """Prepare the service. Devices connect to `broker_port`; 0 takes any free port."""
         self._broker_port = broker_port
         self._home = home
         self._console = console
@@ -140,7 +140,7 @@ class Service:
             self._process.wait()
             raise ServiceError(f"`farrier up` did not start: {said}")
         self._console.print(f"dashboard: {self.url}/, log in with the token {self._whereabouts}")
-        # Nobody reads what it says from here on, but a full pipe would stop it.
+        # Nobody reads its output from here on, but a full pipe would stop it.
         self._drainer = threading.Thread(target=self._drain, daemon=True)
         self._drainer.start()
         return self
@@ -150,10 +150,10 @@ class Service:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             said += line
-            if found := re.search(r"up at (\S+)", line):
-                self.url = found[1]
-            if found := re.search(r"^token: (\S+) \((.*)\)", line):
-                self.token, self._whereabouts = found[1], found[2]
+            if match := re.search(r"up at (\S+)", line):
+                self.url = match[1]
+            if match := re.search(r"^token: (\S+) \((.*)\)", line):
+                self.token, self._whereabouts = match[1], match[2]
                 break
         return said.strip()
 

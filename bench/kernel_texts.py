@@ -1,12 +1,13 @@
-"""`python -m bench.kernel_texts`: which code the compiler makes of the models, to compare commits.
+"""`python -m bench.kernel_texts`: the code that the compiler generates for the models, to compare
+commits.
 
     python -m bench.kernel_texts -o before.txt
     python -m bench.kernel_texts --against before.txt       exit status 1 where a kernel differs
 
 A line is a kernel: target, model, symbol, rule, hash of its code, and its knobs. Nothing runs: each
 kernel has the schedule that the analytic model ranks first, for machines that are fixed here, and
-is compiled as a module of its own. The hash is over the sections of code, of constants and of
-relocations. Other versions of llvmlite and numpy may give other lines; other machines do not.
+is compiled as a module of its own. The hash covers the sections of code, of constants and of
+relocations. Other versions of llvmlite and numpy may yield other lines; other machines do not.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _FIELDS = 6  # of a line
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """A model for a kind of machine; `is_open` takes it as exporters write it with open dims."""
+    """A model for a kind of machine; with `is_open` its dims are open, as exporters write it."""
 
     model: str
     level: str
@@ -63,7 +64,7 @@ class Case:
 
     @property
     def target(self) -> CpuTarget:
-        """A machine of two cores, whatever this one is."""
+        """A machine of two cores, independent of this one."""
         return dataclasses.replace(
             as_cpu(parse_target(self.level)),
             features=_EXTENSIONS if self.level == "x86-64-v4" else (),
@@ -81,15 +82,16 @@ class Case:
 
 
 def cases(models: Sequence[str]) -> list[Case]:
-    """Every model at every level in f32, then some of them in bf16, and some with open dims."""
+    """Return every model at every level in f32, then some of them in bf16, and some with open
+    dims."""
     levels = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
-    found = [Case(model, level) for model in models for level in levels]
-    found += [Case(m, "x86-64-v4", Precision.BF16) for m in models if m in _IN_BF16]
-    return found + [Case(m, "x86-64-v3", is_open=True) for m in models if m in _OPENED]
+    in_f32 = [Case(model, level) for model in models for level in levels]
+    in_f32 += [Case(m, "x86-64-v4", Precision.BF16) for m in models if m in _IN_BF16]
+    return in_f32 + [Case(m, "x86-64-v3", is_open=True) for m in models if m in _OPENED]
 
 
 def lines(case: Case) -> list[str]:
-    """One line a kernel. Raises FarrierError."""
+    """Return one line a kernel. Raises FarrierError."""
     source = workload(case.model)
     data = source.build()
     if case.is_open and source.opened is not None:
@@ -98,22 +100,23 @@ def lines(case: Case) -> list[str]:
 
 
 def kernel_lines(case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Shapes) -> list[str]:
-    """The lines of an ONNX file for a case. Raises FarrierError."""
+    """Return the lines of an ONNX file for a case. Raises FarrierError."""
     target = case.target
-    found = set()
+    collected = set()
     for choice in _choices(case, data, shapes):
         objects = compile_functions([lower(BuildInput.of(choice), target)], target)
         knobs = ",".join(f"{name}={value}" for name, value in sorted(choice.decisions.items()))
         code = hashlib.sha256(b"".join(map(code_of, objects))).hexdigest()[:16]
         rule = choice.space.rule.name.replace(" ", "_")
-        found.add(f"{case.words} {choice.program.name} {rule} {code} {knobs or '-'}")
-    return sorted(found)
+        collected.add(f"{case.words} {choice.program.name} {rule} {code} {knobs or '-'}")
+    return sorted(collected)
 
 
 def _choices(
     case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Shapes
 ) -> Iterator[ScheduledTask]:
-    """What `compile_model` gives to the code generator, without tuning and records."""
+    """Yield the scheduled tasks that `compile_model` passes to the code generator, without tuning
+    and records."""
     model, target = model_of(data), case.target
     settings = Settings(target, target.cores, precision=case.precision)
     imported = import_model(model, shapes)
@@ -122,15 +125,16 @@ def _choices(
     general = make_variant(prepare(imported.graph, settings), shared)
     yield from general.choices.values()
     for sizes in hot:
-        one = import_model(model, shapes_at(imported, sizes))
-        own: Variant = make_variant(prepare(one.graph, settings), settings)
+        at_sizes = import_model(model, shapes_at(imported, sizes))
+        own: Variant = make_variant(prepare(at_sizes.graph, settings), settings)
         own = with_shared_kernels(with_shared_panels(own, general), general, sizes)
         yield from own.choices.values()
 
 
 def code_of(content: bytes) -> bytes:
-    """The sections of a 64-bit little-endian ELF object that hold code, constants and relocations,
-    each after its name (System V ABI, chapter 4). Raises UsageError for other bytes."""
+    """Return the sections of a 64-bit little-endian ELF object with code, constants and
+    relocations, each after its name (System V ABI, chapter 4). Raises UsageError for other
+    bytes."""
     if content[:6] != b"\x7fELF\x02\x01":
         raise UsageError("an object is not 64-bit little-endian ELF")
     (start,) = struct.unpack_from("<Q", content, 0x28)
@@ -146,32 +150,32 @@ def code_of(content: bytes) -> bytes:
 
 
 def differences(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """What changed from one list of lines to another, a line a kernel. Raises UsageError."""
+    """Return the changes from one list of lines to another, a line a kernel. Raises UsageError."""
     old, new = _by_kernel(before), _by_kernel(after)
-    told = []
+    messages = []
     for kernel in sorted(old.keys() | new.keys()):
         was, now = old.get(kernel), new.get(kernel)
         if was is None or now is None:
-            told.append(f"{' '.join(kernel)}: {'new' if was is None else 'gone'}")
+            messages.append(f"{' '.join(kernel)}: {'new' if was is None else 'gone'}")
             continue
         changed = [
-            f"{part} {one} → {other}"
-            for part, one, other in zip(("rule", "code", "knobs"), was, now, strict=True)
-            if one != other
+            f"{part} {was_part} → {now_part}"
+            for part, was_part, now_part in zip(("rule", "code", "knobs"), was, now, strict=True)
+            if was_part != now_part
         ]
         if changed:
-            told.append(f"{' '.join(kernel)}: {'; '.join(changed)}")
-    return told
+            messages.append(f"{' '.join(kernel)}: {'; '.join(changed)}")
+    return messages
 
 
 def _by_kernel(text: Sequence[str]) -> dict[tuple[str, ...], tuple[str, ...]]:
-    found = {}
+    by_kernel = {}
     for line in text:
         fields = tuple(line.split())
         if len(fields) != _FIELDS:
             raise UsageError(f"no line of a kernel: {line!r}", hint="give what -o has written")
-        found[fields[:3]] = fields[3:]
-    return found
+        by_kernel[fields[:3]] = fields[3:]
+    return by_kernel
 
 
 def main() -> int:
@@ -188,18 +192,18 @@ def main() -> int:
     try:
         models = arguments.models.split(",")
         for name in models:
-            workload(name)  # a wrong name is told at once
+            workload(name)  # A wrong name fails at once.
         before = [] if arguments.against is None else arguments.against.read_text().splitlines()
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(arguments.jobs, context) as pool:
-            found = sorted(line for each in pool.map(lines, cases(models)) for line in each)
-        changed = [] if arguments.against is None else differences(before, found)
+            current = sorted(line for each in pool.map(lines, cases(models)) for line in each)
+        changed = [] if arguments.against is None else differences(before, current)
     except (FarrierError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code if isinstance(error, FarrierError) else 2
     if arguments.output is not None:
-        arguments.output.write_text("".join(f"{line}\n" for line in found))
-    for line in changed if arguments.against is not None else found:
+        arguments.output.write_text("".join(f"{line}\n" for line in current))
+    for line in changed if arguments.against is not None else current:
         if arguments.against is not None or arguments.output is None:
             print(line)
     return 1 if changed else 0

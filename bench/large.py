@@ -6,7 +6,7 @@ does, verification included, and samples what all its processes hold meanwhile:
     PSS   resident memory, a page that several processes share divided among them
     peak  the most at once; `ratio` is its share of the weights' bytes
 
-Pages of files that nobody maps any more are the system's cache, and count for no process.
+Pages of files that are no longer mapped are the system's cache, and count for no process.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import onnx
 from onnx import TensorProto, helper
 
 _SAMPLE_S = 0.05
-_PIECE = 1 << 22  # elements that are drawn at once
+_PIECE = 1 << 22  # The elements that are drawn at once.
 
 
 def write_model(
     path: Path, nbytes: int, *, wide: int = 16384, narrow: int = 4096, rows: int = 4
 ) -> int:
-    """A model of matrix products whose weights take `nbytes` or a little more, beside `path` in
-    one file; what they take."""
+    """Write a model of matrix products whose weights take `nbytes` or a little more, in one file
+    next to `path`; return their size."""
     layers = max(1, -(-nbytes // (4 * wide * narrow)))
     rng = np.random.default_rng(0)
     data = path.with_name(f"{path.name}.data")
@@ -71,7 +71,7 @@ def _external(name: str, shape: tuple[int, int], location: str, offset: int) -> 
 
 
 def peak_bytes(process: subprocess.Popen[bytes]) -> int:
-    """The most PSS that a process and those it started hold at once, until it ends."""
+    """Return the most PSS that a process and its descendants hold at once, until it ends."""
     peak = 0
     while process.poll() is None:
         peak = max(peak, sum(map(_pss, [process.pid, *_children(process.pid)])))
@@ -82,7 +82,7 @@ def peak_bytes(process: subprocess.Popen[bytes]) -> int:
 def _pss(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it has ended
+    except OSError:  # The process has ended.
         return 0
     return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 

@@ -1,13 +1,14 @@
-"""`python -m bench.layers MODEL`: layer by layer, the floor, Farrier's time and the peers'.
+"""`python -m bench.layers MODEL`: the floor, Farrier's time and the peers' times, layer by layer.
 
-Each engine's own profiler says how long its steps take: Farrier's kernels run one by one on the
-memory of the whole model, ONNX Runtime writes a profile, OpenVINO counts. Steps are matched by the
-nodes of the model that they name; what shares a node stands in one row, since engines fuse
-differently. A step that names none, such as a change of layout, counts with the next one that does.
-Rows whose kernels are the same are summed; a row without a kernel is what Farrier does elsewhere.
+Each engine's own profiler measures its steps: Farrier's kernels run one by one on the memory of the
+whole model, ONNX Runtime writes a profile, OpenVINO counts. Steps are matched by the nodes of the
+model that they name; steps that share a node are in one row, since engines fuse differently. A step
+without nodes, such as a change of layout, counts with the next step with nodes. Rows whose kernels
+are the same are added up; a row without a kernel is done elsewhere by Farrier.
 
-The floor is operations over peak or bytes over bandwidth, whichever is longer, of what Farrier's
-kernels do (Winograd's products, not the sum's) with cold memory. Times are medians, microseconds.
+The floor is the longer of operations over peak and bytes over bandwidth, for the operations of
+Farrier's kernels (Winograd's products, not the direct sum's) with cold memory. Times are medians,
+in microseconds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an engine: `nodes` of the model that it names, `kernel` how it calls itself."""
+    """One step of an engine: the `nodes` of the model that it names, and its own name `kernel`."""
 
     kernel: str
     nodes: frozenset[str]
@@ -52,7 +53,8 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """Groups of steps that Farrier runs with the same kernels: seconds by engine, summed."""
+    """Groups of steps that Farrier runs with the same kernels: their seconds by engine, added
+    up."""
 
     label: str
     count: int
@@ -61,24 +63,24 @@ class Row:
 
 
 def rows(steps: Mapping[str, Sequence[Step]]) -> list[Row]:
-    """Match the engines' steps; `steps` are by engine, `farrier` among them, in the order of
-    execution. The longest of Farrier's come first."""
+    """Match the engines' steps. `steps` are by engine, including `farrier`, in the order of
+    execution. The rows with Farrier's longest times come first."""
     merged: dict[str, list[list[tuple[str, Step]]]] = {}
-    for group in _groups({engine: _attached(found) for engine, found in steps.items()}):
+    for group in _groups({engine: _attached(of_engine) for engine, of_engine in steps.items()}):
         kernels = sorted({step.kernel for engine, step in group if engine == "farrier"})
         merged.setdefault(", ".join(kernels) or _elsewhere(group), []).append(group)
-    made = []
+    merged_rows = []
     for label, groups in merged.items():
         seconds: dict[str, float] = collections.defaultdict(float)
-        for engine, step in (one for group in groups for one in group):
+        for engine, step in (pair for group in groups for pair in group):
             seconds[engine] += step.seconds
         floor = sum(step.floor_s for group in groups for _, step in group)
-        made.append(Row(label, len(groups), floor, dict(seconds)))
-    return sorted(made, key=lambda row: -row.seconds.get("farrier", 0.0))
+        merged_rows.append(Row(label, len(groups), floor, dict(seconds)))
+    return sorted(merged_rows, key=lambda row: -row.seconds.get("farrier", 0.0))
 
 
 def _attached(steps: Sequence[Step]) -> list[Step]:
-    """The steps that name a node, each with the time of those before it that name none."""
+    """Return the steps with nodes, each with the time of preceding steps without."""
     attached: list[Step] = []
     waiting = 0.0
     for step in steps:
@@ -93,8 +95,8 @@ def _attached(steps: Sequence[Step]) -> list[Step]:
 
 
 def _groups(steps: Mapping[str, Sequence[Step]]) -> list[list[tuple[str, Step]]]:
-    """The connected components of steps that share a node."""
-    every = [(engine, step) for engine, found in steps.items() for step in found]
+    """Return the connected components of steps that share a node."""
+    every = [(engine, step) for engine, of_engine in steps.items() for step in of_engine]
     leaders = list(range(len(every)))
 
     def leader(at: int) -> int:
@@ -107,8 +109,8 @@ def _groups(steps: Mapping[str, Sequence[Step]]) -> list[list[tuple[str, Step]]]
         for node in step.nodes:
             leaders[leader(at)] = leader(seen.setdefault(node, at))
     groups: dict[int, list[tuple[str, Step]]] = collections.defaultdict(list)
-    for at, one in enumerate(every):
-        groups[leader(at)].append(one)
+    for at, pair in enumerate(every):
+        groups[leader(at)].append(pair)
     return list(groups.values())
 
 
@@ -120,22 +122,23 @@ def _elsewhere(group: Iterable[tuple[str, Step]]) -> str:
 
 
 def farrier_steps(artifact: Artifact, threads: int, seconds: float) -> list[Step]:
-    """By `farrier profile`. The order does not matter: every kernel names its nodes."""
-    found = profile(artifact, threads=threads, seconds=seconds, by_call=True)
+    """Return the steps that `farrier profile` measures. Their order does not matter, because every
+    kernel names its nodes."""
+    profiled = profile(artifact, threads=threads, seconds=seconds, by_call=True)
     return [
         Step(kernel.name, frozenset(kernel.origin.split(",")), kernel.seconds, kernel.floor_s)
-        for kernel in found.kernels
+        for kernel in profiled.kernels
     ]
 
 
 def onnxruntime_steps(data: bytes, inputs: Arrays, threads: int, seconds: float) -> list[Step]:
-    """By the profile that ONNX Runtime writes, its nodes found in the model by their names and
-    their outputs: fused nodes keep the name of a value or of a node that they replace."""
-    known = _Names(data)
+    """Return the steps of ONNX Runtime's profile. Its nodes are matched with the model's by their
+    names and outputs: fused nodes keep the name of a value or of a node that they replace."""
+    names = _Names(data)
     return [
         Step(
             node.op,
-            known.nodes((node.name, *node.outputs)),
+            names.nodes((node.name, *node.outputs)),
             statistics.median(node.samples_us) / 1e6,
         )
         for node in ort_profile.run(data, inputs, threads, seconds).nodes
@@ -143,10 +146,11 @@ def onnxruntime_steps(data: bytes, inputs: Arrays, threads: int, seconds: float)
 
 
 def openvino_steps(data: bytes, inputs: Arrays, threads: int, seconds: float) -> list[Step]:
-    """By OpenVINO's counters; its runtime graph names the layers that became one."""
+    """Return the steps of OpenVINO's counters; its runtime graph names the layers that were
+    fused."""
     import openvino as ov
 
-    known = _Names(data)
+    names = _Names(data)
     core = ov.Core()
     network = core.read_model(data)
     network.reshape({name: list(array.shape) for name, array in inputs.items()})
@@ -177,7 +181,7 @@ def openvino_steps(data: bytes, inputs: Arrays, threads: int, seconds: float) ->
     return [
         Step(
             kinds[name],
-            known.nodes(origins.get(name, "").split(",")),
+            names.nodes(origins.get(name, "").split(",")),
             statistics.median(times),
         )
         for name, times in samples.items()
@@ -191,18 +195,18 @@ _PEERS: dict[str, Callable[[bytes, Arrays, int, float], list[Step]]] = {
 
 
 class _Names:
-    """The model's nodes as engines call them."""
+    """The model's nodes by the names that engines use."""
 
     def __init__(self, data: bytes) -> None:
         graph = onnx.load_from_string(data).graph
-        self._nodes: dict[str, str] = {}  # by their names and by those of their outputs
+        self._nodes: dict[str, str] = {}  # Nodes by their own names and by those of their outputs.
         for node in graph.node:
-            name = node.name or node.output[0]  # as Farrier names it
+            name = node.name or node.output[0]  # Farrier uses the same name.
             self._nodes |= dict.fromkeys((name, *node.output), name)
 
     def nodes(self, words: Iterable[str]) -> frozenset[str]:
-        """The nodes that `words` stand for: the name of a node or of its output, as it is or with
-        what peers append (`Conv_3_output_0_nchwc`, `MatMul_4/MatMulAddFusion`)."""
+        """Return the nodes that `words` name: by the name of a node or of its output, unchanged or
+        with a suffix of a peer (`Conv_3_output_0_nchwc`, `MatMul_4/MatMulAddFusion`)."""
         forms = (
             form
             for word in words
@@ -215,7 +219,7 @@ class _Names:
 
 
 def measure(source: Workload, threads: int, seconds: float, trials: int | None = None) -> list[Row]:
-    """Compile a model and profile every engine that is installed, `seconds` each."""
+    """Compile a model and profile every installed engine, for `seconds` each."""
     data = source.build()
     options = CompileOptions(shapes=source.shapes, threads=threads, trials=trials, verify=False)
     artifact = compile_model(data, options, name=source.name)
@@ -228,25 +232,28 @@ def measure(source: Workload, threads: int, seconds: float, trials: int | None =
     return rows(steps)
 
 
-def table(found: Sequence[Row], top: int) -> Table:
-    made = Table(box=None)
-    engines = ["farrier", *(peer for peer in _PEERS if any(peer in row.seconds for row in found))]
+def table(measured: Sequence[Row], top: int) -> Table:
+    rendered = Table(box=None)
+    engines = [
+        "farrier",
+        *(peer for peer in _PEERS if any(peer in row.seconds for row in measured)),
+    ]
     for name in ("us: floor", *engines, "times"):
-        made.add_column(name, justify="right", no_wrap=True)
-    made.add_column("kernels", overflow="fold")
-    rest = found[top:]
-    for row in found[:top]:
-        made.add_row(*_cells(row, engines), str(row.count), row.label)
+        rendered.add_column(name, justify="right", no_wrap=True)
+    rendered.add_column("kernels", overflow="fold")
+    rest = measured[top:]
+    for row in measured[:top]:
+        rendered.add_row(*_cells(row, engines), str(row.count), row.label)
     if rest:
-        made.add_row(*_cells(_sum(rest), engines), "", f"{len(rest)} more rows")
-    made.add_row(*_cells(_sum(found), engines), "", "all")
-    return made
+        rendered.add_row(*_cells(_sum(rest), engines), "", f"{len(rest)} more rows")
+    rendered.add_row(*_cells(_sum(measured), engines), "", "all")
+    return rendered
 
 
-def _sum(found: Sequence[Row]) -> Row:
-    engines = {engine for row in found for engine in row.seconds}
-    seconds = {engine: sum(row.seconds.get(engine, 0.0) for row in found) for engine in engines}
-    return Row("", 1, sum(row.floor_s for row in found), seconds)
+def _sum(measured: Sequence[Row]) -> Row:
+    engines = {engine for row in measured for engine in row.seconds}
+    seconds = {engine: sum(row.seconds.get(engine, 0.0) for row in measured) for engine in engines}
+    return Row("", 1, sum(row.floor_s for row in measured), seconds)
 
 
 def _cells(row: Row, engines: Sequence[str]) -> list[str]:
@@ -270,13 +277,15 @@ def main() -> int:
     console = open_console()
     try:
         source = workload(arguments.model)
-        found = measure(source, arguments.threads, arguments.seconds, arguments.trials)
+        measured = measure(source, arguments.threads, arguments.seconds, arguments.trials)
     except FarrierError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return error.exit_code
-    console.print(table(found, arguments.top))
+    console.print(table(measured, arguments.top))
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps([dataclasses.asdict(row) for row in found], indent=1))
+        arguments.json.write_text(
+            json.dumps([dataclasses.asdict(row) for row in measured], indent=1)
+        )
     return 0
 
 

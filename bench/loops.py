@@ -1,13 +1,13 @@
-"""What LLVM's model of a CPU says of the hot loops of a model, compiled for a target.
+"""LLVM's estimate of the hot loops of a model, compiled for a target.
 
     python -m bench.loops --target rpi5 --mca neoverse-n1 resnet50 mobilenet_v2 bert_base
 
-The innermost loops that execute nine tenths of an inference's vector multiply-adds, of singles or,
-in groups, of bytes: instructions, multiply-adds and cycles of an iteration, and the share of the
-peak, which is what the same CPU makes of such multiply-adds alone. A model is one of the benchmark
-or an ONNX file of static shapes, as a quantized one is. Loads are taken to hit the first cache. How
-often a loop runs is counted under qemu, in the arm64 root of `make boards`. Needs Debian's llvm-22:
-the version that llvmlite carries has the same models.
+The innermost loops that execute nine tenths of an inference's vector multiply-adds (of singles or,
+in groups, of bytes): instructions, multiply-adds and cycles of an iteration, and the share of the
+peak, which is the rate of the same CPU for such multiply-adds alone. A model is one of the
+benchmark or an ONNX file of static shapes, such as a quantized one. Loads are assumed to hit the
+first cache. The iterations of a loop are counted under qemu, in the arm64 root of `make boards`.
+Needs Debian's llvm-22: the version in llvmlite has the same models.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from farrier.runtime.artifact import Artifact
 
 _NAME = 60  # columns
 _OBJDUMP, _MCA = "llvm-objdump-22", "llvm-mca-22"
-_SHOWN, _COUNTED = 0.9, 0.99  # of a model's multiply-adds
+_SHOWN, _COUNTED = 0.9, 0.99  # Shares of a model's multiply-adds.
 _NEAR = 0.9  # of the peak
 _ITERATIONS = 200
-_REGISTERS = 24  # which the peak's multiply-adds have to themselves: more than a latency's worth
+_REGISTERS = 24  # The registers of the peak's multiply-adds: more than a latency's worth.
 
 _SYMBOL = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S.*)$")
@@ -49,7 +49,7 @@ _BRANCH = re.compile(r"^(?:b|b\.\w+|cbn?z|tbn?z)\s.*?0x([0-9a-f]+)(?: <.*>)?$")
 _MULTIPLY_ADD = re.compile(
     r"^(fmla|fmls|[su]dot|usdot|sudot|us?mmla|smmla|bfdot|bfmmla)\s+v\d+\.4s\b"
 )
-_FACTORS = {  # of dot products of bytes a lane
+_FACTORS = {  # The factors of dot products of bytes a lane.
     **dict.fromkeys(("fmla", "fmls"), "v30.4s, v31.4s"),
     **dict.fromkeys(("ummla", "usmmla", "smmla"), "v30.16b, v31.16b"),
     **dict.fromkeys(("bfdot", "bfmmla"), "v30.8h, v31.8h"),
@@ -58,14 +58,14 @@ _FACTORS = {  # of dot products of bytes a lane
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loop:
-    """An innermost loop: its instructions by address, the branch back last."""
+    """An innermost loop: its instructions by address, with the branch back last."""
 
     function: str
     code: Mapping[int, str]
 
     @property
     def multiply_adds(self) -> int:
-        """Instructions that add products to four sums."""
+        """The number of instructions that add products to four sums."""
         return len(self._mnemonics)
 
     @property
@@ -80,8 +80,8 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """A loop of a kernel. `share` is what it executes of the model's multiply-adds; `of_peak` is
-    what an iteration does in a cycle, over what the CPU can do."""
+    """A loop of a kernel. `share` is its share of the model's multiply-adds; `of_peak` is the
+    multiply-adds a cycle over the CPU's peak."""
 
     kernel: str
     loop: Loop
@@ -91,26 +91,26 @@ class Row:
 
 
 def loops_in(disassembly: str) -> list[Loop]:
-    """The innermost loops of every function in the text that llvm-objdump writes: from the target
-    of a branch back to the branch, where no other such range lies within."""
-    found: list[Loop] = []
+    """Return the innermost loops of every function in llvm-objdump's text: the range from the
+    target of a backward branch to the branch, if it contains no other such range."""
+    collected: list[Loop] = []
     name, code = "", dict[int, str]()
     for line in [*disassembly.splitlines(), "0 <>:"]:
         if match := _SYMBOL.match(line):
-            found += _innermost(name, code)
+            collected += _innermost(name, code)
             name, code = match[1], {}
         elif match := _INSTRUCTION.match(line):
             code[int(match[1], 16)] = " ".join(match[2].split())
-    return found
+    return collected
 
 
 def loops_of(artifact: Artifact) -> list[Loop]:
-    """The innermost loops of an artifact's code. Raises UsageError without llvm-objdump."""
+    """Return the innermost loops of an artifact's code. Raises UsageError without llvm-objdump."""
     return loops_in(_disassembled(artifact))
 
 
 def share_of_peak(loop: Loop, cpu: str) -> float:
-    """Multiply-adds of a loop in a cycle, over what the CPU can do, by llvm-mca's model of it."""
+    """Return the multiply-adds of a loop a cycle over the CPU's peak, by llvm-mca's model."""
     cycles = cycles_of(loop.code.values(), cpu)
     return loop.multiply_adds / cycles / peak_of(cpu, loop.multiplies_by)
 
@@ -132,16 +132,16 @@ def _innermost(function: str, code: dict[int, str]) -> list[Loop]:
 
 
 def rows_of(artifact: Artifact, board: Root, qemu: str, cpu: str) -> list[Row]:
-    """The loops with most of the multiply-adds that an inference executes on qemu's processor
-    `qemu`, but for the last hundredth. Raises UsageError without the tools."""
+    """Return the loops with most of the multiply-adds that an inference executes on qemu's
+    processor `qemu`, except for the last hundredth. Raises UsageError without the tools."""
     tasks = {kernel.task: kernel.name for kernel in artifact.manifest.kernels}
     names = {call.function: tasks[call.task] for call in artifact.calls}
     executed = count.executed(artifact, board, qemu)
     text = _disassembled(artifact)
     times = _times(executed.blocks, text)
-    found = [(sum(times[at] for at in loop.code), loop) for loop in loops_in(text)]
+    counted_loops = [(sum(times[at] for at in loop.code), loop) for loop in loops_in(text)]
     rows: list[Row] = []
-    for done, loop in sorted(found, key=lambda one: -one[0]):
+    for done, loop in sorted(counted_loops, key=lambda entry: -entry[0]):
         if sum(row.share for row in rows) >= _COUNTED or not done:
             break
         cycles = cycles_of(loop.code.values(), cpu)
@@ -152,19 +152,21 @@ def rows_of(artifact: Artifact, board: Root, qemu: str, cpu: str) -> list[Row]:
 
 
 def _times(blocks: Mapping[range, int], disassembly: str) -> collections.Counter[int]:
-    """How often each multiply-add was executed, by its address: a block's evenly, as all of it is
-    executed at once."""
+    """Return how often each multiply-add was executed, by its address: a block's count is divided
+    evenly, because all of the block is executed at once."""
     lines = filter(None, map(_INSTRUCTION.match, disassembly.splitlines()))
-    found = {int(line[1], 16) for line in lines if _MULTIPLY_ADD.match(" ".join(line[2].split()))}
+    addresses = {
+        int(line[1], 16) for line in lines if _MULTIPLY_ADD.match(" ".join(line[2].split()))
+    }
     times = collections.Counter[int]()
     for block, done in blocks.items():
-        places = found.intersection(block)
+        places = addresses.intersection(block)
         times.update(dict.fromkeys(places, done // max(1, len(places))))
     return times
 
 
 def cycles_of(instructions: Iterable[str], cpu: str) -> float:
-    """Cycles of an iteration of these instructions, by llvm-mca's model of the CPU."""
+    """Return the cycles of an iteration of these instructions, by llvm-mca's model of the CPU."""
     lines = ["again:", *map(_to_assemble, instructions)]
     options = ["-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={_ITERATIONS}"]
     said = _run([_tool(_MCA), *options], "\n".join(lines) + "\n")
@@ -176,21 +178,21 @@ def cycles_of(instructions: Iterable[str], cpu: str) -> float:
 
 @functools.cache
 def peak_of(cpu: str, mnemonic: str) -> float:
-    """Multiply-adds of that name that the model of the CPU does in a cycle, where it does nothing
-    else."""
+    """Return the multiply-adds of that name a cycle that the CPU's model executes without other
+    work."""
     factors = _FACTORS.get(mnemonic, "v30.16b, v31.4b[0]")
     alone = [f"{mnemonic} v{number}.4s, {factors}" for number in range(_REGISTERS)]
     return _REGISTERS / cycles_of(alone, cpu)
 
 
 def table(name: str, rows: Sequence[Row], cpu: str) -> Table:
-    made = Table(box=None)
-    made.add_column(f"{name}, {cpu}", max_width=_NAME)
+    rendered = Table(box=None)
+    rendered.add_column(f"{name}, {cpu}", max_width=_NAME)
     for title in ("of all", "loop", "instructions", "mul-adds", "cycles", "of peak"):
-        made.add_column(title, justify="right", no_wrap=True)
+        rendered.add_column(title, justify="right", no_wrap=True)
     shown = list(_first(rows, _SHOWN))
     for row in shown:
-        made.add_row(
+        rendered.add_row(
             row.kernel,
             f"{row.share:.1%}",
             f"{min(row.loop.code):x}",
@@ -202,13 +204,13 @@ def table(name: str, rows: Sequence[Row], cpu: str) -> Table:
     shares = sum(row.share for row in shown)
     time = sum(row.share / row.of_peak for row in shown)
     near = sum(row.share for row in rows if row.of_peak >= _NEAR)
-    made.add_row("all of these", f"{shares:.1%}", *[""] * 4, f"{shares / time:.1%}")
-    made.add_row(f"all loops at {_NEAR:.0%} of the peak or more", f"{near:.1%}")
-    return made
+    rendered.add_row("all of these", f"{shares:.1%}", *[""] * 4, f"{shares / time:.1%}")
+    rendered.add_row(f"all loops at {_NEAR:.0%} of the peak or more", f"{near:.1%}")
+    return rendered
 
 
 def _first(rows: Sequence[Row], share: float) -> Iterator[Row]:
-    """As many as have that share together."""
+    """Yield the first rows that have that share together."""
     for row in rows:
         if share <= 0:
             return
@@ -217,7 +219,7 @@ def _first(rows: Sequence[Row], share: float) -> Iterator[Row]:
 
 
 def _to_assemble(text: str) -> str:
-    """An instruction of the disassembly as an assembler takes it: no address of its own."""
+    """Return an instruction of the disassembly for an assembler, without its own address."""
     return re.sub(r"(?<![\w#])0x[0-9a-f]+(?: <.*>)?$", "again", text.partition(" //")[0])
 
 
@@ -229,10 +231,10 @@ def _disassembled(artifact: Artifact) -> str:
 
 
 def _tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    program = shutil.which(name)
+    if program is None:
         raise UsageError(f"{name} is not here", hint="apt-get install llvm-22")
-    return found
+    return program
 
 
 def _run(command: Sequence[str], text: str) -> str:
@@ -243,7 +245,7 @@ def _run(command: Sequence[str], text: str) -> str:
 
 
 def _model(name: str) -> Workload:
-    """A model of the benchmark, or the ONNX file of that path."""
+    """Return a model of the benchmark, or the ONNX file of that path."""
     path = Path(name)
     if path.suffix != ".onnx":
         return workload(name)
@@ -264,11 +266,11 @@ def main() -> int:
     console = open_console()
     try:
         board = root(console.print)
-        for one in map(_model, arguments.models):
-            options = CompileOptions(arguments.target, one.shapes, threads=1, verify=False)
-            artifact = compile_model(one.build(), options, name=one.name)
+        for source in map(_model, arguments.models):
+            options = CompileOptions(arguments.target, source.shapes, threads=1, verify=False)
+            artifact = compile_model(source.build(), options, name=source.name)
             rows = rows_of(artifact, board, qemu_cpu(arguments.target), arguments.mca)
-            console.print(table(one.name, rows, arguments.mca))
+            console.print(table(source.name, rows, arguments.mca))
     except FarrierError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

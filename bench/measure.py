@@ -25,8 +25,8 @@ from farrier.targets import parse_target
 from farrier.targets.cpu.target import as_cpu
 
 # Of the range of an output: how far engines may be from the reference.
-TOLERANCES = {one: max(1e-3, one.tolerance) for one in Precision}
-FLOAT_FORM = "farrier:f32"  # what a quantized model was made of
+TOLERANCES = {kind: max(1e-3, kind.tolerance) for kind in Precision}
+FLOAT_FORM = "farrier:f32"  # The label of the model that a quantized model was made from.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,14 +39,16 @@ class Peer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """`trials` or `budget_s` adds a tuned artifact to the race; with neither there is none."""
+    """The settings of a race. `trials` or `budget_s` adds a tuned artifact; without either there is
+    none."""
 
-    target: str  # host, or an x86-64 level that Farrier compiles for and the peers are kept to
-    precision: Precision  # that engines multiply in, where they can be asked for it
+    # "host", or an x86-64 level that Farrier compiles for and the peers are limited to.
+    target: str
+    precision: Precision  # The precision of multiplications, for engines with that choice.
     peers: Sequence[Peer]
     rounds: int
     round_s: float
-    calm: float | None  # cores that others may take; see `race`
+    calm: float | None  # The number of cores that other processes may use; see `race`.
     trials: int | None
     budget_s: float | None
     records: RecordStore | None
@@ -63,77 +65,81 @@ class Result:
     model: str
     threads: int
     precision: Precision
-    size: Size  # of the artifact without tuning
-    compile_s: dict[str, float]  # by the label of Farrier's entrant; the tuning's time included
-    operations: int  # that the compiled model does; a multiply-add counts two
-    arithmetic_s: float  # what these take at least
+    size: Size  # Of the artifact without tuning.
+    compile_s: dict[str, float]  # By the label of Farrier's entrant, including the time of tuning.
+    operations: int  # The operations of the compiled model; a multiply-add counts as two.
+    arithmetic_s: float  # The least time of these operations.
     params_bytes: int
-    roofline: Roofline  # of the minute before the race
+    roofline: Roofline  # Measured in the minute before the race.
     figures: tuple[Figures, ...]
 
     @property
     def ours(self) -> list[Figures]:
         compiled = set(self.compile_s) - {FLOAT_FORM}
-        return [one for one in self.figures if one.label in compiled]
+        return [figure for figure in self.figures if figure.label in compiled]
 
     @property
     def float_form(self) -> Figures | None:
-        return next((one for one in self.figures if one.label == FLOAT_FORM), None)
+        return next((figure for figure in self.figures if figure.label == FLOAT_FORM), None)
 
     @property
     def peers(self) -> list[Figures]:
-        return [one for one in self.figures if one.label not in self.compile_s]
+        return [figure for figure in self.figures if figure.label not in self.compile_s]
 
     @property
     def others(self) -> list[Figures]:
         """The peers, and the float form where there is one."""
-        return self.peers + [one for one in (self.float_form,) if one is not None]
+        return self.peers + [figure for figure in (self.float_form,) if figure is not None]
 
     @property
     def best_peer(self) -> Figures | None:
-        return min(self.peers, key=lambda one: one.median_ms, default=None)
+        return min(self.peers, key=lambda figure: figure.median_ms, default=None)
 
     @property
     def differing(self) -> list[str]:
-        """Whose outputs are not the reference's, within the tolerance. Those of a quantized model
-        may be as far from each other as from its float form's."""
+        """The labels of engines whose outputs differ from the reference's by more than the
+        tolerance. The outputs of quantized models may differ from each other by as much as the
+        float form's from them."""
         floats = self.float_form
         allowed = TOLERANCES[self.precision] if floats is None else floats.max_error
-        return [one.label for one in self.figures if not one.max_error <= allowed]
+        return [figure.label for figure in self.figures if not figure.max_error <= allowed]
 
     @property
     def agree(self) -> bool:
-        """Whether Farrier's outputs are one, and those of a peer: a peer alone may be the one that
-        rounds badly."""
+        """Return whether Farrier's outputs are right, and those of a peer as well: if a single peer
+        differs, its own rounding may be to blame."""
         wrong = set(self.differing)
-        peers = {one.label for one in self.peers}
+        peers = {figure.label for figure in self.peers}
         return wrong <= peers and (not peers or wrong != peers)
 
     @property
     def lighter(self) -> list[str]:
         """The peers whose processes took less memory than that of Farrier's untuned artifact."""
-        return [one.label for one in self.peers if one.peak_bytes < self.ours[0].peak_bytes]
+        return [
+            figure.label for figure in self.peers if figure.peak_bytes < self.ours[0].peak_bytes
+        ]
 
     def floors_ms(self) -> tuple[float, float]:
-        """What arithmetic alone takes, and what reading the parameters once takes."""
+        """The least time of the arithmetic, and the time to read the parameters once, in ms."""
         return self.arithmetic_s * 1e3, self.params_bytes / self.roofline.bandwidth * 1e3
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON types, ratios included: each of Farrier's entrants over each peer."""
+        """Return the result as JSON types, with the ratios of each of Farrier's entrants over each
+        peer."""
         best = self.best_peer
         return dataclasses.asdict(self) | {
             "floors_ms": dict(zip(("arithmetic", "parameters"), self.floors_ms(), strict=True)),
             "best_peer": None if best is None else best.label,
             "agree": self.agree,
             "ratios": {
-                one.label: {other.label: ratio(one, other) for other in self.others}
-                for one in self.ours
+                own.label: {rival.label: ratio(own, rival) for rival in self.others}
+                for own in self.ours
             },
         }
 
 
 def ratio(ours: Figures, theirs: Figures) -> float:
-    """Our latency over theirs, round by round, and the median of those: below 1 we are faster."""
+    """Return our latency over theirs: the median over the rounds; below 1 we are faster."""
     pairs = zip(ours.rounds_ms, theirs.rounds_ms, strict=True)
     return statistics.median(a / b for a, b in pairs)
 
@@ -141,7 +147,7 @@ def ratio(ours: Figures, theirs: Figures) -> float:
 def measure(
     workload: Workload, threads: int, settings: Settings, listener: Listener, failed: Failed
 ) -> Result:
-    """Compile and race one model. Peers that cannot run it are told to `failed`."""
+    """Compile and race one model. Peers that cannot run it are passed to `failed`."""
     data = workload.build()
     with tempfile.TemporaryDirectory(prefix="farrier-bench-") as name:
         folder = Path(name)
@@ -175,7 +181,7 @@ def measure(
             path = artifact.save(folder / f"{len(entrants)}.farrier")
             entrants.append(Entrant(label, path, precision=settings.precision))
         entrants += [
-            peer(one.engine, onnx, one.python, settings.precision) for one in settings.peers
+            peer(rival.engine, onnx, rival.python, settings.precision) for rival in settings.peers
         ]
         roofline = measure_roofline(as_cpu(parse_target(settings.target)), threads)
         figures = race(
@@ -196,8 +202,10 @@ def measure(
         precision=settings.precision,
         size=size,
         compile_s=seconds,
-        operations=sum(one.operations * one.calls for one in first.manifest.kernels),
-        arithmetic_s=sum(roofline.arithmetic_s(one) * one.calls for one in first.manifest.kernels),
+        operations=sum(rival.operations * rival.calls for rival in first.manifest.kernels),
+        arithmetic_s=sum(
+            roofline.arithmetic_s(rival) * rival.calls for rival in first.manifest.kernels
+        ),
         params_bytes=first.manifest.params_bytes,
         roofline=roofline,
         figures=tuple(figures),

@@ -1,7 +1,7 @@
-"""`python -m bench.memory`: the workspace that models take, beside what no plan can go below.
+"""`python -m bench.memory`: the workspace that models take, and the bound that no plan can beat.
 
-    lower bound   what is alive at once, kernels' own workspace included: no packing takes less
-    ours          what the planner takes; `over` is its share of the lower bound
+    lower bound   bytes alive at once, including kernels' own workspace: no packing takes less
+    ours          bytes of the plan; `over` is its share of the lower bound
     requested     what ONNX Runtime's arena gave away at once, by its own profile
     held          what that arena took from the system
 
@@ -48,26 +48,28 @@ def measure(source: Workload, threads: int) -> Workspace:
     data = source.build()
     options = CompileOptions(shapes=source.shapes, threads=threads, verify=False)
     artifact = compile_model(data, options, name=source.name)
-    told = artifact.report["memory"]
+    memory = artifact.report["memory"]
     requested = held = None
     if not missing_packages("onnxruntime"):
         inputs = random_inputs(artifact.manifest.inputs)
-        found = ort_profile.run(data, inputs, threads, seconds=0.0)
-        requested, held = found.requested_bytes, found.held_bytes
-    least, ours = told["lower_bound_bytes"], told["workspace_bytes"]
+        profile = ort_profile.run(data, inputs, threads, seconds=0.0)
+        requested, held = profile.requested_bytes, profile.held_bytes
+    least, ours = memory["lower_bound_bytes"], memory["workspace_bytes"]
     return Workspace(source.name, threads, least, ours, requested, held)
 
 
-def table(found: Sequence[Workspace]) -> Table:
-    made = Table(box=None)
-    made.add_column("model", no_wrap=True)
+def table(workspaces: Sequence[Workspace]) -> Table:
+    rendered = Table(box=None)
+    rendered.add_column("model", no_wrap=True)
     for name in ("threads", "lower bound", "ours", "over", "requested", "held"):
-        made.add_column(name, justify="right", no_wrap=True)
-    for one in found:
-        sizes = (one.lower_bound, one.ours, one.requested, one.held)
+        rendered.add_column(name, justify="right", no_wrap=True)
+    for workspace in workspaces:
+        sizes = (workspace.lower_bound, workspace.ours, workspace.requested, workspace.held)
         lower, ours, *theirs = ("-" if n is None else f"{n / 1e6:.2f}" for n in sizes)
-        made.add_row(one.model, str(one.threads), lower, ours, f"{one.over:.2f}", *theirs)
-    return made
+        rendered.add_row(
+            workspace.model, str(workspace.threads), lower, ours, f"{workspace.over:.2f}", *theirs
+        )
+    return rendered
 
 
 def main() -> int:
@@ -81,7 +83,7 @@ def main() -> int:
     arguments = parser.parse_args()
     console = open_console()
     try:
-        found = [
+        workspaces = [
             measure(workload(name), int(threads))
             for name in arguments.models.split(",")
             for threads in arguments.threads.split(",")
@@ -89,7 +91,7 @@ def main() -> int:
     except FarrierError as error:
         console.print(f"error: {error}", style="red", markup=False)
         return error.exit_code
-    console.print(table(found))
+    console.print(table(workspaces))
     return 0
 
 

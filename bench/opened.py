@@ -1,10 +1,10 @@
-"""What open dims cost: models as exporters leave them, beside artifacts made for one size.
+"""The cost of open dims: models as exporters write them, against artifacts for one size.
 
     python -m bench.opened [MODEL …] [--threads 2] [--rounds 5] [--round-s 0.05] [--json FILE]
 
-A MODEL is a name of `python -m bench`; all are taken where none is named. Each is compiled as
-exported with batch and sizes open, with no option but the threads, and once for its typical sizes
-alone. Both race at the typical sizes. Elsewhere, what is raced is made for each size anew:
+A MODEL is a name of `python -m bench`; without one, all are taken. Each is compiled as exported
+with batch and sizes open, with no option but the threads, and once for its typical sizes only. Both
+race at the typical sizes. At other sizes, the open artifact races an artifact for just that size:
 
     batch   the model with its batch alone open, at other batches
     sizes   the model with all open, at other heights, widths and lengths, batch 1
@@ -47,9 +47,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 Sizes = Mapping[str, int]  # of symbols
 _Drawn = Callable[[Manifest], Iterator[Sizes]]
 
-_COMPILATIONS = 3  # of each, in turns
+_COMPILATIONS = 3  # Compilations of each, in turns.
 _BATCHES = (2, 5)
-_SHARES = (0.75, 1.25)  # of the typical height, width or length
+_SHARES = (0.75, 1.25)  # Shares of the typical height, width or length.
 _MOST = {"typical": 1.05, "batch": 1.3, "sizes": 1.8, "compile": 1.6}
 
 
@@ -64,7 +64,7 @@ class Settings:
 class SizeResult:
     """The artifact of open dims at one size: its latency, and that over a static artifact's."""
 
-    kind: str  # typical, batch or sizes
+    kind: str  # One of typical, batch and sizes.
     shapes: Shapes
     median_ms: float
     ratio: float
@@ -72,7 +72,7 @@ class SizeResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """One model; `places` are those that it has."""
+    """The results of one model; `places` are its sizes."""
 
     model: str
     compile_s: float
@@ -83,8 +83,8 @@ class Result:
         """The geometric mean of the places of a kind, or of `compile`."""
         if kind == "compile":
             return self.compile_s / self.static_compile_s
-        found = [place.ratio for place in self.places if place.kind == kind]
-        return statistics.geometric_mean(found) if found else None
+        ratios = [place.ratio for place in self.places if place.kind == kind]
+        return statistics.geometric_mean(ratios) if ratios else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,23 +92,23 @@ class Line:
     """A geometric mean over `models` models."""
 
     kind: str
-    found: float
+    value: float
     most: float
     models: int
 
     @property
     def is_met(self) -> bool:
-        return self.found <= self.most
+        return self.value <= self.most
 
 
 def lines(results: Sequence[Result]) -> list[Line]:
-    """What the results can be held to."""
-    found: list[Line] = []
+    """Return the figures that have limits."""
+    limits: list[Line] = []
     for kind, most in _MOST.items():
-        ratios = [ratio for one in results if (ratio := one.ratio(kind)) is not None]
+        ratios = [ratio for result in results if (ratio := result.ratio(kind)) is not None]
         if ratios:
-            found.append(Line(kind, statistics.geometric_mean(ratios), most, len(ratios)))
-    return found
+            limits.append(Line(kind, statistics.geometric_mean(ratios), most, len(ratios)))
+    return limits
 
 
 def measure(name: str, model: bytes, settings: Settings) -> Result:
@@ -171,12 +171,13 @@ class _Bench:
         return self.compile(shapes)
 
     def elsewhere(self, kind: str, opened: Artifact, drawn: _Drawn) -> Iterator[SizeResult]:
-        """The artifact at sizes that it takes, beside one made for each."""
+        """Yield the results at other sizes that the artifact takes, each against an artifact for
+        that size."""
         for sizes in drawn(opened.manifest):
             shapes = _shapes(opened.manifest, sizes)
             try:
                 opened.run(_inputs(opened.manifest, shapes))
-            except InputMismatchError:  # a size that its preconditions leave out
+            except InputMismatchError:  # The preconditions exclude this size.
                 continue
             yield self.race(kind, opened, sizes, self.compile(shapes))
 
@@ -200,14 +201,15 @@ def _compile(
     name: str, model: bytes, options: CompileOptions, path: Path
 ) -> tuple[Artifact, float]:
     began = time.perf_counter()
-    made = compile_model(model, options, name=name)
+    artifact = compile_model(model, options, name=name)
     seconds = time.perf_counter() - began
-    made.save(path)
+    artifact.save(path)
     return load(path), seconds
 
 
 def _warm_up() -> None:
-    """What the first compilation of a process alone pays for: imports, the machine measured."""
+    """Do once the work that only the first compilation of a process pays for: imports, and
+    measuring the machine."""
     w = Writer("warm_up", 0)
     w.output(w.op("Relu", w.conv(w.input("x", (1, 3, 32, 32)), 3, 8, 3)), "y", (1, 8, 32, 32))
     compile_model(w.finish(), CompileOptions(verify=False))
@@ -254,11 +256,11 @@ def _other_sizes(manifest: Manifest) -> Iterator[Sizes]:
             yield {**usual, **within}
 
 
-def show(one: Result) -> str:
+def show(result: Result) -> str:
     """`resnet18 typical 1.01 batch 1.12 sizes 1.60 compile 1.50`."""
-    ratios = {kind: one.ratio(kind) for kind in _MOST}
+    ratios = {kind: result.ratio(kind) for kind in _MOST}
     said = [f"{kind} {ratio:.3f}" for kind, ratio in ratios.items() if ratio is not None]
-    return f"{one.model}: {'  '.join(said)}"
+    return f"{result.model}: {'  '.join(said)}"
 
 
 def main() -> int:
@@ -274,25 +276,26 @@ def main() -> int:
     for name, model in chosen:
         try:
             results.append(measure(name, model, settings))
-        except FarrierError as error:  # one model must not keep the others
+        except FarrierError as error:  # One model's error must not prevent the others.
             failed += 1
             print(f"{name}: {error}", flush=True)
         else:
             print(show(results[-1]), flush=True)
-        if arguments.json is not None:  # after every model: a run cut short has left something
+        # Written after every model, so that an interrupted run leaves results.
+        if arguments.json is not None:
             arguments.json.write_text(_json(results))
     held = lines(results)
     for line in held:
-        told = "met" if line.is_met else "MISSED"
-        print(f"{told:6} {line.kind}: {line.found:.3f} of {line.models}, at most {line.most:g}")
+        verdict = "met" if line.is_met else "MISSED"
+        print(f"{verdict:6} {line.kind}: {line.value:.3f} of {line.models}, at most {line.most:g}")
     return 1 if failed or not all(line.is_met for line in held) else 0
 
 
 def _model(name: str) -> bytes:
-    found = workload(name)
-    if found.opened is None:
+    source = workload(name)
+    if source.opened is None:
         raise UsageError(f"{name} has no open dims")
-    return found.opened()
+    return source.opened()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -314,8 +317,10 @@ def _json(results: Sequence[Result]) -> str:
         "command": " ".join(["python -m bench.opened", *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": dataclasses.asdict(describe.describe()),
-        "results": [dataclasses.asdict(one) for one in results],
-        "lines": [{**dataclasses.asdict(one), "is_met": one.is_met} for one in lines(results)],
+        "results": [dataclasses.asdict(entry) for entry in results],
+        "lines": [
+            {**dataclasses.asdict(entry), "is_met": entry.is_met} for entry in lines(results)
+        ],
     }
     return json.dumps(facts, indent=1)
 

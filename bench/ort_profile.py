@@ -1,4 +1,4 @@
-"""What ONNX Runtime says of its own runs: the time of each node, and the memory in use."""
+"""ONNX Runtime's profile of its own runs: the time of each node, and the memory in use."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
-    """`nodes` in the order of execution. Of the arena, beyond the packed weights that were there
-    before the first run: the most bytes that were asked for and not given back, and the bytes that
-    it took from the system."""
+    """The profile: `nodes` in the order of execution, and of the arena, beyond the packed weights
+    that existed before the first run, the most bytes requested at one time and the bytes that it
+    took from the system."""
 
     nodes: tuple[Node, ...]
     requested_bytes: int
@@ -49,7 +49,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="farrier-ort-") as name:
         folder = Path(name)
         options = ort.SessionOptions()
-        options.log_severity_level = 4  # it warns of optimized graphs that are saved
+        options.log_severity_level = 4  # It warns about saving optimized graphs.
         options.intra_op_num_threads = threads
         plain = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         for dim, size in symbols(plain, dict(inputs)).items():
@@ -77,7 +77,7 @@ def run(
                 (requested, "mem_bytes_requested_in_use", "mem_requested_in_use_delta"),
                 (held, "mem_arena_held", "mem_arena_held_delta"),
             ):
-                if not figures:  # the first node of all: what was there before it
+                if not figures:  # The first node's memory existed before it.
                     figures.append(int(facts[total]) - int(facts[delta]))
                 figures.append(int(facts[total]))
     nodes = tuple(

@@ -79,8 +79,8 @@ def measure(name: str, data: bytes, calls: int) -> Overhead:
     skewed = {key: _placed(array, 4) for key, array in plain.items()}
     inputs = {key: _placed(array, 0) for key, array in plain.items()}
     expected = session.run(plain)
-    for given in (inputs, skewed):
-        for key, array in session.run(given).items():
+    for feeds in (inputs, skewed):
+        for key, array in session.run(feeds).items():
             np.testing.assert_array_equal(array, expected[key])
     outputs = session.run(inputs)  # The native calls write these arrays.
     code = session.code
@@ -125,15 +125,17 @@ def _microseconds(run: Callable[[], Any], calls: int) -> float:
 
 
 def table(rows: list[Overhead]) -> Table:
-    made = Table(box=None)
-    made.add_column("us a call", no_wrap=True)
+    rendered = Table(box=None)
+    rendered.add_column("us a call", no_wrap=True)
     names = ("native", "Session.run", "Artifact.run", "copied", "onnxruntime", "overhead")
     for name in names:
-        made.add_column(name, justify="right", no_wrap=True)
+        rendered.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         figures = (row.native, row.session, row.artifact, row.copied, row.onnxruntime, row.overhead)
-        made.add_row(row.model, *("-" if one is None else f"{one:.2f}" for one in figures))
-    return made
+        rendered.add_row(
+            row.model, *("-" if figure is None else f"{figure:.2f}" for figure in figures)
+        )
+    return rendered
 
 
 def main() -> int:

@@ -13,8 +13,8 @@ from bench.measure import Result
 from farrier.bench.race import Figures
 
 _LEFT, _BAR, _GAP, _TOP = 230, 16, 14, 46
-_SCALE = 260.0  # pixels for the best peer's latency
-_MOST = 2.5  # what is slower is cut off here, and says its figure
+_SCALE = 260.0  # Pixels for the best peer's latency.
+_MOST = 2.5  # A longer bar is cut off here, with its figure.
 _COLORS = {
     "farrier": "#8fb8de",
     "farrier:tuned": "#2b6cb0",
@@ -35,8 +35,8 @@ def chart(results: Sequence[Result]) -> str:
             continue
         name = f"{result.model}, {result.threads} thread{'s' if result.threads > 1 else ''}"
         parts.append(_text(8, y + _BAR - 4, name, "bold"))
-        for one in result.figures:
-            parts += _bar(one, best.median_ms, y)
+        for figure in result.figures:
+            parts += _bar(figure, best.median_ms, y)
             y += _BAR
         y += _GAP
     width = round(_LEFT + _SCALE * _MOST + 110)
@@ -54,22 +54,22 @@ def chart(results: Sequence[Result]) -> str:
     )
 
 
-def _bar(one: Figures, unit: float, y: int) -> list[str]:
+def _bar(figure: Figures, unit: float, y: int) -> list[str]:
     def pixels(ms: float) -> float:
         return min(ms / unit, _MOST) * _SCALE
 
     middle = y + _BAR / 2
-    low, high, end = pixels(one.p10_ms), pixels(one.p90_ms), pixels(one.median_ms)
+    low, high, end = pixels(figure.p10_ms), pixels(figure.p90_ms), pixels(figure.median_ms)
     return [
-        _text(_LEFT - 6, y + _BAR - 4, one.label, anchor="end"),
+        _text(_LEFT - 6, y + _BAR - 4, figure.label, anchor="end"),
         f"<rect x='{_LEFT}' y='{y + 2}' width='{end:.1f}' height='{_BAR - 3}' "
-        f"fill='{_COLORS.get(one.label, _OTHER)}'/>",
+        f"fill='{_COLORS.get(figure.label, _OTHER)}'/>",
         f"<line x1='{_LEFT + low:.1f}' x2='{_LEFT + high:.1f}' y1='{middle}' y2='{middle}' "
         "stroke='black'/>",
         _text(
             _LEFT + max(end, high) + 6,
             y + _BAR - 4,
-            f"{one.median_ms / unit:.2f}  ({one.median_ms:.2f} ms)",
+            f"{figure.median_ms / unit:.2f}  ({figure.median_ms:.2f} ms)",
         ),
     ]
 

@@ -1,9 +1,7 @@
-"""`python -m bench.pool`: what the thread pool costs when busy, when idle, and beside a neighbour.
+"""`python -m bench.pool`: the cost of the thread pool when busy, when idle, and with a busy
+neighbour.
 
-    fork and join  of a region, on hot threads: what it takes beyond its share of what one takes
-    idle           processor time of a session that nobody calls
-    neighbour      a process that never sleeps, on any core or on one: what a model then takes with
-                   2 threads, over what it takes with 1 and the machine to itself
+fork and join  the time of a region on hot threads, beyond its share of the time on one thread
 
 A neighbour that takes a core leaves one: the pool loses what the last ratio has above 1.
 """
@@ -37,7 +35,7 @@ from farrier_device.native import Library, Pool
 
 _REGIONS = 1000  # a sample
 _SAMPLES = 60
-# Regions of `extent` items, each of so many turns of a loop that does nothing.
+# Regions of `extent` items, each with `turns` rounds of a loop that does nothing.
 _LOOP = """
 define internal void @items(ptr %work, i64 %begin, i64 %end, i64 %worker) nounwind {
 entry:
@@ -95,36 +93,37 @@ class ForkJoin:
 
 
 def fork_join(turns: int, several: int = 2) -> ForkJoin:
-    """Times regions of 8 items a thread, of `turns` in all; the threads are bound where the machine
-    has as many cores."""
+    """Time regions of 8 items a thread, of `turns` in all; the threads are bound if the machine has
+    enough cores."""
     target = as_cpu(host())
     library = link([compile_text(_LOOP, target), support_object(target)])
     items = 8 * several
     work = (ctypes.c_int64 * 3)(_REGIONS, turns // items, items)
     args = pointers([ctypes.addressof(work)])
     cpus = tuple(sorted(os.sched_getaffinity(0)))
-    found = []
+    medians = []
     with Library.from_bytes(library) as loaded:
         for threads in (1, several):
             pin = cpus[:threads] if 1 < threads <= len(cpus) else ()
             with Pool(loaded, threads, pin) as pool:
                 samples = loaded.time(loaded.entry("regions"), args, pool, _SAMPLES)
-            found.append(statistics.median(samples) / _REGIONS / 1e3)
-    return ForkJoin(several, *found)
+            medians.append(statistics.median(samples) / _REGIONS / 1e3)
+    return ForkJoin(several, *medians)
 
 
 def idle_share(artifact: Artifact, seconds: float) -> float:
     """Processor seconds a second that this process takes between calls."""
     session = artifact.session(2)
     session.run(random_inputs(artifact.manifest.inputs))
-    time.sleep(0.1)  # longer than any spin
+    time.sleep(0.1)  # Longer than any spin.
     start, busy = time.perf_counter(), time.process_time()
     time.sleep(seconds)
     return (time.process_time() - busy) / (time.perf_counter() - start)
 
 
 def mean_ms(artifact: Artifact, threads: int, seconds: float) -> float:
-    """Milliseconds a run, for so long: a mean, since runs that were held up are what counts."""
+    """Return the mean milliseconds of a run over `seconds`: a mean, because delayed runs have to
+    count."""
     session = artifact.session(threads)
     inputs = random_inputs(artifact.manifest.inputs)
     session.run(inputs)
@@ -143,7 +142,7 @@ def neighbour(cpus: Collection[int]) -> Iterator[None]:
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         os.sched_setaffinity(process.pid, cpus)
-        time.sleep(0.2)  # until it is at work
+        time.sleep(0.2)  # The neighbour is busy by then.
         yield
     finally:
         process.kill()
@@ -156,13 +155,13 @@ def compiled(source: Workload) -> Artifact:
 
 
 def neighbours(artifact: Artifact, seconds: float) -> dict[str, float]:
-    """Means in milliseconds, by what stands beside the model."""
+    """Return mean milliseconds, by the neighbour of the model."""
     cpus = sorted(os.sched_getaffinity(0))
-    found = {f"{threads} threads": mean_ms(artifact, threads, seconds) for threads in (1, 2)}
+    means = {f"{threads} threads": mean_ms(artifact, threads, seconds) for threads in (1, 2)}
     for name, where in (("any core", cpus), *((f"core {cpu}", [cpu]) for cpu in cpus[:2])):
         with neighbour(where):
-            found[f"neighbour on {name}"] = mean_ms(artifact, 2, seconds)
-    return found
+            means[f"neighbour on {name}"] = mean_ms(artifact, 2, seconds)
+    return means
 
 
 def _doubled(most: int) -> Iterator[int]:
@@ -192,10 +191,10 @@ def main() -> int:
         return error.exit_code
     for turns in (5_000, 20_000, 80_000):
         for threads in _doubled(max(2, len(os.sched_getaffinity(0)))):
-            found = fork_join(turns, threads)
+            cost = fork_join(turns, threads)
             console.print(
-                f"fork and join of {threads} threads: {found.cost_us:.2f} us; a region takes "
-                f"{found.alone_us:.2f} us on one thread, {found.shared_us:.2f} us on {threads}"
+                f"fork and join of {threads} threads: {cost.cost_us:.2f} us; a region takes "
+                f"{cost.alone_us:.2f} us on one thread, {cost.shared_us:.2f} us on {threads}"
             )
     # A scheduler of its own would not share the cores with the neighbour.
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

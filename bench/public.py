@@ -39,16 +39,17 @@ from farrier.frontends.onnx.model.file import Model
 from farrier.runtime.artifact import Artifact, load
 
 TOLERANCE = 1e-4
-_COMPILE_S = 1800.0  # then a compilation counts as hung
+_COMPILE_S = 1800.0  # A compilation that takes longer counts as hung.
 _DTYPES = {"tensor(float)": "f4", "tensor(double)": "f8", "tensor(float16)": "f2"}
 _DEFECT = 70  # the exit code
-_MEMORY_BYTES = 12 << 30  # that a model's calls may take; a model of 2.7 GB is there twice
+# The memory that a model's calls may take; a model of 2.7 GB is in it twice.
+_MEMORY_BYTES = 12 << 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """One call. `said` is a refusal, Farrier's or (`is_refused` False) ONNX Runtime's; `exact` and
-    `peer_exact` are the engines' errors against float64, where they differ."""
+    """One call. `said` is a refusal, by Farrier or, if not `is_refused`, by ONNX Runtime; `exact`
+    and `peer_exact` are the engines' errors against float64, if their outputs differ."""
 
     shapes: str
     error: float | None = None
@@ -76,8 +77,8 @@ class Size:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """One model. `said` is what Farrier says that does not compile it, `is_defect` that this is no
-    answer to a user."""
+    """One model. `said` is the error with which Farrier does not compile it; `is_defect` marks an
+    error that is not meant for users."""
 
     model: str
     compile_s: float
@@ -112,7 +113,8 @@ def try_model(path: Path, name: str) -> Result:
 
 
 def _compile(path: Path, output: Path) -> tuple[str, bool]:
-    """What the command says where it fails, and whether that is a defect."""
+    """Compile with the command. Return its error message, "" on success, and whether that is a
+    defect."""
     command = [sys.executable, "-m", "farrier.cli", "compile", str(path), "-o", str(output)]
     try:
         done = subprocess.run(
@@ -122,8 +124,8 @@ def _compile(path: Path, output: Path) -> tuple[str, bool]:
         return f"not compiled after {_COMPILE_S:.0f} s", True
     if not done.returncode:
         return "", False
-    told = done.stderr.strip().splitlines() or ["nothing"]
-    sentence = next((line for line in told if line.startswith("error: ")), told[-1])
+    error_lines = done.stderr.strip().splitlines() or ["nothing"]
+    sentence = next((line for line in error_lines if line.startswith("error: ")), error_lines[-1])
     return sentence.removeprefix("error: "), done.returncode == _DEFECT or done.returncode < 0
 
 
@@ -132,7 +134,7 @@ def _sizes(path: Path, name: str, artifact: Artifact) -> tuple[Size, ...]:
     options.log_severity_level = 4
     options.intra_op_num_threads = 2
     peer = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    inputs = [Input(one.name, _dtype(one.type), tuple(one.shape)) for one in peer.get_inputs()]
+    inputs = [Input(port.name, _dtype(port.type), tuple(port.shape)) for port in peer.get_inputs()]
     rng = np.random.default_rng(0)
     return tuple(
         _size(path, artifact, peer, call, arrays(call, inputs, rng)) for call in calls(name, inputs)
@@ -147,24 +149,24 @@ def _size(
     inputs: Arrays,
 ) -> Size:
     shapes = show(call)
-    names = [one.name for one in peer.get_outputs()]
+    names = [port.name for port in peer.get_outputs()]
     try:
         theirs = dict(zip(names, map(np.asarray, peer.run(names, inputs)), strict=True))
-    except Exception as refusal:  # of the runtime's own many types
+    except Exception as refusal:  # ONNX Runtime has many types of errors.
         lines = str(refusal).strip().splitlines()
         return Size(shapes, said=f"ONNX Runtime refuses: {lines[0][:200]}")
     try:
         ours = artifact.run(inputs)
     except FarrierError as refusal:
         return Size(shapes, said=f"refused: {refusal.message}", is_refused=True)
-    found = difference(ours, theirs)
-    if found <= TOLERANCE:
-        return Size(shapes, found)
+    error = difference(ours, theirs)
+    if error <= TOLERANCE:
+        return Size(shapes, error)
     try:
         wanted = in_float64(Model.of_path(path), inputs)
     except FarrierError:
-        return Size(shapes, found)
-    return Size(shapes, found, difference(ours, wanted), difference(theirs, wanted))
+        return Size(shapes, error)
+    return Size(shapes, error, difference(ours, wanted), difference(theirs, wanted))
 
 
 def _dtype(kind: str) -> str:
@@ -172,22 +174,22 @@ def _dtype(kind: str) -> str:
     return _DTYPES.get(kind) or kind.removeprefix("tensor(").removesuffix(")")
 
 
-def models(given: Sequence[str]) -> list[tuple[str, Path]]:
+def models(arguments: Sequence[str]) -> list[tuple[str, Path]]:
     """Names and files. Raises UsageError, and ServiceError where a wheel cannot be fetched."""
-    found: list[tuple[str, Path]] = []
-    for one in given or TRAINED:
-        path = Path(one)
-        if one in TRAINED:
-            found.append((one, trained(one)))
+    collected: list[tuple[str, Path]] = []
+    for argument in arguments or TRAINED:
+        path = Path(argument)
+        if argument in TRAINED:
+            collected.append((argument, trained(argument)))
         elif path.is_dir() or path.suffix == ".onnx":
             files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
-            found += [(file.stem, file) for file in files]
+            collected += [(file.stem, file) for file in files]
         else:
             raise UsageError(
-                f"{one} is no folder, no .onnx file and no public model",
+                f"{argument} is no folder, no .onnx file and no public model",
                 hint=f"public models: {', '.join(TRAINED)}",
             )
-    return found
+    return collected
 
 
 def _limit_memory() -> None:
@@ -203,7 +205,7 @@ def attempt(path: Path, name: str) -> Result:
             return pool.submit(try_model, path, name).result()
         except BrokenProcessPool:
             said = "the process that ran it has died"
-        except Exception as defect:  # of any kind: one model must not keep the others
+        except Exception as defect:  # One model's error of any kind must not prevent the others.
             said = f"{type(defect).__name__}: {defect}"
     return Result(name, time.perf_counter() - began, (), said, True)
 
@@ -225,7 +227,9 @@ def main() -> int:
         result = attempt(path, name)
         verdicts.append(result.verdict)
         print(result, flush=True)
-    counts = ", ".join(f"{verdicts.count(one)} {one}" for one in ("right", "says", "WRONG"))
+    counts = ", ".join(
+        f"{verdicts.count(verdict)} {verdict}" for verdict in ("right", "says", "WRONG")
+    )
     print(f"{len(verdicts)} models: {counts}")
     return 1 if "WRONG" in verdicts else 0
 

@@ -1,13 +1,14 @@
-"""Models as strangers upload them: one artifact for every size, held to the lines asked of it.
+"""Models as users upload them: one artifact for every size, checked against limits.
 
     python -m bench.real MODEL … [--shape MODEL:INPUT=DIM,…] [--hot MODEL:DIM=SIZE,…] [--sizes 20]
                          [--static] [--threads 2] [--json FILE]
 
 A MODEL is an ONNX file, a folder of them (`bench.exports` writes one), or a name of `python -m
 bench`. Its open dims have the ranges and steps of `--shape`, which is `farrier compile`'s with the
-model's name before it; without one, those of `bench.workloads`, or 1..4 where the dim is called a
-batch, and 2..28. The artifact is untuned, made once, and run at its hot size and at random ones,
-on random inputs, beside ONNX Runtime, and with --static beside an artifact made for that size.
+model's name before it; without one, those of `bench.workloads`, or 1..4 if the dim is called a
+batch, and 2..28. The artifact is untuned, made once, and run at its hot size and at random ones, on
+random inputs. It is compared with ONNX Runtime, and with --static also with an artifact for that
+size.
 
     error     largest difference from ONNX Runtime, as a share of its output's range. Where that is
               above 1e-4, also from the operators in float64: `exact` of Farrier, `its` of ONNX
@@ -59,14 +60,14 @@ TOLERANCE = 1e-4
 _MOST_MEAN, _MOST_RATIO = 1.0, 2.0
 _MOST_HOT, _MOST_OTHER = 1.05, 1.5
 _MOST_COMPILE_S = 20.0
-_BATCHES, _OTHERS = "1..4", "2..28"  # of open dims of which nothing is said
-_INTEGERS = 100  # random integers are below this
+_BATCHES, _OTHERS = "1..4", "2..28"  # The ranges of open dims for which none is stated.
+_INTEGERS = 100  # Random integers are below this.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """One size. `exact` and `peer_exact` are the engines' errors against float64, where they
-    differ by more than TOLERANCE; `over_static` is None where there was no static artifact."""
+    """One size. `exact` and `peer_exact` are the engines' errors against float64, if their outputs
+    differ by more than TOLERANCE; `over_static` is None without a static artifact."""
 
     sizes: Mapping[str, int]
     is_hot: bool
@@ -100,58 +101,58 @@ class Result:
         return max(run.ratio for run in self.runs)
 
     def over_static(self, is_hot: bool) -> float | None:
-        """The worst latency over a static artifact's, at hot sizes or at the others."""
-        found = [
+        """Return the worst latency over a static artifact's, at hot sizes or at the others."""
+        ratios = [
             run.over_static
             for run in self.runs
             if run.is_hot is is_hot and run.over_static is not None
         ]
-        return max(found, default=None)
+        return max(ratios, default=None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """What is asked of the worst model, or of all together."""
+    """A limit for the worst model, or for all together."""
 
     asked: str
-    found: float
+    value: float
     most: float
-    model: str  # whose figure it is
+    model: str  # The model of the figure.
 
     @property
     def is_met(self) -> bool:
-        return self.found <= self.most
+        return self.value <= self.most
 
 
 def lines(results: Sequence[Result]) -> list[Line]:
     """The lines that the results can be held to."""
 
     def worst(asked: str, most: float, figures: Mapping[str, float | None]) -> Iterator[Line]:
-        known = {model: figure for model, figure in figures.items() if figure is not None}
-        if known:
-            model = max(known, key=lambda one: known[one])
-            yield Line(asked, known[model], most, model)
+        present = {model: figure for model, figure in figures.items() if figure is not None}
+        if present:
+            model = max(present, key=lambda name: present[name])
+            yield Line(asked, present[model], most, model)
 
-    found = [
+    limits = [
         *worst(
             "error, of ONNX Runtime's output or exactly",
             TOLERANCE,
-            {one.model: max(run.own_error for run in one.runs) for one in results},
+            {result.model: max(run.own_error for run in result.runs) for result in results},
         )
     ]
     if results:
-        mean = statistics.geometric_mean(one.mean_ratio for one in results)
-        found.append(Line("latency over ONNX Runtime's, geometric mean", mean, _MOST_MEAN, "all"))
-    by_name = {one.model: one for one in results}
-    ratios: dict[str, float | None] = {name: one.worst_ratio for name, one in by_name.items()}
-    hot = {name: one.over_static(is_hot=True) for name, one in by_name.items()}
-    others = {name: one.over_static(is_hot=False) for name, one in by_name.items()}
-    seconds: dict[str, float | None] = {name: one.compile_s for name, one in by_name.items()}
-    found += worst("latency over ONNX Runtime's, worst size", _MOST_RATIO, ratios)
-    found += worst("latency over a static artifact's, hot size", _MOST_HOT, hot)
-    found += worst("latency over a static artifact's, other sizes", _MOST_OTHER, others)
-    found += worst("seconds to compile", _MOST_COMPILE_S, seconds)
-    return found
+        mean = statistics.geometric_mean(result.mean_ratio for result in results)
+        limits.append(Line("latency over ONNX Runtime's, geometric mean", mean, _MOST_MEAN, "all"))
+    by_name = {result.model: result for result in results}
+    ratios: dict[str, float | None] = {name: result.worst_ratio for name, result in by_name.items()}
+    hot = {name: result.over_static(is_hot=True) for name, result in by_name.items()}
+    others = {name: result.over_static(is_hot=False) for name, result in by_name.items()}
+    seconds: dict[str, float | None] = {name: result.compile_s for name, result in by_name.items()}
+    limits += worst("latency over ONNX Runtime's, worst size", _MOST_RATIO, ratios)
+    limits += worst("latency over a static artifact's, hot size", _MOST_HOT, hot)
+    limits += worst("latency over a static artifact's, other sizes", _MOST_OTHER, others)
+    limits += worst("seconds to compile", _MOST_COMPILE_S, seconds)
+    return limits
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -220,9 +221,9 @@ class _Bench:
         names = list(self._opened.output_names)
         theirs = dict(zip(names, map(np.asarray, self._peer.run(names, inputs)), strict=True))
         ours = self._artifact.run(inputs)
-        found = difference(ours, theirs)
+        error = difference(ours, theirs)
         exact = peer_exact = None
-        if found > TOLERANCE:
+        if error > TOLERANCE:
             wanted = in_float64(self._data, inputs)
             exact, peer_exact = difference(ours, wanted), difference(theirs, wanted)
         entrants = [self._entrant, Entrant("onnxruntime", self._model)]
@@ -238,7 +239,7 @@ class _Bench:
         return Run(
             {dim.name: dim.step * sizes[dim.symbol] for dim in self._opened.dims},
             is_hot,
-            found,
+            error,
             exact,
             peer_exact,
             figures[0].median_ms,
@@ -263,8 +264,8 @@ class _Bench:
 
     def _static(self, shapes: Mapping[str, tuple[int, ...]]) -> Entrant:
         options = CompileOptions(shapes=dict(shapes), threads=self._settings.threads, verify=False)
-        made = compile_model(self._data, options, name=self._name)
-        return Entrant("farrier:static", made.save(self._folder / "static.farrier"))
+        artifact = compile_model(self._data, options, name=self._name)
+        return Entrant("farrier:static", artifact.save(self._folder / "static.farrier"))
 
 
 def _below(rng: np.random.Generator, limit: int) -> Any:
@@ -274,70 +275,74 @@ def _below(rng: np.random.Generator, limit: int) -> Any:
 def open_shapes(data: bytes) -> dict[str, GivenShape]:
     """The model's inputs, with ranges for their open dims."""
     return {
-        one.name: tuple(dim if isinstance(dim, int) else _range(dim) for dim in one.dims)
-        for one in inspect(data).inputs
-        if one.dims is not None
+        declared.name: tuple(dim if isinstance(dim, int) else _range(dim) for dim in declared.dims)
+        for declared in inspect(data).inputs
+        if declared.dims is not None
     }
 
 
 def _range(dim: str) -> str:
     if parse_sum(dim) is not None:
-        return "?"  # the model says what it is a sum of
+        return "?"  # The model states its terms.
     return f"{dim}:{_BATCHES if 'batch' in dim else _OTHERS}"
 
 
 def table(results: Sequence[Result]) -> Table:
-    """One row a model."""
-    made = Table(box=None)
-    made.add_column("model", no_wrap=True)
+    """Return a table with one row a model."""
+    rendered = Table(box=None)
+    rendered.add_column("model", no_wrap=True)
     columns = ("sizes", "error", "exact", "its", "ratio", "worst", "hot", "others", "compile s")
     for name in columns:
-        made.add_column(name, justify="right", no_wrap=True)
-    for one in results:
-        doubtful = [run for run in one.runs if run.exact is not None]
-        made.add_row(
-            one.model,
-            str(len(one.runs)),
-            f"{max(run.error for run in one.runs):.1e}",
+        rendered.add_column(name, justify="right", no_wrap=True)
+    for result in results:
+        doubtful = [run for run in result.runs if run.exact is not None]
+        rendered.add_row(
+            result.model,
+            str(len(result.runs)),
+            f"{max(run.error for run in result.runs):.1e}",
             *(
                 f"{max(getattr(run, which) for run in doubtful):.1e}" if doubtful else "-"
                 for which in ("exact", "peer_exact")
             ),
-            f"{one.mean_ratio:.2f}",
-            f"{one.worst_ratio:.2f}",
+            f"{result.mean_ratio:.2f}",
+            f"{result.worst_ratio:.2f}",
             *(
                 "-" if figure is None else f"{figure:.2f}"
-                for figure in (one.over_static(is_hot=True), one.over_static(is_hot=False))
+                for figure in (result.over_static(is_hot=True), result.over_static(is_hot=False))
             ),
-            f"{one.compile_s:.1f}",
+            f"{result.compile_s:.1f}",
         )
-    return made
+    return rendered
 
 
 def workloads(
     models: Sequence[str], shapes: Sequence[str] = (), hot: Sequence[str] = ()
 ) -> list[Workload]:
-    """What the command's arguments name. Raises UsageError."""
-    found: list[Workload] = []
-    for given in models:
-        path = Path(given)
-        if given in NAMES:
-            found.append(workload(given))
+    """Return the workloads that the command's arguments name. Raises UsageError."""
+    collected: list[Workload] = []
+    for argument in models:
+        path = Path(argument)
+        if argument in NAMES:
+            collected.append(workload(argument))
         elif path.is_dir() or path.suffix == ".onnx":
             files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
-            found += [Workload(one.stem, one.read_bytes) for one in files]
+            collected += [
+                Workload(file_or_workload.stem, file_or_workload.read_bytes)
+                for file_or_workload in files
+            ]
         else:
             raise UsageError(
-                f"{given} is no folder, no .onnx file and no model of the bench",
+                f"{argument} is no folder, no .onnx file and no model of the bench",
                 hint=f"models of the bench: {', '.join(NAMES)}",
             )
     return [
         dataclasses.replace(
-            one,
-            open_shapes=parse_shapes(_of(one.name, shapes)) or one.open_shapes,
-            hot=parse_hot(_of(one.name, hot)) or one.hot,
+            file_or_workload,
+            open_shapes=parse_shapes(_of(file_or_workload.name, shapes))
+            or file_or_workload.open_shapes,
+            hot=parse_hot(_of(file_or_workload.name, hot)) or file_or_workload.hot,
         )
-        for one in found
+        for file_or_workload in collected
     ]
 
 
@@ -358,23 +363,24 @@ def main() -> int:
         console.print(f"error: {error}", style="red", markup=False)
         return error.exit_code
     results, failed = [], 0
-    for one in chosen:
+    for source in chosen:
         try:
-            results.append(measure(one, settings))
-        except FarrierError as error:  # one model must not keep the others
+            results.append(measure(source, settings))
+        except FarrierError as error:  # One model's error must not prevent the others.
             failed += 1
-            console.print(f"{one.name}: {error}", style="red", markup=False)
+            console.print(f"{source.name}: {error}", style="red", markup=False)
         else:
             run = results[-1]
-            console.print(f"{one.name}: {run.mean_ratio:.2f} of ONNX Runtime's latency")
-        if arguments.json is not None:  # after every model: a run cut short has left something
+            console.print(f"{source.name}: {run.mean_ratio:.2f} of ONNX Runtime's latency")
+        # Written after every model, so that an interrupted run leaves results.
+        if arguments.json is not None:
             arguments.json.write_text(_json(results))
     console.print(table(results))
     held = lines(results)
     for line in held:
         said = "met" if line.is_met else "MISSED"
         console.print(
-            f"{said:6} {line.asked}: {line.found:.3g} ({line.model}), at most {line.most:g}",
+            f"{said:6} {line.asked}: {line.value:.3g} ({line.model}), at most {line.most:g}",
             style=None if line.is_met else "red",
             markup=False,
         )
@@ -405,8 +411,10 @@ def _json(results: Sequence[Result]) -> str:
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": dataclasses.asdict(describe.describe()),
         "onnxruntime": onnxruntime.__version__,
-        "results": [dataclasses.asdict(one) for one in results],
-        "lines": [{**dataclasses.asdict(one), "is_met": one.is_met} for one in lines(results)],
+        "results": [dataclasses.asdict(entry) for entry in results],
+        "lines": [
+            {**dataclasses.asdict(entry), "is_met": entry.is_met} for entry in lines(results)
+        ],
     }
     return json.dumps(facts, indent=1)
 

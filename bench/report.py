@@ -1,4 +1,4 @@
-"""What was measured, as tables."""
+"""The results of measurements as tables."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def engines_table(result: Result) -> Table:
     table.add_column("engine", no_wrap=True)
     table.add_column("version", no_wrap=True)
     columns = ["median ms", "p10-p90", "best"]
-    columns += [f"{one.label} / it" for one in result.ours]
+    columns += [f"{figure.label} / it" for figure in result.ours]
     for name in (*columns, "error", "load s", "peak MB", "others"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in result.figures:
+    for figure in result.figures:
         table.add_row(
-            one.label,
-            one.version,
-            f"{one.median_ms:.3f}",
-            f"{one.p10_ms:.3f}-{one.p90_ms:.3f}",
-            f"{one.best_ms:.3f}",
-            *(f"{ratio(ours, one):.3f}" for ours in result.ours),
-            f"{one.max_error:.1e}",
-            f"{one.load_s:.2f}",
-            f"{one.peak_bytes / 1e6:.0f}",
-            f"{one.other_cores:.2f}",
+            figure.label,
+            figure.version,
+            f"{figure.median_ms:.3f}",
+            f"{figure.p10_ms:.3f}-{figure.p90_ms:.3f}",
+            f"{figure.best_ms:.3f}",
+            *(f"{ratio(ours, figure):.3f}" for ours in result.ours),
+            f"{figure.max_error:.1e}",
+            f"{figure.load_s:.2f}",
+            f"{figure.peak_bytes / 1e6:.0f}",
+            f"{figure.other_cores:.2f}",
         )
     return table
 
@@ -61,7 +61,9 @@ def summary_table(results: Sequence[Result]) -> Table:
         others = {other.label: other for other in result.others}
         best = result.best_peer
         for ours in result.ours:
-            ratios = [f"{ratio(ours, others[one]):.3f}" if one in others else "-" for one in labels]
+            ratios = [
+                f"{ratio(ours, others[label]):.3f}" if label in others else "-" for label in labels
+            ]
             table.add_row(
                 result.model,
                 str(result.threads),
@@ -69,23 +71,23 @@ def summary_table(results: Sequence[Result]) -> Table:
                 f"{ours.median_ms:.3f}",
                 *ratios,
                 "-" if best is None else f"{ratio(ours, best):.3f}",
-                f"{max(one.other_cores for one in result.figures):.2f}",
+                f"{max(label.other_cores for label in result.figures):.2f}",
             )
     return table
 
 
 def means(results: Sequence[Result]) -> list[str]:
-    """The geometric mean over the best peers of each of Farrier's artifacts, a line each."""
-    found: dict[tuple[str, int], list[float]] = {}
+    """Return the geometric mean over the best peers of each of Farrier's artifacts, a line each."""
+    by_label: dict[tuple[str, int], list[float]] = {}
     for result in results:
         if result.best_peer is not None:
             for ours in result.ours:
                 key = ours.label, result.threads
-                found.setdefault(key, []).append(ratio(ours, result.best_peer))
+                by_label.setdefault(key, []).append(ratio(ours, result.best_peer))
     return [
         f"{label}, threads {threads}: {statistics.geometric_mean(ratios):.3f} of the best peer's "
         f"latency, geometric mean of {len(ratios)} models"
-        for (label, threads), ratios in found.items()
+        for (label, threads), ratios in by_label.items()
     ]
 
 
@@ -106,9 +108,12 @@ def costs_table(results: Sequence[Result]) -> Table:
             str(result.threads),
             f"{result.compile_s[ours.label]:.1f}",
             f"{ours.load_s:.2f}",
-            *(f"{peers[one].load_s:.2f}" if one in peers else "-" for one in labels),
+            *(f"{peers[label].load_s:.2f}" if label in peers else "-" for label in labels),
             f"{ours.peak_bytes / 1e6:.0f}",
-            *(f"{peers[one].peak_bytes / 1e6:.0f}" if one in peers else "-" for one in labels),
+            *(
+                f"{peers[label].peak_bytes / 1e6:.0f}" if label in peers else "-"
+                for label in labels
+            ),
             f"{result.size.file_bytes / 1e6:.2f}",
             f"{result.size.winograd_bytes / 1e6:.2f}",
             "-" if result.size.ratio is None else f"{result.size.ratio:.2f}",

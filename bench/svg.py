@@ -31,7 +31,7 @@ def curve(places: Iterable[tuple[float, float]], color: str) -> str:
 
 
 def key(x: float, y: float, name: str, color: str) -> list[str]:
-    """What a curve of a color is."""
+    """Return the legend entry of a curve."""
     return [line(x, y, x + 20, y, color), text(x + 26, y + 4, name, "start")]
 
 

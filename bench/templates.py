@@ -1,10 +1,10 @@
-"""A user's template beside the built-in rule, both tuned by equally many trials.
+"""A user's template against the built-in rule, both tuned by the same number of trials.
 
     python -m bench.templates --trials 64
 
 Layers y = relu(x @ w + b) whose sizes are those of common models, one kernel each. Both spaces are
-searched alone, then the fastest schedule of each is measured in one batch, in turns. A ratio above
-1 says that the template is slower. The template is that of `examples/template_matmul`.
+searched separately, then the fastest schedule of each is measured in one batch, in turns. A ratio
+above 1 means that the template is slower. The template is that of `examples/template_matmul`.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ def table(contests: Sequence[Contest]) -> Table:
     shown.add_column("layer", no_wrap=True)
     for name in ("template", "p10-p90", "built-in", "p10-p90", "ratio"):
         shown.add_column(name, justify="right", no_wrap=True)
-    for one in contests:
+    for contest in contests:
         cells = []
-        for turns in (one.template_us, one.built_in_us):
+        for turns in (contest.template_us, contest.built_in_us):
             low, median, high = np.percentile(turns, (10, 50, 90))
             cells += [f"{median:.1f}", f"{low:.1f}-{high:.1f}"]
-        shown.add_row(one.layer, *cells, f"{one.ratio:.3f}")
+        shown.add_row(contest.layer, *cells, f"{contest.ratio:.3f}")
     return shown
 
 
@@ -127,7 +127,7 @@ def main() -> int:
     contests = [contest(*layer, arguments.trials, arguments.threads) for layer in LAYERS]
     console = Console(width=None if sys.stdout.isatty() else _PIPED_COLUMNS)
     console.print(table(contests))
-    mean = statistics.geometric_mean(one.ratio for one in contests)
+    mean = statistics.geometric_mean(result.ratio for result in contests)
     console.print(f"geometric mean: {mean:.3f}")
     return 0
 

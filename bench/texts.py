@@ -36,7 +36,7 @@ _LAST = "lower"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """One model: its texts, those that `farrier opt` read among them, and what went wrong."""
+    """One model: its texts, the number that `farrier opt` has read, and its failures."""
 
     model: str
     texts: int
@@ -66,7 +66,7 @@ def _is_graph(path: Path) -> bool:
 
 
 def unlike(texts: Sequence[Path]) -> Iterator[str]:
-    """What is wrong with texts that do not read back."""
+    """Yield the failures of texts that do not read back."""
     machine = parse_target("host")
     for path in texts:
         text = path.read_text(encoding="utf-8")
@@ -92,11 +92,13 @@ def unlike_by_command(graphs: Sequence[Path]) -> Iterator[str]:
 
 def table(results: Sequence[Result]) -> Table:
     """One row a model."""
-    made = Table("model", "texts", "graphs", "constants MB", "wrong", box=None)
-    for one in results:
-        size = f"{one.constant_bytes / 1e6:.1f}"
-        made.add_row(one.model, str(one.texts), str(one.graphs), size, str(len(one.failures)))
-    return made
+    rendered = Table("model", "texts", "graphs", "constants MB", "wrong", box=None)
+    for result in results:
+        size = f"{result.constant_bytes / 1e6:.1f}"
+        rendered.add_row(
+            result.model, str(result.texts), str(result.graphs), size, str(len(result.failures))
+        )
+    return rendered
 
 
 def main() -> int:
@@ -120,14 +122,14 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="farrier-texts-") as folder:
             try:
                 results.append(read_back(source, Path(folder)))
-            except FarrierError as error:  # one model must not keep the others
+            except FarrierError as error:  # One model's error must not prevent the others.
                 failed += 1
                 console.print(f"{source.name}: {error}", style="red", markup=False)
                 continue
         for failure in results[-1].failures:
             console.print(f"{source.name}: {failure}", style="red", markup=False)
     console.print(table(results))
-    return 1 if failed or any(one.failures for one in results) else 0
+    return 1 if failed or any(result.failures for result in results) else 0
 
 
 if __name__ == "__main__":

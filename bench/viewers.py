@@ -32,14 +32,15 @@ import httpx
 from bench.ports import free_port
 
 _POLL_S = 2.0
-_LOOK_S = 1.0  # between two looks at the server's memory
+_LOOK_S = 1.0  # The interval at which the server's memory is read.
 _START_S = 120.0
-_P99_MS = 100.0  # what is to be held
+_P99_MS = 100.0  # The limit of the slowest hundredth.
 
 
 @dataclasses.dataclass
 class Seen:
-    """What the viewers saw: milliseconds by route, and how old events were, in milliseconds."""
+    """The measurements of the viewers: milliseconds by route, and the age of events, in
+    milliseconds."""
 
     answers: dict[str, list[float]] = dataclasses.field(
         default_factory=lambda: collections.defaultdict(list)
@@ -96,7 +97,7 @@ class Viewer:
 
 @contextlib.contextmanager
 def _running(command: Sequence[str], **options: object) -> Iterator[subprocess.Popen[str]]:
-    """A process of this interpreter, which is told to end at the end."""
+    """Return a context with a process of this interpreter, which is terminated at its end."""
     words = [sys.executable, "-m", *command]
     with subprocess.Popen(words, text=True, **options) as process:  # type: ignore[call-overload]
         try:
@@ -106,7 +107,7 @@ def _running(command: Sequence[str], **options: object) -> Iterator[subprocess.P
 
 
 def _first_lines(process: subprocess.Popen[str]) -> list[str]:
-    """What a seeded farm says when it is there: its size, then the jobs that run."""
+    """Return the output of a seeded farm when it is ready: its size, then the running jobs."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
@@ -135,7 +136,7 @@ async def _watch(url: str, token: str, job: str, server: int, viewers: int, seco
             for path in (f"/v1/jobs/{job}/events?after={newest}", "/v1/events"):
                 tasks.append(asyncio.create_task(viewer.follow(path)))
             tasks.append(asyncio.create_task(viewer.ask(number)))
-        await asyncio.sleep(2 * _POLL_S)  # until all are at it
+        await asyncio.sleep(2 * _POLL_S)  # By then all viewers are active.
         seen.answers.clear()
         seen.ages.clear()
         busy, begin = _processor_s(server), time.monotonic()
@@ -152,9 +153,9 @@ async def _watch(url: str, token: str, job: str, server: int, viewers: int, seco
 
 def _report(seen: Seen, memory: Sequence[float], share: float, broken: int, viewers: int) -> int:
     print(f"{'':32}{'answers':>9}{'p50':>9}{'p99':>9}{'most':>9}  ms")
-    everything = [one for found in seen.answers.values() for one in found]
-    for route, found in [*sorted(seen.answers.items()), ("all", everything)]:
-        print(f"{route:32}{len(found):9}{_quantiles(found)}")
+    everything = [latency for latencies in seen.answers.values() for latency in latencies]
+    for route, latencies in [*sorted(seen.answers.items()), ("all", everything)]:
+        print(f"{route:32}{len(latencies):9}{_quantiles(latencies)}")
     print(f"{'age of events':32}{len(seen.ages):9}{_quantiles(seen.ages)}")
     third = len(memory) // 3 or 1
     print(
@@ -173,11 +174,11 @@ def _report(seen: Seen, memory: Sequence[float], share: float, broken: int, view
     return 0 if holds else 1
 
 
-def _quantiles(found: Sequence[float]) -> str:
-    if len(found) < 2:
+def _quantiles(latencies: Sequence[float]) -> str:
+    if len(latencies) < 2:
         return ""
-    cuts = statistics.quantiles(found, n=100)
-    return f"{cuts[49]:9.1f}{cuts[98]:9.1f}{max(found):9.1f}"
+    cuts = statistics.quantiles(latencies, n=100)
+    return f"{cuts[49]:9.1f}{cuts[98]:9.1f}{max(latencies):9.1f}"
 
 
 def _rss_mb(pid: int) -> float:
@@ -218,10 +219,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--long", type=int, default=0, help="trials of the job that is watched")
     parser.add_argument("--rate", type=float, default=50.0, help="of its trials, a second")
-    given = parser.parse_args(arguments)
-    home = Path(tempfile.mkdtemp(prefix="farrier-"))  # a unix socket's path is short
-    seeding = ["bench.seeded", str(home), "--jobs", given.jobs, "--trials", given.trials]
-    seeding += ["--long", given.long, "--live", given.rate]
+    options = parser.parse_args(arguments)
+    home = Path(tempfile.mkdtemp(prefix="farrier-"))  # The path of a Unix socket has to be short.
+    seeding = ["bench.seeded", str(home), "--jobs", options.jobs, "--trials", options.trials]
+    seeding += ["--long", options.long, "--live", options.rate]
     try:
         with _running(list(map(str, seeding)), stdout=subprocess.PIPE) as seeded:
             size, *_, job, _live = _first_lines(seeded)
@@ -232,7 +233,7 @@ def main(arguments: list[str] | None = None) -> int:
                 _wait_for(url, server)
                 token = (home / "user.token").read_text().strip()
                 words = (url, token, job.rpartition(" ")[2], server.pid)
-                return asyncio.run(_watch(*words, given.viewers, given.seconds))
+                return asyncio.run(_watch(*words, options.viewers, options.seconds))
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

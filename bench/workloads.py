@@ -18,10 +18,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """`build` gives the ONNX file's bytes; `shapes` fix the dims that the model leaves open, and
-    `open_shapes` give them ranges and steps, with `hot` sizes (`farrier.options.shapes`). `opened`
-    is the same model as exporters write it that leave batch and sizes open. `float_form` is what a
-    quantized model was made of."""
+    """A model. `build` returns the ONNX file's bytes; `shapes` fix the dims that the model leaves
+    open, and `open_shapes` set their ranges and steps, with `hot` sizes (`farrier.options.shapes`).
+    `opened` is the same model as exporters write it with batch and sizes open. `float_form` is the
+    model from which a quantized model was made."""
 
     name: str
     build: Callable[[], bytes]
@@ -35,8 +35,8 @@ class Workload:
 def workload(name: str) -> Workload:
     """Raises UsageError for a name that is none of NAMES and QUANTIZED."""
     if name not in _WORKLOADS:
-        known = ", ".join((*NAMES, *QUANTIZED))
-        raise UsageError(f"unknown model {name!r}", hint=f"models: {known}")
+        names = ", ".join((*NAMES, *QUANTIZED))
+        raise UsageError(f"unknown model {name!r}", hint=f"models: {names}")
     return _WORKLOADS[name]
 
 
@@ -52,7 +52,7 @@ def _light(name: str) -> Workload:
 
 
 def _trained(part: str, shape: tuple[int, ...], opened: str, hot: str) -> Workload:
-    def build() -> bytes:  # all dims are open as it is
+    def build() -> bytes:  # All its dims are open already.
         return models.rapidocr(part).read_bytes()
 
     return Workload(
@@ -82,14 +82,15 @@ def _dynamic(of: Workload) -> Workload:
     return Workload(f"{of.name}_dynamic", build, shapes=of.shapes, float_form=of.build)
 
 
-_SAMPLES = 4  # that static scales are found with
+_SAMPLES = 4  # The samples for static scales.
 _IMAGE = ("batch", 3, "height", "width")
-# What is open beside the batch, where it is not height and width: ViT's positions fix its size.
+# The open dims in addition to the batch, unless they are height and width: ViT's positions fix its
+# size.
 _OPENED: Mapping[str, Mapping[str, Any]] = {"bert_base": {"tokens": "tokens"}, "vit_b16": {}}
 
 _FLOATS = {
-    one.name: one
-    for one in (
+    source.name: source
+    for source in (
         *map(_generated, models.NAMES),
         _trained("cls", (1, 3, 48, 192), "n:1..8,3,48,192", "n=1"),
         _trained("det", (1, 3, 320, 320), "1,3,h:32..960:32,w:32..960:32", "h=320,w=320"),
@@ -99,8 +100,8 @@ _FLOATS = {
     )
 }
 _QUANTIZED = {
-    one.name: one
-    for one in (
+    source.name: source
+    for source in (
         *(_static(_FLOATS[name]) for name in models.NAMES),
         _dynamic(_FLOATS["bert_base"]),
         *(_static(_FLOATS[f"rapidocr_{part}"]) for part in ("cls", "det", "rec")),

@@ -67,7 +67,7 @@ def _failed(error: FarrierError) -> int:
 
 
 def _parts(arguments: argparse.Namespace) -> dict[str, Part]:
-    """What is asked for. Raises UsageError."""
+    """Return the parts to run, by name. Raises UsageError."""
     if arguments.every < 1:
         raise UsageError(f"--every takes 1 or more, not {arguments.every}")
     if arguments.count:
@@ -86,7 +86,7 @@ def _models(place: Root, arguments: argparse.Namespace, console: Console) -> boo
 
 
 def _bare(arguments: argparse.Namespace, console: Console) -> bool:
-    """Raises NoRootError where something is missing."""
+    """Run models by a C program on the targets. Raises NoRootError if a tool is missing."""
     runs = {target: bare.runner(target) for target in arguments.target.split(",")}
     return _are_right(runs, arguments, console)
 
@@ -106,7 +106,7 @@ def _are_right(
     precision = parse_precision(arguments.precision)
     rows = list(artifacts.check(sources, runs, console.print, precision))
     for row in rows:
-        errors = ["-" if one is None else f"{one:.1e}" for one in (row.exact, row.peer_exact)]
+        errors = ["-" if error is None else f"{error:.1e}" for error in (row.exact, row.peer_exact)]
         said = row.failure or f"{row.error:.1e}"
         table.add_row(row.model, row.target, said, *errors, f"{row.seconds:.1f}")
     console.print(table)

@@ -27,15 +27,15 @@ from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
 from farrier.runtime.artifact import Artifact
 
-TOLERANCE = 1e-5  # of the range of an output
+TOLERANCE = 1e-5  # As a share of the range of an output.
 _THREADS = 2
 Run: TypeAlias = Callable[[Artifact, Arrays], Arrays]
-"""Runs an artifact on inputs; raises GuestError."""
+"""Run an artifact on inputs; raises GuestError."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """A model, and the shapes that it is given."""
+    """A model, with the shapes of its inputs."""
 
     name: str
     model: Model
@@ -45,8 +45,9 @@ class Source:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Checked:
     """One model's run for one target. `error` is the largest difference from ONNX Runtime as a
-    share of the range of an output. Where that is above `tolerance`, `exact` is Farrier's from the
-    operators in float64, and `peer_exact` ONNX Runtime's. `failure` says why there is no error."""
+    share of the range of an output. If it exceeds `tolerance`, `exact` is Farrier's difference from
+    the operators in float64, and `peer_exact` ONNX Runtime's. `failure` is the reason if there is
+    no error."""
 
     model: str
     target: str
@@ -64,27 +65,30 @@ class Checked:
 
 
 def named(names: Sequence[str]) -> list[Source]:
-    """Models of `bench.workloads`. Raises UsageError for a name that is none of them."""
-    found = map(workload, names)
-    return [Source(one.name, Model.of_bytes(one.build(), one.name), one.shapes) for one in found]
+    """Return models of `bench.workloads`. Raises UsageError for an unknown name."""
+    workloads = map(workload, names)
+    return [
+        Source(source.name, Model.of_bytes(source.build(), source.name), source.shapes)
+        for source in workloads
+    ]
 
 
 def files(folder: Path) -> list[Source]:
-    """The ONNX files of a folder, whose open dims stay open, within the ranges that `bench.real`
-    gives them: a graph then has as many nodes as its random edges name. Raises UsageError where
-    there are none."""
-    if not (found := sorted(folder.glob("*.onnx"))):
+    """Return the ONNX files of a folder, whose open dims stay open, within the ranges that
+    `bench.real` sets: a graph then has the number of nodes that its random edges name. Raises
+    UsageError for an empty folder."""
+    if not (paths := sorted(folder.glob("*.onnx"))):
         raise UsageError(
             f"{folder} holds no .onnx file", hint="`make exports` leaves some in build/models"
         )
     return [
-        Source(path.stem, Model.of_path(path), open_shapes(path.read_bytes())) for path in found
+        Source(path.stem, Model.of_path(path), open_shapes(path.read_bytes())) for path in paths
     ]
 
 
 @contextlib.contextmanager
 def guests(targets: Sequence[str], root: Root) -> Iterator[Mapping[str, Run]]:
-    """A Python in the root for each target, for the time of the context."""
+    """Return a context with a Python in the root for each target."""
     with exchange() as folder, contextlib.ExitStack() as stack:
         runs = {}
         for target in targets:
@@ -100,8 +104,8 @@ def check(
     say: Callable[[str], None],
     precision: Precision = Precision.F32,
 ) -> Iterator[Checked]:
-    """Run each model for each target that `runs` has, on inputs of its typical sizes, one after the
-    other."""
+    """Run each model for each target of `runs`, one after the other, on inputs of its typical
+    sizes."""
     for source in sources:
         for target, run in runs.items():
             start = time.perf_counter()
@@ -123,13 +127,13 @@ def _check(
     say(f"{source.name}: compiled for {target}")
     inputs = random_inputs(artifact.manifest.inputs)
     start = time.perf_counter()
-    found = run(artifact, inputs)
+    outputs = run(artifact, inputs)
     seconds = time.perf_counter() - start
     expected = onnxruntime_outputs(source.model, artifact, inputs)
-    if (error := difference(found, expected)) <= tolerance:
+    if (error := difference(outputs, expected)) <= tolerance:
         return Checked(source.name, target, error, seconds, tolerance=tolerance)
     wanted = in_float64(source.model, inputs)
-    errors = difference(found, wanted), difference(expected, wanted)
+    errors = difference(outputs, wanted), difference(expected, wanted)
     return Checked(source.name, target, error, seconds, *errors, tolerance=tolerance)
 
 

@@ -1,16 +1,17 @@
-"""What the emulated machine says of itself: qemu's processor stands for that of a board."""
+"""The description of the emulated machine: the processor of qemu that stands for a board's."""
 
 from __future__ import annotations
 
 from farrier.targets import parse_target
 
 TARGET = "rpi5"
-QEMU_CPU = "neoverse-n1"  # the same core as Cortex-A76, as far as programs can tell
+QEMU_CPU = "neoverse-n1"  # The same core as Cortex-A76, as far as programs can see.
 
 _FEATURES = "fp asimd evtstrm aes pmull sha1 sha2 crc32"
 _NEW_FEATURES = f"{_FEATURES} atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
 _MOST = "max,sve=off"
-# qemu's processors: the part number of what they stand for, and what the kernel says they have.
+# For each processor of qemu: the part number of the core that it stands for, and the features that
+# the kernel reports.
 _PROCESSORS = {
     "cortex-a53": (0xD03, _FEATURES),
     "cortex-a57": (0xD07, _FEATURES),
@@ -31,9 +32,8 @@ CPU revision\t: 1
 
 
 def qemu_cpu(target: str) -> str:
-    """The processor of qemu that runs code for a target: the first that has what such code may use,
-    so that anything else in it is an illegal instruction. Raises UsageError for an unknown
-    target."""
+    """Return qemu's processor for a target: the first with the features that its code may use, so
+    that anything else is an illegal instruction. Raises UsageError for an unknown target."""
     code = parse_target(target)
     if code.cpu in _PROCESSORS:
         return code.cpu
@@ -43,7 +43,7 @@ def qemu_cpu(target: str) -> str:
 
 
 def cpuinfo(cpus: int, cpu: str = QEMU_CPU) -> str:
-    """The text of /proc/cpuinfo on a board with such processors."""
+    """Return the text of /proc/cpuinfo on a board with these processors."""
     part, features = _PROCESSORS.get(cpu, _PROCESSORS[QEMU_CPU])
     return "".join(
         _PROCESSOR.format(number=number, features=features, part=part) for number in range(cpus)

@@ -1,8 +1,8 @@
 """ONNX's backend suite on arm64: each test compiled here, run in the root, judged here.
 
-A worker has a Python in the root, which runs what the worker's tests compile; expectations and
-tolerances are the suite's, as on this machine.
-docs/reference/conformance.md says what passes there.
+Each worker has a Python in the root, which runs the artifacts of the worker's tests; expectations
+and tolerances are the suite's, as on this machine. docs/reference/conformance.md lists the tests
+that pass there.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from bench.conformance import cases, page, workers
 from bench.conformance.workers import Outcome, Verdict
 from farrier.runtime.artifact import Artifact
 
-_TIMEOUT_S = 300.0  # of a test; the first of a worker starts a Python
+# The time limit of a test, which includes starting a Python for a worker's first one.
+_TIMEOUT_S = 300.0
 _PROGRESS = 100  # tests
 
 
 def check(
     root: Root, pattern: str, every: int, count: int, say: Callable[[str], None]
 ) -> dict[str, Outcome]:
-    """Run every `every`-th of the tests that `pattern` finds, in `count` workers; say what does
-    not pass here though it passes on x86-64, and give those outcomes by name."""
+    """Run every `every`-th of the tests that match `pattern`, in `count` workers. Report each test
+    that does not pass here although it passes on x86-64, and return those outcomes by name."""
     with exchange() as folder:
         return _check(_Guests(root, folder), pattern, every, count, say)
 
@@ -39,14 +40,14 @@ def _check(
     chosen = [
         case for case in cases.load(board.TARGET, guests.run) if re.search(pattern, case.name)
     ][::every]
-    known = page.not_passed(page.PAGE.read_text())
+    not_passed = page.not_passed(page.PAGE.read_text())
     worse: dict[str, Outcome] = {}
     done = 0
 
     def progress(case: cases.Case, outcome: Outcome) -> None:
         nonlocal done
         done += 1
-        if outcome.verdict is not Verdict.PASSED and case.name not in known:
+        if outcome.verdict is not Verdict.PASSED and case.name not in not_passed:
             worse[case.name] = outcome
             say(f"{case.name}: {outcome.verdict}: {outcome.reason}")
         if done % _PROGRESS == 0:
@@ -60,15 +61,15 @@ def _check(
 
 
 class _Guests:
-    """A guest a process: two that shared one would take each other's answers. It ends with the
-    process, when its stdin does."""
+    """One guest for each process, because processes that shared one would read each other's
+    answers. It ends with the process, when its stdin closes."""
 
     def __init__(self, root: Root, folder: Path) -> None:
         self._root, self._folder = root, folder
         self._of: dict[int, Guest] = {}
 
     def run(self, artifact: Artifact, inputs: Arrays) -> Arrays:
-        """The outputs, of the guest of this process."""
+        """Return the outputs, from the guest of this process."""
         own = self._of.get(os.getpid())
         if own is None:
             folder = self._folder / str(os.getpid())

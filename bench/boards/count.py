@@ -1,7 +1,8 @@
 """Instructions of an inference, counted by a plugin of qemu-user: Farrier's and ONNX Runtime's.
 
-Instructions are not time: no cache is modelled, and an out-of-order core hides what is not on the
-way to a result. What both engines execute beyond the multiply-adds is what the figures show.
+Instructions are not time: no cache is modelled, and an out-of-order core hides instructions off the
+critical path. The figures show the instructions that both engines execute in addition to the
+multiply-adds.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from farrier.pipeline import compile_model
 from farrier.runtime.artifact import Artifact
 
 _SOURCE = Path(__file__).with_name("count.c")
-_LANES = 4  # of a vector of singles
+_LANES = 4  # The lanes of a vector of singles.
 _MILLION = 1e6
-_WORD = 4  # bytes of an instruction
-_MARKS = 3  # of a process: the last two have an inference between them
+_WORD = 4  # The bytes of an instruction.
+_MARKS = 3  # The marks of a process; between the last two is one inference.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Count:
-    """What one inference executes: all instructions, and those of them that add products to four
-    sums (FMLA of singles, dot and matrix products of bytes and bf16), by the addresses of the
-    blocks that they are in; these are relative to the artifact's library."""
+    """The instructions of one inference: their number, and the multiply-adds (FMLA of singles, dot
+    and matrix products of bytes and bf16, which add products to four sums) by the addresses of
+    their blocks, relative to the artifact's library."""
 
     instructions: int
     blocks: Mapping[range, int]
@@ -49,8 +50,8 @@ class Count:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counts:
-    """One model's inference. `least` is what the algorithms that Farrier chose need: their
-    multiply-adds over the lanes of a vector."""
+    """The counts of one model's inference. `least` is the number of multiply-adds of the chosen
+    algorithms over the lanes of a vector."""
 
     model: str
     farrier: Count
@@ -69,9 +70,9 @@ def count(
     """Count the models of these names, compiled for `target`, as qemu's `cpu` executes them with
     one thread. Raises NoRootError."""
     for name in names:
-        one = workload(name)
-        data = one.build()
-        options = CompileOptions(target, one.shapes, threads=1, verify=False)
+        source = workload(name)
+        data = source.build()
+        options = CompileOptions(target, source.shapes, threads=1, verify=False)
         artifact = compile_model(data, options, name=name)
         say(f"{name}: Farrier")
         ours = executed(artifact, root, cpu)
@@ -84,8 +85,8 @@ def count(
 
 
 def executed(artifact: Artifact, root: Root, cpu: str) -> Count:
-    """What one inference of an artifact executes, with one thread on qemu's `cpu`. Raises
-    NoRootError."""
+    """Return the instructions of one inference of an artifact, with one thread on qemu's `cpu`.
+    Raises NoRootError."""
     with _inputs(artifact) as inputs:
         file = artifact.save(inputs.with_name("model.farrier"))
         return _counted(root, cpu, "farrier", file, inputs)
@@ -93,7 +94,7 @@ def executed(artifact: Artifact, root: Root, cpu: str) -> Count:
 
 @contextlib.contextmanager
 def _inputs(artifact: Artifact) -> Iterator[Path]:
-    """A file of random inputs, in a folder that goes with the context."""
+    """Yield a file of random inputs, in a folder that is removed with the context."""
     with tempfile.TemporaryDirectory(prefix="farrier-count-") as folder:
         inputs = Path(folder) / "inputs"
         arrays.save(inputs, random_inputs(artifact.manifest.inputs))
@@ -101,15 +102,15 @@ def _inputs(artifact: Artifact) -> Iterator[Path]:
 
 
 def table(rows: Sequence[Counts]) -> Table:
-    """Millions of instructions, one row a model."""
-    made = Table(box=None)
-    made.add_column("million instructions", no_wrap=True)
+    """Return a table of millions of instructions, one row a model."""
+    rendered = Table(box=None)
+    rendered.add_column("million instructions", no_wrap=True)
     for name in ("ONNX Runtime", "Farrier", "ratio", "MACs / 4", "fmla of ORT", "of Farrier"):
-        made.add_column(name, justify="right", no_wrap=True)
+        rendered.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         ours, theirs = row.farrier, row.onnxruntime
         figures = (row.least, theirs.multiply_adds, ours.multiply_adds)
-        made.add_row(
+        rendered.add_row(
             row.model,
             _millions(theirs.instructions),
             _millions(ours.instructions),
@@ -118,8 +119,8 @@ def table(rows: Sequence[Counts]) -> Table:
         )
     if len(rows) > 1:
         mean = math.exp(sum(math.log(row.ratio) for row in rows) / len(rows))
-        made.add_row("geometric mean", "", "", f"{mean:.3f}")
-    return made
+        rendered.add_row("geometric mean", "", "", f"{mean:.3f}")
+    return rendered
 
 
 def _millions(figure: int) -> str:
@@ -132,7 +133,7 @@ def _least(artifact: Artifact) -> int:
 
 
 def _plugin() -> Path:
-    """The plugin, compiled where it is older than its source."""
+    """Return the path of the plugin, compiled again if it is older than its source."""
     packages = {"cc": "gcc libc6-dev", "qemu-aarch64": "qemu-user"}
     missing = [package for tool, package in packages.items() if shutil.which(tool) is None]
     if missing:
@@ -140,11 +141,11 @@ def _plugin() -> Path:
             f"counting needs {', '.join(missing)}",
             hint=f"apt-get install --no-install-recommends {' '.join(missing)}",
         )
-    made = HOME / "count.so"
-    if not made.exists() or made.stat().st_mtime < _SOURCE.stat().st_mtime:
-        command = ["cc", "-shared", "-fPIC", "-O2", "-Wall", "-o", str(made), str(_SOURCE)]
+    library = HOME / "count.so"
+    if not library.exists() or library.stat().st_mtime < _SOURCE.stat().st_mtime:
+        command = ["cc", "-shared", "-fPIC", "-O2", "-Wall", "-o", str(library), str(_SOURCE)]
         subprocess.run(command, check=True)
-    return made
+    return library
 
 
 def _counted(root: Root, cpu: str, engine: str, model: Path, inputs: Path) -> Count:
@@ -164,5 +165,5 @@ def _counted(root: Root, cpu: str, engine: str, model: Path, inputs: Path) -> Co
                 marks[-1][1][range(first, first + _WORD * int(size), _WORD)] += int(count)
     if process.returncode or len(marks) != _MARKS:
         raise RuntimeError(f"{engine} did not run {model.name} in qemu:\n{said.strip()[-2000:]}")
-    (before, known), (after, found) = marks[1:]
-    return Count(after - before, found - known)
+    (before, blocks_before), (after, blocks) = marks[1:]
+    return Count(after - before, blocks - blocks_before)

@@ -2,8 +2,8 @@
 
     python -m bench.boards.counted farrier|onnxruntime MODEL INPUTS
 
-The plugin says its counts at every getppid; the inference between the last two marks is counted.
-Where the artifact's code lies is said beside them.
+The plugin prints its counts at every getppid; the inference between the last two marks is counted.
+The address of the artifact's code is printed as well.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LIBRARY = "memfd:farrier-library"
 def main() -> None:
     engine, model, inputs = sys.argv[1:]
     run = {"farrier": _farrier, "onnxruntime": _onnxruntime}[engine](model)
-    given = arrays.load(Path(inputs))
+    inputs_by_name = arrays.load(Path(inputs))
     for _ in range(2):
         os.getppid()
-        run(given)
+        run(inputs_by_name)
     os.getppid()
 
 
@@ -34,7 +34,7 @@ def _farrier(model: str) -> Callable[[dict[str, Any]], Any]:
 
     session = farrier.load(model).session()
     for line in Path("/proc/self/maps").read_text().splitlines():
-        if _LIBRARY in line:  # the first of its mappings, which has its headers
+        if _LIBRARY in line:  # The first of its mappings contains its headers.
             print("code", line.partition("-")[0], file=sys.stderr, flush=True)
             break
     return session.run
@@ -46,7 +46,7 @@ def _onnxruntime(model: str) -> Callable[[dict[str, Any]], Any]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return lambda given: session.run(None, given)
+    return lambda feeds: session.run(None, feeds)
 
 
 if __name__ == "__main__":

@@ -16,15 +16,15 @@ _ALIGNMENT = 4
 
 
 class Writer:
-    """Writes an archive. Everything in it belongs to root."""
+    """A writer of an archive in which everything belongs to root."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._inode = 0
 
     def tree(self, folder: Path, to: str = "", without: frozenset[str] = frozenset()) -> None:
-        """A folder and all below it, at `to` in the archive. `without` are names of folders, and
-        paths of them below `folder`, that stay out."""
+        """Add a folder and everything below it, at `to` in the archive. `without` has names of
+        folders, and paths below `folder`, that are left out."""
         if to:
             self.folder(to)
         for path in _below(folder, "", without):
@@ -32,18 +32,18 @@ class Writer:
             self._copy(folder / path, name)
 
     def folder(self, name: str) -> None:
-        """An empty folder, its parents being there."""
+        """Add an empty folder, whose parent exists."""
         self._head(name, stat.S_IFDIR | 0o755, 0, 0)
 
     def text(self, name: str, text: str, mode: int = 0o644) -> None:
-        """A file that holds a text."""
+        """Add a file with this text."""
         data = text.encode()
         self._head(name, stat.S_IFREG | mode, len(data), 0)
         self._file.write(data)
         self._pad()
 
     def device(self, name: str, major: int, minor: int) -> None:
-        """A character device."""
+        """Add a character device."""
         self._head(name, stat.S_IFCHR | 0o600, 0, 0, (major, minor))
 
     def end(self) -> None:
@@ -51,18 +51,18 @@ class Writer:
         self._head("TRAILER!!!", 0, 0, 0)
 
     def _copy(self, path: Path, name: str) -> None:
-        found = path.lstat()
-        modified = int(found.st_mtime)
-        if stat.S_ISLNK(found.st_mode):
+        status = path.lstat()
+        modified = int(status.st_mtime)
+        if stat.S_ISLNK(status.st_mode):
             data = os.readlink(path).encode()
-            self._head(name, found.st_mode, len(data), modified)
+            self._head(name, status.st_mode, len(data), modified)
             self._file.write(data)
-        elif stat.S_ISREG(found.st_mode):
-            self._head(name, found.st_mode, found.st_size, modified)
+        elif stat.S_ISREG(status.st_mode):
+            self._head(name, status.st_mode, status.st_size, modified)
             with path.open("rb") as source:
                 shutil.copyfileobj(source, self._file, 1 << 20)
-        elif stat.S_ISDIR(found.st_mode):
-            self._head(name, found.st_mode, 0, modified)
+        elif stat.S_ISDIR(status.st_mode):
+            self._head(name, status.st_mode, 0, modified)
         self._pad()
 
     def _head(
@@ -80,8 +80,8 @@ class Writer:
 
 
 def _below(folder: Path, place: str, without: frozenset[str]) -> Iterator[str]:
-    """All paths below `folder`, parents first."""
-    for entry in sorted(os.scandir(folder / place), key=lambda one: one.name):
+    """Yield all paths below `folder`, parents first."""
+    for entry in sorted(os.scandir(folder / place), key=lambda item: item.name):
         path = f"{place}/{entry.name}".lstrip("/")
         if entry.is_dir(follow_symlinks=False):
             if entry.name in without or path in without:

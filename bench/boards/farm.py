@@ -1,7 +1,7 @@
-"""A farm with an emulated board: `farrier up` here, and an agent in the root that dials it.
+"""A farm with an emulated board: `farrier up` here, and an agent in the root that connects to it.
 
 A model is submitted for a Raspberry Pi 4, cross-compiled by the worker here, tuned and verified on
-the board, and its artifact runs there. Nothing that the board's times say may leave the job.
+the board, and its artifact runs there. The board's times must not leave the job.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from farrier_farm.settings import Settings
 TARGET = "rpi4"
 NAME = "pi"
 _TRIALS = 6
-_CONNECT_S = 180.0  # an emulated Python takes its time to start
+_CONNECT_S = 180.0  # An emulated Python takes long to start.
 _JOB_S = 600.0
 _END_S = 60.0
 
 
 def check(root: Root, console: Console) -> bool:
-    """Whether a model goes the whole way."""
+    """Run a model through the whole farm; return whether every check holds."""
     model = models.build("mobilenet_v2", size=32, stages=1, classes=7)
     cpu = board.qemu_cpu(TARGET)
     port = free_port()
@@ -89,7 +89,7 @@ def check(root: Root, console: Console) -> bool:
 
 
 def _of_the_job(job: Job, device: Device, watched: str) -> dict[str, bool]:
-    """What is to hold of a job that succeeded, by the sentence that says so."""
+    """Return the checks of a job that succeeded, each by a sentence."""
     report = job.report or {}
     verified = report.get("verification") or {}
     figures = (verified.get("latency_ms"), report.get("untuned_ms"), report.get("tuned_ms"))
@@ -140,7 +140,7 @@ def _agent(root: Root, cpu: str, shared: Path, home: Path, port: int) -> Iterato
 
 
 def _connected(client: Client) -> Device:
-    """The board, once its agent has registered. Raises ServiceError where that takes too long."""
+    """Wait for the board's agent to register. Raises ServiceError if that takes too long."""
     deadline = time.monotonic() + _CONNECT_S
     while time.monotonic() < deadline:
         for device in client.devices():

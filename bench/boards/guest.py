@@ -1,4 +1,4 @@
-"""Run artifacts in the root: one Python there, which loads one after the other."""
+"""A Python in the root that runs artifacts, one after the other."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ class GuestError(Exception):
 
 @contextlib.contextmanager
 def exchange() -> Iterator[Path]:
-    """A folder that this machine and the root see, for the time of the context."""
+    """Return a context with a folder that this machine and the root share."""
     HOME.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="exchange-", dir=HOME) as name:
         yield Path(name)
 
 
 class Guest(Closing):
-    """A Python in the root, started when it is first needed, and anew after one that died."""
+    """A Python in the root, started at first use, and again after it has died."""
 
     def __init__(
         self, root: Root, folder: Path, timeout_s: float = 600.0, cpu: str = board.QEMU_CPU
     ) -> None:
-        """`folder` is where artifacts are left for it: one that `exchange` made, of this guest."""
+        """Prepare a guest. `folder` is a folder of `exchange` in which this guest alone gets its
+        artifacts."""
         self._root = root
         self._cpu = cpu
         self._folder = folder
@@ -43,7 +44,7 @@ class Guest(Closing):
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, artifact: Artifact, inputs: Arrays) -> Arrays:
-        """The outputs by name. Raises GuestError."""
+        """Return the outputs by name. Raises GuestError."""
         artifact.save(self._folder / "model.farrier")
         arrays.save(self._folder / "inputs", inputs)
         process = self._running()

@@ -2,8 +2,8 @@
 
     python -m bench.boards.inside FOLDER
 
-A line on stdin asks to run FOLDER/model.farrier on FOLDER/inputs. A line of JSON on stdout answers:
-null where FOLDER/outputs holds the outputs, else what went wrong.
+Each line on stdin requests a run of FOLDER/model.farrier on FOLDER/inputs. The answer is a line of
+JSON on stdout: null if FOLDER/outputs has the outputs, else the error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.boards import arrays
 def main() -> None:
     folder = Path(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else is printed is no answer
+    os.dup2(2, 1)  # Other output must not be mistaken for an answer.
     for _ in sys.stdin:
         print(json.dumps(_run(folder)), file=answers, flush=True)
 
@@ -30,7 +30,7 @@ def _run(folder: Path) -> str | None:
         artifact = farrier.load(folder / "model.farrier")
         arrays.save(folder / "outputs", artifact.run(arrays.load(folder / "inputs")))
         artifact.session().close()
-    except Exception as error:  # whatever it is, it is that artifact's
+    except Exception as error:  # Any error is a failure of that artifact.
         return f"{type(error).__name__}: {error}"
     return None
 

@@ -1,7 +1,8 @@
 """An arm64 Debian in a folder, whose Python runs here under qemu-user.
 
-The packages are unpacked and not configured: Python needs no more, and configuring takes minutes
-of emulation. Wheels are pip's for that Python, of the versions that this environment has.
+The packages are unpacked but not configured, because Python does not need that, and it takes
+minutes of emulation. Wheels are downloaded by pip for that Python, in the versions of this
+environment.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from farrier.files.atomic import write_text_atomically
 
 REPOSITORY = Path(__file__).parents[2]
 HOME = REPOSITORY / "build/boards"
-INSIDE = "/farrier"  # where the repository lies in the root
+INSIDE = "/farrier"  # The path of the repository in the root.
 WHEELS = "opt/wheels"
 # What tests, conformance and counting import there; their own dependencies come with them.
 PACKAGES = (
@@ -37,18 +38,18 @@ _TOOLS = {
     "qemu-aarch64-static": "qemu-user-static",
     "unshare": "util-linux",
 }
-_GLIBC = range(17, 37)  # of wheels that Debian 12's runs
+_GLIBC = range(17, 37)  # The versions of glibc whose wheels run on Debian 12.
 
 
 class NoRootError(UsageError):
-    """There can be no arm64 root here; the message says what is missing, the hint how to get it."""
+    """No arm64 root can be made here; the message names the missing tool, the hint its package."""
 
     code = "no-root"
 
 
 class Root:
-    """The root, and how to run something in it. Each command has mounts of its own, which go with
-    it; the repository lies at INSIDE."""
+    """The root, and the commands in it. Each command has its own mounts, which end with it; the
+    repository is mounted at INSIDE."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +58,8 @@ class Root:
     def start(
         self, words: Sequence[str], cpu: str = board.QEMU_CPU, **options: Any
     ) -> subprocess.Popen[Any]:
-        """The root's Python with these words, on an emulated `cpu`; `options` are Popen's."""
+        """Start the root's Python with these arguments, on an emulated `cpu`; `options` are
+        Popen's."""
         inside = ["/usr/bin/env", "-C", INSIDE, "/usr/bin/python3", *words]
         command = ["chroot", str(self.folder), *inside]
         return self._start(command, environment() | {"QEMU_CPU": cpu}, cpu, options)
@@ -65,8 +67,8 @@ class Root:
     def start_counted(
         self, words: Sequence[str], plugin: Path, cpu: str = board.QEMU_CPU, **options: Any
     ) -> subprocess.Popen[Any]:
-        """The root's Python in a qemu that takes plugins, which stays outside of the root: paths
-        are this machine's."""
+        """Start the root's Python in a qemu with a plugin, which stays outside of the root: paths
+        are those of this machine."""
         paths = [str(REPOSITORY / source) for source in SOURCES]
         cache = self.folder / "var/cache/python-outside"
         variables = _variables([*paths, str(self.folder / WHEELS)], str(cache))
@@ -88,7 +90,7 @@ class Root:
         return subprocess.Popen(words, env=dict(variables), cwd=REPOSITORY, **options)
 
 
-# What a board's kernel shows: the host's /sys tells of another processor.
+# The mounts replace the files in which the host's kernel describes another processor.
 _ENTER = """
 root=$1 repository=$2 inside=$3 cpuinfo=$4 last=$5; shift 5
 mkdir -p $root$inside
@@ -105,7 +107,7 @@ exec "$@"
 
 
 def environment() -> dict[str, str]:
-    """The variables of the root's Python."""
+    """Return the environment variables of the root's Python."""
     paths = [f"{INSIDE}/{source}".rstrip("/") for source in SOURCES]
     return _variables([*paths, f"/{WHEELS}"], "/var/cache/python")
 
@@ -122,7 +124,7 @@ def _variables(paths: Sequence[str], cache: str) -> dict[str, str]:
 
 
 def root(say: Callable[[str], None], home: Path = HOME) -> Root:
-    """The root below `home`, made where it is not there. Raises NoRootError."""
+    """Return the root below `home`, creating it if needed. Raises NoRootError."""
     find_tools(_TOOLS, "an arm64 root")
     _register()
     folder = home / "root"
@@ -131,20 +133,22 @@ def root(say: Callable[[str], None], home: Path = HOME) -> Root:
         _unpack(folder)
     _install(folder, say)
     _name_farrier(folder / WHEELS)
-    made = Root(folder)
-    started = made.start(["-c", "import numpy"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    created = Root(folder)
+    started = created.start(
+        ["-c", "import numpy"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     text, _ = started.communicate()
     if started.returncode:
         raise NoRootError(
             f"programs of the arm64 root do not run here: {last_words(text.decode())}",
             hint="a container needs the right to mount (CAP_SYS_ADMIN)",
         )
-    return made
+    return created
 
 
 def find_tools(tools: Mapping[str, str], what: str) -> None:
-    """Raises NoRootError where a program is missing of those that `what` takes, with its package,
-    or where this process is not root."""
+    """Raise NoRootError if a program of `tools` is missing, with its package, or if this process is
+    not root."""
     if os.geteuid() != 0:
         raise NoRootError(f"{what} needs mounts and chroot: run it as root")
     missing = sorted(package for tool, package in tools.items() if shutil.which(tool) is None)
@@ -156,7 +160,7 @@ def find_tools(tools: Mapping[str, str], what: str) -> None:
 
 
 def _register() -> None:
-    """Have the kernel run arm64 programs through qemu, also those that programs there start."""
+    """Have the kernel run arm64 programs through qemu, including programs that they start."""
     if platform.machine() == "aarch64" or (_BINFMT / "qemu-aarch64").exists():
         return
     format_ = Path("/usr/lib/binfmt.d/qemu-aarch64.conf")
@@ -173,7 +177,7 @@ def _register() -> None:
 
 
 def _unpack(folder: Path) -> None:
-    """Debian's packages, unpacked; whole or not at all."""
+    """Download and unpack Debian's packages; the folder exists only when it is complete."""
     mirror, release = _mirror()
     folder.parent.mkdir(parents=True, exist_ok=True)
     making = folder.with_name("root.making")
@@ -192,15 +196,15 @@ def _unpack(folder: Path) -> None:
 
 
 def _mirror() -> tuple[str, str]:
-    """Where this machine's own packages come from, and the name of its release."""
+    """Return the address of this machine's package mirror, and the name of its release."""
     fields = "$(ORIGIN)|$(REPO_URI)|$(COMPONENT)|$(CODENAME)"
     release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     if shutil.which("apt-get") is not None:
         done = said(["apt-get", "indextargets", "--format", fields, "Created-By: Packages"])
         for line in done.stdout.splitlines():
-            origin, *found = line.split("|")
-            if origin == "Debian" and found[1:] == ["main", release]:
-                return found[0], release
+            origin, *target_fields = line.split("|")
+            if origin == "Debian" and target_fields[1:] == ["main", release]:
+                return target_fields[0], release
     raise NoRootError(
         "apt names no Debian mirror of this machine's release",
         hint="run it on Debian, after apt-get update",
@@ -208,7 +212,7 @@ def _mirror() -> tuple[str, str]:
 
 
 def _install(folder: Path, say: Callable[[str], None]) -> None:
-    """The wheels; anew where other versions are wanted than those that are there."""
+    """Install the wheels, and again if other versions are wanted."""
     version = (folder / "usr/bin/python3").resolve().name.removeprefix("python")
     wanted = [_pinned(name) for name in PACKAGES]
     stamp = folder / WHEELS / ".installed"
@@ -227,7 +231,7 @@ def _install(folder: Path, say: Callable[[str], None]) -> None:
 
 
 def _name_farrier(wheels: Path) -> None:
-    """Say which Farrier the sources are: an artifact names what made it."""
+    """Write the version of Farrier's sources as package metadata, because artifacts name it."""
     version = importlib.metadata.version("farrier")
     folder = wheels / f"farrier-{version}.dist-info"
     folder.mkdir(exist_ok=True)
@@ -243,7 +247,7 @@ def _pinned(name: str) -> str:
 
 
 def said(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command, with all that it writes as its stdout; `options` are those of `run`."""
+    """Run a command, with all its output as stdout; `options` are those of `run`."""
     out = subprocess.PIPE
     return subprocess.run(
         command, stdout=out, stderr=subprocess.STDOUT, text=True, check=False, **options
@@ -251,5 +255,5 @@ def said(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[
 
 
 def last_words(text: str) -> str:
-    """The end of what a command wrote, on one line."""
+    """Return the end of a command's output, on one line."""
     return " ".join(text.split()[-40:])

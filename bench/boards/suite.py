@@ -44,8 +44,8 @@ with ChildRunner() as runner: print("sandbox there:", runner.sandbox_level())
 
 
 def run(root: Root, files: Sequence[str], pattern: str, say: Callable[[str], None]) -> bool:
-    """Whether the tests pass in the root, those whose names match a pattern of pytest's -k. Says
-    which are left out, and why."""
+    """Run tests in the root, those whose names match a pattern of pytest's -k; return whether they
+    pass. Report the tests that are left out, and why."""
     words = ["-m", "pytest", "-p", "no:cacheprovider", "-n", str(_WORKERS), "-m", "not slow"]
     if pattern:
         words += ["-k", pattern]

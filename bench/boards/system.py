@@ -1,7 +1,7 @@
-"""A whole arm64 machine: Debian's kernel boots in qemu-system-aarch64, and the root is its memory.
+"""A whole arm64 machine: qemu-system-aarch64 boots Debian's kernel, with the root in its memory.
 
-Under qemu-user system calls are those of this machine's kernel, which refuses Landlock and seccomp
-to an emulated process. Here the sandbox meets an aarch64 kernel.
+Under qemu-user, system calls go to this machine's kernel, which refuses Landlock and seccomp to an
+emulated process. Here the sandbox runs on an aarch64 kernel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILES = (
     "tests/rpc_device/test_describe.py",
 )
 
-_KERNEL = "linux-image-cloud-arm64"  # the package that depends on the newest one
+_KERNEL = "linux-image-cloud-arm64"  # The package that depends on the newest kernel.
 _TOOLS = {
     "apt-get": "apt",
     "dpkg-deb": "dpkg",
@@ -77,7 +77,8 @@ sleep 60
 
 
 def run(root: Root, tests: Sequence[str], say: Callable[[str], None]) -> bool:
-    """Whether the tests pass on an aarch64 kernel. Raises NoRootError where it cannot boot."""
+    """Run tests on an aarch64 kernel; return whether they pass. Raises NoRootError if it cannot
+    boot."""
     find_tools(_TOOLS, "a machine with an arm64 kernel")
     home = HOME / "system"
     kernel = _kernel(home, say)
@@ -109,7 +110,8 @@ def run(root: Root, tests: Sequence[str], say: Callable[[str], None]) -> bool:
 
 
 def _watched(machine: subprocess.Popen[str], say: Callable[[str], None]) -> int | None:
-    """What pytest ended with; shows what the machine writes."""
+    """Print the machine's output; return pytest's exit code, or None if it did not run to its
+    end."""
     assert machine.stdout is not None
     code = None
     for line in machine.stdout:
@@ -122,7 +124,7 @@ def _watched(machine: subprocess.Popen[str], say: Callable[[str], None]) -> int 
 
 
 def _kernel(home: Path, say: Callable[[str], None]) -> Path:
-    """Debian's kernel, downloaded where it is not there."""
+    """Return the path of Debian's kernel, downloading it if needed."""
     kernel = home / "vmlinuz"
     if kernel.exists():
         return kernel
@@ -141,8 +143,8 @@ def _kernel(home: Path, say: Callable[[str], None]) -> Path:
     (package,) = home.glob("*.deb")
     unpacked = home / "unpacked"
     subprocess.run(["dpkg-deb", "-x", str(package), str(unpacked)], check=True)
-    (found,) = unpacked.glob("boot/vmlinuz-*")
-    found.rename(kernel)
+    (image,) = unpacked.glob("boot/vmlinuz-*")
+    image.rename(kernel)
     shutil.rmtree(unpacked)
     return kernel
 
@@ -156,7 +158,8 @@ def _apt(home: Path, *words: str) -> str:
 
 
 def _write_memory(path: Path, root: Root, tests: Sequence[str]) -> None:
-    """What the kernel unpacks and starts: the root, this repository, and how to run the tests."""
+    """Write the archive that the kernel unpacks and starts: the root, this repository, and the
+    script that runs the tests."""
     variables = environment()
     init = _INIT.format(
         variables=" ".join(f"{name}={value}" for name, value in variables.items()),

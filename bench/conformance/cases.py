@@ -1,4 +1,4 @@
-"""The suite's tests, and which operator each is about."""
+"""The tests of the suite, each with its operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from farrier.runtime.artifact import Artifact
 
 
 def _backend(target: str, run: Run) -> type[FarrierBackend]:
-    """One thread a test: tests run beside each other."""
+    """Return a backend whose tests use one thread each, because tests run in parallel."""
 
     class Backend(FarrierBackend):
         @classmethod
@@ -30,8 +30,8 @@ def _backend(target: str, run: Run) -> type[FarrierBackend]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """One test of the suite: `run` raises where it fails. `suite` is node, simple, light, …;
-    `operator` is the one that a node test is about, "" in other suites."""
+    """One test of the suite: `run` raises an error if it fails. `suite` is node, simple, light, …;
+    `operator` is that of a node test, "" in other suites."""
 
     name: str
     suite: str
@@ -49,26 +49,28 @@ _SUITES = {
 
 
 def load(target: str = "host", run: Run = Artifact.run) -> list[Case]:
-    """Every test on the CPU, in the order of the suites and their names. `run` runs the artifacts
-    for `target` where that is another machine."""
+    """Return every test on the CPU, in the order of the suites and their names. `run` runs the
+    artifacts for `target`, which may be another machine."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's, while the expected outputs are computed
+        # The warnings are numpy's, while the expected outputs are computed.
+        warnings.simplefilter("ignore")
         classes = BackendTest(_backend(target, run), __name__).test_cases
         operators = _operators()
-    found = []
+    collected = []
     for title, suite in _SUITES.items():
         case = classes[title]
         for method in sorted(unittest.TestLoader().getTestCaseNames(case)):
             name = method.removesuffix("_cpu")
             if method != name:
-                found.append(
+                collected.append(
                     Case(name, suite, operators.get(name, ""), getattr(case(method), method))
                 )
-    return found
+    return collected
 
 
 def _operators() -> dict[str, str]:
-    """The operator of every node test. A test of a function's body belongs to the function."""
+    """Return the operator of every node test. A test of a function's body belongs to the
+    function."""
     models = {case.name: case.model for case in load_model_tests(kind="node")}
     operators = {}
     for name in models:

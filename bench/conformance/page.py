@@ -41,21 +41,22 @@ _JUDGED = """
 
 
 def table(keys: Iterable[str], verdicts: Iterable[Verdict], title: str) -> list[str]:
-    """Markdown rows: passed, failed, unsupported and all tests by key, the total last."""
+    """Return Markdown rows with the passed, failed, unsupported and all tests by key, the total
+    last."""
     counts: dict[str, collections.Counter[Verdict]] = collections.defaultdict(collections.Counter)
     total: collections.Counter[Verdict] = collections.Counter()
     for key, verdict in zip(keys, verdicts, strict=True):
         counts[key][verdict] += 1
         total[verdict] += 1
     lines = [f"| {title} | passed | failed | unsupported | tests |", "|---|---|---|---|---|"]
-    for key, found in [*counts.items(), ("all", total)]:
-        numbers = (*(found[verdict] for verdict in Verdict), found.total())
+    for key, by_verdict in [*counts.items(), ("all", total)]:
+        numbers = (*(by_verdict[verdict] for verdict in Verdict), by_verdict.total())
         lines.append(f"| {key} | {' | '.join(map(str, numbers))} |")
     return lines
 
 
 def render(cases: Sequence[Case], outcomes: Mapping[str, Outcome]) -> str:
-    """The page."""
+    """Return the text of the page."""
     verdicts = [outcomes[case.name].verdict for case in cases]
     lines = [_INTRODUCTION.format(version=onnx.__version__)]
     lines += table((case.suite for case in cases), verdicts, "suite")
@@ -77,7 +78,7 @@ def render(cases: Sequence[Case], outcomes: Mapping[str, Outcome]) -> str:
 
 
 def not_passed(page: str) -> frozenset[str]:
-    """The tests that the page lists as failed or unsupported."""
+    """Return the tests that the page lists as failed or unsupported."""
     listed = page[page.index("## What did not pass") :]
     lines = re.findall(r"^  (.*)$", listed, re.MULTILINE)
     return frozenset(name for line in lines for name in line.split(", "))

@@ -24,19 +24,19 @@ from farrier.errors import (
     UsageError,
 )
 
-# Farrier's ways to say that it does not compile a model; any other error is a failure.
+# Errors with which Farrier refuses a model; any other error is a failure.
 _REFUSALS = (InvalidModelError, UnresolvedShapeError, UnsupportedOperatorError, UsageError)
 
 
 class Verdict(StrEnum):
     PASSED = "passed"
-    FAILED = "failed"  # a wrong answer, an error, a crash, a hang
-    UNSUPPORTED = "unsupported"  # refused with an error that says what is not compiled
+    FAILED = "failed"  # A wrong output, an error, a crash, or a hang.
+    UNSUPPORTED = "unsupported"  # Refused with an error that names the unsupported construct.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one test ended, and in words why it did not pass."""
+    """The outcome of one test, and the reason why it did not pass."""
 
     verdict: Verdict
     reason: str = ""
@@ -53,7 +53,7 @@ def judge(case: Case) -> Outcome:
         return Outcome(Verdict.UNSUPPORTED, f"skipped: {error}")
     except AssertionError as error:
         return Outcome(Verdict.FAILED, _difference(str(error)))
-    except Exception as error:  # whatever it is, it is this test's failure
+    except Exception as error:  # Any other error is this test's failure.
         return Outcome(Verdict.FAILED, _words(f"{type(error).__name__}: {error}"))
     return Outcome(Verdict.PASSED)
 
@@ -64,14 +64,14 @@ def run(
     timeout_s: float = 60.0,
     progress: Callable[[Case, Outcome], None] = lambda case, outcome: None,
 ) -> dict[str, Outcome]:
-    """The outcome of every test by its name, in the order of `cases`.
+    """Return the outcome of every test by its name, in the order of `cases`.
 
     Workers are forked from this process, which has loaded the suite and runs no threads.
     """
     waiting = collections.deque(range(len(cases)))
     outcomes: dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory() as home:
-        os.environ["ONNX_HOME"] = home  # where the suite writes the light models' inputs
+        os.environ["ONNX_HOME"] = home  # The suite writes the inputs of the light models there.
         busy = [_Worker(cases, timeout_s) for _ in range(min(workers, len(cases)))]
         for worker in busy:
             worker.start(waiting.popleft())
@@ -102,7 +102,7 @@ class _Worker:
         self._process: Any = None
 
     def start(self, number: int) -> None:
-        """Begin with the test of that number among the cases."""
+        """Begin the test with that number among the cases."""
         if self._process is None:
             self.pipe, theirs = self._context.Pipe()
             self._process = self._context.Process(
@@ -115,11 +115,11 @@ class _Worker:
         self.pipe.send(number)
 
     def outcome(self) -> Outcome | None:
-        """How the test ended; None while it runs."""
+        """Return the outcome of the test; None while it runs."""
         if self.pipe.poll():
             try:
-                found: Outcome = self.pipe.recv()
-                return found
+                received: Outcome = self.pipe.recv()
+                return received
             except EOFError:
                 self._process.join()
                 code = self._process.exitcode
@@ -132,7 +132,7 @@ class _Worker:
         return Outcome(Verdict.FAILED, f"no answer after {self._timeout_s:g} s")
 
     def stop(self) -> None:
-        """End the process, where one runs; the next test starts another."""
+        """End the process, if one runs; the next test starts another."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -146,13 +146,13 @@ def _serve(cases: Sequence[Case], pipe: connection.Connection) -> None:
 
 
 def _words(text: str) -> str:
-    """On one line, without names that differ from run to run, and not too long."""
+    """Return the text on one line, shortened, without names that differ from run to run."""
     line = " ".join(text.split())
     return line if len(line) <= 200 else f"{line[:200]}…"
 
 
 def _difference(text: str) -> str:
-    """The lines of numpy's report that say how much differs, without the arrays."""
+    """Return the lines of numpy's report with the differences, without the arrays."""
     lines = [line.strip() for line in text.splitlines()]
     kept = [x for x in lines if x.startswith(("Mismatched", "Max relative", "Output"))]
     kept += [x for x in lines if x.endswith(("mismatch:", "mismatch)"))]

@@ -24,8 +24,8 @@ _SETS = {"tiny": tiny.CASES, "full": full.CASES}
 
 
 def _export(case: Case, path: Path, *, beside: bool) -> None:
-    """Write the model, with its weights in a file `beside` it or inside; raise what torch's
-    exporter raises."""
+    """Write the model, with its weights in a file next to it if `beside`, else inside. Raises the
+    errors of torch's exporter."""
     module, arguments, shapes = case
     randomize(module)
     torch.onnx.export(
@@ -59,7 +59,7 @@ def main() -> int:
                 _export(_SETS[which][name](), path, beside=which == "full")
             size = sum(file.stat().st_size for file in folder.glob(f"{path.name}*"))
             print(f"{name}: {size / 1e6:.1f} MB", flush=True)
-        except Exception as error:  # of any kind: one model must not keep the others
+        except Exception as error:  # One model's error of any kind must not prevent the others.
             failed += 1
             print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
     return min(failed, 1)

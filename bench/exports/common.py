@@ -1,4 +1,4 @@
-"""What the exported models share."""
+"""Helpers that the exported models share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from torch import nn
 from torch.export import Dim
 
-Case = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]  # module, arguments, dynamic shapes
+# A module, its arguments, and its dynamic shapes.
+Case = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
 
 class Wrapped(nn.Module):
-    """A model as a function of tensors: what `call` takes and gives. `names` are its inputs' in the
-    ONNX file; torch's without them."""
+    """A model as a function of tensors, by `call`. `names` are the names of its inputs in the ONNX
+    file; without them torch chooses."""
 
     def __init__(self, model: nn.Module, call: Callable[..., Any], *names: str) -> None:
         super().__init__()
@@ -30,13 +31,13 @@ def batch() -> Any:
 
 
 def named(*cases: Callable[[], Case]) -> dict[str, Callable[[], Case]]:
-    """The cases by the names of their functions."""
+    """Return the cases by the names of their functions."""
     return {case.__name__: case for case in cases}
 
 
 def randomize(module: nn.Module) -> None:
-    """Weights that keep activations near one, and statistics that prove folding: as transformers
-    makes them, whole models vanish in rounding."""
+    """Set random weights that keep activations near one, and statistics that exercise folding. With
+    transformers' own initial weights, whole models vanish in rounding."""
     for parameter in module.parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)

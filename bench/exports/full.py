@@ -1,6 +1,6 @@
-"""Known architectures in their published sizes, random weights, exported as users do it.
+"""Known architectures in their published sizes, with random weights, exported as users do.
 
-Their dims are open without ranges, by name, and the weights lie in a file beside the model, as
+Their dims are open by name, without ranges, and the weights are in a file next to the model, as
 torch's exporter does by default. `llama_wide` has 2.7 GB of them.
 """
 
@@ -20,7 +20,7 @@ _IMAGE = {0: "batch", 2: "height", 3: "width"}
 
 
 def _pixels(model: nn.Module, opened: dict[int, str], side: int = 224) -> Case:
-    """A model of images, which gives its first output."""
+    """Return a model of images, reduced to its first output."""
 
     def call(model: Any, pixels: Any) -> Any:
         return model(pixel_values=pixels)[0]
@@ -30,7 +30,7 @@ def _pixels(model: nn.Module, opened: dict[int, str], side: int = 224) -> Case:
 
 
 def _ids(model: nn.Module, vocabulary: int, **options: Any) -> Case:
-    """A model of tokens, which gives its first output."""
+    """Return a model of tokens, reduced to its first output."""
 
     def call(model: Any, ids: Any) -> Any:
         return model(input_ids=ids, **options)[0]
@@ -62,13 +62,13 @@ def vit_b16() -> Case:
 
 
 def segformer_b0() -> Case:
-    """Semantic segmentation."""
+    """Return a model of semantic segmentation."""
     model = transformers.SegformerForSemanticSegmentation(transformers.SegformerConfig())
     return _pixels(model, _IMAGE, 512)
 
 
 def yolos_tiny() -> Case:
-    """Detection: boxes and classes by a transformer of image patches."""
+    """Return a detector: boxes and classes by a transformer of image patches."""
     config = transformers.YolosConfig(
         hidden_size=192, num_hidden_layers=12, num_attention_heads=3, intermediate_size=768,
         image_size=[224, 320], num_detection_tokens=100, use_mid_position_embeddings=False,
@@ -140,12 +140,12 @@ def _llama(width: int, layers: int, inner: int, heads: int, shared: int) -> Case
 
 
 def llama_small() -> Case:
-    """A llama of 0.16 billion weights, grouped queries included."""
+    """Return a llama of 0.16 billion weights, including grouped queries."""
     return _llama(768, 12, 2048, 12, 4)
 
 
 def llama_wide() -> Case:
-    """Two layers of a llama of 7 billion weights, with its embeddings: 2.7 GB."""
+    """Return two layers of a llama of 7 billion weights, with its embeddings: 2.7 GB."""
     return _llama(4096, 2, 11008, 32, 32)
 
 

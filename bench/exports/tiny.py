@@ -201,8 +201,8 @@ class _GraphConvolution(nn.Module):
 
     def forward(self, x: Any, edges: Any) -> Any:
         source, target = edges[0], edges[1]
-        one = torch.ones_like(target, dtype=x.dtype)
-        degree = torch.zeros_like(x[:, 0]).scatter_add(0, target, one) + 1
+        ones = torch.ones_like(target, dtype=x.dtype)
+        degree = torch.zeros_like(x[:, 0]).scatter_add(0, target, ones) + 1
         scale = degree.rsqrt()
         h = self.linear(x) * scale[:, None]
         summed = torch.zeros_like(h).index_add(0, target, h[source])

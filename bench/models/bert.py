@@ -50,12 +50,12 @@ def bert_base(
 
 
 def _positions(w: Writer, tokens: Size) -> str:
-    """i64[1, tokens]: as many as there are tokens."""
+    """Return i64[1, tokens]: the positions 0 to tokens - 1."""
     if not isinstance(tokens, str):
         return w.weight(np.arange(tokens, dtype=np.int64).reshape(1, tokens))
-    known = w.weight(np.arange(_POSITIONS, dtype=np.int64).reshape(1, _POSITIONS))
-    zero, one = w.constant([0], np.int64), w.constant([1], np.int64)
-    return w.op("Slice", known, zero, w.sizes([tokens]), one, one)
+    positions = w.weight(np.arange(_POSITIONS, dtype=np.int64).reshape(1, _POSITIONS))
+    zero, unit = w.constant([0], np.int64), w.constant([1], np.int64)
+    return w.op("Slice", positions, zero, w.sizes([tokens]), unit, unit)
 
 
 def _mask_bias(w: Writer, mask: str, batch: Size, tokens: Size) -> str:

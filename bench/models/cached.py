@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def folder(name: str) -> Path:
-    """Where the files of that name lie; it may be missing still."""
+    """Return the folder of the files of that name; it may not exist yet."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "farrier" / "models" / name
 

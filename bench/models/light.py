@@ -32,12 +32,12 @@ def light(name: str, seed: int = 0, shape: Sequence[Size] | None = None) -> byte
     graph = model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     rng = np.random.default_rng(seed)
-    made = [node for node in graph.node if node.op_type == "ConstantOfShape"]
-    for node in made:
+    constants_of_shape = [node for node in graph.node if node.op_type == "ConstantOfShape"]
+    for node in constants_of_shape:
         sizes = tuple(int(size) for size in numpy_helper.to_array(constants[node.input[0]]))
         graph.initializer.append(numpy_helper.from_array(_weights(rng, sizes), node.output[0]))
         graph.node.remove(node)
-    _drop(graph, {node.input[0] for node in made})
+    _drop(graph, {node.input[0] for node in constants_of_shape})
     if shape is not None:
         _reshape(graph, shape)
     return bytes(model.SerializeToString())
@@ -63,8 +63,8 @@ def _drop(graph: onnx.GraphProto, names: set[str]) -> None:
 def _reshape(graph: onnx.GraphProto, shape: Sequence[Size]) -> None:
     """Give the input another shape and the output its batch."""
     constants = {tensor.name for tensor in graph.initializer}
-    (given,) = (value for value in graph.input if value.name not in constants)
-    for value, sizes in ((given, shape), (graph.output[0], shape[:1])):
+    (network_input,) = (value for value in graph.input if value.name not in constants)
+    for value, sizes in ((network_input, shape), (graph.output[0], shape[:1])):
         for dim, size in zip(value.type.tensor_type.shape.dim, sizes, strict=False):
             if isinstance(size, str):
                 dim.dim_param = size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.models.writer import Size, Writer, image
 
-# expansion, output channels, blocks, stride of the first block
+# Each entry has the expansion, output channels, blocks, and the stride of the first block.
 _STAGES = (
     (1, 16, 1, 1),
     (6, 24, 2, 2),

@@ -32,12 +32,12 @@ def statically(model: bytes, samples: Sequence[Inputs]) -> bytes:
     """`model` with scales that hold the tensors' values on `samples`. Raises UsageError where
     ONNX Runtime is not installed."""
 
-    def quantize(source: Path, made: Path) -> None:
+    def quantize(source: Path, target: Path) -> None:
         from onnxruntime import quantization
 
         quantization.quantize_static(
             source,
-            made,
+            target,
             _Samples(samples),
             quant_format=quantization.QuantFormat.QDQ,
             per_channel=True,
@@ -52,16 +52,17 @@ def dynamically(model: bytes) -> bytes:
     """`model` with products of integers whose activations are quantized as they come. Raises
     UsageError where ONNX Runtime is not installed."""
 
-    def quantize(source: Path, made: Path) -> None:
+    def quantize(source: Path, target: Path) -> None:
         from onnxruntime import quantization
 
-        quantization.quantize_dynamic(source, made, weight_type=quantization.QuantType.QInt8)
+        quantization.quantize_dynamic(source, target, weight_type=quantization.QuantType.QInt8)
 
     return _made("dynamic", model, quantize)
 
 
 def _made(form: str, model: bytes, quantize: Callable[[Path, Path], None]) -> bytes:
-    """What `quantize` writes for the model, once its nodes were folded and its opset raised."""
+    """Return the file that `quantize` writes for the model, after folding its nodes and raising its
+    opset."""
     try:
         import onnxruntime
         from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -72,18 +73,20 @@ def _made(form: str, model: bytes, quantize: Callable[[Path, Path], None]) -> by
     if place.is_file():
         return place.read_bytes()
     with tempfile.TemporaryDirectory(prefix="farrier-quantized-") as name, _silence():
-        source, folded, made = (Path(name) / f"{part}.onnx" for part in ("model", "folded", "made"))
+        source, folded, quantized = (
+            Path(name) / f"{part}.onnx" for part in ("model", "folded", "made")
+        )
         source.write_bytes(_with_axes(model))
         quant_pre_process(source, folded, skip_symbolic_shape=True)
-        quantize(folded, made)
-        keep(made.read_bytes(), place)
+        quantize(folded, quantized)
+        keep(quantized.read_bytes(), place)
     return place.read_bytes()
 
 
 def _with_axes(model: bytes) -> bytes:
     """The model in an opset whose DequantizeLinear has scales a channel."""
     proto = onnx.load_model_from_string(model)
-    version = next(one.version for one in proto.opset_import if not one.domain)
+    version = next(opset.version for opset in proto.opset_import if not opset.domain)
     if version >= _OPSET_OF_AXES:
         return model
     converted = onnx.version_converter.convert_version(proto, _OPSET_OF_AXES)
@@ -91,7 +94,7 @@ def _with_axes(model: bytes) -> bytes:
 
 
 class _Samples:
-    """What the quantizer's calibration asks one after the other."""
+    """The samples that the quantizer's calibration reads one after the other."""
 
     def __init__(self, samples: Sequence[Inputs]) -> None:
         self._left = iter(samples)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from bench.models.writer import Size, Writer, image
 
-_RESIDUAL_GAIN = 0.2  # of a block's last normalization, so that sums of blocks stay near one
+# The gain of a block's last normalization, so that sums of blocks stay near one.
+_RESIDUAL_GAIN = 0.2
 
 
 def resnet18(

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 OPSET, IR_VERSION = 17, 8
 
-Size: TypeAlias = int | str  # an extent, or the name of an input's dim that stays open
+Size: TypeAlias = int | str  # An extent, or the name of an input's dim that stays open.
 
 
 def image(batch: Size, size: Size | tuple[Size, Size]) -> tuple[Size, ...]:
@@ -23,7 +23,8 @@ def image(batch: Size, size: Size | tuple[Size, Size]) -> tuple[Size, ...]:
 
 
 class Writer:
-    """Collects nodes and weights; every method gives the name of the value that it adds."""
+    """A builder of ONNX models that collects nodes and weights. Every method returns the name of
+    the value that it adds."""
 
     def __init__(self, name: str, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -33,7 +34,7 @@ class Writer:
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
         self._count = 0
-        self._places: dict[str, tuple[str, int]] = {}  # open dims: an input and its axis
+        self._places: dict[str, tuple[str, int]] = {}  # For each open dim, an input and its axis.
 
     def input(self, name: str, shape: Sequence[Size], dtype: int = TensorProto.FLOAT) -> str:
         self._inputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
@@ -45,8 +46,8 @@ class Writer:
     def output(self, value: str, name: str, shape: Sequence[Size]) -> None:
         """Make `value` an output of the model under `name`."""
         for node in self._nodes:
-            for position, made in enumerate(node.output):
-                if made == value:
+            for position, produced in enumerate(node.output):
+                if produced == value:
                     node.output[position] = name
             for position, read in enumerate(node.input):
                 if read == value:
@@ -145,8 +146,8 @@ class Writer:
     def shape(self, shape: Sequence[Size]) -> str:
         """A shape for Expand in the exporter's words, where −1 would stand for 1."""
         wanted, length = self.sizes(shape), self.constant([len(shape)], np.int64)
-        one = numpy_helper.from_array(np.ones(1, np.int64))
-        ones = self.op("ConstantOfShape", length, value=one)
+        unit = numpy_helper.from_array(np.ones(1, np.int64))
+        ones = self.op("ConstantOfShape", length, value=unit)
         negative = self.op("Mul", ones, self.constant(-1, np.int64))
         return self.op("Where", self.op("Equal", wanted, negative), ones, wanted)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Playwright
 
 FLAGS = (
-    "--no-sandbox",  # root may not use Chromium's
+    "--no-sandbox",  # Root may not use Chromium's own sandbox.
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -29,7 +29,8 @@ _PACKAGES = ("chromium", "fonts-dejavu-core")
 
 
 class NoBrowserError(UsageError):
-    """There is no browser here; the message says what is missing, the hint how to get it."""
+    """An error for a machine without a browser; the message names the missing program, and the hint
+    the package."""
 
     code = "no-browser"
 
@@ -41,13 +42,13 @@ def find_chromium() -> str:
             "the pages are driven by Playwright, which is not installed",
             hint="`make pages` installs it; by hand: pip install -e '.[pages]'",
         )
-    found = shutil.which("chromium")
-    if found is None:
+    program = shutil.which("chromium")
+    if program is None:
         raise NoBrowserError(
             "the pages are shown by Chromium, which is not installed",
             hint=f"on Debian, as root: apt-get install {' '.join(_PACKAGES)}",
         )
-    return found
+    return program
 
 
 def install_chromium(say: Callable[[str], None]) -> str:

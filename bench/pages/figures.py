@@ -1,4 +1,4 @@
-"""How soon pages show something, how soon an event is seen, what watching costs the browser."""
+"""The latency of pages and events, and the browser's cost of watching."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _PLACES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Opening:
-    """Milliseconds since the navigation; `longest` is of the page's tasks."""
+    """Milliseconds since the navigation; `longest` is the longest of the page's tasks."""
 
     paint: float
     complete: float
@@ -81,7 +81,7 @@ def measure(arguments: argparse.Namespace, console: Console) -> None:
         stack.callback(seeded.send_signal, signal.SIGINT)
         assert seeded.stdout is not None
         console.print(seeded.stdout.readline().strip())
-        valkey = embedded.start(settings)  # the one that runs
+        valkey = embedded.start(settings)  # This attaches to the running server.
         stack.callback(valkey.stop)
         farm = stack.enter_context(contextlib.closing(Farm.open(settings)))
         with hasty(farm, True):
@@ -99,7 +99,7 @@ def measure(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _places(url: str, token: str, long: str) -> dict[str, str]:
-    """Where the pages lie; `long` is the job with the many trials."""
+    """Return the URLs of the pages; `long` is the job with many trials."""
     with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
         done = http.get("/v1/jobs?state=succeeded&limit=2").raise_for_status().json()["jobs"]
         devices = http.get("/v1/devices?limit=1").raise_for_status().json()["devices"]
@@ -117,10 +117,17 @@ def open_pages(
         table.add_column(name, justify="right", no_wrap=True)
     for name, place in places.items():
         seen = [_opened(browser, url, token, place) for _ in range(rounds)]
-        paints, completes = [one.paint for one in seen], [one.complete for one in seen]
+        paints, completes = (
+            [opening.paint for opening in seen],
+            [opening.complete for opening in seen],
+        )
         figures = (
             *(statistics.median(paints), max(paints)),
-            *(statistics.median(completes), max(completes), max(one.longest for one in seen)),
+            *(
+                statistics.median(completes),
+                max(completes),
+                max(opening.longest for opening in seen),
+            ),
         )
         table.add_row(name, *(f"{figure:.0f}" for figure in figures))
     console.print(table)
@@ -209,8 +216,11 @@ def _delay(page: Any, job: SeededJob) -> float:
 def _sample(session: Any) -> tuple[float, float, float]:
     """Heap after a collection in MB, nodes, listeners."""
     session.send("HeapProfiler.collectGarbage")
-    told = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}
-    return told["JSHeapUsedSize"] / 1e6, told["Nodes"], told["JSEventListeners"]
+    metrics = {
+        metric["name"]: metric["value"]
+        for metric in session.send("Performance.getMetrics")["metrics"]
+    }
+    return metrics["JSHeapUsedSize"] / 1e6, metrics["Nodes"], metrics["JSEventListeners"]
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -49,9 +49,9 @@ _PLACES = {
     "docs": "/docs",
 }
 _MODEL = "mobilenet_v2"
-_RUNNING = 6  # jobs that bench.seeded leaves running
+_RUNNING = 6  # The jobs that bench.seeded leaves running.
 _COLOURS = 128
-_TALLEST = 2400  # pixels: of a longer page, the beginning
+_TALLEST = 2400  # Pixels; a longer page is cut.
 
 
 def take_all(folder: Path, budget_s: float, console: Console) -> None:
@@ -89,12 +89,12 @@ def _seeded(home: Path, console: Console) -> Iterator[str]:
 def _places(
     service: Service, running: str, budget_s: float, home: Path, console: Console
 ) -> dict[str, str]:
-    """Where the pages lie."""
+    """Return the URLs of the pages."""
     load = workload(_MODEL)
     path = home / f"{_MODEL}.onnx"
     path.write_bytes(load.build())
     with Client(service.url, service.token) as client:
-        device = next(one.id for one in client.devices() if one.id == "local")
+        device = next(connected.id for connected in client.devices() if connected.id == "local")
         target = f"device:{device}"
         jobs = []
         for budget in (budget_s / 4, budget_s):

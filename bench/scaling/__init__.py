@@ -1,1 +1,2 @@
-"""How tuning one job scales with devices: measured on simulated devices, and simulated beyond."""
+"""The scaling of one job's tuning with the number of devices: measured on simulated devices, and
+simulated beyond."""

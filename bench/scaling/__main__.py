@@ -5,12 +5,12 @@
                             [--json build/scaling.json] [--docs docs/operate | --no-docs]
     python -m bench.scaling --simulate
 
-Each run has a farm of its own, so none knows what another has measured: Valkey, API, broker, a
+Each run has a farm of its own, so no run knows another's measurements: Valkey, API, broker, a
 worker, and simulated devices that speak the protocol and hold a candidate for `--candidate-s`
-seconds (`bench.scaling.devices`). It counts from the first batch of kernels alone on. `--simulate`
-runs a model of the farm with the service times of the last measurement: beside what was measured,
-then for farms of thousands of devices (`bench.scaling.simulation`). Tables go to
-docs/operate/scaling.md, which says how to read them, and the chart to docs/operate/scaling.svg.
+seconds (`bench.scaling.devices`). It counts from the first batch of single kernels on. `--simulate`
+runs a model of the farm with the service times of the last measurement: first for the measured
+runs, then for farms of thousands of devices (`bench.scaling.simulation`). Tables go to
+docs/operate/scaling.md, which explains them, and the chart to docs/operate/scaling.svg.
 
 It fails where a line is not held: 8 devices against one; the simulation against the measurement.
 """
@@ -92,34 +92,34 @@ def _measure(options: argparse.Namespace) -> int:
             f"each busy {min(run.busy):.0%} or more, {run.faults} faults",
             flush=True,
         )
-    made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    found = summarized(setting, runs, made)
-    found.save(options.json)
-    table = tables.measured(found)
+    created = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    measurement = summarized(setting, runs, created)
+    measurement.save(options.json)
+    table = tables.measured(measurement)
     print(table)
-    verdicts = tables.lines(found)
+    verdicts = tables.lines(measurement)
     for line, holds in verdicts:
         print(f"{line}{'' if holds else ': FAILED'}")
     if options.docs is not None:
-        title = f"{_title(found)}\n\n{table}"
+        title = f"{_title(measurement)}\n\n{table}"
         put(options.docs / "scaling.md", "measured", title)
-        _draw(options.docs, found, ())
+        _draw(options.docs, measurement, ())
     return 0 if all(holds for _, holds in verdicts) else 1
 
 
-def _title(found: Measurement) -> str:
-    times = "invented times" if found.invented else "real times"
+def _title(measurement: Measurement) -> str:
+    times = "invented times" if measurement.invented else "real times"
     return (
-        f"{found.model}, {found.candidate_s:g} s a candidate, {times}, {found.cores} cores, "
-        f"{found.made}:"
+        f"{measurement.model}, {measurement.candidate_s:g} s a candidate, {times}, "
+        f"{measurement.cores} cores, {measurement.measured_at}:"
     )
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    found = Measurement.load(options.json)
-    times = prediction.service_times(found)
-    compared = prediction.compared(found, times)
-    batch = max(1, round(max(found.rows, key=lambda row: row.devices).batch_size))
+    measurement = Measurement.load(options.json)
+    times = prediction.service_times(measurement)
+    compared = prediction.compared(measurement, times)
+    batch = max(1, round(max(measurement.rows, key=lambda row: row.devices).batch_size))
     needs = [prediction.need(times, Size(*size, batch=batch)) for size in _SIZES]
     parts = {
         "service times": prediction.times_table(times),
@@ -132,8 +132,8 @@ def _simulate(options: argparse.Namespace) -> int:
         if options.docs is not None:
             put(options.docs / "scaling.md", name, table)
     if options.docs is not None:
-        _draw(options.docs, found, [(one.devices, one.predicted) for one in compared])
-    worst = max(abs(one.error) for one in compared)
+        _draw(options.docs, measurement, [(run.devices, run.predicted) for run in compared])
+    worst = max(abs(run.error) for run in compared)
     holds = worst <= prediction.MOST_ERROR
     print(
         f"the largest error of the simulation is {worst:.1%}, of {prediction.MOST_ERROR:.0%}"
@@ -142,9 +142,9 @@ def _simulate(options: argparse.Namespace) -> int:
     return 0 if holds else 1
 
 
-def _draw(docs: Path, found: Measurement, predicted: Points) -> None:
-    measured = [(row.devices, row.rate) for row in found.rows]
-    (docs / "scaling.svg").write_text(chart(measured, predicted, found.candidate_s))
+def _draw(docs: Path, measurement: Measurement, predicted: Points) -> None:
+    measured = [(row.devices, row.rate) for row in measurement.rows]
+    (docs / "scaling.svg").write_text(chart(measured, predicted, measurement.candidate_s))
 
 
 if __name__ == "__main__":

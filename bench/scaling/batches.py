@@ -1,4 +1,4 @@
-"""What simulated devices tell of their batches, and what that comes to within a window of time."""
+"""The batches that simulated devices report, and their totals within a window of time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 @dataclasses.dataclass(slots=True)
 class DeviceBatch:
     """One batch on a device. `begin` and `end` are seconds of the system's monotonic clock, `end`
-    None while it is measured; `ran_s` is what its candidates really took. `arrived_bytes` are of
-    all blobs that the device fetched for it, the library among them."""
+    None while it is measured; `ran_s` is the real time of its candidates. `arrived_bytes` counts
+    all blobs that the device fetched for it, including the library."""
 
     device: str
     alone: bool  # of kernels alone
@@ -57,14 +57,14 @@ class Window:
         return self.end - self.begin
 
     def overlap_s(self, begin: float, end: float) -> float:
-        """How much of a time lies within it."""
+        """Return how much of a period lies within the window."""
         return max(0.0, min(end, self.end) - max(begin, self.begin))
 
 
 def trials_within(batches: Iterable[DeviceBatch], window: Window, candidate_s: float) -> float:
-    """Trials that devices completed within the window. A batch that began earlier, or that ends
-    later, counts by the part of its time that lies within: whole batches would count one device in
-    steps of sixteen. Batches with a fault are no trials."""
+    """Return the trials that devices completed within the window. A batch that began earlier or
+    ends later counts by the part of its time that lies within: whole batches would count one device
+    in steps of sixteen. Batches with a fault do not count."""
     total = 0.0
     for batch in batches:
         if batch.fault:
@@ -91,8 +91,8 @@ def busy_shares(
 
 
 def late_share(batches: Iterable[DeviceBatch], candidate_s: float) -> float:
-    """By how much batches took longer than their pace asks for, over all of them: above some
-    percent, this machine cannot stand for so many devices."""
+    """Return how much longer than their pace all batches took, as a share: above some percent, this
+    machine cannot simulate that number of devices."""
     ended = [(b, b.end - b.begin) for b in batches if b.end is not None and not b.fault]
     asked_s = sum(candidate_s * batch.candidates for batch, _ in ended)
     return sum(took_s for _, took_s in ended) / asked_s - 1 if asked_s else 0.0

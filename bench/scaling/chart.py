@@ -1,5 +1,5 @@
-"""Trials a second over devices, measured and predicted, as SVG. Both axes are logarithmic, so what
-scales is a straight line."""
+"""A chart of the trials a second over devices, measured and predicted, as SVG. Both axes are
+logarithmic, so linear scaling is a straight line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH, _HEIGHT = 640, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 150, 40, 48
 _IDEAL, _MEASURED, _PREDICTED = "#b0b0b0", "#2b6cb0", "#dd6b20"
 
-Points = Sequence[tuple[int, float]]  # devices, trials a second
+Points = Sequence[tuple[int, float]]  # Pairs of devices and trials a second.
 
 
 def chart(measured: Points, predicted: Points, candidate_s: float) -> str:
@@ -36,7 +36,7 @@ def chart(measured: Points, predicted: Points, candidate_s: float) -> str:
 
 
 class _Axes:
-    """From devices and rates to pixels."""
+    """The conversion of devices and rates to pixels."""
 
     def __init__(self, fewest: int, most: int, slowest: float, fastest: float) -> None:
         self._x0, self._x1 = math.log2(fewest), math.log2(max(most, fewest + 1))

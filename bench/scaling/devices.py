@@ -47,15 +47,15 @@ from farrier_device.protocol import channel
 from farrier_device.runners.local import ChildRunner
 
 _STORE_BYTES = 4 << 30
-_BYTES_PER_NS = 10.0  # of an invented kernel that moves its arguments once
-_SPREAD = 8.0  # invented times lie within a factor of so much
+_BYTES_PER_NS = 10.0  # The speed of an invented kernel that moves its arguments once.
+_SPREAD = 8.0  # Invented times lie within this factor of it.
 _SAMPLES = 5
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 class CountingStore(BlobStore):
-    """Counts the bytes that arrive from the farm."""
+    """A store that counts the bytes that arrive from the farm."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, _STORE_BYTES)
@@ -101,13 +101,13 @@ class PacedRunner:
         begin = time.monotonic()
         cancelled = cancelled or threading.Event()
         alone = is_of_kernels_alone(request)
-        told = {"device": self._device, "alone": alone, "candidates": len(request.candidates)}
+        event = {"device": self._device, "alone": alone, "candidates": len(request.candidates)}
         arrived_bytes = self._store.arrived_bytes
         self._tell(
             {
                 "batch": "begin",
                 "at": begin,
-                **told,
+                **event,
                 "library_bytes": blobs.path(request.code[0].blob).stat().st_size,
                 "arrived_bytes": arrived_bytes - self._counted_bytes,
             }
@@ -124,15 +124,15 @@ class PacedRunner:
                 result = MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
         end = time.monotonic()
         fault = "" if result.fault is None else f"{result.fault}: {result.message}"
-        self._tell({"batch": "end", "at": end, **told, "ran_s": ran_s, "fault": fault})
+        self._tell({"batch": "end", "at": end, **event, "ran_s": ran_s, "fault": fault})
         return dataclasses.replace(
             result, device=self._device, sandbox=self.sandbox_level(), run_s=end - begin
         )
 
 
 def is_of_kernels_alone(request: MeasureRequest) -> bool:
-    """Whether the batch has candidates of one task: runs of a model have parts, a rival, or no
-    reference."""
+    """Return whether the batch has candidates of one task: runs of a model have parts, a rival, or
+    no reference."""
     return (
         request.rival is None
         and request.reference is not None

@@ -30,7 +30,8 @@ _ROLES = ("serve", "broker", "worker")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnFarm:
-    """Where its roles listen, and its processes by role: `serve`, `broker`, `worker`, `valkey`."""
+    """The addresses of the roles of a farm, and its processes by role: `serve`, `broker`, `worker`,
+    `valkey`."""
 
     settings: Settings
     farm: Farm
@@ -40,9 +41,12 @@ class OwnFarm:
     pids: dict[str, int]
 
     def commands(self) -> tuple[int, int]:
-        """How many commands Redis has run, those within scripts included, and how many scripts."""
-        found = self.farm.client.command("INFO", "commandstats")
-        counts = {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in found.items()}
+        """Return the number of commands that Redis has run, including those within scripts, and the
+        number of scripts."""
+        statistics = self.farm.client.command("INFO", "commandstats")
+        counts = {
+            name.removeprefix("cmdstat_"): stats["calls"] for name, stats in statistics.items()
+        }
         return sum(counts.values()), counts.get("evalsha", 0) + counts.get("eval", 0)
 
 
@@ -50,7 +54,7 @@ class OwnFarm:
 def own_farm() -> Iterator[OwnFarm]:
     """A farm in a home of its own, which is removed with it. Raises ServiceError where a role does
     not come up."""
-    home = Path(tempfile.mkdtemp(prefix="farrier-"))  # a unix socket's path is short
+    home = Path(tempfile.mkdtemp(prefix="farrier-"))  # The path of a Unix socket has to be short.
     settings = Settings(
         home=home, min_free_bytes=0, api_port=free_port(), broker_port=free_port(), drain_s=1.0
     )

@@ -30,16 +30,16 @@ from farrier.progress import TrialsMeasured
 from farrier.sdk.client import Client
 from farrier.sdk.models import Job, StateChanged, Task, Trial
 
-_TRIALS = 1_000_000  # more than any window has time for
-_PLAIN_SUMS = 1e-7  # admits no algorithm but plain sums, so that none is measured first
+_TRIALS = 1_000_000  # More trials than any window has time for.
+_PLAIN_SUMS = 1e-7  # Admits only plain sums, so that no other algorithm is measured first.
 _FIRST_BATCH_S = 300.0  # until one begins
 _LOOK_S = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """What is measured: `seconds` from the first batch of kernels alone, each candidate of which
-    takes `candidate_s`; `invented` times run nothing."""
+    """The settings of a measurement: `seconds` from the first batch of single kernels, each
+    candidate of which takes `candidate_s`; with `invented` times nothing runs."""
 
     model: bytes
     name: str
@@ -50,8 +50,8 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
-    """What was used within the window: core-seconds of roles, commands and scripts of Redis, and
-    core-seconds of what else runs on the machine."""
+    """The resources used within the window: core-seconds of roles, commands and scripts of Redis,
+    and core-seconds of everything else on the machine."""
 
     supervisor_s: float
     jobs_s: float
@@ -66,9 +66,9 @@ class Costs:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """What a run with so many devices comes to. `trials` were completed within `elapsed_s`; `busy`
-    is a share for each device; `events` are (seconds, trials, predicted ms) as the job told
-    them."""
+    """The figures of a run with that number of devices. `trials` were completed within `elapsed_s`;
+    `busy` is a share for each device; `events` are (seconds, trials, predicted ms) as the job
+    reported them."""
 
     devices: int
     elapsed_s: float
@@ -79,8 +79,8 @@ class Figures:
     late: float
     at_once: int
     library_bytes: float  # of a batch
-    arrived_bytes: float  # at devices, of a batch
-    ran_s: float  # that candidates really took, on this machine
+    arrived_bytes: float  # Bytes that arrive at devices for a batch.
+    ran_s: float  # The real time of the candidates on this machine.
     faults: int
     costs: Costs
     events: tuple[tuple[float, int, float | None], ...]
@@ -88,17 +88,17 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run(Figures):
-    """One run. `ended` tells whether the search had nothing left to gain before the time was over;
+    """One run. `ended` states whether the search was finished before the time was over;
     `unix_begin` is the window's begin by the clock of the records."""
 
     ended: bool
     unix_begin: float
     tasks: tuple[Task, ...] = dataclasses.field(repr=False)
-    found: tuple[Trial, ...] = dataclasses.field(repr=False)
+    measured: tuple[Trial, ...] = dataclasses.field(repr=False)
 
     @property
     def rate(self) -> float:
-        """Trials a second."""
+        """The trials a second."""
         return self.trials / self.elapsed_s
 
 
@@ -124,7 +124,7 @@ def measure(setting: Setting, devices: int) -> Run:
         end = _window_end(log, watch, begin, setting.seconds)
         costs = _Meter(farm) - before
         window = Window(begin, end)
-        batches = [one for one in log.batches if one.alone and one.begin < window.end]
+        batches = [entry for entry in log.batches if entry.alone and entry.begin < window.end]
         _cancel(client, job.id)
         names = [_device_name(number) for number in range(devices)]
         return Run(
@@ -136,16 +136,16 @@ def measure(setting: Setting, devices: int) -> Run:
             busy=tuple(busy_shares(batches, window, names, setting.candidate_s)),
             late=late_share(batches, setting.candidate_s),
             at_once=most_at_once(batches),
-            library_bytes=sum(one.library_bytes for one in batches) / len(batches),
-            arrived_bytes=sum(one.arrived_bytes for one in batches) / len(batches),
-            ran_s=sum(one.ran_s for one in batches),
-            faults=sum(bool(one.fault) for one in batches),
+            library_bytes=sum(entry.library_bytes for entry in batches) / len(batches),
+            arrived_bytes=sum(entry.arrived_bytes for entry in batches) / len(batches),
+            ran_s=sum(entry.ran_s for entry in batches),
+            faults=sum(bool(entry.fault) for entry in batches),
             costs=costs,
             events=tuple((at - begin, n, ms) for at, n, ms in watch.measured if at <= end),
             ended=window.seconds < setting.seconds,
             unix_begin=unix_begin,
             tasks=tuple(client.tasks(job.id)),
-            found=tuple(client.trials(job.id)),
+            measured=tuple(client.trials(job.id)),
         )
 
 
@@ -155,7 +155,7 @@ def _device_name(number: int) -> str:
 
 @contextlib.contextmanager
 def _devices(farm: OwnFarm, setting: Setting, count: int) -> Iterator[BatchLog]:
-    """The process of the devices; a thread reads what it tells."""
+    """Start the process of the devices, with a thread that reads its reports."""
     log = BatchLog()
     settings = farm.settings
     command = [
@@ -198,7 +198,8 @@ class _Watch:
     outlive the measurement, whose client is closed."""
 
     def __init__(self, farm: OwnFarm, job: str) -> None:
-        self.measured: list[tuple[float, int, float | None]] = []  # when, trials, predicted ms
+        # The time, trials, and predicted ms.
+        self.measured: list[tuple[float, int, float | None]] = []
         self.ended: Job | None = None
         self._farm = farm
         self._job = job
@@ -231,9 +232,11 @@ def _first_alone(log: BatchLog, watch: _Watch) -> DeviceBatch:
 def _window_end(log: BatchLog, watch: _Watch, begin: float, seconds: float) -> float:
     """The end of the phase, or of the time that it is measured for."""
     while time.monotonic() < begin + seconds:
-        later = [one.begin for one in list(log.batches) if not one.alone and one.begin > begin]
+        later = [
+            entry.begin for entry in list(log.batches) if not entry.alone and entry.begin > begin
+        ]
         if later or watch.ended is not None:
-            ended = [one.end or 0.0 for one in list(log.batches) if one.alone]
+            ended = [entry.end or 0.0 for entry in list(log.batches) if entry.alone]
             return max(ended)
         time.sleep(_LOOK_S)
     return time.monotonic()
@@ -245,7 +248,8 @@ def _cancel(client: Client, job: str) -> None:
 
 
 class _Meter:
-    """What the roles of a farm have used until now; the difference of two is a cost."""
+    """The resources that the roles of a farm have used until now; the difference of two meters is a
+    cost."""
 
     def __init__(self, farm: OwnFarm) -> None:
         pids = farm.pids

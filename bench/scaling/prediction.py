@@ -1,4 +1,4 @@
-"""What the model says: of the runs that were measured, and of farms that nobody has."""
+"""The predictions of the model: for the measured runs, and for farms that do not exist."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bench.scaling import tables
 from bench.scaling.results import Measurement, Row
 from bench.scaling.simulation import A_DEVICE, Load, Outcome, ServiceTimes, Size, phase_s, simulate
 
-MOST_ERROR = 0.1  # of a predicted rate
+MOST_ERROR = 0.1  # As a share of the measured rate.
 
-# bench/notes/2026-11-23-costs.md: 500 devices, 4,999 heartbeats in 60 s, with
-# the machine to itself 0.19 of a core; a heartbeat is 14 commands of Redis.
+# From bench/notes/2026-11-23-costs.md: 500 devices with 4,999 heartbeats in 60 s took 0.19 of a core
+# of a machine to themselves; a heartbeat is 14 commands of Redis.
 _BEAT_S = 6.0
 _BROKER_BEAT_S = 0.19 * 60 / 4999
 _COMMANDS_A_BEAT = 14
@@ -24,13 +24,13 @@ _WARM_UP_S = 90.0
 _SECONDS = 30.0
 _LINK_BYTES_S = 10e9 / 8
 _MACHINE_CORES = 64
-_LEAST_LEFT = 0.1  # of one core, whatever else ran
-_FULL = 0.7  # of a broker's core: above it, calls wait
+_LEAST_LEFT = 0.1  # The least share of one core that other processes leave.
+_FULL = 0.7  # The load of a broker's core above which calls wait.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compared:
-    """A rate that was measured, in trials a second, beside the model's."""
+    """A measured rate and the model's, in trials a second."""
 
     devices: int
     measured: float
@@ -38,21 +38,21 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """Of the prediction, as share of what was measured."""
+        """The error of the prediction, as a share of the measured rate."""
         return self.predicted / self.measured - 1
 
 
-def service_times(found: Measurement) -> ServiceTimes:
-    """What each thing took in the run that completed the most trials: there, what happens however
-    little is measured weighs least."""
-    row = max(found.rows, key=lambda one: one.trials)
+def service_times(measurement: Measurement) -> ServiceTimes:
+    """Return the service times from the run that completed the most trials, where fixed costs weigh
+    least."""
+    row = max(measurement.rows, key=lambda run: run.trials)
     costs = row.costs
     beats = row.devices * row.elapsed_s / _BEAT_S
     command_s = costs.redis_s / max(costs.redis_commands, 1)
     redis_s = costs.redis_s - beats * _COMMANDS_A_BEAT * command_s
     broker_s = costs.broker_s - beats * _BROKER_BEAT_S
     return ServiceTimes(
-        candidate_s=found.candidate_s,
+        candidate_s=measurement.candidate_s,
         job_s=costs.jobs_s / row.trials,
         build_s=costs.builders_s / row.trials,
         supervisor_s=costs.supervisor_s / row.batches,
@@ -66,27 +66,30 @@ def service_times(found: Measurement) -> ServiceTimes:
     )
 
 
-def compared(found: Measurement, times: ServiceTimes) -> list[Compared]:
-    """Each run beside the model of it: its devices, its batches, the cores of this machine, as fast
-    as other processes left them; where the search ended, the same trials to their end. A job that
-    never had two batches on devices at once has one in flight."""
-    a_device = None if all(row.at_once == 1 for row in found.rows) else A_DEVICE
+def compared(measurement: Measurement, times: ServiceTimes) -> list[Compared]:
+    """Return each run with the model's prediction for it: its devices, its batches, and the cores
+    of this machine as far as other processes left them; if the search ended, the same trials to
+    their end. A job that never had two batches on devices at once is modelled with one in
+    flight."""
+    a_device = None if all(row.at_once == 1 for row in measurement.rows) else A_DEVICE
     return [
-        Compared(row.devices, row.rate, _modelled(row, found, times, a_device))
-        for row in found.rows
+        Compared(row.devices, row.rate, _modelled(row, measurement, times, a_device))
+        for row in measurement.rows
     ]
 
 
-def _modelled(row: Row, found: Measurement, times: ServiceTimes, a_device: int | None) -> float:
+def _modelled(
+    row: Row, measurement: Measurement, times: ServiceTimes, a_device: int | None
+) -> float:
     size = Size(
         devices=row.devices,
-        worker_cores=found.cores,
+        worker_cores=measurement.cores,
         brokers=1,
         redis=1,
         batch=max(1, round(row.batch_size)),
         a_device=a_device,
     )
-    left = max(_LEAST_LEFT, found.cores - row.others) / found.cores
+    left = max(_LEAST_LEFT, measurement.cores - row.others) / measurement.cores
     slowed = _slowed(times, left)
     if row.ended:
         return row.trials / phase_s(slowed, size, round(row.trials))
@@ -101,15 +104,15 @@ def _slowed(times: ServiceTimes, left: float) -> ServiceTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Need:
-    """What a farm of that size uses where it waits for devices alone."""
+    """The resources that a farm uses when it waits only for devices."""
 
     size: Size
     outcome: Outcome
-    link_bytes_s: float  # of all batches, to devices
+    link_bytes_s: float  # For all batches, to devices.
 
 
 def need(times: ServiceTimes, size: Size) -> Need:
-    """Of a farm whose devices and users are those of `size`."""
+    """Return the needs of a farm with the devices and users of `size`."""
     outcome = _farm(times, size)
     return Need(size, outcome, outcome.rate / size.batch * times.batch_bytes)
 
@@ -120,8 +123,8 @@ def _farm(times: ServiceTimes, size: Size) -> Outcome:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limit:
-    """One resource, how many devices it serves, and how busy these are, and twice as many, where it
-    is the only one that is scarce; None where it serves a farm of the size that was looked at."""
+    """One resource, the number of devices it serves, and how busy these are, also with twice as
+    many devices, if only this resource is scarce; None if it serves a farm of the examined size."""
 
     resource: str
     devices: int
@@ -130,8 +133,8 @@ class Limit:
 
 
 def limits(times: ServiceTimes, need: Need) -> list[Limit]:
-    """What serves the fewest devices first. `need` is of a farm large enough to take its use of
-    each resource as proportional to its devices."""
+    """Return the limits, the scarcest resource first. `need` is of a farm large enough to take its
+    use of each resource as proportional to its devices."""
     used = need.outcome.used
     cores = used["jobs"] + used["builders"] + used["supervisors"]
     scarce: list[tuple[str, float, dict[str, float]]] = [
@@ -148,22 +151,22 @@ def limits(times: ServiceTimes, need: Need) -> list[Limit]:
             {"worker_cores": _MACHINE_CORES},
         ),
     ]
-    found = [_limit_of_a_job(times, need.size)]
+    collected = [_limit_of_a_job(times, need.size)]
     for resource, share, capacity in scarce:
         devices = max(1, round(need.size.devices / share))
         if share <= 1:
-            found.append(Limit(resource, devices))
+            collected.append(Limit(resource, devices))
             continue
         busy, busy_of_twice = (
             _farm(times, _resized(need.size, count, capacity)).busy(count)
             for count in (devices, 2 * devices)
         )
-        found.append(Limit(resource, devices, busy, busy_of_twice))
-    return sorted(found, key=lambda limit: limit.devices)
+        collected.append(Limit(resource, devices, busy, busy_of_twice))
+    return sorted(collected, key=lambda limit: limit.devices)
 
 
 def _limit_of_a_job(times: ServiceTimes, size: Size) -> Limit:
-    """How many devices the process of one job keeps busy."""
+    """Return the number of devices that the process of one job keeps busy."""
     devices = max(1, math.floor(times.candidate_s / times.job_s))
     busy, busy_of_twice = (
         simulate(
@@ -178,23 +181,23 @@ def _limit_of_a_job(times: ServiceTimes, size: Size) -> Limit:
 
 
 def _resized(size: Size, devices: int, capacity: Mapping[str, Any]) -> Size:
-    """As many users a device, and something scarce."""
+    """Return a farm with the same number of users for each device, and a scarce resource."""
     users = max(1, round(devices * size.users / size.devices))
     return dataclasses.replace(size, devices=devices, users=users, **capacity)
 
 
-def compared_table(found: Sequence[Compared]) -> str:
+def compared_table(rows_of_runs: Sequence[Compared]) -> str:
     rows = [
-        (str(one.devices), f"{one.measured:.2f}", f"{one.predicted:.2f}", f"{one.error:+.1%}")
-        for one in found
+        (str(row.devices), f"{row.measured:.2f}", f"{row.predicted:.2f}", f"{row.error:+.1%}")
+        for row in rows_of_runs
     ]
     return tables.markdown(("devices", "measured trials/s", "simulated", "error"), rows)
 
 
-def needs_table(found: Sequence[Need]) -> str:
+def needs_table(needs: Sequence[Need]) -> str:
     """Brokers are counted as full at `_FULL` of a core."""
     rows = []
-    for need in found:
+    for need in needs:
         used = need.outcome.used
         rows.append(
             (
@@ -214,14 +217,14 @@ def needs_table(found: Sequence[Need]) -> str:
     return tables.markdown((*heads, "brokers", "Redis", "Gbit/s"), rows)
 
 
-def limits_table(found: Sequence[Limit]) -> str:
+def limits_table(limits_found: Sequence[Limit]) -> str:
     rows = [
         (
-            one.resource,
-            f"{one.devices:,}",
-            *(tables.number(busy, ".0%") for busy in (one.busy, one.busy_of_twice)),
+            limit.resource,
+            f"{limit.devices:,}",
+            *(tables.number(busy, ".0%") for busy in (limit.busy, limit.busy_of_twice)),
         )
-        for one in found
+        for limit in limits_found
     ]
     return tables.markdown(("scarce", "devices", "busy", "of twice as many"), rows, words=1)
 

@@ -13,8 +13,8 @@ _JOB = b"farrier_worker.job"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Process:
-    """One process. Seconds of the processor are its own threads', and those of children that have
-    ended and were waited for."""
+    """One process. Processor seconds are those of its own threads, and of its ended children that
+    were waited for."""
 
     pid: int
     parent: int
@@ -24,8 +24,8 @@ class Process:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerTime:
-    """Core-seconds of a worker: of its supervisor, of the processes of its jobs, and of all that
-    these started, which compile kernels and link."""
+    """The core-seconds of a worker: of its supervisor, of the processes of its jobs, and of all
+    that these started, which compile kernels and link."""
 
     supervisor_s: float
     jobs_s: float
@@ -40,21 +40,23 @@ class WorkerTime:
 
 
 def processes() -> dict[int, Process]:
-    """All processes of this machine, by pid; those that end meanwhile are left out."""
-    found = (_read(int(entry.name)) for entry in Path("/proc").glob("[0-9]*"))
-    return {process.pid: process for process in found if process is not None}
+    """Return all processes of this machine, by pid; processes that end meanwhile are left out."""
+    read = (_read(int(entry.name)) for entry in Path("/proc").glob("[0-9]*"))
+    return {process.pid: process for process in read if process is not None}
 
 
 def worker_time(worker: int) -> WorkerTime:
-    """What a worker has used until now, by its pid."""
+    """Return the times of a worker until now, by its pid."""
     every = processes()
     supervisor = every[worker]
     jobs_s = builders_s = 0.0
-    for child in (one for one in every.values() if one.parent == worker):
+    for child in (process for process in every.values() if process.parent == worker):
         if _JOB in _command(child.pid):
             jobs_s += child.own_s
             builders_s += child.ended_children_s
-            builders_s += sum(one.own_s + one.ended_children_s for one in _below(child.pid, every))
+            builders_s += sum(
+                process.own_s + process.ended_children_s for process in _below(child.pid, every)
+            )
     return WorkerTime(supervisor.own_s, jobs_s, builders_s)
 
 
@@ -62,7 +64,7 @@ def tree_s(root: int) -> float:
     """Core-seconds of a process and of all below it."""
     every = processes()
     family = [every[root], *_below(root, every)]
-    return sum(one.own_s + one.ended_children_s for one in family)
+    return sum(process.own_s + process.ended_children_s for process in family)
 
 
 def machine_s() -> float:
@@ -73,10 +75,10 @@ def machine_s() -> float:
 
 
 def _below(root: int, every: dict[int, Process]) -> Iterator[Process]:
-    for one in every.values():
-        if one.parent == root:
-            yield one
-            yield from _below(one.pid, every)
+    for process in every.values():
+        if process.parent == root:
+            yield process
+            yield from _below(process.pid, every)
 
 
 def _read(pid: int) -> Process | None:
@@ -84,7 +86,7 @@ def _read(pid: int) -> Process | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # from the state on: a name may have spaces
+    fields = text.rpartition(")")[2].split()  # From the state on, because a name may have spaces.
     user, system, user_of_children, system_of_children = map(int, fields[11:15])
     return Process(
         pid,

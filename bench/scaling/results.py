@@ -1,4 +1,4 @@
-"""What all runs of a measurement come to: rows of a table, kept as JSON for the simulation."""
+"""The results of all runs of a measurement: rows of a table, stored as JSON for the simulation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from bench.scaling import quality
 from bench.scaling.measured import Figures, Run, Setting
 from farrier_device import codec
 
-_EQUAL = 0.9  # of what one device gained: the last of it is noise of the measurement
+# The share of one device's gain that counts as its quality, because the last of it is noise.
+_EQUAL = 0.9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row(Figures):
-    """One run. The curve is (seconds, milliseconds of the model), `reached_s` when it came to what
-    counts as the quality of one device; `ended` is as in `Run`."""
+    """One run. The curve is (seconds, milliseconds of the model), `reached_s` when it reached the
+    quality of one device; `ended` is as in `Run`."""
 
     curve: tuple[tuple[float, float], ...]
     reached_s: float | None
@@ -27,7 +28,7 @@ class Row(Figures):
 
     @property
     def rate(self) -> float:
-        """Trials a second."""
+        """The trials a second."""
         return self.trials / self.elapsed_s
 
     @property
@@ -46,7 +47,7 @@ class Row(Figures):
 class Measurement:
     """All runs, by the number of their devices."""
 
-    made: str
+    measured_at: str
     model: str
     candidate_s: float
     invented: bool
@@ -54,21 +55,22 @@ class Measurement:
     rows: tuple[Row, ...]
 
     def row(self, devices: int) -> Row | None:
-        """The run with so many devices; None where there is none."""
+        """Return the run with that number of devices, or None."""
         return next((row for row in self.rows if row.devices == devices), None)
 
     def speed_up(self, row: Row) -> float | None:
-        """How many times the trials of one device it completed in the same time."""
-        one = self.row(1)
-        return None if one is None else row.rate / one.rate
+        """Return its trials over those of one device in the same time, or None without such a
+        run."""
+        single = self.row(1)
+        return None if single is None else row.rate / single.rate
 
     def time_share(self, row: Row) -> float | None:
         """The part of one device's time in which it came to the same quality; None where it did not
         come to it."""
-        one = self.row(1)
-        if one is None or row.reached_s is None or not one.reached_s:
+        single = self.row(1)
+        if single is None or row.reached_s is None or not single.reached_s:
             return None
-        return row.reached_s / one.reached_s
+        return row.reached_s / single.reached_s
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,18 +82,18 @@ class Measurement:
         return codec.loads(cls, path.read_text())
 
 
-def summarized(setting: Setting, runs: Sequence[Run], made: str) -> Measurement:
+def summarized(setting: Setting, runs: Sequence[Run], measured_at: str) -> Measurement:
     """The runs on one scale of quality: a task that a run has not measured takes what its default
     schedule takes in the fastest of the runs."""
     start_us: dict[str, float] = {}
     for run in runs:
-        for task, us in quality.defaults_us(run.tasks, run.found).items():
+        for task, us in quality.defaults_us(run.tasks, run.measured).items():
             start_us[task] = min(us, start_us.get(task, us))
     curves = [_curve(run, start_us) for run in runs]
     ones = [curve for run, curve in zip(runs, curves, strict=True) if run.devices == 1]
     goal_ms = equal_ms(ones[0]) if ones else None
     return Measurement(
-        made=made,
+        measured_at=measured_at,
         model=setting.name,
         candidate_s=setting.candidate_s,
         invented=setting.invented,
@@ -108,14 +110,14 @@ def summarized(setting: Setting, runs: Sequence[Run], made: str) -> Measurement:
     )
 
 
-def equal_ms(one: Sequence[tuple[float, float]]) -> float | None:
+def equal_ms(points: Sequence[tuple[float, float]]) -> float | None:
     """The latency that counts as the quality of one device; None where that gained nothing."""
-    first, last = one[0][1], one[-1][1]
+    first, last = points[0][1], points[-1][1]
     return first - _EQUAL * (first - last) if last < first else None
 
 
 def _curve(run: Run, start_us: Mapping[str, float]) -> Sequence[tuple[float, float]]:
-    points = quality.curve(run.tasks, run.found, start_us, run.unix_begin)
+    points = quality.curve(run.tasks, run.measured, start_us, run.unix_begin)
     return [point for point in points if point[0] <= run.elapsed_s]
 
 

@@ -23,35 +23,35 @@ import simpy
 A_DEVICE = 2
 _MOST = 48
 
-_CHUNK = 4  # candidates that a builder compiles without pause
-_TICK_S = 0.1  # of the load that heartbeats make
+_CHUNK = 4  # The candidates that a builder compiles without pause.
+_TICK_S = 0.1  # The interval of the load by heartbeats.
 _USED = ("devices", "jobs", "builders", "supervisors", "brokers", "redis", "link", "local")
-_BUILDERS = 7  # of a job, at most, as of `farrier.compile_pool.helpers`
+_BUILDERS = 7  # The most builders of a job, as in `farrier.compile_pool.helpers`.
 
 Steps = Generator[simpy.Event, Any, None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """What each thing takes. Seconds of a core, unless said otherwise."""
+    """The time of each action, in seconds of a core unless stated otherwise."""
 
-    candidate_s: float  # of a device, for one candidate
-    job_s: float  # of the job's process, for one candidate
-    build_s: float  # of builders, for one candidate
-    supervisor_s: float  # of the worker's supervisor, for one batch
+    candidate_s: float  # Of a device, for one candidate.
+    job_s: float  # Of the job's process, for one candidate.
+    build_s: float  # Of builders, for one candidate.
+    supervisor_s: float  # Of the worker's supervisor, for one batch.
     broker_s: float  # for one batch
     redis_s: float  # for one batch
-    batch_bytes: float  # that a device fetches for one batch
-    beat_s: float  # between two heartbeats of a device
-    broker_beat_s: float  # of the broker, for one heartbeat
-    redis_beat_s: float  # of Redis, for one heartbeat
-    local_s: float = 0.0  # for one candidate, where devices share the workers' cores
+    batch_bytes: float  # The bytes that a device fetches for one batch.
+    beat_s: float  # The interval of a device's heartbeats.
+    broker_beat_s: float  # Of the broker, for one heartbeat.
+    redis_beat_s: float  # Of Redis, for one heartbeat.
+    local_s: float = 0.0  # For one candidate, if devices share the workers' cores.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """How large the farm is; what is infinite is never waited for. A job has
-    `a_device` batches in flight for each device, up to a limit; one where that is None."""
+    """The size of the farm; nothing waits for a resource that is infinite. A job has `a_device`
+    batches in flight for each device, up to a limit; one if that is None."""
 
     devices: int
     users: int = 1
@@ -65,8 +65,8 @@ class Size:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Load:
-    """What users ask for: exponentially distributed trials of a job, and seconds from a job's end
-    to the user's next one. Infinite trials are one job without an end."""
+    """The requests of users: exponentially distributed trials of a job, and seconds from a job's
+    end to the user's next one. Infinite trials are one job without an end."""
 
     trials: float = math.inf
     think_s: float = 0.0
@@ -74,21 +74,21 @@ class Load:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """Trials are counted over the whole time, all else over the `seconds` after the warm-up. `used`
-    is the mean number of devices that measured, of cores that were busy with jobs, builders,
-    supervisors, brokers, Redis and local devices, and of links that carried something."""
+    """The result of a simulation. Trials are counted over the whole time, all else over the
+    `seconds` after the warm-up. `used` is the mean number of devices that measured, of cores busy
+    with jobs, builders, supervisors, brokers, Redis and local devices, and of links in use."""
 
     seconds: float
     started: int
     finished: int
     in_flight: int
-    rate: float  # trials a second; a batch that is not done counts by what was measured of it
+    rate: float  # Trials a second; an unfinished batch counts by its measured part.
     jobs: int  # that ended
     active_jobs: float  # mean
     used: dict[str, float]
 
     def busy(self, devices: int) -> float:
-        """The mean share of time in which one of so many devices measures."""
+        """Return the mean share of time in which one of `devices` measures."""
         return self.used["devices"] / devices
 
 
@@ -107,13 +107,13 @@ def simulate(
 
 
 def phase_s(times: ServiceTimes, size: Size, trials: int) -> float:
-    """How long a single job of so many trials takes, from its first batch on a device to its last
-    result."""
+    """Return the duration of a single job with that number of trials, from its first batch on a
+    device to its last result."""
     return _Farm(times, size, Load(), 0).phase(trials)
 
 
 class _Server:
-    """Something that does one thing at a time, or several, in the order of who asks."""
+    """A resource that serves one request at a time, or several, in order of arrival."""
 
     def __init__(self, farm: _Farm, capacity: float) -> None:
         self._farm = farm
@@ -153,7 +153,7 @@ class _Farm:
         self._active_s = 0.0
         self._seconds = 0.0
         self._begin = self._end = math.inf
-        self._first = self.env.event()  # that a batch is measured
+        self._first = self.env.event()  # The first batch is measured.
         self._draw = random.Random(seed)
         self._used = dict.fromkeys(_USED, 0.0)
         self.cores = _Server(self, size.worker_cores)
@@ -197,12 +197,13 @@ class _Farm:
         self._begin, self._end = begin, begin + self._seconds
 
     def use(self, what: str, seconds: float) -> None:
-        """Count what is at work from now on for so long, as far as that is after the warm-up."""
+        """Count a use of a resource for `seconds` from now on, as far as it is after the
+        warm-up."""
         now = self.env.now
         self._used[what] += max(0.0, min(now + seconds, self._end) - max(now, self._begin))
 
     def _user(self) -> Steps:
-        if self.load.think_s:  # so that users do not all begin at once
+        if self.load.think_s:  # Users do not all begin at once.
             yield self.env.timeout(self._draw.uniform(0.0, self.load.think_s))
         while True:
             trials = self.load.trials

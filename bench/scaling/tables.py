@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from bench.scaling.results import Measurement
 
 LEAST_SPEED_UP = 7.2  # of eight devices
-LEAST_BUSY = 0.85  # of each of them
-MOST_TIME = 0.25  # to the quality of one device
-_OF = 8  # devices, which are held to these
+LEAST_BUSY = 0.85  # The least busy share of each device.
+MOST_TIME = 0.25  # The most time to the quality of one device, as a share of that device's time.
+_OF = 8  # The number of devices to which these limits apply.
 
 _HEADS = (
     "devices",
@@ -48,23 +48,23 @@ def _line(cells: Sequence[str], widths: Sequence[int], words: int) -> str:
     return f"|{'|'.join(padded)}|"
 
 
-def measured(found: Measurement) -> str:
+def measured(measurement: Measurement) -> str:
     """A row for each number of devices."""
     rows = []
-    for row in found.rows:
+    for row in measurement.rows:
         rows.append(
             (
                 str(row.devices),
                 f"{row.elapsed_s:.0f}",
                 f"{row.trials:.0f}",
                 f"{row.rate:.2f}",
-                number(found.speed_up(row), ".2f"),
+                number(measurement.speed_up(row), ".2f"),
                 f"{min(row.busy):.0%}",
                 f"{row.batch_size:.1f}",
                 str(row.at_once),
                 f"{row.core_s:.3f}",
                 number(row.reached_s, ".1f"),
-                number(found.time_share(row), ".2f"),
+                number(measurement.time_share(row), ".2f"),
                 f"{row.late:.1%}",
                 f"{row.others:.2f}",
             )
@@ -72,14 +72,14 @@ def measured(found: Measurement) -> str:
     return markdown(_HEADS, rows)
 
 
-def lines(found: Measurement) -> list[tuple[str, bool]]:
-    """What eight devices are held to, and whether it holds; nothing where there was no run of eight
-    and of one."""
-    row = found.row(_OF)
-    speed_up = None if row is None else found.speed_up(row)
+def lines(measurement: Measurement) -> list[tuple[str, bool]]:
+    """Return the limits of eight devices, and whether each holds; none without runs of eight and of
+    one."""
+    row = measurement.row(_OF)
+    speed_up = None if row is None else measurement.speed_up(row)
     if row is None or speed_up is None:
         return []
-    share = found.time_share(row)
+    share = measurement.time_share(row)
     return [
         (
             f"{_OF} devices complete {speed_up:.2f} times the trials of one, of {LEAST_SPEED_UP}",
@@ -99,5 +99,5 @@ def lines(found: Measurement) -> list[tuple[str, bool]]:
 
 
 def number(value: float | None, form: str) -> str:
-    """A dash for what is not known."""
+    """Return a value as text, or a dash for None."""
     return "-" if value is None else format(value, form)

@@ -3,13 +3,13 @@
     python -m bench.seeded ~/.farrier --jobs 500 --trials 10000
     python -m bench.seeded ~/.farrier --jobs 500 --trials 10000 --long 100000 --live 50
 
-It starts the embedded Valkey of the home, or takes the one that runs. What it writes goes through
-the farm's own API, as roles write it; times are put back, so that jobs look as if they had come
-over two weeks. Names of some jobs and kernels are such as a page must show as text. Seed an empty
-home, before a worker runs in it: it would take the jobs that seem to run.
+It starts the embedded Valkey of the home, or uses a running one. It writes through the farm's own
+API, as roles do; times are set back, so that the jobs seem to have come over two weeks. Names of
+some jobs and kernels test that a page shows them as text. Seed an empty home, before a worker runs
+in it: it would take the jobs that seem to run.
 
-Devices are connected, and jobs run, for as long as somebody says so: `--live` goes on until Ctrl-C,
-with signs of life of all of them, and so many trials a second of the newest job.
+Devices stay connected, and jobs run, only while signs of life arrive: `--live` goes on until
+Ctrl-C, with signs of life of all of them, and that number of trials a second of the newest job.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _BEAT_S = 4.0
 
 @contextlib.contextmanager
 def hasty(farm: Farm, owned: bool) -> Iterator[None]:
-    """What is written meanwhile need not survive a power cut; it is on the disk at the end."""
+    """Return a context in which writes need not survive a power cut; they are on the disk at its
+    end."""
     if not owned:
         yield
         return

@@ -16,8 +16,8 @@ from farrier_farm.farm import Farm
 from farrier_farm.jobs.admission import Admitted
 
 MACHINES = ("rpi4", "rpi5", "graviton3", "jetson-orin", "x86-64-v3")
-AWAY = "graviton4"  # a machine that no device is
-_BATCHES = 12  # in the history of each
+AWAY = "graviton4"  # A machine without devices.
+_BATCHES = 12  # The batches in each history.
 
 _FAULT = "drifted: the reference took 1.34 times what it took before; <b>cool the board</b>"
 _UNFIT = "its agent is of version 0.3 and knows no bf16; update it: pip install -U farrier"
@@ -25,11 +25,11 @@ _UNFIT = "its agent is of version 0.3 and knows no bf16; update it: pip install 
 
 @dataclasses.dataclass(slots=True)
 class SeededDevice:
-    """What it is, and what has become of it."""
+    """A device, and its fate."""
 
     id: str
     machine: MachineDescription
-    mood: str  # idle, busy, hot, quarantined, unfit, draining or offline
+    mood: str  # One of idle, busy, hot, quarantined, unfit, draining and offline.
     session: str = ""
 
 
@@ -38,23 +38,24 @@ def machine_of(name: str, *, emulated: bool = False) -> MachineDescription:
 
 
 def admitted_on(name: str) -> Admitted:
-    """What a job for a machine's class comes to, whether or not a device of it is there."""
+    """Return the resolved target of a job for a machine's class, whether or not a device is
+    connected."""
     machine = machine_of(name)
     return Admitted(to_text(machine), MeasurementTarget(DeviceClass.of(machine).id))
 
 
 def planned(count: int) -> list[SeededDevice]:
-    """So many devices: most are idle or busy, and of each other mood there are some."""
+    """Return that number of devices: most are idle or busy, and some are in each other mood."""
     moods = ["busy", "idle", "hot", "busy", "idle", "quarantined", "idle", "busy", "offline"]
     moods += ["idle", "unfit", "draining"]
-    found = []
+    devices = []
     for number in range(count):
         name = MACHINES[number % len(MACHINES)]
         emulated = number % 13 == 12
         kind = f"{name}-qemu" if emulated else name
         machine = machine_of(name, emulated=emulated)
-        found.append(SeededDevice(f"{kind}-{number:03d}", machine, moods[number % len(moods)]))
-    return found
+        devices.append(SeededDevice(f"{kind}-{number:03d}", machine, moods[number % len(moods)]))
+    return devices
 
 
 class Fleet:
@@ -79,7 +80,7 @@ class Fleet:
         await self.beat()
 
     async def beat(self) -> None:
-        """A sign of life of all that are not away, and of those that work a batch."""
+        """Send a sign of life for all connected devices, and for those with a batch."""
         for device in self._devices:
             if device.mood == "offline":
                 continue
@@ -108,7 +109,7 @@ class Fleet:
                     await sessions.settle(*words, batch, self._fence, fault=True, reason=_FAULT)
             case "unfit":
                 await sessions.decline(*words, await self._hold(device), _UNFIT)
-            case "offline":  # it was seen an hour ago
+            case "offline":  # It was seen an hour ago.
                 key, seen = f"farrier:device:{device.id}", int((time.time() - 3600) * 1000)
                 self._farm.client.command("HSET", key, "seen", seen)
 

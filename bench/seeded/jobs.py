@@ -25,7 +25,7 @@ from farrier_farm.leases.states import State
 BATCH = 16  # trials
 _BATCH_S = 4.0  # that one takes
 _FAILED = 0.06  # of the trials
-_WEEKS_S = 14 * 86400.0  # over which the jobs were submitted
+_WEEKS_S = 14 * 86400.0  # The period over which the jobs were submitted.
 _STAGES = ("import", "optimize", "partition", "space")
 _UNROLLS = (1, 2, 4, 8, 16)
 _TILES = (1, 2, 4, 8, 16, 32, 64)
@@ -48,7 +48,7 @@ class Kernel:
 
 def kernels(draw: random.Random, count: int, hostile: bool = False) -> list[Kernel]:
     """Tasks of a model; the names of some are `hostile`."""
-    found = []
+    collected = []
     for number in range(count):
         bound = math.exp(draw.uniform(math.log(5), math.log(2000)))
         name = f"{KERNELS[number % len(KERNELS)]} #{number}"
@@ -57,8 +57,8 @@ def kernels(draw: random.Random, count: int, hostile: bool = False) -> list[Kern
         key = hashlib.sha256(f"{name}{draw.random()}".encode()).hexdigest()[:32]
         default, slower = _decisions(draw), bound * draw.uniform(2, 6)
         calls = draw.randint(1, 8)
-        found.append(Kernel(key, name, calls, bound, default, slower, default, slower))
-    return found
+        collected.append(Kernel(key, name, calls, bound, default, slower, default, slower))
+    return collected
 
 
 class SeededJob:
@@ -73,8 +73,8 @@ class SeededJob:
         self._draw = draw
         self._tasks = tasks
         self._said = 0
-        self._began = began  # when its attempt is to have begun, in Unix seconds
-        self._seconds = 0.0  # for which it has run
+        self._began = began  # The time, in Unix seconds, at which its attempt should have begun.
+        self._seconds = 0.0  # The seconds for which it has run.
         self._records = farm.records.of_job(lease.item)
 
     def begin(self) -> None:
@@ -88,8 +88,10 @@ class SeededJob:
         self.say(progress.StageStarted("schedule"))
 
     def measure(self, trials: int, planned: int | None, *, recorded: bool = True) -> None:
-        """So many trials of one task, and what is said of them; with or without records."""
-        task = max(self._tasks, key=lambda one: one.calls * one.best_us * self._draw.random())
+        """Add trials of one task and the events about them, with or without records."""
+        task = max(
+            self._tasks, key=lambda kernel: kernel.calls * kernel.best_us * self._draw.random()
+        )
         failed = 0
         self._tick(_BATCH_S * trials / BATCH)
         for _ in range(trials):
@@ -121,12 +123,13 @@ class SeededJob:
         self._farm.jobs.say(self.lease, self._said, event)
 
     def settle(self, created: float) -> None:
-        """Dates the job as if it had taken as long as its trials say."""
+        """Set the times of the job to match the duration of its trials."""
         ended = self._farm.jobs.get(self.lease.item).finished is not None
         date(self._farm, self.lease.item, created, self._began, self._seconds if ended else None)
 
     def _tick(self, seconds: float) -> None:
-        """What is said from now on is said so much later: the job began longer ago."""
+        """Advance the job's clock: later events are that many seconds later, because the job began
+        earlier."""
         self._seconds += seconds
         _set(self._farm, self.lease.item, started=time.time() - self._seconds)
 
@@ -152,7 +155,7 @@ class SeededJob:
                     decisions=pairs(decisions),
                     trace="split i; reorder; vectorize j; unroll k",
                     status=status,
-                    samples_ns=tuple(round(us * 1e3 * one) for one in noise) if ran else (),
+                    samples_ns=tuple(round(us * 1e3 * factor) for factor in noise) if ran else (),
                     seed=self._draw.randrange(1 << 32),
                     created=time.time(),
                     device_class=self._device_class,
@@ -261,7 +264,8 @@ def take(farm: Farm, machine: str) -> Lease:
 
 
 def seed_jobs(farm: Farm, draw: random.Random, count: int, trials: int) -> list[SeededJob]:
-    """So many jobs, which have measured so many trials together; those that still run."""
+    """Submit that number of jobs with that number of trials together; return those still
+    running."""
     running, queued = min(6, count), min(max(count // 25, 1), 40)
     ended = max(count - running - queued, 0)
     states = [State.SUCCEEDED] * 8 + [State.FAILED, State.CANCELLED, State.DEAD]
@@ -288,7 +292,8 @@ def seed_jobs(farm: Farm, draw: random.Random, count: int, trials: int) -> list[
                 job.measure(BATCH, None, recorded=False)
             state = State.SUCCEEDED if mine else states[number % len(states)]
             job.end(state)
-            while farm.jobs.get(job.lease.item).state is State.QUEUED:  # it has crashed once
+            # A crashed job is queued again.
+            while farm.jobs.get(job.lease.item).state is State.QUEUED:
                 job.lease = take(farm, machine)
                 job.end(state)
         job.settle(created)
@@ -299,7 +304,7 @@ def seed_jobs(farm: Farm, draw: random.Random, count: int, trials: int) -> list[
 
 
 def seed_long(farm: Farm, draw: random.Random, trials: int) -> SeededJob:
-    """A job that still runs, and has measured so many trials."""
+    """Return a running job with that number of trials."""
     submit(farm, draw, 1, MACHINES[0], trials=max(2 * trials, 1))
     tasks = kernels(draw, 80)
     job = SeededJob(farm, draw, take(farm, MACHINES[0]), tasks, time.time())

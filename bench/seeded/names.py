@@ -1,4 +1,4 @@
-"""Names of models, kernels and users: usual ones, and those that a page must show as text."""
+"""Names of models, kernels and users: usual ones, and ones that a page must show as text."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""`make bench-tuning`: how well schedules are chosen, before and while candidates are measured.
+"""`make bench-tuning`: the quality of the chosen schedules, before and while candidates are
+measured.
 
     python -m bench.tuning [--trials 1000] [--seconds 3600] [--threads N] [--only TEXT]
                            [--target host] [--taught-by TARGET]
                            [--corpus build/tuning] [--docs docs/tuning | --no-docs]
 
 First it measures candidates of 24 tasks on this machine, until there are `--trials` of each or the
-time is up; it goes on from what is in `--corpus`, and `--seconds 0` measures nothing. Then it says
-how well the analytic model and the learned one order what was measured, and how soon searches find
-the best of it. The learned one is taught by all that is known of tasks that are not held out; with
-`--taught-by`, of another target, whose class is then left out. docs/tuning/tuning.md says how
-to read the tables, which it updates for this machine.
+time is up; it continues from the records in `--corpus`, and `--seconds 0` measures nothing. Then it
+reports how well the analytic model and the learned one order the measured candidates, and how soon
+searches find the best of them. The learned model is trained on all tasks that are not held out;
+with `--taught-by`, on those of another target, whose class is then left out. docs/tuning/tuning.md
+explains the tables, which it updates for this machine.
 """
 
 from __future__ import annotations
@@ -50,22 +51,22 @@ def _run(options: argparse.Namespace) -> int:
     if options.seconds > 0:
         corpus.collect(layers, options.trials, options.seconds, _say)
     taught = corpus.all_known([*LAYERS, *OTHERS])
-    known = [one for one in taught if one.layer in layers]
-    if not known:
+    measured = [entry for entry in taught if entry.layer in layers]
+    if not measured:
         print("error: nothing is known; measure with --seconds", file=sys.stderr)
         return 2
     if options.taught_by is not None:
         taught_by = Corpus.under(options.corpus, parse_target(options.taught_by), threads)
         taught = taught_by.all_known([*LAYERS, *OTHERS])
-    found = report(known, taught, _say)
-    text = "\n".join(tables(found))
+    figures = report(measured, taught, _say)
+    text = "\n".join(tables(figures))
     print(text)
-    data = {"class": corpus.folder.name, "rows": [row.to_dict() for row in found.rows]}
+    data = {"class": corpus.folder.name, "rows": [row.to_dict() for row in figures.rows]}
     (corpus.folder / "report.json").write_text(json.dumps(data, indent=1) + "\n")
     is_usual = options.target == "host" and options.taught_by is None
     if options.docs is not None and is_usual:
         put(options.docs / "tuning.md", "measured", text)
-        (options.docs / "tuning.svg").write_text(chart(found))
+        (options.docs / "tuning.svg").write_text(chart(figures))
     return 0
 
 
@@ -74,14 +75,14 @@ def _say(text: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    found = measuring("bench.tuning", __doc__ or "", trials=1000)
-    add = found.add_argument
+    parser = measuring("bench.tuning", __doc__ or "", trials=1000)
+    add = parser.add_argument
     add("--only", default="", metavar="TEXT", help="tasks with this in their names")
     add("--target", default="host", help="that this machine can run (host)")
     add("--taught-by", metavar="TARGET", help="whose records teach; the same")
     add("--docs", type=Path, default=Path("docs/tuning"), help="folder of tuning.md and tuning.svg")
     add("--no-docs", dest="docs", action="store_const", const=None, help="leave them as they are")
-    return found
+    return parser
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How near searches come to the best known, over their trials, as SVG; held-out tasks alone."""
+"""The best time of searches over the best known, over their trials, as SVG; only held-out tasks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bench.tuning.report import TRIALS, Report
 _WIDTH, _HEIGHT = 640, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 190, 40, 48
 _COLORS = {"search": "#2b6cb0", "search, learned before": "#dd6b20", "random": "#b0b0b0"}
-_MOST = 1.5  # times the best known; what is slower is cut off
+_MOST = 1.5  # Times the best known; slower times are cut off.
 
 
-def chart(found: Report) -> str:
+def chart(figures: Report) -> str:
     """The SVG document; the first trials are far apart, so trials are on a logarithmic axis."""
-    held_out = bool(found.half(True))
+    held_out = bool(figures.half(True))
     parts = [text(_LEFT, 22, "Best so far over the best known, by trials", "start")]
     for power in range(int(math.log2(TRIALS)) + 1):
         x, _ = _place(2**power, 1.0)
@@ -27,7 +27,7 @@ def chart(found: Report) -> str:
         parts.append(line(_LEFT, y, _WIDTH - _RIGHT, y))
         parts.append(text(_LEFT - 8, y + 4, f"{ratio:.1f}", "end"))
     for number, (name, color) in enumerate(_COLORS.items()):
-        points = (_place(n, found.after(name, n, held_out)) for n in range(1, TRIALS + 1))
+        points = (_place(n, figures.after(name, n, held_out)) for n in range(1, TRIALS + 1))
         parts.append(curve(points, color))
         parts += key(_WIDTH - _RIGHT + 16, _TOP + 12 + 20 * number, name, color)
     return document(_WIDTH, _HEIGHT, parts)

@@ -1,12 +1,12 @@
-"""What is known of the tasks: the time of every candidate that was ever measured, by task.
+"""The corpus: the times of all measured candidates, by task.
 
-A class of machines has a folder, and each task a file of tuning records in it. Measuring goes on
-from what is there. A task's batches are random rows, the analytic model's first ones and what the
-tuner's search proposes, in turn. Then all is measured once more, and once more again what may be
-the best and all of a task that is held out, by which rankings are judged: each time after the other
-tasks, minutes apart. What else happens on a machine only adds time, and for a while, so the least
-of the newest three times counts. The fastest by then are measured three times more: who is the best
-was luck in part, and its newest times are not.
+A class of machines has a folder, and each task a file of tuning records in it. Measuring continues
+from these. A task's batches are in turn random rows, the analytic model's first ones and the
+proposals of the tuner's search. Then all candidates are measured a second time. The possible best
+ones, and all of a held-out task, by which rankings are judged, are measured a third time: each time
+after the other tasks, minutes apart. Disturbances of a machine only add time, for a while, so the
+least of the newest three times counts. The fastest by then are measured three times more, because
+the best one was partly lucky, and its newest times are not.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ from farrier.targets.cpu.target import as_cpu
 from farrier_device.measurement import CandidateResult, DeviceFault, TimingPolicy
 
 BATCH = 16
-TIMES = 3  # that candidates are measured where it matters what they take
-NEAR = 1.25  # times the best known: what may be the best
-FASTEST = 16  # of each task, that are measured so many times more
-_AGAIN = 1 / 3  # of the time, for measuring again
-_SAMPLES, _SAMPLED_S = 10, 0.02  # calls and seconds of each candidate, at least
+TIMES = 3  # The measurements of candidates whose time matters.
+NEAR = 1.25  # Times the best known: a candidate within it may be the best.
+FASTEST = 16  # The fastest candidates of each task, which are measured `TIMES` times more.
+_AGAIN = 1 / 3  # The share of the time for measuring again.
+_SAMPLES, _SAMPLED_S = 10, 0.02  # The least calls and seconds of each candidate.
 _RANDOM, _RANKED, _SEARCHED = range(3)
-_TURNS = (_RANDOM, _RANKED, _SEARCHED, _RANDOM, _SEARCHED)  # what a task's batches are
+# The sources of a task's batches, in turn.
+_TURNS = (_RANDOM, _RANKED, _SEARCHED, _RANDOM, _SEARCHED)
 
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """A task: `rows` [n, knobs] are what ran, with `seconds` [n] of a call. `is_random` [n] says
-    which of them are a random sample of the space. `noise` is what two measurements of a candidate
-    in different batches differ by, typically, relative."""
+    """A task: `rows` [n, knobs] are the candidates that ran, with `seconds` [n] of a call.
+    `is_random` [n] marks a random sample of the space. `noise` is the typical relative difference
+    of two measurements of a candidate in different batches."""
 
     layer: Layer
     space: Space
@@ -67,19 +68,19 @@ class Known:
 
     @property
     def best_s(self) -> float:
-        """Of a call of the fastest."""
+        """The seconds of a call of the fastest candidate."""
         return float(self.seconds.min())
 
     @functools.cached_property
     def described(self) -> tuple[Features, Floats]:
-        """What the learned model sees of the rows, and the analytic model's seconds."""
+        """The features of the rows for the learned model, and the analytic model's seconds."""
         return self.space.described(self.rows)
 
     @property
     def sample(self) -> npt.NDArray[np.int64]:
-        """The numbers of the random rows, or of all where none of these ran."""
-        found = np.flatnonzero(self.is_random)
-        return found if len(found) else np.arange(len(self.rows))
+        """Return the numbers of the random rows, or of all if none of these ran."""
+        random_rows = np.flatnonzero(self.is_random)
+        return random_rows if len(random_rows) else np.arange(len(self.rows))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Corpus:
         return FileRecords(self.folder / f"{_file_name(layer.name)}.jsonl")
 
     def known(self, layer: Layer) -> Known | None:
-        """What the records say of a task; None where they say nothing."""
+        """Return a task with its records, or None if there are none."""
         choice = layer.task(self.target, self.threads)
         space = choice.space
         times: dict[Pairs, list[float]] = {}
@@ -113,13 +114,15 @@ class Corpus:
         if not times:
             return None
         rows = np.stack([space.row(dict(decisions)) for decisions in times])
-        newest = [sorted(found[-TIMES:]) for found in times.values()]
-        seconds = np.array([found[0] for found in newest])
+        newest = [sorted(times_of[-TIMES:]) for times_of in times.values()]
+        seconds = np.array([times_of[0] for times_of in newest])
         most = max(map(len, times.values()))
-        tried_most = np.array([len(found) >= min(most, 2 * TIMES) for found in times.values()])
+        tried_most = np.array(
+            [len(times_of) >= min(most, 2 * TIMES) for times_of in times.values()]
+        )
         best = seconds[tried_most].min()
-        seconds[~tried_most & (seconds < best)] = best  # it was lucky, and was not tried again
-        apart = [found[1] / found[0] - 1 for found in newest if len(found) == TIMES]
+        seconds[~tried_most & (seconds < best)] = best  # It was lucky, and was not measured again.
+        apart = [times_of[1] / times_of[0] - 1 for times_of in newest if len(times_of) == TIMES]
         noise = statistics.median(apart) if apart else 0.0
         in_order = (row.tobytes() for row in random_rows(space))
         drawn = set(itertools.takewhile(tried.__contains__, in_order))
@@ -127,8 +130,8 @@ class Corpus:
         return Known(layer, space, rows, seconds, is_random, noise)
 
     def all_known(self, layers: Sequence[Layer]) -> list[Known]:
-        """What the records say of each task of which they say anything."""
-        return [found for layer in layers if (found := self.known(layer)) is not None]
+        """Return each task with records."""
+        return [task for layer in layers if (task := self.known(layer)) is not None]
 
     def collect(
         self,
@@ -138,8 +141,8 @@ class Corpus:
         say: Callable[[str], None],
     ) -> None:
         """Measure until there are `trials` of every task, or for `budget_s` seconds; a batch of
-        each task in turn. What is measured again has a third of the time. A batch during which the
-        machine changed is told to `say`, and measured anew."""
+        each task in turn. Repeated measurements get a third of the time. A batch during which the
+        machine changed is reported to `say`, and measured again."""
         self.folder.mkdir(parents=True, exist_ok=True)
         choices = {layer.name: layer.task(self.target, self.threads) for layer in layers}
         deadline = time.monotonic() + budget_s
@@ -157,28 +160,34 @@ class Corpus:
             ]
             open_ones = list(collectors)
             while open_ones and time.monotonic() < deadline - budget_s * _AGAIN:
-                open_ones = [one for one in open_ones if self._goes_on(one, trials, say)]
-                say(f"{sum(one.trials for one in collectors)} trials")
+                open_ones = [
+                    collector for collector in open_ones if self._goes_on(collector, trials, say)
+                ]
+                say(f"{sum(collector.trials for collector in collectors)} trials")
             for times in range(2, 2 * TIMES + 1):
-                left = deque((one, batch) for one in collectors for batch in one.again(times))
+                left = deque(
+                    (collector, batch)
+                    for collector in collectors
+                    for batch in collector.again(times)
+                )
                 while left and time.monotonic() < deadline:
-                    one, batch = left.popleft()
+                    collector, batch = left.popleft()
                     with _told(say):
-                        one.measure(batch)
+                        collector.measure(batch)
                         continue
-                    left.append((one, batch))
+                    left.append((collector, batch))
 
-    def _goes_on(self, one: _Collector, trials: int, say: Callable[[str], None]) -> bool:
-        """Whether a task has more to measure, after a batch of it."""
+    def _goes_on(self, collector: _Collector, trials: int, say: Callable[[str], None]) -> bool:
+        """Measure a batch of a task; return whether it has more to measure."""
         with _told(say):
-            return one.advance(trials)
+            return collector.advance(trials)
         return True
 
     def _usable(self, records: FileRecords, choice: ScheduledTask) -> list[TuningRecord]:
-        found = usable(
+        records_of_task = usable(
             records, choice.task.key, self.target.fingerprint, self.threads, choice.space.rule
         )
-        return [record for record in found if choice.space.contains(record.knobs)]
+        return [record for record in records_of_task if choice.space.contains(record.knobs)]
 
 
 class _Collector:
@@ -192,7 +201,8 @@ class _Collector:
         self._measurer = measurer
         self._model = CostModel()
         self._search = EvolutionarySearch(choice.task.key, choice.space, self._model)
-        self._times: dict[Pairs, list[float]] = {}  # of each candidate, infinite where it failed
+        # The times of each candidate, infinite if it failed.
+        self._times: dict[Pairs, list[float]] = {}
         measured = corpus._usable(self._records, choice)
         self._learn(
             Trial(record.knobs, CandidateResult(record.status, record.samples_ns))
@@ -216,21 +226,25 @@ class _Collector:
         return bool(batch)
 
     def again(self, times: int) -> Iterator[list[dict[str, int]]]:
-        """Batches of what is to be measured so many times in all, and was not."""
-        first = {one: min(found[:TIMES]) for one, found in self._times.items()}
-        ran = sorted((one for one in first if first[one] < math.inf), key=lambda one: first[one])
+        """Yield batches of candidates that should be measured `times` times in all, and were
+        not."""
+        first = {candidate: min(samples[:TIMES]) for candidate, samples in self._times.items()}
+        ran = sorted(
+            (candidate for candidate in first if first[candidate] < math.inf),
+            key=lambda candidate: first[candidate],
+        )
         if times > TIMES:
             wanted = ran[:FASTEST]
         elif times == 2 or self._layer.held_out:
             wanted = ran
         else:
-            wanted = [one for one in ran if first[one] < NEAR * first[ran[0]]]
-        wanted = [one for one in wanted if len(self._times[one]) < times]
+            wanted = [candidate for candidate in ran if first[candidate] < NEAR * first[ran[0]]]
+        wanted = [candidate for candidate in wanted if len(self._times[candidate]) < times]
         for start in range(0, len(wanted), BATCH):
-            yield [dict(one) for one in wanted[start : start + BATCH]]
+            yield [dict(candidate) for candidate in wanted[start : start + BATCH]]
 
     def measure(self, batch: Sequence[dict[str, int]]) -> None:
-        """Measure candidates, and learn those that are new."""
+        """Measure candidates, and train on the new ones."""
         key, space = self._choice.task.key, self._choice.space
         results = self._measurer.measure(key, space, batch)
         for decisions, result in zip(batch, results, strict=True):
@@ -242,22 +256,22 @@ class _Collector:
         if turn == _SEARCHED:
             self._model.fit()
             return self._search.propose(wanted)
-        found: list[dict[str, int]] = []
+        proposals: list[dict[str, int]] = []
         for row in self._random if turn == _RANDOM else self._ranked:
             decisions = self._choice.space.decisions(row)
             if pairs(decisions) not in self._times:
-                found.append(decisions)
-            if len(found) == wanted:
+                proposals.append(decisions)
+            if len(proposals) == wanted:
                 break
-        return found
+        return proposals
 
     def _learn(self, trials: Iterable[Trial]) -> None:
         new = []
         for trial in trials:
-            found = self._times.setdefault(pairs(trial.decisions), [])
-            if not found:
+            samples = self._times.setdefault(pairs(trial.decisions), [])
+            if not samples:
                 new.append(trial)
-            found.append(trial.seconds)
+            samples.append(trial.seconds)
         self._search.update(new)
 
     def _record(self, decisions: dict[str, int], result: CandidateResult) -> TuningRecord:

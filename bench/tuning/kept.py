@@ -1,8 +1,8 @@
-"""What is known of machines that are gone: a file for each class of them, in the repository.
+"""Corpora of machines that are gone: a file for each class of them, in the repository.
 
-A corpus has tens of megabytes of records, and lies on the machine that measured it. A file here has
-what training takes of them: of each task its definition, the candidates and the seconds of each. It
-is JSON, compressed:
+A corpus has tens of megabytes of records, on the machine that measured it. A file here has only the
+data for training: for each task its definition, the candidates and the seconds of each. It is
+compressed JSON:
 
     tasks   of each layer: its name, the definition of its task, the names of the knobs, the value
             of each knob by candidate, seconds, whether a candidate is one of a random sample, and
@@ -32,11 +32,11 @@ def keep(corpus: Corpus, layers: Sequence[Layer]) -> Path:
     """Write what a corpus knows of these layers to the file of its class."""
     tasks = []
     for layer in layers:
-        known = corpus.known(layer)
+        task = corpus.known(layer)
         choice = layer.task(corpus.target, corpus.threads)
         definition = choice.definition(corpus.target, corpus.threads)
-        if known is not None and definition is not None:
-            tasks.append(_written(known, definition))
+        if task is not None and definition is not None:
+            tasks.append(_written(task, definition))
     path = KEPT / f"{corpus.folder.name}.json.gz"
     body = json.dumps({"tasks": tasks}, separators=(",", ":"))
     KEPT.mkdir(exist_ok=True)
@@ -45,29 +45,29 @@ def keep(corpus: Corpus, layers: Sequence[Layer]) -> Path:
 
 
 def kept(paths: Iterable[Path]) -> Iterator[Known]:
-    """What files say of each task whose candidates there still are."""
+    """Yield the tasks of files whose candidates still exist."""
     layers = {layer.name: layer for layer in (*LAYERS, *OTHERS)}
     for path in paths:
         for task in json.loads(gzip.decompress(path.read_bytes()))["tasks"]:
-            found = _read(layers[task["layer"]], task) if task["layer"] in layers else None
-            if found is not None:
-                yield found
+            restored = _read(layers[task["layer"]], task) if task["layer"] in layers else None
+            if restored is not None:
+                yield restored
 
 
-def _written(known: Known, definition: TaskDefinition) -> dict[str, Any]:
+def _written(task: Known, definition: TaskDefinition) -> dict[str, Any]:
     return {
-        "layer": known.layer.name,
+        "layer": task.layer.name,
         "definition": definition.to_line(),
-        "knobs": [knob.name for knob in known.space.knobs],
-        "values": known.rows.T.tolist(),
-        "seconds": [float(f"{one:.{_DIGITS}g}") for one in known.seconds.tolist()],
-        "random": known.is_random.astype(int).tolist(),
-        "noise": float(f"{known.noise:.{_DIGITS}g}"),
+        "knobs": [knob.name for knob in task.space.knobs],
+        "values": task.rows.T.tolist(),
+        "seconds": [float(f"{second:.{_DIGITS}g}") for second in task.seconds.tolist()],
+        "random": task.is_random.astype(int).tolist(),
+        "noise": float(f"{task.noise:.{_DIGITS}g}"),
     }
 
 
 def _read(layer: Layer, task: dict[str, Any]) -> Known | None:
-    """None where the compiler of today has another space for the task."""
+    """Return the task; None if the compiler of today has another space for it."""
     try:
         space = space_of(TaskDefinition.from_line(task["definition"])).built_in
     except DefinitionError:

@@ -1,14 +1,14 @@
-"""The cost model that ships: trained on all that is known of tasks that are not held out.
+"""The built-in cost model, trained on all tasks that are not held out.
 
     python -m bench.tuning.pretrain                              what made the file in the package
     python -m bench.tuning.pretrain --targets host,x86-64-v3 [--trials 160] [--seconds 3600]
                                     [--corpus build/tuning] [--keep]
 
-It is trained on what is known of machines that are gone (`bench/tuning/kept.py`), and of the
-targets, which this machine must be able to run: of these it measures candidates of the ruler's
-tasks and of layers of common models, as `make bench-tuning` does; `--seconds 0` measures nothing.
-`--keep` writes what is known of them to be kept. Then it writes the model into the package and says
-how it ranks the held-out tasks of each.
+It is trained on the corpora of machines that are gone (`bench/tuning/kept.py`), and of the targets,
+which this machine must be able to run: for these it measures candidates of the benchmark's tasks
+and of layers of common models, as `make bench-tuning` does; `--seconds 0` measures nothing.
+`--keep` writes their corpora to the repository. Then it writes the model into the package and
+reports how it ranks the held-out tasks of each.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ from farrier_device.describe import cores
 def main() -> int:
     options = _parser().parse_args()
     try:
-        known = _all_known(options)
+        by_class = _all_known(options)
     except FarrierError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    taught = [one for found in known.values() for one in found if not one.layer.held_out]
+    taught = [task for tasks in by_class.values() for task in tasks if not task.layer.held_out]
     if not taught:
         print("error: nothing is known; measure with --seconds", file=sys.stderr)
         return 2
     model = trained(taught)
     path = Path(cost_model.__file__).parent / PRETRAINED
     path.write_bytes(gzip.compress(_small(model), 9, mtime=0))
-    count = sum(len(one.rows) for one in taught)
+    count = sum(len(task.rows) for task in taught)
     print(f"{path}: {len(taught)} tasks, {count} candidates, {path.stat().st_size >> 10} KiB")
-    for name, found in known.items():
-        _say(name, found, model)
+    for name, tasks in by_class.items():
+        _say(name, tasks, model)
     return 0
 
 
 def _all_known(options: argparse.Namespace) -> dict[str, list[Known]]:
-    """What is known of each class of machines: of a target's what its corpus says, after
+    """Return the tasks of each class of machines: for a target those of its corpus, after
     measuring."""
     layers = [*LAYERS, *OTHERS]
-    found: dict[str, list[Known]] = {}
+    by_class: dict[str, list[Known]] = {}
     for name in filter(None, options.targets.split(",")):
         corpus = Corpus.under(options.corpus, parse_target(name), options.threads or cores())
         if options.seconds > 0:
             corpus.collect(layers, options.trials, options.seconds, lambda text: print(text))
         if options.keep:
             print(keep(corpus, layers))
-        found[corpus.folder.name] = corpus.all_known(layers)
+        by_class[corpus.folder.name] = corpus.all_known(layers)
     for path in sorted(KEPT.glob("*.json.gz")):
-        found.setdefault(path.name.removesuffix(".json.gz"), list(kept([path])))
-    return found
+        by_class.setdefault(path.name.removesuffix(".json.gz"), list(kept([path])))
+    return by_class
 
 
 def _small(model: cost_model.CostModel) -> bytes:
@@ -80,24 +80,24 @@ def _small(model: cost_model.CostModel) -> bytes:
     return json.dumps(saved, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _say(name: str, known: Sequence[Known], model: cost_model.CostModel) -> None:
-    """How it ranks what it has not seen, beside the analytic model."""
-    held_out = [one for one in known if one.layer.held_out]
+def _say(name: str, tasks: Sequence[Known], model: cost_model.CostModel) -> None:
+    """Print how the model ranks held-out tasks, compared with the analytic model."""
+    held_out = [task for task in tasks if task.layer.held_out]
     if not held_out:
         return
-    for ranking, found in (
-        ("analytic", [scores(one, one.described[1]) for one in held_out]),
-        ("learned", [scores(one, model.predict(*one.described)) for one in held_out]),
+    for ranking, figures in (
+        ("analytic", [scores(task, task.described[1]) for task in held_out]),
+        ("learned", [scores(task, model.predict(*task.described)) for task in held_out]),
     ):
-        print(f"{name}, {ranking}: {mean(found)}")
+        print(f"{name}, {ranking}: {mean(figures)}")
 
 
 def _parser() -> argparse.ArgumentParser:
-    found = measuring("bench.tuning.pretrain", __doc__ or "", trials=160)
-    add = found.add_argument
+    parser = measuring("bench.tuning.pretrain", __doc__ or "", trials=160)
+    add = parser.add_argument
     add("--targets", default="", help="that this machine can run, by comma (none)")
     add("--keep", action="store_true", help="what is known of them, in the repository")
-    return found
+    return parser
 
 
 if __name__ == "__main__":

@@ -12,37 +12,37 @@ from farrier.schedule_search.trial import Trial
 from farrier.space.space import Floats
 from farrier_device.measurement import CandidateResult, Status
 
-DRAWS = 200  # random searches, whose mean is shown
+DRAWS = 200  # The random searches whose mean is shown.
 
 
-def searched(known: Known, trials: int, model: CostModel, seed: int = 0) -> Floats:
-    """What the tuner's search has after each trial, [trials]: the seconds of its best over those of
-    the best known. `model` learns, and may know something before."""
-    space = known.space.only(known.rows)
-    times = {row.tobytes(): s for row, s in zip(known.rows, known.seconds, strict=True)}
-    search = EvolutionarySearch(known.layer.name, space, model, seed)
+def searched(task: Known, trials: int, model: CostModel, seed: int = 0) -> Floats:
+    """Return the seconds of the search's best over those of the best known after each trial,
+    [trials]. `model` is trained meanwhile, and may be pretrained."""
+    space = task.space.only(task.rows)
+    times = {row.tobytes(): s for row, s in zip(task.rows, task.seconds, strict=True)}
+    search = EvolutionarySearch(task.layer.name, space, model, seed)
     seconds: list[float] = []
     while len(seconds) < trials:
         batch = search.propose(min(BATCH, trials - len(seconds)))
         if not batch:
             break
-        found = [times[space.row(decisions).tobytes()] for decisions in batch]
-        seconds += found
+        batch_times = [times[space.row(decisions).tobytes()] for decisions in batch]
+        seconds += batch_times
         search.update(
             Trial(decisions, CandidateResult(Status.OK, (max(1, round(s * 1e9)),)))
-            for decisions, s in zip(batch, found, strict=True)
+            for decisions, s in zip(batch, batch_times, strict=True)
         )
         model.fit()
-    return _best_so_far(np.array(seconds), trials) / known.best_s
+    return _best_so_far(np.array(seconds), trials) / task.best_s
 
 
-def drawn(known: Known, trials: int) -> Floats:
+def drawn(task: Known, trials: int) -> Floats:
     """The same of a random search: the mean of many."""
     rng = np.random.default_rng(0)
-    pool = known.seconds[known.sample]
+    pool = task.seconds[task.sample]
     curves = [_best_so_far(rng.permutation(pool)[:trials], trials) for _ in range(DRAWS)]
     mean: Floats = np.mean(curves, axis=0)
-    return mean / known.best_s
+    return mean / task.best_s
 
 
 def trials_to(curve: Floats, ratio: float) -> int | None:
@@ -52,6 +52,7 @@ def trials_to(curve: Floats, ratio: float) -> int | None:
 
 
 def _best_so_far(seconds: Floats, trials: int) -> Floats:
-    """The running minimum, [trials]; a space that is exhausted earlier keeps its last."""
-    found = np.minimum.accumulate(seconds)
-    return np.concatenate([found, np.full(trials - len(found), found[-1])])
+    """Return the running minimum, [trials]; a space that is exhausted earlier keeps its last
+    value."""
+    minimum = np.minimum.accumulate(seconds)
+    return np.concatenate([minimum, np.full(trials - len(minimum), minimum[-1])])

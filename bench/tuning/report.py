@@ -16,14 +16,14 @@ from farrier.cost_model import CostModel
 from farrier.space.space import Floats
 
 CHECKPOINTS = (16, 64)
-TRIALS = 128  # of each replayed search
-NEARLY = 1.02  # times the best known: what is 98% as good
-SEEDS = 5  # replays of each search
+TRIALS = 128  # The trials of each replayed search.
+NEARLY = 1.02  # Times the best known; 98% as good.
+SEEDS = 5  # The replays of each search.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One task: what is known of it, and the scores of each ranking, by name."""
+    """One task: its known candidates, and the scores of each ranking, by name."""
 
     name: str
     rule: str
@@ -33,7 +33,7 @@ class Row:
     best_us: float
     noise: float
     scores: Mapping[str, Scores]
-    curves: Mapping[str, tuple[float, ...]]  # the best so far over the best known, by search
+    curves: Mapping[str, tuple[float, ...]]  # The best so far over the best known, by search.
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -50,58 +50,58 @@ class Report:
         return mean([row.scores[ranking] for row in self.half(held_out)])
 
     def after(self, search: str, trials: int, held_out: bool) -> float:
-        """The geometric mean of the best after so many trials over the best known."""
-        found = [row.curves[search][trials - 1] for row in self.half(held_out)]
-        return statistics.geometric_mean(found)
+        """Return the geometric mean of the best after that number of trials over the best known."""
+        ratios = [row.curves[search][trials - 1] for row in self.half(held_out)]
+        return statistics.geometric_mean(ratios)
 
     def trials_to(self, search: str, held_out: bool) -> float:
         """Trials to 98% of the best known: the median task's, infinite where it takes more than
         were replayed."""
-        found = [
+        needed = [
             replay.trials_to(np.array(row.curves[search]), max(NEARLY, 1 + 2 * row.noise))
             for row in self.half(held_out)
         ]
-        return statistics.median(float("inf") if one is None else one for one in found)
+        return statistics.median(float("inf") if trials is None else trials for trials in needed)
 
 
 def report(corpus: Sequence[Known], taught: Sequence[Known], say: Callable[[str], None]) -> Report:
     """Every task ranked by the analytic model, and by a model learned of the tasks that `taught`,
     those held out and the task itself left out; searched with what was learned, without, and at
     random."""
-    seen = [known for known in taught if not known.layer.held_out]
+    seen = [task for task in taught if not task.layer.held_out]
     of_all = trained(seen)
     rows = []
-    for known in corpus:
-        say(known.layer.name)
-        others = [other for other in seen if other.layer.name != known.layer.name]
+    for task in corpus:
+        say(task.layer.name)
+        others = [other for other in seen if other.layer.name != task.layer.name]
         model = of_all if len(others) == len(seen) else trained(others)
-        rows.append(_row(known, model))
+        rows.append(_row(task, model))
     return Report(tuple(rows))
 
 
-def _row(known: Known, model: CostModel) -> Row:
+def _row(task: Known, model: CostModel) -> Row:
     """`model` has learned of other tasks."""
-    key, space = known.layer.name, known.space
-    features, analytic = known.described
+    key, space = task.layer.name, task.space
+    features, analytic = task.described
     learned = model.predict(features, analytic)
     empty, ahead = (
-        [replay.searched(known, TRIALS, CostModel(seed, base=base), seed) for seed in range(SEEDS)]
+        [replay.searched(task, TRIALS, CostModel(seed, base=base), seed) for seed in range(SEEDS)]
         for base in (None, model)
     )
     curves = {
         "search": _mean(empty),
         "search, learned before": _mean(ahead),
-        "random": tuple(map(float, replay.drawn(known, TRIALS))),
+        "random": tuple(map(float, replay.drawn(task, TRIALS))),
     }
     return Row(
         name=key,
         rule=str(space.rule),
-        held_out=known.layer.held_out,
-        candidates=len(known.rows),
-        share=len(known.rows) / len(space.candidates()),
-        best_us=known.best_s * 1e6,
-        noise=known.noise,
-        scores={"analytic": scores(known, analytic), "learned": scores(known, learned)},
+        held_out=task.layer.held_out,
+        candidates=len(task.rows),
+        share=len(task.rows) / len(space.candidates()),
+        best_us=task.best_s * 1e6,
+        noise=task.noise,
+        scores={"analytic": scores(task, analytic), "learned": scores(task, learned)},
         curves=curves,
     )
 
@@ -109,8 +109,8 @@ def _row(known: Known, model: CostModel) -> Row:
 def trained(corpus: Sequence[Known]) -> CostModel:
     """A model that has seen all of these; a layer is a task on each machine."""
     model = CostModel()
-    for number, known in enumerate(corpus):
-        model.add(f"{known.layer.name} {number}", *known.described, known.seconds)
+    for number, task in enumerate(corpus):
+        model.add(f"{task.layer.name} {number}", *task.described, task.seconds)
     model.fit()
     return model
 
@@ -119,19 +119,19 @@ def _mean(curves: Sequence[Floats]) -> tuple[float, ...]:
     return tuple(map(float, np.mean(curves, axis=0)))
 
 
-def tables(found: Report) -> list[str]:
+def tables(figures: Report) -> list[str]:
     """Markdown."""
     lines = [
         "| | pairs, random | pairs, good | top 1 | top 5 | regret | worst |",
         "|---|---|---|---|---|---|---|",
     ]
-    halves = [one for one in (("seen", False), ("held out", True)) if found.half(one[1])]
+    halves = [half for half in (("seen", False), ("held out", True)) if figures.half(half[1])]
     for name, held_out in halves:
         for ranking in ("analytic", "learned"):
-            one = found.mean(ranking, held_out)
+            half = figures.mean(ranking, held_out)
             lines.append(
-                f"| {ranking}, {name} | {one.pairs_random:.3f} | {one.pairs_good:.3f} "
-                f"| {one.top1:.3f} | {one.top5:.3f} | {one.regret:.1%} | {1 + one.worst:.2f}× |"
+                f"| {ranking}, {name} | {half.pairs_random:.3f} | {half.pairs_good:.3f} "
+                f"| {half.top1:.3f} | {half.top5:.3f} | {half.regret:.1%} | {1 + half.worst:.2f}× |"
             )
     lines += [
         "",
@@ -139,9 +139,9 @@ def tables(found: Report) -> list[str]:
         f"|---|{'---|' * len(CHECKPOINTS)}---|",
     ]
     for name, held_out in halves:
-        for search in found.rows[0].curves:
-            after = (f"{found.after(search, n, held_out) - 1:.1%}" for n in CHECKPOINTS)
-            trials = f"{found.trials_to(search, held_out):.0f}"
+        for search in figures.rows[0].curves:
+            after = (f"{figures.after(search, n, held_out) - 1:.1%}" for n in CHECKPOINTS)
+            trials = f"{figures.trials_to(search, held_out):.0f}"
             lines.append(f"| {search}, {name} | {' | '.join(after)} | {trials} |")
     lines += [
         "",
@@ -149,7 +149,7 @@ def tables(found: Report) -> list[str]:
         "| regret: analytic, learned |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for row in found.rows:
+    for row in figures.rows:
         analytic, learned = row.scores["analytic"], row.scores["learned"]
         lines.append(
             f"| {row.name}{'*' if row.held_out else ''} | {row.rule} | {row.candidates} "

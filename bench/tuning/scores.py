@@ -1,4 +1,4 @@
-"""How good a ranking of measured candidates is."""
+"""The scores of a ranking of measured candidates."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from bench.tuning.corpus import Known
 from farrier.cost_model.scores import pairwise, regret, top
 from farrier.space.space import Floats
 
-GOOD = 1.2  # times the best known: candidates that a search spends its trials on
-DIFFERS = 0.02  # pairs that differ by less say nothing, nor those within twice the noise
+GOOD = 1.2  # Times the best known: a search spends its trials on candidates within it.
+DIFFERS = 0.02  # Pairs that differ by less, or by less than twice the noise, are left out.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scores:
-    """Of one task. `pairs_random` and `pairs_good` are the shares of pairs in the right order, None
-    where there are no pairs; `top1` and `top5` what the best of a sample takes over what the best
-    of the ranking's first ones takes; `regret` what its first choice takes beyond the best
-    known."""
+    """The scores of one task. `pairs_random` and `pairs_good` are the shares of pairs in the right
+    order, None without pairs; `top1` and `top5` are the best of the ranking's first ones over the
+    best of a sample; `regret` is the extra time of its first choice over the best known."""
 
     pairs_random: float | None
     pairs_good: float | None
@@ -28,11 +27,11 @@ class Scores:
     regret: float
 
 
-def scores(known: Known, predicted: Floats) -> Scores:
+def scores(task: Known, predicted: Floats) -> Scores:
     """`predicted` [n] are seconds, or anything that rises with them, of `known.rows`."""
-    seconds, sample = known.seconds, known.sample
-    margin = max(DIFFERS, 2 * known.noise)
-    good = seconds <= GOOD * known.best_s
+    seconds, sample = task.seconds, task.sample
+    margin = max(DIFFERS, 2 * task.noise)
+    good = seconds <= GOOD * task.best_s
     return Scores(
         pairwise(predicted[sample], seconds[sample], margin),
         pairwise(predicted[good], seconds[good], margin),
@@ -44,8 +43,8 @@ def scores(known: Known, predicted: Floats) -> Scores:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mean:
-    """Over tasks: arithmetic means of shares and scores, the geometric mean of what a first choice
-    takes, less one, and the worst."""
+    """The means over tasks: arithmetic means of shares and scores, the geometric mean of the first
+    choice's time over the best, less one, and the worst."""
 
     pairs_random: float
     pairs_good: float
@@ -55,16 +54,16 @@ class Mean:
     worst: float
 
 
-def mean(found: Sequence[Scores]) -> Mean:
+def mean(all_scores: Sequence[Scores]) -> Mean:
     def of(values: Sequence[float | None]) -> float:
         said = [value for value in values if value is not None]
         return statistics.mean(said) if said else float("nan")
 
     return Mean(
-        of([one.pairs_random for one in found]),
-        of([one.pairs_good for one in found]),
-        of([one.top1 for one in found]),
-        of([one.top5 for one in found]),
-        statistics.geometric_mean([1 + one.regret for one in found]) - 1,
-        max(one.regret for one in found),
+        of([score.pairs_random for score in all_scores]),
+        of([score.pairs_good for score in all_scores]),
+        of([score.top1 for score in all_scores]),
+        of([score.top5 for score in all_scores]),
+        statistics.geometric_mean([1 + score.regret for score in all_scores]) - 1,
+        max(score.regret for score in all_scores),
     )

@@ -1,8 +1,8 @@
-"""The tasks of the ruler: a layer each, as a model of its own.
+"""The tasks of the tuning benchmark: a layer each, as a model of its own.
 
 Half of them are held out: no model is trained on them, and no constant is chosen by them. `OTHERS`
-are no part of the ruler: they are layers of common models, and layers drawn at random, to train on.
-Shapes are static: of a model with open dims, what is tuned are its hot sizes.
+do not belong to the benchmark: they are layers of common models, and random layers, for training.
+Shapes are static, because the hot sizes of a model with open dims are tuned as static ones.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from farrier.targets import Target
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layer:
-    """`write` adds it to a model; of the tasks that the model becomes, the one that does most
-    arithmetic is meant."""
+    """A layer. `write` adds it to a model; of the tasks that the model becomes, the one with the
+    most arithmetic is meant."""
 
     name: str
     write: Callable[[Writer], None]
@@ -158,7 +158,7 @@ LAYERS = (
     Layer("scatter 256 of 1024×96", _scatter(1024, 96, 256), held_out=True),
 )
 
-_CONVOLUTIONS = (  # channels, outputs, size, kernel, stride, groups
+_CONVOLUTIONS = (  # Each entry has channels, outputs, size, kernel, stride and groups.
     (64, 64, 56, 1, 1, 1),
     (256, 64, 56, 1, 1, 1),
     (128, 512, 28, 1, 1, 1),
@@ -184,7 +184,7 @@ _CONVOLUTIONS = (  # channels, outputs, size, kernel, stride, groups
     (256, 256, 14, 3, 1, 32),
     (240, 240, 14, 3, 1, 10),
 )
-_DEPTHWISE = (  # channels, size, kernel, stride
+_DEPTHWISE = (  # Each entry has channels, size, kernel and stride.
     (32, 112, 3, 1),
     (96, 56, 3, 1),
     (144, 56, 3, 2),
@@ -228,21 +228,21 @@ def _many(
     kind: str, make: Callable[..., Callable[[Writer], None]], sizes: Iterable[tuple[int, ...]]
 ) -> list[Layer]:
     """A layer of each of the sizes, which are what `make` takes."""
-    return [Layer(f"{kind} {'·'.join(map(str, one))}", make(*one)) for one in sizes]
+    return [Layer(f"{kind} {'·'.join(map(str, size))}", make(*size)) for size in sizes]
 
 
-_MOST_OPERATIONS = 300_000_000  # of a layer that is drawn
+_MOST_OPERATIONS = 300_000_000  # The most operations of a random layer.
 
 
 class _Drawn:
-    """Layers of no model, whose sizes are drawn at random: half of all channels are rounded to a
-    multiple of 8, and lines are as often odd as even."""
+    """Random layers that belong to no model: half of all channels are rounded to a multiple of 8,
+    and line lengths are odd or even with equal chance."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def layers(self, count: int) -> Iterator[Layer]:
-        """So many layers, of which no two are alike."""
+        """Return that number of layers, all different."""
         kinds = (
             ("conv", _conv, self._conv),
             ("depthwise", _depthwise, self._depthwise),
@@ -250,12 +250,12 @@ class _Drawn:
             ("linear", _linear, self._linear),
             ("attention", _attention, self._attention),
         )
-        known = set[str]()
-        while len(known) < count:
+        seen = set[str]()
+        while len(seen) < count:
             [(name, make, draw)] = self._random.choices(kinds, (6, 5, 3, 4, 2))
             [layer] = _many(f"drawn {name}", make, [draw()])
-            if layer.name not in known:
-                known.add(layer.name)
+            if layer.name not in seen:
+                seen.add(layer.name)
                 yield layer
 
     def _size(self, least: int, most: int) -> int:

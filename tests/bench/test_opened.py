@@ -83,9 +83,9 @@ def test_lines_are_geometric_means_over_the_models():
         result("b", 1.5, typical=[1.21], batch=[1.0]),
     ]
     held = {line.kind: line for line in opened.lines(results)}
-    assert held["typical"].found == pytest.approx(1.1)
-    assert held["batch"].found == pytest.approx(1.2**0.5)
-    assert (held["sizes"].found, held["sizes"].models) == (pytest.approx(2.0), 1)
+    assert held["typical"].value == pytest.approx(1.1)
+    assert held["batch"].value == pytest.approx(1.2**0.5)
+    assert (held["sizes"].value, held["sizes"].models) == (pytest.approx(2.0), 1)
     assert [line.kind for line in held.values() if not line.is_met] == ["typical", "sizes"]
     assert opened.lines([]) == []
 

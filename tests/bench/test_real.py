@@ -87,7 +87,7 @@ def test_lines():
         result("a", [0.5, 2.0], [1.04, 1.6], error=1e-6),
         result("b", [0.5, 2.1], [1.02, 1.4], compile_s=21.0, error=2e-6),
     ]
-    held = [(line.found, line.model, line.is_met) for line in real.lines(results)]
+    held = [(line.value, line.model, line.is_met) for line in real.lines(results)]
     assert held == [
         (2e-6, "b", True),
         (pytest.approx(1.0, abs=0.02), "all", False),
