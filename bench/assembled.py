@@ -42,7 +42,8 @@ from farrier.targets.cuda.ptx import ptx_of
 from farrier_device.cuda_library import GPU
 
 LARGE = 0.05  # Of a model's operations.
-# LLVM adds a loop's offset to the address of an array. The lower word of a register is no work.
+# LLVM adds a loop's offset to the address of an array. Reading the lower word of a register costs
+# nothing.
 _ADDRESSES = {"add.s64", "mov.b64", "cvt.u32.u64"}
 _WIDE = re.compile(r"\s(?:@!?%p\d+ )?([a-z][\w.]*\.[bsu]64)\s")
 _Known: TypeAlias = dict[str, dict[str, Any]]  # Fields of kernels by the hash of their text.
@@ -114,7 +115,7 @@ class Assembler:
         }
 
     def save(self) -> None:
-        """Write what is known to the cache."""
+        """Write the known results to the cache."""
         if self._cache is not None:
             self._cache.parent.mkdir(parents=True, exist_ok=True)
             self._cache.write_text(json.dumps(self._known))

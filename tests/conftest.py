@@ -1,4 +1,5 @@
-"""What the tests of several roles share: a farm on its own Valkey, and a server in front of it."""
+"""Fixtures that the tests of several roles share: a farm on its own Valkey, and a server in front
+of it."""
 
 from __future__ import annotations
 
@@ -37,9 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Property tests draw the same examples in every run, so that a change is judged by what it
-    changes; `--explore` looks for new ones. A busy machine is no fault of the code: neither a slow
-    example nor slow generation fails a test.
+    """Draw the same examples of property tests in every run, so that a change is judged by its own
+    effect; `--explore` looks for new ones. On a busy machine neither a slow example nor slow
+    generation fails a test.
 
     A shell that starts the tests in the background has them ignore Ctrl-C, and so would all that
     they start."""
@@ -57,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
-    """Whether a golden's text is to be written anew instead of compared."""
+    """Return whether a golden's text should be rewritten instead of compared."""
     return bool(request.config.getoption("--update-golden"))
 
 
@@ -191,7 +192,7 @@ def start_service() -> Iterator[Callable[..., Service]]:
 
 @pytest.fixture
 def device_side(service: Service) -> Iterator[Any]:
-    """What a broker does for the devices of the service's farm."""
+    """The broker's side of the devices of the service's farm."""
     from tests.device_side import BlockingDeviceSide
 
     with BlockingDeviceSide(service.farm) as side:

@@ -1,4 +1,4 @@
-"""What a broker does for devices, for tests that have no event loop."""
+"""The broker's side of devices, for tests that have no event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model whose loop goes round as often as it is told, 2^62 times for one."""
+"""A model whose loop runs any number of iterations, such as 2^62."""
 
 from __future__ import annotations
 

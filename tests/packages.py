@@ -21,8 +21,8 @@ def install(
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     (about / "METADATA").write_text(metadata)
     lines = []
-    for group, given in points.items():
-        lines += [f"[{group}]", *(f"{point} = {value}" for point, value in given.items())]
+    for group, entries in points.items():
+        lines += [f"[{group}]", *(f"{point} = {value}" for point, value in entries.items())]
     (about / "entry_points.txt").write_text("".join(f"{line}\n" for line in lines))
     return [str(modules), str(site)]
 
@@ -30,7 +30,8 @@ def install(
 def run_python(
     code: str, *words: object, folders: Sequence[str], cwd: Path, status: int = 0
 ) -> str:
-    """What Python prints that finds packages in these folders, once it has ended so."""
+    """Run Python with packages in these folders; return its output, after checking its exit
+    status."""
     paths = [*folders, *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, words)],

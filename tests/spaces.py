@@ -1,4 +1,4 @@
-"""What several tests ask of a space."""
+"""Queries of a space that several tests share."""
 
 from __future__ import annotations
 

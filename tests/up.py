@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from farrier.sdk.client import Client
 
-BEAT_S = 5.0  # leases and devices expire so soon here
-HANGS_S = 280.0  # a test that stands still for a while does not take so long
+BEAT_S = 5.0  # The expiry of leases and devices in these tests.
+HANGS_S = 280.0  # A test that hangs for a while does not take this long.
 
 
 class Up:
@@ -50,7 +50,7 @@ class Up:
         return self.process
 
     def start(self, port: int = 0) -> Up:
-        """Wait until it says that it is up; the API listens on `port`, or on one that is free."""
+        """Wait until it reports that it is up; the API listens on `port`, or on a free one."""
         process = self.launch("--port", str(port), "--broker-port", "0")
         assert process.stdout is not None
         self.said = []
@@ -90,19 +90,19 @@ class Up:
 
     def pids(self, words: str) -> list[int]:
         """The processes of this installation whose command line contains `words`."""
-        found = []
+        matching = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
                 if words in command and self._has(entry):
-                    found.append(int(entry.name))
+                    matching.append(int(entry.name))
             except OSError:  # it is gone
                 continue
-        return found
+        return matching
 
     def _has(self, process: Path) -> bool:
-        """Whether a process has this home, or is a job's, whose environment says nothing of it but
-        whose parent's does."""
+        """Return whether a process has this home, or is a job's process: its environment does not
+        name the home, but its parent's does."""
         mine = f"FARRIER_HOME={self.home}\0".encode()
         if mine in (process / "environ").read_bytes() + b"\0":
             return True

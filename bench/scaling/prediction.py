@@ -13,8 +13,8 @@ from bench.scaling.simulation import A_DEVICE, Load, Outcome, ServiceTimes, Size
 
 MOST_ERROR = 0.1  # As a share of the measured rate.
 
-# From bench/notes/2026-11-23-costs.md: 500 devices with 4,999 heartbeats in 60 s took 0.19 of a core
-# of a machine to themselves; a heartbeat is 14 commands of Redis.
+# These are from bench/notes/2026-11-23-costs.md: 500 devices with 4,999 heartbeats in 60 s took
+# 0.19 of a core of a machine to themselves; a heartbeat is 14 commands of Redis.
 _BEAT_S = 6.0
 _BROKER_BEAT_S = 0.19 * 60 / 4999
 _COMMANDS_A_BEAT = 14

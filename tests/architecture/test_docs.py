@@ -1,4 +1,4 @@
-"""What the pages say is so: paths, commands, options, variables, routes, codes."""
+"""Tests that the pages are true: paths, commands, options, variables, routes, codes."""
 
 import ast
 import inspect
@@ -69,15 +69,15 @@ def test_every_command_that_a_page_shows_exists_with_its_options(page):
         command = commands[verb]
         if words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words[0]]
-        known = {
+        options = {
             option
             for parameter in command.params
             for option in (*parameter.opts, *parameter.secondary_opts)
         }
         if verb == "device":
-            known = set(_parser()._option_string_actions)
-        given = {word for word in words if re.fullmatch(r"--?[a-z][\w-]*", word)}
-        assert given <= known | {"--help"}, f"farrier {verb}: {given - known}"
+            options = set(_parser()._option_string_actions)
+        shown = {word for word in words if re.fullmatch(r"--?[a-z][\w-]*", word)}
+        assert shown <= options | {"--help"}, f"farrier {verb}: {shown - options}"
 
 
 def test_the_page_on_commands_lists_every_command():
@@ -194,13 +194,13 @@ def test_the_page_on_targets_lists_every_machine_and_its_figures():
     text = (ROOT / "docs/develop/targets.md").read_text()
     row = r"^\| `([\w:-]+)` \| ([\w .()-]+) \| (\d+) \| ([\d, ]+) \|"
     rows = re.findall(row, text, re.MULTILINE)
-    told = {name: (cpu, int(cores), caches) for name, cpu, cores, caches in rows}
-    known = {}
+    listed = {name: (cpu, int(cores), caches) for name, cpu, cores, caches in rows}
+    expected = {}
     for name, machine in known_machines().items():
         of = machine.description
         sizes = ", ".join(str(n >> 10) for n in (of.l1_bytes, of.l2_bytes, of.l3_bytes))
-        known[name] = parse_target(name).cpu, of.cores, sizes
-    assert told == known
+        expected[name] = parse_target(name).cpu, of.cores, sizes
+    assert listed == expected
 
 
 def test_the_page_on_targets_tells_every_field_and_its_example_is_a_machine():

@@ -1,4 +1,4 @@
-"""What an import brings along, and who may import whom."""
+"""Tests of the imports: their cost, and the allowed directions."""
 
 import ast
 import subprocess
@@ -46,24 +46,24 @@ def test_a_supervisor_has_nothing_that_could_read_a_model():
 
 SOURCES = [file for part in (*ROLES, "bench") for file in (ROOT / part).rglob("*.py")]
 PICKLED = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
-# numpy's functions that pickle and unpickle objects, unless they are told not to: `savez` of the
-# oldest numpy that Farrier runs with cannot be told.
+# These functions of numpy pickle and unpickle objects unless `allow_pickle` forbids it; `savez` of
+# the oldest numpy that Farrier supports has no such argument.
 MUST_SAY = {"load", "save", "read_array", "write_array"}
 NEVER = {"savez", "savez_compressed"}
 
 
 def _pickles(source):
-    """What of a source's code pickles, or may."""
+    """Yield the names in a source's code that pickle, or may."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Import(names=names):
                 parts = {part for name in names for part in name.name.split(".")}
                 yield from parts & PICKLED
             case ast.ImportFrom(module=str(module), names=names):
-                found = {*module.split("."), *(name.name for name in names)}
-                yield from found & PICKLED
+                imported = {*module.split("."), *(name.name for name in names)}
+                yield from imported & PICKLED
                 if module.partition(".")[0] == "numpy":
-                    yield from found & (MUST_SAY | NEVER)
+                    yield from imported & (MUST_SAY | NEVER)
             case ast.Attribute(attr=name) if name in NEVER and _is_of_numpy(node):
                 yield name
             case ast.Call(func=ast.Attribute(attr=name) as function, keywords=keywords) if (
@@ -73,7 +73,7 @@ def _pickles(source):
                 if said != ["False"]:
                     yield name
             case ast.Constant(value=str(text)) if text in PICKLED:
-                yield text  # to be imported by name
+                yield text  # It may be imported by name.
 
 
 def _is_of_numpy(attribute):
@@ -81,7 +81,7 @@ def _is_of_numpy(attribute):
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "names"),
     [
         ("import pickle", ["pickle"]),
         ("from multiprocessing.shared import pickle as p", ["pickle"]),
@@ -98,8 +98,8 @@ def _is_of_numpy(attribute):
         ("json.load(file); artifact.save(path)", []),
     ],
 )
-def test_what_pickles_is_seen(source, found):
-    assert list(_pickles(source)) == found
+def test_what_pickles_is_seen(source, names):
+    assert list(_pickles(source)) == names
 
 
 def test_nothing_unpickles():

@@ -37,12 +37,13 @@ def test_nothing_else_lies_at_the_top():
 
 
 def test_every_room_of_the_compiler_has_its_place_in_the_layers():
-    """import-linter holds what it is told of; this holds that it is told of everything."""
+    """import-linter checks the packages in its contract; this checks that the contract has all
+    packages."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (layers,) = (
-        one["layers"]
-        for one in contracts["contracts"]
-        if one["name"].startswith("the rooms of the compiler")
+        contract["layers"]
+        for contract in contracts["contracts"]
+        if contract["name"].startswith("the rooms of the compiler")
     )
     listed = {name for layer in layers for name in re.split(r" [|:] ", layer)}
     compiler = ROOT / "compiler/farrier"

@@ -43,21 +43,21 @@ def test_the_calls_one_by_one_give_what_the_entry_point_gives(artifact):
     (spec,) = manifest.outputs
     (array,) = inputs.values()
     sizes = [array.nbytes, 4 * int(np.prod(spec.shape))]
-    told = np.array(manifest.sizes, np.int64)
-    sizes += [manifest.params_bytes, manifest.backend["workspace_bytes"], told.nbytes]
+    sizes_array = np.array(manifest.sizes, np.int64)
+    sizes += [manifest.params_bytes, manifest.backend["workspace_bytes"], sizes_array.nbytes]
     buffers = [aligned_buffer(size) for size in sizes]
     buffers[0].view[:] = array.tobytes()
     assert artifact.params is not None
     buffers[2].view[:] = artifact.params.cast("B")
-    buffers[4].view[:] = told.tobytes()
+    buffers[4].view[:] = sizes_array.tobytes()
     with Library.from_bytes(artifact.code.objects[0].content) as library, Pool(library) as pool:
-        for one in artifact.calls:
-            places = [buffers[a.position].address + a.offset for a in one.arguments]
-            for argument in one.arguments:
+        for step in artifact.calls:
+            places = [buffers[a.position].address + a.offset for a in step.arguments]
+            for argument in step.arguments:
                 assert argument.offset + argument.nbytes <= sizes[argument.position]
-            call(library.entry(one.function), pointers(places), pool)
-    given = np.frombuffer(buffers[1].view, np.float32).reshape(spec.shape)
-    np.testing.assert_array_equal(given, expected[spec.name])
+            call(library.entry(step.function), pointers(places), pool)
+    result = np.frombuffer(buffers[1].view, np.float32).reshape(spec.shape)
+    np.testing.assert_array_equal(result, expected[spec.name])
 
 
 def test_an_artifact_without_the_table_says_so(artifact):

@@ -28,7 +28,7 @@ def test_any_unzip_tool_reads_the_members_and_each_is_aligned(tmp_path_factory, 
 
 
 def test_large_members_lie_in_the_file_aligned_and_small_ones_are_deflated(tmp_path):
-    large = np.random.default_rng(0).bytes(9_000_001)  # read in three pieces
+    large = np.random.default_rng(0).bytes(9_000_001)  # It is read in three pieces.
     members = {"model.so": bytes(70_000), "params.bin": large, "small": bytes(5000)}
     path = written(tmp_path / "x.farrier", members)
     data = path.read_bytes()
@@ -117,6 +117,6 @@ def test_where_nothing_can_be_written_is_known_before(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"file is no directory"):
         atomic.check_writable(tmp_path / "file" / "deep" / "model.farrier")
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write in every directory
+    monkeypatch.setattr(os, "access", lambda *_: False)  # Root may write in every directory.
     with pytest.raises(StorageError, match="is not writable"):
         atomic.check_writable(tmp_path / "model.farrier")

@@ -29,7 +29,7 @@ class Installed:
         self.environment = {**kept, "HOME": str(self.work), "FARRIER_HOME": str(self.work / "h")}
 
     def __call__(self, *words: str, timeout: float = 300) -> str:
-        """What a command prints. It ends with 0."""
+        """Return the output of a command, which has to end with 0."""
         done = subprocess.run(
             [self.bin / words[0], *words[1:]],
             cwd=self.work,
@@ -56,11 +56,11 @@ def install(folder, wheel, extras):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory, wheel):
-    made = install(tmp_path_factory.mktemp("all"), wheel, "[all]")
+    environment = install(tmp_path_factory.mktemp("all"), wheel, "[all]")
     data = models.build("resnet18", width=16, classes=11, batch="batch", size=64)
-    (made.work / "m.onnx").write_bytes(data)
-    np.save(made.work / "x.npy", np.ones((3, 3, 64, 64), np.float32))
-    return made
+    (environment.work / "m.onnx").write_bytes(data)
+    np.save(environment.work / "x.npy", np.ones((3, 3, 64, 64), np.float32))
+    return environment
 
 
 def test_the_compiler(installed):

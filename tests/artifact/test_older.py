@@ -4,7 +4,7 @@
 w[4, 3] = k / 8 - 1/2, for x86-64:
 
     before-precision.farrier  729d3d4  format 1 as it began
-    before-targets.farrier    a8232f0  nine fields later, x[n, 4]; targets were no descriptions yet
+    before-targets.farrier    a8232f0  nine fields later, x[n, 4]; targets were not yet descriptions
     format-1-open.farrier     b8508ce7 the last of format 1, x[n, 4]
     format-1-static.farrier   b8508ce7 likewise, x[2, 4]
 

@@ -1,4 +1,5 @@
-"""Signed artifacts: what is changed or of a stranger is not loaded, whichever file was changed."""
+"""Tests of signed artifacts: an artifact that was changed, in any file, or that a stranger signed
+is not loaded."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def packed(path, members):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The members of a signed artifact that adds, and of an unsigned one that multiplies."""
+    """The members of a signed artifact of an addition, and of an unsigned one of a
+    multiplication."""
     folder = tmp_path_factory.mktemp("signed")
     adds = compiled("Add")
     adds.sign(KEY.sign)

@@ -1,4 +1,4 @@
-"""What an artifact weighs, of the model's weights and of Winograd's."""
+"""Tests of the size of an artifact: its share of the model's weights, and Winograd's."""
 
 from __future__ import annotations
 

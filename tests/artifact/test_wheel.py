@@ -1,4 +1,5 @@
-"""What people install: the wheel, built from the source archive; with numpy it runs artifacts."""
+"""Tests of the wheel that people install, built from the source archive: with numpy it runs
+artifacts."""
 
 import email
 import json
@@ -46,7 +47,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(built, tmp_path_factory):
-    """The wheel's files beside numpy's."""
+    """A folder with the files of the wheel and of numpy."""
     site = tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(built[1]) as archive:
         archive.extractall(site)
@@ -135,7 +136,8 @@ def files(folder):
 
 
 def test_what_the_wheel_says_of_itself(built, site):
-    """Without extras it brings numpy, and is small beside it: no need for one of its own to run."""
+    """Without extras it needs only numpy, and is small compared with it, so a separate runtime
+    package is not needed."""
     wheel = built[1]
     assert wheel.stat().st_size < MOST_BYTES
     about = email.message_from_string((site / "farrier-0.1.0.dist-info/METADATA").read_text())

@@ -1,4 +1,4 @@
-"""The process that tunes: a real one, which ends with the one that it tunes for."""
+"""Tests of the tuning process: a real one, which ends with the process that it tunes for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from farrier.progress import TimeSpent, Warned
 
 ROOT = Path(__file__).parents[2]
 MODEL = models.build("mobilenet_v2", size=32, stages=1)
-LONG_S = 600.0  # no test waits for that
+LONG_S = 600.0  # No test waits for that.
 PARENT = """
 import sys, threading, time
 import farrier
@@ -129,10 +129,10 @@ def test_nothing_is_left_behind_when_its_parent_ends(how, tmp_path):
     emptied(folder)
 
 
-@pytest.mark.parametrize("given", [{}, {"trials": 0}, {"budget_s": 0}])
-def test_nothing_to_do_is_said_at_once(given):
+@pytest.mark.parametrize("settings", [{}, {"trials": 0}, {"budget_s": 0}])
+def test_nothing_to_do_is_said_at_once(settings):
     with pytest.raises(UsageError, match="nothing to do in the background"):
-        farrier.compile(MODEL, background=True, **given)
+        farrier.compile(MODEL, background=True, **settings)
 
 
 def test_another_machine_s_code_cannot_be_tuned_here():

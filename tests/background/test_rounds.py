@@ -1,4 +1,4 @@
-"""How trials and a budget are divided among rounds."""
+"""Tests of the division of trials and a budget among rounds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def test_rounds_spend_what_there_is(budget_s, trials):
         return
     rounds = rounds_of(options)
     if budget_s is not None:
-        assert sum(one.budget_s for one in rounds) == pytest.approx(budget_s)
+        assert sum(entry.budget_s for entry in rounds) == pytest.approx(budget_s)
     if trials is not None:
-        assert sum(one.trials for one in rounds) == trials
-    assert all(one.tunes for one in rounds)
-    assert len({one.seed for one in rounds}) == len(rounds)
+        assert sum(entry.trials for entry in rounds) == trials
+    assert all(entry.tunes for entry in rounds)
+    assert len({entry.seed for entry in rounds}) == len(rounds)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_rounds_spend_what_there_is(budget_s, trials):
 )
 def test_each_round_takes_twice_as_long_as_the_one_before(budget_s, expected):
     rounds = rounds_of(CompileOptions(budget_s=budget_s))
-    assert [one.budget_s for one in rounds] == pytest.approx(expected)
+    assert [entry.budget_s for entry in rounds] == pytest.approx(expected)
 
 
 def test_hot_sizes_share_a_round():

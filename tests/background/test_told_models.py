@@ -1,4 +1,4 @@
-"""A model that another process is told of is the same there, or an error."""
+"""Tests that a model that is described to another process is the same there, or an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODEL = models.build("mobilenet_v2", size=32, stages=1)
 
 @pytest.fixture
 def path(tmp_path):
-    """A model whose weights lie beside it, in weights.data."""
+    """A model whose weights are in weights.data in the same folder."""
     path = tmp_path / "model.onnx"
     model = onnx.load_from_string(MODEL)
     onnx.save(model, path, save_as_external_data=True, location="weights.data", size_threshold=0)
@@ -31,17 +31,17 @@ def test_models_of_every_kind_reach_another_process(path, tmp_path, kind):
         "bytes": lambda: Model.of_bytes(path.read_bytes(), folder=path.parent),
         "files": lambda: Model.of_files(path, {"weights.data": data}),
     }[kind]()
-    told = Model.of_told(model.tells(tmp_path / "copy.onnx"))
-    assert told.name == model.name
-    assert bytes(told.message) == bytes(model.message)
-    assert bytes(told.data("weights.data").view) == data.read_bytes()
+    received = Model.of_told(model.tells(tmp_path / "copy.onnx"))
+    assert received.name == model.name
+    assert bytes(received.message) == bytes(model.message)
+    assert bytes(received.data("weights.data").view) == data.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "weights.data"])
 def test_a_file_that_has_changed_since_is_refused(path, tmp_path, name):
     model = Model.of_path(path)
     model.data("weights.data")
-    told = model.tells(tmp_path / "copy.onnx")
+    description = model.tells(tmp_path / "copy.onnx")
     os.utime(path.with_name(name), (1, 1))
     with pytest.raises(InvalidModelError, match=f"{name} has changed since model was compiled"):
-        Model.of_told(told)
+        Model.of_told(description)

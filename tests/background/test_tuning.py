@@ -1,4 +1,4 @@
-"""What the tuning process says, and what becomes of the artifact in use."""
+"""Tests of the tuning process's messages, and of the artifact in use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODEL = models.build("mobilenet_v2", size=32, stages=1)
 
 
 class Saying:
-    """A process that says what the test tells it to."""
+    """A process that sends the messages that the test asks for."""
 
     def __init__(self):
         self.messages = queue.SimpleQueue()
@@ -90,7 +90,7 @@ def test_the_artifact_and_its_sessions_become_each_version(tuned, paths):
         code = farrier.load(path).code
         assert artifact.code == code
         assert session.manifest == artifact.manifest
-        assert [one.number for one in artifact.tuning.versions] == [*range(1, number + 1)]
+        assert [entry.number for entry in artifact.tuning.versions] == [*range(1, number + 1)]
         assert artifact.tuning.current.number == number
         (y,) = session.run(inputs).values()
         np.testing.assert_allclose(y, expected, rtol=0, atol=1e-4 * np.abs(expected).max())

@@ -75,9 +75,9 @@ def test_ratios_are_of_rounds_that_ran_together():
     assert ratio(ours, fast) == pytest.approx(0.75)
     assert ratio(tuned, ours) == pytest.approx(0.5)  # 0.5, 0.5, 1.0; the medians would give 2/3
     assert RESULT.best_peer is fast
-    told = RESULT.to_json()
-    assert told["best_peer"] == "fast"
-    assert told["ratios"]["farrier:tuned"] == pytest.approx({"slow": 0.05, "fast": 0.5})
+    raw = RESULT.to_json()
+    assert raw["best_peer"] == "fast"
+    assert raw["ratios"]["farrier:tuned"] == pytest.approx({"slow": 0.05, "fast": 0.5})
 
 
 def test_floors_are_operations_over_peak_and_parameters_over_bandwidth():
@@ -87,8 +87,8 @@ def test_floors_are_operations_over_peak_and_parameters_over_bandwidth():
 
 def test_the_size_is_over_the_weights_and_leaves_out_what_winograd_adds():
     assert RESULT.size.ratio == pytest.approx(1.3)
-    told = "artifact 3.00 MB: 1.30 times the 2.00 MB of weights, and 0.40 MB for Winograd;"
-    assert told in headline(RESULT)
+    headline_text = "artifact 3.00 MB: 1.30 times the 2.00 MB of weights, and 0.40 MB for Winograd;"
+    assert headline_text in headline(RESULT)
     assert list(costs_table([RESULT]).columns[-1].cells) == ["1.30"]
 
 
@@ -103,15 +103,15 @@ def test_peers_that_take_less_memory_are_told():
     ("wrong", "agree"),
     [
         ((), True),
-        (("fast",), True),  # one peer of two: it is the one that is off
+        (("fast",), True),  # One of the two peers differs.
         (("fast", "slow"), False),
         (("farrier:tuned",), False),
     ],
 )
 def test_outputs_that_differ_are_no_result(wrong, agree):
     figures = tuple(
-        dataclasses.replace(one, max_error=math.nan if one.label in wrong else 1e-6)
-        for one in RESULT.figures
+        dataclasses.replace(figure, max_error=math.nan if figure.label in wrong else 1e-6)
+        for figure in RESULT.figures
     )
     result = dataclasses.replace(RESULT, figures=figures)
     assert sorted(result.differing) == sorted(wrong)
@@ -135,10 +135,10 @@ def test_the_mean_over_the_best_peers_is_geometric():
     faster = dataclasses.replace(
         RESULT, figures=(_figures("farrier", 1.0), _figures("fast", 12.0)), compile_s={"farrier": 1}
     )
-    told = means([faster, RESULT])  # 1/12 and 0.75
-    assert told[0].startswith("farrier, threads 2: 0.250 of")
-    assert "geometric mean of 2 models" in told[0]
-    assert told[1].startswith("farrier:tuned, threads 2: 0.500 of")
+    lines = means([faster, RESULT])  # 1/12 and 0.75
+    assert lines[0].startswith("farrier, threads 2: 0.250 of")
+    assert "geometric mean of 2 models" in lines[0]
+    assert lines[1].startswith("farrier:tuned, threads 2: 0.500 of")
 
 
 def test_the_chart_has_a_bar_an_engine_and_cuts_what_is_far_off():
@@ -152,19 +152,19 @@ def test_the_chart_has_a_bar_an_engine_and_cuts_what_is_far_off():
 
 
 def test_a_small_run_end_to_end(tmp_path):
-    told = _run(
+    done = _run(
         *("--models", "mobilenet_v2", "--threads", "1", "--peers", "onnxruntime"),
         *("--rounds", "2", "--round-s", "0.02", "--trials", "3", "--records", tmp_path / "r.jsonl"),
         *("--json", tmp_path / "bench.json", "--svg", tmp_path / "bench.svg"),
     )
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     (result,) = json.loads((tmp_path / "bench.json").read_text())["results"]
-    assert [one["label"] for one in result["figures"]] == [
+    assert [figure["label"] for figure in result["figures"]] == [
         "farrier",
         "farrier:tuned",
         "onnxruntime",
     ]
-    assert all(len(one["rounds_ms"]) == 2 for one in result["figures"])
+    assert all(len(figure["rounds_ms"]) == 2 for figure in result["figures"])
     assert result["agree"]
     assert 0.5e9 < result["operations"] < 0.8e9  # 300 million multiply-adds, and the rest
     assert (tmp_path / "r.jsonl").read_text().count("\n") >= 3
@@ -172,11 +172,11 @@ def test_a_small_run_end_to_end(tmp_path):
 
 
 def test_words_that_make_no_sense_end_in_a_line(tmp_path):
-    told = _run("--models", "abacus")
-    assert told.returncode == UsageError.exit_code
-    assert "unknown model 'abacus'" in told.stdout
-    told = _run("--models", "resnet18", "--peers", "slide_rule")
-    assert "unknown engine 'slide_rule'" in told.stdout
+    done = _run("--models", "abacus")
+    assert done.returncode == UsageError.exit_code
+    assert "unknown model 'abacus'" in done.stdout
+    done = _run("--models", "resnet18", "--peers", "slide_rule")
+    assert "unknown engine 'slide_rule'" in done.stdout
 
 
 def test_every_name_is_a_workload():

@@ -81,7 +81,7 @@ def test_a_processor_has_what_code_for_a_board_may_use(name):
 
 
 def test_an_older_core_runs_on_an_older_processor():
-    """Where an instruction of a newer one is illegal."""
+    """An instruction of a newer core is illegal there."""
     assert board.qemu_cpu("rpi4") == "cortex-a72"
     assert board.qemu_cpu("rpi5") == "neoverse-n1"
     assert board.qemu_cpu("graviton3").startswith("max")
@@ -92,7 +92,12 @@ def test_numbers_of_a_board_are_exact_to_the_line():
     apart = artifacts.Checked("m", "rpi4", 2e-5, 1.0, exact=2e-6, peer_exact=2e-5)
     wrong = artifacts.Checked("m", "rpi4", 2e-5, 1.0, exact=2e-5, peer_exact=1e-6)
     failed = artifacts.Checked("m", "rpi4", float("nan"), 1.0, failure="it crashed")
-    assert [one.is_right for one in (right, apart, wrong, failed)] == [True, True, False, False]
+    assert [verdict.is_right for verdict in (right, apart, wrong, failed)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_an_archive_holds_files_folders_and_links(tmp_path):
@@ -108,14 +113,14 @@ def test_an_archive_holds_files_folders_and_links(tmp_path):
         archive.text("init", "go", 0o700)
         archive.device("console", 5, 1)
         archive.end()
-    found = dict(_entries((tmp_path / "archive").read_bytes()))
-    assert list(found) == ["bin", "bin/link", "bin/tool", "init", "console", "TRAILER!!!"]
-    assert stat.S_ISDIR(found["bin"][0])
-    assert found["bin/tool"] == (stat.S_IFREG | 0o755, b"abc")
-    assert found["bin/link"][1] == b"tool"
-    assert stat.S_ISLNK(found["bin/link"][0])
-    assert found["init"] == (stat.S_IFREG | 0o700, b"go")
-    assert stat.S_ISCHR(found["console"][0])
+    entries = dict(_entries((tmp_path / "archive").read_bytes()))
+    assert list(entries) == ["bin", "bin/link", "bin/tool", "init", "console", "TRAILER!!!"]
+    assert stat.S_ISDIR(entries["bin"][0])
+    assert entries["bin/tool"] == (stat.S_IFREG | 0o755, b"abc")
+    assert entries["bin/link"][1] == b"tool"
+    assert stat.S_ISLNK(entries["bin/link"][0])
+    assert entries["init"] == (stat.S_IFREG | 0o700, b"go")
+    assert stat.S_ISCHR(entries["console"][0])
 
 
 def _entries(data):

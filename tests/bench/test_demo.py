@@ -47,9 +47,9 @@ def test_the_demo_is_kept_up_until_a_signal(tmp_path):
     )
     try:
         for line in demo.stdout:
-            if found := re.search(r"the dashboard is (\S+); log in with the token in (\S+);", line):
+            if match := re.search(r"the dashboard is (\S+); log in with the token in (\S+);", line):
                 break
-        url, token = found[1], Path(found[2]).read_text().strip()
+        url, token = match[1], Path(match[2]).read_text().strip()
         assert httpx.get(url).headers["content-type"].startswith("text/html")
         answer = httpx.post(f"{url}v1/session", json={"token": token})
         assert answer.status_code == 200

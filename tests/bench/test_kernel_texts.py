@@ -1,4 +1,5 @@
-"""`python -m bench.kernel_texts`: equal code gives equal lines; a changed knob is reported."""
+"""Tests of `python -m bench.kernel_texts`: equal code yields equal lines; a changed knob is
+reported."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ def test_weights_and_parameters_leave_memory_as_they_are_packed(tmp_path):
     packed = arena.pack()
     before = _resident()
     for constant, offset in zip(graph.constants, offsets, strict=True):
-        found = np.frombuffer(packed.view, np.float32, constant.data.size, offset)
-        np.testing.assert_array_equal(found, constant.data.ravel())
-    assert _resident() - before > 1.5 * weights  # it was neither here nor there
+        parameters = np.frombuffer(packed.view, np.float32, constant.data.size, offset)
+        np.testing.assert_array_equal(parameters, constant.data.ravel())
+    assert _resident() - before > 1.5 * weights  # Neither copy is in memory.
 
 
 def test_the_written_model_runs(tmp_path):

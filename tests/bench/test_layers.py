@@ -21,13 +21,13 @@ def figures(row):
 
 
 def test_steps_that_share_a_node_stand_in_one_row():
-    found = rows(
+    matched = rows(
         {
             "farrier": [step("conv_relu", "Conv_1 Relu_2", 5, 3), step("add", "Add_3", 2, 1)],
             "theirs": [step("Conv", "Conv_1", 4), step("AddRelu", "Relu_2 Add_3", 6)],
         }
     )
-    (row,) = found
+    (row,) = matched
     assert (row.label, row.count) == ("add, conv_relu", 1)
     assert figures(row) == {"farrier": 7, "theirs": 10}
     assert row.floor_s == pytest.approx(4e-6)
@@ -41,8 +41,8 @@ def test_what_names_no_node_counts_with_the_next_step_and_the_last_with_the_last
         step("Pool", "Pool_2", 2),
         step("Reorder", "", 30),
     ]
-    found = rows({"farrier": farrier, "theirs": theirs})
-    assert [figures(row)["theirs"] for row in found] == [14, 32]
+    matched = rows({"farrier": farrier, "theirs": theirs})
+    assert [figures(row)["theirs"] for row in matched] == [14, 32]
 
 
 def test_equal_kernels_are_summed_and_what_farrier_does_not_run_is_told():
@@ -62,18 +62,18 @@ def test_names_with_what_peers_append_are_found():
 
 
 def test_every_engine_is_profiled_and_most_of_its_time_matched():
-    found = layers.measure(TINY, threads=1, seconds=0.0)
+    measured = layers.measure(TINY, threads=1, seconds=0.0)
     for engine in ("farrier", "onnxruntime", "openvino"):
-        total = sum(row.seconds.get(engine, 0.0) for row in found)
-        matched = sum(row.seconds.get(engine, 0.0) for row in found if "farrier" in row.seconds)
+        total = sum(row.seconds.get(engine, 0.0) for row in measured)
+        matched = sum(row.seconds.get(engine, 0.0) for row in measured if "farrier" in row.seconds)
         assert 0.8 * total < matched <= total
-    assert all(row.floor_s > 0 for row in found if "farrier" in row.seconds)
-    assert layers.table(found, top=3).row_count == 5
+    assert all(row.floor_s > 0 for row in measured if "farrier" in row.seconds)
+    assert layers.table(measured, top=3).row_count == 5
 
 
 def test_the_workspace_beside_its_lower_bound_and_the_arena_of_a_peer():
-    found = memory.measure(TINY, threads=2)
-    assert 0 < found.lower_bound <= found.ours
-    assert found.over == found.ours / found.lower_bound
-    assert 0 < found.requested <= found.held
-    assert memory.table([found]).row_count == 1
+    workspace = memory.measure(TINY, threads=2)
+    assert 0 < workspace.lower_bound <= workspace.ours
+    assert workspace.over == workspace.ours / workspace.lower_bound
+    assert 0 < workspace.requested <= workspace.held
+    assert memory.table([workspace]).row_count == 1

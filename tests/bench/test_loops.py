@@ -33,8 +33,10 @@ TEXT = """\
 
 
 def test_loops_know_what_they_multiply_by():
-    found = [(one.function, one.multiply_adds, one.multiplies_by) for one in loops.loops_in(TEXT)]
-    assert found == [("first.body0", 2, "sdot"), ("second", 1, "fmla")]
+    summary = [
+        (loop.function, loop.multiply_adds, loop.multiplies_by) for loop in loops.loops_in(TEXT)
+    ]
+    assert summary == [("first.body0", 2, "sdot"), ("second", 1, "fmla")]
 
 
 def convolution(channels, outputs, taps):
@@ -44,8 +46,8 @@ def convolution(channels, outputs, taps):
     constants = {"w": weights, "z": np.array(7, np.uint8)}
     node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], pads=[taps // 2] * 4)
     x = helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, (1, channels, 28, 28))
-    given = [numpy_helper.from_array(data, name) for name, data in constants.items()]
-    graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name="y")], given)
+    initializers = [numpy_helper.from_array(data, name) for name, data in constants.items()]
+    graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name="y")], initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 

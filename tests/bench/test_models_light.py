@@ -19,14 +19,14 @@ def test_they_run_and_their_outputs_say_something(name):
         node.op_type for node in onnx.load_from_string(data).graph.node
     }
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    (given,) = session.get_inputs()
-    x = np.random.default_rng(3).standard_normal(given.shape).astype(np.float32)
-    (probabilities,) = session.run(None, {given.name: x})
+    (network_input,) = session.get_inputs()
+    x = np.random.default_rng(3).standard_normal(network_input.shape).astype(np.float32)
+    (probabilities,) = session.run(None, {network_input.name: x})
     assert np.isfinite(probabilities).all()
-    assert 1e-4 < probabilities.std() < 0.03  # neither one class alone nor all alike
+    assert 1e-4 < probabilities.std() < 0.03  # The output is neither one class alone nor uniform.
 
 
 def test_a_name_that_is_none_lists_those_that_are():
-    with pytest.raises(UsageError, match="no light model 'abacus'") as told:
+    with pytest.raises(UsageError, match="no light model 'abacus'") as raised:
         models.light("abacus")
-    assert "squeezenet" in told.value.hint
+    assert "squeezenet" in raised.value.hint

@@ -24,14 +24,14 @@ def _operators(model: bytes) -> collections.Counter[str]:
 
 
 def _convolution(opset: int) -> bytes:
-    image, made = (
+    image, result = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, channels, 8, 8))
         for name, channels in (("x", 3), ("y", 4))
     )
     weights = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
     initializers = [numpy_helper.from_array(weights, "w")]
-    graph = helper.make_graph([node], "g", [image], [made], initializers)
+    graph = helper.make_graph([node], "g", [image], [result], initializers)
     opsets = [helper.make_opsetid("", opset)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
@@ -39,17 +39,19 @@ def _convolution(opset: int) -> bytes:
 @pytest.mark.parametrize("opset", [11, 17])
 def test_a_static_model_has_scales_a_channel(opset, tmp_path):
     samples = [{"x": np.ones((1, 3, 8, 8), np.float32)}]
-    made = models.statically(_convolution(opset), samples)
-    assert _operators(made)["QuantizeLinear"] == 2
-    scales = [one.dims for one in onnx.load_from_string(made).graph.initializer]
+    quantized = models.statically(_convolution(opset), samples)
+    assert _operators(quantized)["QuantizeLinear"] == 2
+    scales = [
+        initializer.dims for initializer in onnx.load_from_string(quantized).graph.initializer
+    ]
     assert [4] in scales
     (kept,) = (tmp_path / "farrier" / "models" / "quantized").iterdir()
-    assert kept.read_bytes() == made
+    assert kept.read_bytes() == quantized
     kept.write_bytes(b"as it was")
     assert models.statically(_convolution(opset), samples) == b"as it was"
 
 
 def test_a_dynamic_model_multiplies_integers():
-    made = models.dynamically(models.build("bert_base", layers=1, tokens=8, vocabulary=50))
-    assert _operators(made)["MatMulInteger"] == 7  # the pooler among them
-    assert _operators(made)["MatMul"] == 2  # of two activations
+    quantized = models.dynamically(models.build("bert_base", layers=1, tokens=8, vocabulary=50))
+    assert _operators(quantized)["MatMulInteger"] == 7  # This includes the pooler.
+    assert _operators(quantized)["MatMul"] == 2  # of two activations

@@ -34,17 +34,17 @@ def test_a_model_of_open_dims_is_the_model(name):
         onnxruntime.InferenceSession(models.build(name, **{**SMALL[name], **sizes}))
         for sizes in ({"batch": 3}, {"batch": "batch", **free})
     )
-    named = {dim for one in left_open.get_inputs() for dim in one.shape if isinstance(dim, str)}
+    named = {dim for port in left_open.get_inputs() for dim in port.shape if isinstance(dim, str)}
     assert named == {"batch", *np.ravel(list(free.values()))}
     rng = np.random.default_rng(0)
     inputs = {
-        one.name: rng.standard_normal(one.shape).astype("f4")
-        if "float" in one.type
-        else rng.integers(0, 2, one.shape)
-        for one in fixed.get_inputs()
+        port.name: rng.standard_normal(port.shape).astype("f4")
+        if "float" in port.type
+        else rng.integers(0, 2, port.shape)
+        for port in fixed.get_inputs()
     }
-    for wanted, made in zip(fixed.run(None, inputs), left_open.run(None, inputs), strict=True):
-        np.testing.assert_allclose(made, wanted, atol=1e-5)
+    for wanted, actual in zip(fixed.run(None, inputs), left_open.run(None, inputs), strict=True):
+        np.testing.assert_allclose(actual, wanted, atol=1e-5)
 
 
 def test_every_model_of_the_bench_has_open_dims():
@@ -72,7 +72,9 @@ def test_places_of_one_model(monkeypatch):
 
 def result(name, compile_s, **ratios):
     places = [
-        opened.SizeResult(kind, {}, 1.0, ratio) for kind, found in ratios.items() for ratio in found
+        opened.SizeResult(kind, {}, 1.0, ratio)
+        for kind, values in ratios.items()
+        for ratio in values
     ]
     return opened.Result(name, compile_s, 1.0, tuple(places))
 

@@ -1,4 +1,4 @@
-"""`make pages`: what it does where there is no browser."""
+"""Tests of `make pages` on a machine without a browser."""
 
 from __future__ import annotations
 

@@ -16,15 +16,15 @@ def test_the_cost_is_what_the_share_of_the_work_does_not_explain(threads, shared
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_regions_are_timed_on_one_thread_and_on_several(threads):
-    found = pool.fork_join(160, threads)
-    assert found.threads == threads
-    assert 0 < found.alone_us < 1e5
-    assert 0 < found.shared_us < 1e5
+    cost = pool.fork_join(160, threads)
+    assert cost.threads == threads
+    assert 0 < cost.alone_us < 1e5
+    assert 0 < cost.shared_us < 1e5
 
 
 def test_a_model_beside_a_neighbour_and_idle(small_model):
     artifact = farrier.load(small_model.artifact)
-    found = pool.neighbours(artifact, seconds=0.02)
-    assert {"1 threads", "2 threads", "neighbour on any core"} <= set(found)
-    assert all(milliseconds > 0 for milliseconds in found.values())
+    means = pool.neighbours(artifact, seconds=0.02)
+    assert {"1 threads", "2 threads", "neighbour on any core"} <= set(means)
+    assert all(milliseconds > 0 for milliseconds in means.values())
     assert 0 <= pool.idle_share(artifact, seconds=0.05) < 2

@@ -47,44 +47,46 @@ def _kernel(operations, multiply_adds, factors=""):
 
 
 def test_the_roofline_of_this_machine_is_that_of_a_computer():
-    found = measure_roofline(host(), 1)
-    assert 2e9 < found.operations < 1e12
-    assert 1e9 < found.bandwidth < 1e12
-    assert found.dots.keys() == {f"{d.left} {d.right} {d.total}" for d in host().available_dots}
+    roofline = measure_roofline(host(), 1)
+    assert 2e9 < roofline.operations < 1e12
+    assert 1e9 < roofline.bandwidth < 1e12
+    assert roofline.dots.keys() == {f"{d.left} {d.right} {d.total}" for d in host().available_dots}
     # Intel's AVX512-BF16 does half of what f32 does: 0.49 to 0.51 on a Sapphire Rapids.
-    assert all(0.25 < rate / found.operations < 10 for rate in found.dots.values())
+    assert all(0.25 < rate / roofline.operations < 10 for rate in roofline.dots.values())
 
 
 def test_rows_cover_every_call_and_add_up(small_model):
     artifact = farrier.load(small_model.artifact)
-    found = profile(artifact, seconds=0.1)
-    assert sum(row.calls for row in found.kernels) == len(artifact.calls)
-    assert {row.name for row in found.kernels} == {k.name for k in artifact.manifest.kernels}
+    profiled = profile(artifact, seconds=0.1)
+    assert sum(row.calls for row in profiled.kernels) == len(artifact.calls)
+    assert {row.name for row in profiled.kernels} == {k.name for k in artifact.manifest.kernels}
     total = sum(kernel.operations * kernel.calls for kernel in artifact.manifest.kernels)
-    assert sum(row.operations for row in found.kernels) == total
-    assert sum(row.nbytes for row in found.kernels) == sum(c.nbytes for c in artifact.calls)
-    assert list(found.kernels) == sorted(found.kernels, key=lambda row: -row.seconds)
-    assert all(row.source == "default" and row.seconds > 0 for row in found.kernels)
-    assert found.best_s <= found.model_s
+    assert sum(row.operations for row in profiled.kernels) == total
+    assert sum(row.nbytes for row in profiled.kernels) == sum(c.nbytes for c in artifact.calls)
+    assert list(profiled.kernels) == sorted(profiled.kernels, key=lambda row: -row.seconds)
+    assert all(row.source == "default" and row.seconds > 0 for row in profiled.kernels)
+    assert profiled.best_s <= profiled.model_s
 
 
 def test_by_call_each_row_names_its_nodes(small_model):
     artifact = farrier.load(small_model.artifact)
-    found = profile(artifact, seconds=0.1, by_call=True)
-    assert sorted(row.origin for row in found.kernels) == sorted(c.origin for c in artifact.calls)
-    assert all(row.calls == 1 for row in found.kernels)
+    profiled = profile(artifact, seconds=0.1, by_call=True)
+    assert sorted(row.origin for row in profiled.kernels) == sorted(
+        c.origin for c in artifact.calls
+    )
+    assert all(row.calls == 1 for row in profiled.kernels)
 
 
 def test_the_command_prints_a_table_or_json(small_model):
     app, path = build(), str(small_model.artifact)
-    told = CliRunner().invoke(app, ["profile", path, "--seconds", "0.1", "--top", "2"])
-    assert told.exit_code == 0
+    done = CliRunner().invoke(app, ["profile", path, "--seconds", "0.1", "--top", "2"])
+    assert done.exit_code == 0
     for part in ("GFLOP/s", "roofline", " more"):
-        assert part in told.output
-    told = CliRunner().invoke(app, ["profile", path, "--seconds", "0.1", "--json"])
-    found = json.loads(told.output)
-    assert found["threads"] == 1
-    row = found["kernels"][0]
+        assert part in done.output
+    done = CliRunner().invoke(app, ["profile", path, "--seconds", "0.1", "--json"])
+    raw = json.loads(done.output)
+    assert raw["threads"] == 1
+    row = raw["kernels"][0]
     assert row["gflops"] == pytest.approx(row["operations"] / row["seconds"] / 1e9)
     assert row["roofline_share"] > 0
 

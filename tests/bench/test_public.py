@@ -24,7 +24,7 @@ def model(op, *shape):
 
 
 def shapes(*inputs):
-    return [[one.shape for one in call.values()] for call in calls("unheard of", inputs)]
+    return [[spec.shape for spec in call.values()] for call in calls("unheard of", inputs)]
 
 
 def test_sizes_by_name_and_place():
@@ -45,12 +45,12 @@ def test_a_call_in_words():
         Input("ids", "i8", (4,)),
         Input("fixed", "f2", (5, 6)),
     ]
-    found = arrays(call, inputs, np.random.default_rng(0))
-    assert [array.dtype for array in found.values()] == ["f4", "i8", "i8", "i8", "f2"]
-    assert found["lens"].tolist() == [300, 300]
-    assert found["sr"] == 16000
-    assert found["fixed"].shape == (5, 6)
-    assert set(found["ids"]) <= {1, 2, 3}
+    by_name = arrays(call, inputs, np.random.default_rng(0))
+    assert [array.dtype for array in by_name.values()] == ["f4", "i8", "i8", "i8", "f2"]
+    assert by_name["lens"].tolist() == [300, 300]
+    assert by_name["sr"] == 16000
+    assert by_name["fixed"].shape == (5, 6)
+    assert set(by_name["ids"]) <= {1, 2, 3}
     assert show(call) == "2×300 2 4"
     with pytest.raises(UsageError, match="cannot read 'x:3'"):
         parse_call("x:3")
@@ -58,8 +58,8 @@ def test_a_call_in_words():
 
 def test_integers_are_an_index_of_whatever_there_is():
     inputs = [Input("edges", "i8", (2, 90)), Input("nodes", "f4", (7, 3))]
-    found = arrays({}, inputs, np.random.default_rng(0))
-    assert found["edges"].max() < 2
+    by_name = arrays({}, inputs, np.random.default_rng(0))
+    assert by_name["edges"].max() < 2
 
 
 def test_listed_calls_are_of_models_that_there_are():
@@ -72,12 +72,12 @@ def test_listed_calls_are_of_models_that_there_are():
 def test_what_is_no_number_is_a_difference(values, place, data):
     wanted = np.array(values)
     assert difference({"y": wanted.copy()}, {"y": wanted}) == 0.0
-    made = wanted.copy()
+    actual = wanted.copy()
     odd = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
-    made[place % len(made)] = odd
-    assert difference({"y": made}, {"y": wanted}) == np.inf
-    assert difference({"y": wanted}, {"y": made}) == np.inf
-    assert difference({"y": made.copy()}, {"y": made}) == 0.0
+    actual[place % len(actual)] = odd
+    assert difference({"y": actual}, {"y": wanted}) == np.inf
+    assert difference({"y": wanted}, {"y": actual}) == np.inf
+    assert difference({"y": actual.copy()}, {"y": actual}) == 0.0
 
 
 def test_difference_is_a_share_of_the_range():
@@ -104,8 +104,8 @@ def test_what_farrier_says(tmp_path):
 
 
 def test_verdicts():
-    def verdict(*sizes, **told):
-        return public.Result("m", 1.0, sizes, **told).verdict
+    def verdict(*sizes, **fields):
+        return public.Result("m", 1.0, sizes, **fields).verdict
 
     right = public.Size("1", 1e-6)
     assert verdict(right) == "right"

@@ -30,7 +30,7 @@ def inputs(small_model):
 
 
 def _state(pid: int) -> str:
-    """Of every thread, as /proc says it: T is stopped."""
+    """Return the state of every thread from /proc; T is stopped."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return "".join(sorted((t / "stat").read_text().rpartition(")")[2].split()[0] for t in tasks))
 
@@ -50,12 +50,12 @@ def test_the_outputs_agree_and_the_figures_are_of_all_rounds(small_model, inputs
     assert (ours.label, ours.ratio, ours.max_error) == ("farrier", 1.0, 0.0)
     assert again.max_error == 0.0
     assert 0 < peer.max_error < 1e-4
-    for one in (ours, again, peer):
-        assert len(one.rounds_ms) == 4
-        assert one.best_ms <= one.p10_ms <= one.median_ms <= one.p90_ms
-        assert one.samples >= 4
-        assert one.peak_bytes > 10 << 20
-        assert 0 < one.load_s < 30
+    for figure in (ours, again, peer):
+        assert len(figure.rounds_ms) == 4
+        assert figure.best_ms <= figure.p10_ms <= figure.median_ms <= figure.p90_ms
+        assert figure.samples >= 4
+        assert figure.peak_bytes > 10 << 20
+        assert 0 < figure.load_s < 30
     ratios = [a / b for a, b in zip(ours.rounds_ms, peer.rounds_ms, strict=True)]
     assert peer.ratio == pytest.approx(statistics.median(ratios))
     assert peer.model_bytes == small_model.onnx.stat().st_size
@@ -71,7 +71,7 @@ def test_errors_of_bf16_are_against_an_engine_in_f32(small_model, inputs, tmp_pa
         peer("openvino", small_model.onnx, sys.executable, Precision.BF16),
     ]
     ours, exact, other = race(entrants, inputs, threads=1, rounds=1, round_s=0.01)
-    assert [one.label for one in (ours, exact, other)] == [
+    assert [figure.label for figure in (ours, exact, other)] == [
         "farrier",
         "onnxruntime",
         "openvino:bf16",
@@ -91,11 +91,11 @@ def test_engines_are_kept_to_a_target(small_model, inputs):
     if not missing_packages("openvino"):
         entrants.append(Entrant("openvino", small_model.onnx))
     figures = race(entrants, inputs, threads=1, target="x86-64-v3", rounds=1, round_s=0.01)
-    told = {one.label: one.limited for one in figures}
-    assert told.pop("farrier") == ""
-    assert "XGETBV" in told["onnxruntime"]
-    assert "ONEDNN_MAX_CPU_ISA=AVX2" in told.get("openvino", "ONEDNN_MAX_CPU_ISA=AVX2")
-    assert all(one.max_error < 1e-4 for one in figures)
+    limits = {figure.label: figure.limited for figure in figures}
+    assert limits.pop("farrier") == ""
+    assert "XGETBV" in limits["onnxruntime"]
+    assert "ONEDNN_MAX_CPU_ISA=AVX2" in limits.get("openvino", "ONEDNN_MAX_CPU_ISA=AVX2")
+    assert all(figure.max_error < 1e-4 for figure in figures)
     with pytest.raises(UsageError, match="onnxruntime cannot be kept to x86-64-v2"):
         race(entrants, inputs, threads=1, target="x86-64-v2", rounds=1)
 
@@ -131,7 +131,7 @@ def test_a_stopped_engine_does_not_outlive_the_race(small_model, inputs, tmp_pat
         parent.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 20
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        if _is_zombie(pid):  # of a container without an init that reaps
+        if _is_zombie(pid):  # A container without an init does not reap it.
             break
         time.sleep(0.02)
     else:
@@ -163,17 +163,17 @@ def test_an_engine_that_cannot_run_the_model_is_told_and_left_out(small_model, i
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
     entrants = [Entrant("farrier", small_model.artifact), Entrant("onnxruntime:x", broken)]
-    told = []
+    failures = []
     figures = race(
         entrants,
         inputs,
         threads=1,
         rounds=1,
         round_s=0.01,
-        failed=lambda entrant, error: told.append((entrant.label, error.message)),
+        failed=lambda entrant, error: failures.append((entrant.label, error.message)),
     )
-    assert [one.label for one in figures] == ["farrier"]
-    ((label, message),) = told
+    assert [figure.label for figure in figures] == ["farrier"]
+    ((label, message),) = failures
     assert label == "onnxruntime:x"
     assert "cannot run the model" in message
     with pytest.raises(FarrierError, match="cannot run the model"):
@@ -209,7 +209,7 @@ def test_disturbed_turns_are_run_again_and_the_calmest_are_kept(calm, kept):
     first = _Rounds([0.0, 0.05, 0.5, 0.04, 0.9, 0.9, 0.03, 0.9])
     second = _Rounds([1.0, 0.0, 0.1, 0.02, 0.9, 0.9, 0.02, 0.9])
     for own in run_turns([first, second], rounds=2, round_s=0.2, calm=calm):
-        assert {one.median_ms for one in own} == set(kept)
+        assert {figure.median_ms for figure in own} == set(kept)
 
 
 def test_what_an_entrant_may_be(small_model):

@@ -1,4 +1,5 @@
-"""`bench.scaling`: what is counted, what the simulation conserves, and a short run of it all."""
+"""Tests of `bench.scaling`: the counts, the conservation laws of the simulation, and a short
+run."""
 
 from __future__ import annotations
 
@@ -72,22 +73,23 @@ class TestSimulation:
 
     @pytest.mark.parametrize("devices", [2, 8, 16])
     def test_devices_that_wait_for_nothing_scale(self, devices):
-        found = simulate(NOTHING, Size(devices), seconds=100)
-        assert found.rate == pytest.approx(devices)
-        assert found.busy(devices) == pytest.approx(1.0)
+        outcome = simulate(NOTHING, Size(devices), seconds=100)
+        assert outcome.rate == pytest.approx(devices)
+        assert outcome.busy(devices) == pytest.approx(1.0)
 
     def test_one_batch_in_flight_keeps_one_device_busy(self):
         assert simulate(NOTHING, Size(8, a_device=None), seconds=100).rate == pytest.approx(1.0)
 
     @pytest.mark.parametrize("size", [Size(1), Size(7, 3), Size(40, 11, worker_cores=2, redis=1)])
     def test_what_was_started_has_finished_or_is_in_flight(self, size):
-        found = simulate(REAL, size, Load(200, 5.0), seconds=60, warm_up_s=20)
-        assert found.started == found.finished + found.in_flight
-        assert found.finished > 0
+        outcome = simulate(REAL, size, Load(200, 5.0), seconds=60, warm_up_s=20)
+        assert outcome.started == outcome.finished + outcome.in_flight
+        assert outcome.finished > 0
 
     def test_a_phase_ends_with_its_last_batch(self):
         assert phase_s(NOTHING, Size(1, batch=4), 8) == pytest.approx(8)
-        assert phase_s(NOTHING, Size(3, batch=4), 16) == pytest.approx(8)  # one device has two
+        # One device has two batches.
+        assert phase_s(NOTHING, Size(3, batch=4), 16) == pytest.approx(8)
 
     def test_a_seed_decides_all(self):
         def outcome(seed):
@@ -99,23 +101,23 @@ class TestSimulation:
 
     def test_cores_bound_what_is_built(self):
         """One of two cores is the job's process's; the other compiles a candidate in 0.05 s."""
-        found = simulate(REAL, Size(64, worker_cores=2), seconds=100, warm_up_s=20)
-        assert found.rate == pytest.approx(20, rel=0.05)
-        cores = found.used["jobs"] + found.used["builders"] + found.used["supervisors"]
+        outcome = simulate(REAL, Size(64, worker_cores=2), seconds=100, warm_up_s=20)
+        assert outcome.rate == pytest.approx(20, rel=0.05)
+        cores = outcome.used["jobs"] + outcome.used["builders"] + outcome.used["supervisors"]
         assert 1.5 < cores <= 2.0001
 
     def test_a_broker_and_redis_bound_batches(self):
         scarce = dataclasses.replace(NOTHING, broker_s=0.5)
-        found = simulate(scarce, Size(100, brokers=1), seconds=200, warm_up_s=50)
-        assert found.rate == pytest.approx(16 / 0.5, rel=0.05)
+        outcome = simulate(scarce, Size(100, brokers=1), seconds=200, warm_up_s=50)
+        assert outcome.rate == pytest.approx(16 / 0.5, rel=0.05)
         scarce = dataclasses.replace(NOTHING, redis_s=0.5)
-        found = simulate(scarce, Size(100, redis=1), seconds=200, warm_up_s=50)
-        assert found.rate == pytest.approx(16 / 0.5, rel=0.05)
+        outcome = simulate(scarce, Size(100, redis=1), seconds=200, warm_up_s=50)
+        assert outcome.rate == pytest.approx(16 / 0.5, rel=0.05)
 
     def test_a_link_bounds_bytes(self):
         heavy = dataclasses.replace(NOTHING, batch_bytes=1e6)
-        found = simulate(heavy, Size(100, link_bytes_s=2e6), seconds=200, warm_up_s=50)
-        assert found.rate == pytest.approx(32, rel=0.05)
+        outcome = simulate(heavy, Size(100, link_bytes_s=2e6), seconds=200, warm_up_s=50)
+        assert outcome.rate == pytest.approx(32, rel=0.05)
 
 
 class TestBatches:
@@ -125,7 +127,7 @@ class TestBatches:
         batches = [
             _batch(8.0, 12.0, 4),  # half of it
             _batch(12.0, 16.0, 4),
-            _batch(16.0, None, 8),  # four of its eight seconds
+            _batch(16.0, None, 8),  # Four of its eight seconds lie within.
             dataclasses.replace(_batch(12.0, 16.0, 4), fault="lost: the batch was called off"),
         ]
         assert trials_within(batches, self.window, 1.0) == pytest.approx(2 + 4 + 4)
@@ -141,10 +143,10 @@ class TestBatches:
 
     def test_lines_of_devices_become_batches(self):
         log = BatchLog()
-        told = {"device": "a", "alone": True, "candidates": 4}
-        log.hear({"batch": "begin", "at": 1.0, **told, "library_bytes": 9, "arrived_bytes": 20})
+        fields = {"device": "a", "alone": True, "candidates": 4}
+        log.hear({"batch": "begin", "at": 1.0, **fields, "library_bytes": 9, "arrived_bytes": 20})
         assert log.batches[0].end is None
-        log.hear({"batch": "end", "at": 5.0, **told, "ran_s": 0.1, "fault": ""})
+        log.hear({"batch": "end", "at": 5.0, **fields, "ran_s": 0.1, "fault": ""})
         assert log.batches == [DeviceBatch("a", True, 4, 1.0, 9, 20, 5.0, 0.1)]
 
 
@@ -152,11 +154,11 @@ class TestDevices:
     candidate = Candidate((Launch("candidate0"),), (Argument(Role.SCRATCH, 4000),))
 
     def test_times_are_invented_of_library_and_symbol(self):
-        one = MeasureRequest((CodeObject("a" * 64),), (self.candidate,))
-        other = dataclasses.replace(one, code=(CodeObject("b" * 64),))
-        assert invented(one) == invented(one)
-        assert invented(one) != invented(other)
-        assert 1400 <= invented(one)[0].undisturbed_ns <= 8 * 1400
+        request = MeasureRequest((CodeObject("a" * 64),), (self.candidate,))
+        other = dataclasses.replace(request, code=(CodeObject("b" * 64),))
+        assert invented(request) == invented(request)
+        assert invented(request) != invented(other)
+        assert 1400 <= invented(request)[0].undisturbed_ns <= 8 * 1400
 
     def test_which_batches_are_of_kernels_alone(self):
         alone = MeasureRequest((CodeObject("a" * 64),), (self.candidate,), reference=self.candidate)
@@ -190,14 +192,14 @@ class TestQuality:
 
 class TestResults:
     def test_a_measurement_comes_back_from_its_file(self, tmp_path):
-        found = _measurement((1, 1.0), (8, 7.5))
-        found.save(tmp_path / "build" / "scaling.json")
-        assert Measurement.load(tmp_path / "build" / "scaling.json") == found
+        measurement = _measurement((1, 1.0), (8, 7.5))
+        measurement.save(tmp_path / "build" / "scaling.json")
+        assert Measurement.load(tmp_path / "build" / "scaling.json") == measurement
 
     def test_the_table_has_a_row_for_each_run(self):
         text = tables.measured(_measurement((1, 1.0), (8, 7.5)))
-        head, rule, one, eight = text.splitlines()
-        assert len({len(line) for line in (head, rule, one, eight)}) == 1
+        head, rule, single, eight = text.splitlines()
+        assert len({len(line) for line in (head, rule, single, eight)}) == 1
         assert [cell.strip() for cell in eight.split("|")[1:6]] == [
             "8",
             "100",
@@ -243,22 +245,26 @@ class TestPrediction:
         assert times.build_s == pytest.approx(5.0 / 750)
 
     def test_each_run_is_modelled(self):
-        found = _measurement((1, 1.0), (8, 7.9))
-        one, eight = prediction.compared(found, prediction.service_times(found))
-        assert abs(one.error) < 0.02
+        measurement = _measurement((1, 1.0), (8, 7.9))
+        single, eight = prediction.compared(measurement, prediction.service_times(measurement))
+        assert abs(single.error) < 0.02
         assert abs(eight.error) < 0.05
-        assert len(prediction.compared_table([one, eight]).splitlines()) == 4
+        assert len(prediction.compared_table([single, eight]).splitlines()) == 4
 
     def test_what_is_scarce_first(self):
         times = dataclasses.replace(REAL, candidate_s=4.0, redis_s=2.0)
         need = prediction.need(times, Size(64, 8))
-        found = prediction.limits(times, need)
-        assert [one.devices for one in found] == sorted(one.devices for one in found)
-        by_name = {one.resource: one for one in found}
+        resource_limits = prediction.limits(times, need)
+        assert [limit.devices for limit in resource_limits] == sorted(
+            limit.devices for limit in resource_limits
+        )
+        by_name = {limit.resource: limit for limit in resource_limits}
         assert by_name["one Redis"].devices < by_name["one broker"].devices
         assert by_name["one Redis"].busy_of_twice < by_name["one Redis"].busy < 1
         assert by_name["one broker"].busy is None
-        assert len(prediction.limits_table(found).splitlines()) == 2 + len(found)
+        assert len(prediction.limits_table(resource_limits).splitlines()) == 2 + len(
+            resource_limits
+        )
 
 
 def test_two_devices_of_a_farm(tmp_path):
@@ -270,8 +276,8 @@ def test_two_devices_of_a_farm(tmp_path):
     assert run.costs.jobs_s > 0
     assert run.costs.redis_scripts > 0
     assert run.library_bytes > 0
-    found = summarized(Setting(b"", "small", 3.0, 0.05, True), [run], "now")
-    found.save(tmp_path / "scaling.json")
+    measurement = summarized(Setting(b"", "small", 3.0, 0.05, True), [run], "now")
+    measurement.save(tmp_path / "scaling.json")
     assert json.loads((tmp_path / "scaling.json").read_text())["rows"][0]["devices"] == 2
 
 
@@ -323,7 +329,7 @@ def _trial(task, knob, us, created, context="alone"):
 
 
 def _measurement(*rates):
-    """Runs of 100 s with so many devices and trials a second, in a time that suits the devices."""
+    """Return runs of 100 s with these (devices, trials a second), whose other times match."""
     rows = tuple(
         Row(
             devices=devices,

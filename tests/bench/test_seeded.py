@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def home():
-    folder = Path(tempfile.mkdtemp(prefix="farrier-"))  # a unix socket's path is short
+    folder = Path(tempfile.mkdtemp(prefix="farrier-"))  # The path of a Unix socket has to be short.
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -33,8 +33,8 @@ def _command(home: Path, *words: str) -> list[str]:
 
 def test_a_seeded_farm_has_jobs_of_all_states_and_devices_of_all_moods(home):
     words = _command(home, "--trials", "200", "--long", "64")
-    told = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert told.startswith("45 jobs, 264 trials and 14 devices")
+    output = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert output.startswith("45 jobs, 264 trials and 14 devices")
     settings = Settings(home=home, min_free_bytes=0)
     valkey = embedded.start(settings)
     try:

@@ -28,7 +28,8 @@ from farrier_device.measurement import CandidateResult, DeviceFault, Status, Tim
 
 @pytest.fixture(autouse=True)
 def _a_steady_machine(monkeypatch):
-    """Nothing drifts but where a test says so: a busy machine is no fault of the code."""
+    """Disable drift unless a test requests it, because a busy machine is not a fault of the
+    code."""
     policy = functools.partial(TimingPolicy, max_drift=math.inf)
     monkeypatch.setattr(collected, "TimingPolicy", policy)
 
@@ -55,32 +56,37 @@ def known_of(seconds, noise=0.0):
 
 
 def test_a_perfect_ranking_scores_one_and_regrets_nothing():
-    known = known_of(np.arange(1, 41))
-    found = scores(known, known.seconds)
-    assert (found.pairs_random, found.pairs_good, found.top1, found.top5) == (1, None, 1, 1)
-    assert found.regret == 0
+    task = known_of(np.arange(1, 41))
+    task_scores = scores(task, task.seconds)
+    assert (
+        task_scores.pairs_random,
+        task_scores.pairs_good,
+        task_scores.top1,
+        task_scores.top5,
+    ) == (1, None, 1, 1)
+    assert task_scores.regret == 0
 
 
 def test_the_worst_ranking_scores_zero():
-    known = known_of(np.linspace(1, 1.19, 40))
-    found = scores(known, -known.seconds)
-    assert (found.pairs_random, found.pairs_good) == (0, 0)
-    assert found.regret == pytest.approx(0.19)
+    task = known_of(np.linspace(1, 1.19, 40))
+    task_scores = scores(task, -task.seconds)
+    assert (task_scores.pairs_random, task_scores.pairs_good) == (0, 0)
+    assert task_scores.regret == pytest.approx(0.19)
 
 
 def test_a_mean_leaves_out_what_there_is_nothing_of():
-    known = known_of(np.arange(1, 41))
+    task = known_of(np.arange(1, 41))
     close = known_of(np.linspace(1, 1.19, 40))
-    found = mean([scores(known, known.seconds), scores(close, -close.seconds)])
-    assert found.pairs_good == 0
-    assert found.pairs_random == 0.5
-    assert found.worst == pytest.approx(0.19)
+    means_of = mean([scores(task, task.seconds), scores(close, -close.seconds)])
+    assert means_of.pairs_good == 0
+    assert means_of.pairs_random == 0.5
+    assert means_of.worst == pytest.approx(0.19)
 
 
 def test_a_replayed_search_tries_every_known_row_once_at_most():
     seconds = np.random.default_rng(0).permutation(np.arange(1, 41))
     curve = replay.searched(known_of(seconds), 64, CostModel())
-    assert curve[0] == seconds[0]  # what the analytic model ranks first
+    assert curve[0] == seconds[0]  # The analytic model ranks this one first.
     assert (np.diff(curve) <= 0).all()
     assert curve[39] == 1
     assert replay.trials_to(curve, 1.0) <= 40
@@ -106,18 +112,19 @@ def test_collecting_goes_on_where_it_was_and_measures_again_what_matters(tmp_pat
     corpus.collect(layers, 4, 60.0, said.append)
     assert said[-1] == "8 trials"
     before = [len(corpus.records(layer)) for layer in layers]
-    assert 20 <= before[0] <= 24  # twice, and thrice more; what may be the best once more
-    assert before[1] == 24  # held out
+    # Each is measured twice, the fastest three times more; the possible best once more.
+    assert 20 <= before[0] <= 24
+    assert before[1] == 24  # This one is held out.
     corpus.collect(layers, 6, 60.0, said.append)
     assert said[-1] == "12 trials"
     assert [len(corpus.records(layer)) for layer in layers] > before
-    known = corpus.all_known(layers)
-    assert [one.layer for one in known] == layers
-    assert all(len(one.rows) == 6 and one.noise > 0 and one.is_random.any() for one in known)
-    found = report(known, known, said.append)
-    json.dumps([row.to_dict() for row in found.rows])
-    assert any("softmax" in line for line in tables(found))
-    assert chart(found).count("<polyline") == len(found.rows[0].curves)
+    tasks = corpus.all_known(layers)
+    assert [task.layer for task in tasks] == layers
+    assert all(len(task.rows) == 6 and task.noise > 0 and task.is_random.any() for task in tasks)
+    figures = report(tasks, tasks, said.append)
+    json.dumps([row.to_dict() for row in figures.rows])
+    assert any("softmax" in line for line in tables(figures))
+    assert chart(figures).count("<polyline") == len(figures.rows[0].curves)
 
 
 def test_the_least_of_the_newest_times_counts_and_what_was_fast_once_is_no_best(tmp_path):
@@ -137,10 +144,10 @@ def test_the_least_of_the_newest_times_counts_and_what_was_fast_once_is_no_best(
                 threads=1,
             )
             corpus.records(layer).add(record)
-    known = corpus.known(layer)
-    assert known is not None
-    assert known.seconds == pytest.approx([200e-6, 250e-6, 200e-6])
-    assert known.noise == pytest.approx(0.5)
+    task = corpus.known(layer)
+    assert task is not None
+    assert task.seconds == pytest.approx([200e-6, 250e-6, 200e-6])
+    assert task.noise == pytest.approx(0.5)
 
 
 def test_what_is_kept_is_what_the_corpus_knows(tmp_path, monkeypatch):
@@ -148,22 +155,22 @@ def test_what_is_kept_is_what_the_corpus_knows(tmp_path, monkeypatch):
     layers = [layer for layer in LAYERS if layer.name == "softmax 197×771"]
     corpus = Corpus.under(tmp_path / "corpus", parse_target("host"), 1)
     corpus.collect(layers, 4, 60.0, lambda text: None)
-    (known,) = corpus.all_known(layers)
-    (found,) = kept.kept([kept.keep(corpus, layers)])
-    assert (found.layer, found.space.rule) == (known.layer, known.space.rule)
-    assert (found.rows == known.rows).all()
-    assert found.seconds == pytest.approx(known.seconds, rel=1e-3)
-    assert (found.is_random == known.is_random).all()
-    assert found.noise == pytest.approx(known.noise, rel=1e-3)
+    (task,) = corpus.all_known(layers)
+    (restored,) = kept.kept([kept.keep(corpus, layers)])
+    assert (restored.layer, restored.space.rule) == (task.layer, task.space.rule)
+    assert (restored.rows == task.rows).all()
+    assert restored.seconds == pytest.approx(task.seconds, rel=1e-3)
+    assert (restored.is_random == task.is_random).all()
+    assert restored.noise == pytest.approx(task.noise, rel=1e-3)
 
 
 @pytest.mark.parametrize("path", sorted(kept.KEPT.glob("*.json.gz")), ids=lambda path: path.name)
 def test_most_of_what_is_kept_is_of_spaces_that_there_are(path):
     """A change of a rule's knobs takes what was known of it; with too little left nothing ships."""
     tasks = len(json.loads(gzip.decompress(path.read_bytes()))["tasks"])
-    found = list(kept.kept([path]))
-    assert len(found) >= 0.8 * tasks > 50
-    assert all(len(one.rows) > 0 and (one.seconds > 0).all() for one in found)
+    restored = list(kept.kept([path]))
+    assert len(restored) >= 0.8 * tasks > 50
+    assert all(len(task.rows) > 0 and (task.seconds > 0).all() for task in restored)
 
 
 def test_a_batch_at_whose_time_the_machine_changed_is_measured_anew(tmp_path, monkeypatch):
@@ -180,9 +187,9 @@ def test_a_batch_at_whose_time_the_machine_changed_is_measured_anew(tmp_path, mo
     said: list[str] = []
     corpus.collect(layers, 4, 60.0, said.append)
     assert said.count("drifted: as invented here") == 2
-    (known,) = corpus.all_known(layers)
-    assert len(known.rows) == 4
-    assert len(corpus.records(layers[0])) == 24  # each six times, as ever
+    (task,) = corpus.all_known(layers)
+    assert len(task.rows) == 4
+    assert len(corpus.records(layers[0])) == 24  # Each is measured six times, as usual.
 
 
 def test_a_device_that_is_lost_ends_the_measurements(tmp_path, monkeypatch):

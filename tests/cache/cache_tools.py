@@ -40,8 +40,8 @@ class Watched:
         self.settings = CacheSettings(folder, limit_bytes)
         self.warned = []
         self.compiled = 0
-        self.told = []  # what each compilation warns of
-        self.then = lambda: None  # what happens when a model was compiled
+        self.told = []  # The warnings of each compilation.
+        self.then = lambda: None  # Called after a model was compiled.
 
     def artifact(self, model, **options):
         request = Request(model, CompileOptions(verify=False, threads=1, **options), {})

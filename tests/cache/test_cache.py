@@ -1,4 +1,4 @@
-"""The cache: what is found again, what is not, and what a broken disk or entry costs."""
+"""Tests of the cache: which models are found again, and the cost of a broken disk or entry."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_model_is_compiled_once(watched, path):
     computes(watched.artifact(path))
     again = watched.artifact(path)
     computes(again)
-    computes(watched.artifact(path.read_bytes()))  # by content, wherever it lies
+    computes(watched.artifact(path.read_bytes()))  # The content counts, not the place.
     assert watched.compiled == 1
     assert not watched.warned
     assert again.mapped is not None
@@ -57,7 +57,7 @@ def test_what_was_warned_of_is_said_again(watched, path):
         watched.artifact(path)
         assert watched.warned == watched.told * count
     (seal,) = watched.settings.folder.glob("entries/*.json")
-    os.utime(seal.with_suffix(".farrier"))  # so that the seal is written anew
+    os.utime(seal.with_suffix(".farrier"))  # The seal is written anew then.
     watched.artifact(path)
     watched.artifact(path)
     assert (watched.warned, watched.compiled) == (watched.told * 4, 1)
@@ -66,7 +66,10 @@ def test_what_was_warned_of_is_said_again(watched, path):
 def test_an_entry_has_the_name_of_the_file_that_was_asked_for(watched, path):
     other = path.with_name("other.onnx")
     shutil.copy2(path, other)
-    assert [watched.artifact(one).manifest.name for one in (path, other)] == ["m", "other"]
+    assert [watched.artifact(model_file).manifest.name for model_file in (path, other)] == [
+        "m",
+        "other",
+    ]
     assert watched.compiled == 1
 
 
@@ -79,7 +82,7 @@ def test_other_options_are_other_entries(watched, path):
 
 def test_a_file_that_changes_is_another_model(watched, path):
     watched.artifact(path)
-    path.write_bytes(model_bytes(2.0))  # of the same size
+    path.write_bytes(model_bytes(2.0))  # It has the same size.
     computes(watched.artifact(path), 2.0)
     assert watched.compiled == 2
 
@@ -96,7 +99,8 @@ def test_an_unchanged_file_is_not_hashed(watched, path, monkeypatch):
 def test_a_file_written_just_now_is_hashed_again(watched, path, monkeypatch):
     """It could change once more within the tick of its file system's clock."""
     stamp = files._stamp
-    monkeypatch.setattr(files, "_stamp", lambda found: stamp(found)[:-1])  # no time of the inode
+    # The stamp has no time of the inode.
+    monkeypatch.setattr(files, "_stamp", lambda status: stamp(status)[:-1])
     now = time.time_ns()
     os.utime(path, ns=(now, now))
     watched.artifact(path)
@@ -129,7 +133,7 @@ def test_data_files_are_part_of_the_model(watched, tmp_path, monkeypatch):
         patch.setattr(files, "content_of", None)
         computes(watched.artifact(place))
     assert watched.compiled == 1
-    save(2.0)  # the message stays the same
+    save(2.0)  # The message stays the same.
     computes(watched.artifact(place), 2.0)
     assert watched.compiled == 2
     data.unlink()
@@ -256,7 +260,8 @@ def test_verify_removes_what_is_damaged(watched, path):
     with entry.open("r+b") as file:
         file.seek(entry.stat().st_size // 2)
         file.write(b"\1\2\3\4")
-    os.utime(entry, ns=(before.st_atime_ns, before.st_mtime_ns))  # as rotten bits do
+    # Bit rot leaves the times unchanged.
+    os.utime(entry, ns=(before.st_atime_ns, before.st_mtime_ns))
     ((removed, reason),) = Store(watched.settings.folder, 0).verify()
     assert removed.model == str(path)
     assert "hash" in reason
@@ -297,7 +302,7 @@ def test_the_entry_used_longest_ago_goes_first(watched, tmp_path):
     watched.artifact(models[1])
     assert watched.compiled == 4
     Store(watched.settings.folder, 0).clear()
-    computes(kept)  # its file is gone, its memory is not
+    computes(kept)  # Its file is gone, but its memory is not.
     assert not watched.warned
 
 
@@ -435,13 +440,13 @@ def started(path, folder, program=PROGRAM, stderr=None):
 
 def test_two_processes_that_miss_at_once_both_compute(tmp_path, path):
     running = [started(path, tmp_path / "cache", stderr=subprocess.DEVNULL) for _ in range(2)]
-    told = [one.communicate(timeout=60)[0] for one in running]
-    assert told[0] == told[1] != ""
+    outputs = [process.communicate(timeout=60)[0] for process in running]
+    assert outputs[0] == outputs[1] != ""
     assert len(list((tmp_path / "cache" / "entries").glob("*.farrier"))) == 1
 
 
 def test_nobody_waits_for_a_process_that_was_killed(tmp_path, path):
-    """One that holds the lock of an entry, and is killed while another waits for it."""
+    """The process that holds the lock of an entry is killed while another waits for it."""
     holder = started(
         path,
         tmp_path / "cache",
@@ -460,10 +465,10 @@ def test_nobody_waits_for_a_process_that_was_killed(tmp_path, path):
     )
     assert holder.stdout.readline() == "compiling\n"
     waiting = started(path, tmp_path / "cache", stderr=subprocess.PIPE)
-    told = waiting.stderr.readline()
+    line = waiting.stderr.readline()
     (lock,) = (tmp_path / "cache" / "locks").iterdir()
-    assert f"holds {lock}" in told
-    assert "FARRIER_CACHE=off" in told
+    assert f"holds {lock}" in line
+    assert "FARRIER_CACHE=off" in line
     assert waiting.poll() is None
     holder.kill()
     holder.communicate()
@@ -546,7 +551,7 @@ def test_the_compiler_s_stamp_changes_with_its_files(tmp_path, monkeypatch):
     import farrier
 
     (tmp_path / "code.py").write_text("one")
-    (tmp_path / ".#code.py").symlink_to("nobody@nowhere.1")  # as editors lock a file
+    (tmp_path / ".#code.py").symlink_to("nobody@nowhere.1")  # Editors lock a file like this.
     monkeypatch.setattr(farrier, "__path__", [str(tmp_path)])
     before = key.compiler_stamp.__wrapped__()
     (tmp_path / "code.py").write_text("three")
@@ -558,7 +563,9 @@ def test_the_compiler_s_stamp_changes_with_what_makes_code(monkeypatch, name):
     version = importlib.metadata.version
     before = key.compiler_stamp.__wrapped__()
     other = {name: "0.0.1"}
-    monkeypatch.setattr(importlib.metadata, "version", lambda one: other.get(one) or version(one))
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda package: other.get(package) or version(package)
+    )
     assert key.compiler_stamp.__wrapped__() != before
 
 

@@ -62,10 +62,10 @@ class Crew:
 
 def children(parents: Collection[int]) -> list[int]:
     """The processes that these have started."""
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (entry / "stat").read_text().rsplit(")", 1)[1].split()
             if int(words[1]) in parents:
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids

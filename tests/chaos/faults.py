@@ -34,15 +34,15 @@ VICTIMS = {
 KILL, STOP, CUT, FILL = "kill", "stop", "cut", "fill"
 _WEIGHTS = {KILL: 0.5, STOP: 0.32, CUT: 0.1, FILL: 0.08}
 _LINES = ("users", "Redis")
-_GAP_S = 1.0  # on average: stops and full disks last longer, so that faults overlap
-_STOP_S = (0.2, 9.0)  # some are let go on, some have been replaced by then
+_GAP_S = 1.0  # On average; stops and full disks last longer, so that faults overlap.
+_STOP_S = (0.2, 9.0)  # Some are continued, others have been replaced by then.
 _FILL_S = (0.5, 5.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What happens, after how many seconds, to whom, and for how long. `choice` says which of
-    several processes it is."""
+    """A fault: its kind, its time in seconds, its victim and its duration. `choice` selects one of
+    several processes."""
 
     at_s: float
     what: str
@@ -56,8 +56,9 @@ class Fault:
 
     @property
     def shuts_out_until_s(self) -> float | None:
-        """When those who wait for the API may begin to count its time to come back; None where it
-        is none of its. It needs Redis to start, and Redis needs room."""
+        """The time, in seconds, from which clients that wait for the API may count its time to
+        return; None if the fault does not concern it. The API needs Redis to start, and Redis needs
+        room."""
         if self.what == FILL:
             return self.at_s + self.lasts_s
         return self.at_s if self.whom in ("API", "Valkey", "Redis") else None
@@ -127,7 +128,7 @@ def _hang_up(link: socket.socket) -> None:
 
 
 class Injury:
-    """Does the faults of a schedule, each in a thread of its own once its moment has come."""
+    """A thread for each fault of a schedule, which causes it at its time."""
 
     def __init__(self, up: Up, line: Line, disk: SmallDisk | None) -> None:
         self._up = up
@@ -168,7 +169,7 @@ class Injury:
             self.done.append(str(fault))
             if fault.what == STOP:
                 time.sleep(fault.lasts_s)
-                os.kill(pid, signal.SIGCONT)  # unless it was replaced meanwhile
+                os.kill(pid, signal.SIGCONT)  # It may have been replaced meanwhile.
 
     def _cut(self, whom: str) -> None:
         if whom == "users":
@@ -191,7 +192,7 @@ class Injury:
 
 
 class Watch:
-    """Asks the API whether it is there, again and again, and remembers when it said so."""
+    """A thread that asks the API repeatedly whether it is ready, and remembers when it was."""
 
     def __init__(self, port: int) -> None:
         self._port = port

@@ -1,5 +1,6 @@
 """Builders and their compiling processes are killed and stopped at random moments, while a job's
-process compiles by them: every kernel is there, and is the one that the job would have made alone.
+process compiles by them: every kernel is there, and is the same as the job itself would have
+compiled.
 
 `FARRIER_CHAOS_SEED` repeats a run that failed, as far as faults and moments go."""
 
@@ -34,7 +35,7 @@ FAULTS = 24
 
 
 class Counted(RemoteBuilders):
-    """Counts what builders answered."""
+    """A client of builders that counts their answers."""
 
     answered = 0
 
@@ -46,7 +47,7 @@ class Counted(RemoteBuilders):
 
 @pytest.fixture
 def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
-    # Nobody is to blame for what is done to them here.
+    # A killed process is not to blame here.
     settings = Settings(
         home=tmp_path_factory.mktemp("f"), min_free_bytes=0, lease_s=2.0, job_crashes=100
     )
@@ -68,7 +69,7 @@ def test_builders_that_die_and_hang_cost_time_and_nothing_else(
     generator = random.Random(SEED)
     with CompilePool(0, target, THREADS) as nobody:
         expected = nobody.build(build_inputs)
-    assert not any(isinstance(one, CompilerError) for one in expected.values())
+    assert not any(isinstance(result, CompilerError) for result in expected.values())
     served = Served(farm, tmp_path)
     crew = Crew(
         dataclasses.replace(farm.settings, build_timeout_s=20.0), ["builder", "--builds", "1"], 2
@@ -81,10 +82,10 @@ def test_builders_that_die_and_hang_cost_time_and_nothing_else(
 
             def work(number: int) -> None:
                 while not over.is_set():
-                    made = helpers.build(build_inputs)
+                    results = helpers.build(build_inputs)
                     rounds[number] += 1
-                    if made != expected:
-                        wrong.append(made)
+                    if results != expected:
+                        wrong.append(results)
 
             threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
             for thread in threads:

@@ -44,7 +44,7 @@ FAULTS = int(os.environ.get("FARRIER_CHAOS_FAULTS") or "20")
 AWAY_S = float(os.environ.get("FARRIER_CHAOS_AWAY_S") or "10")
 SHAPE = (1, 3, 13, 17)
 DISK_MIB = 256
-# Nobody is to blame for what is done to them here.
+# A killed process is not to blame here.
 LENIENT = {
     "FARRIER_JOB_CRASHES": "1000",
     "FARRIER_BATCH_ATTEMPTS": "1000",
@@ -56,7 +56,7 @@ LENIENT = {
 
 
 class Submitter:
-    """Keeps some jobs of two owners under way, in a thread, until it is told to stop."""
+    """A thread that keeps some jobs of two owners in progress until it is stopped."""
 
     def __init__(self, url: str, tokens: list[str], model) -> None:
         self.acknowledged: list[str] = []
@@ -89,11 +89,11 @@ class Submitter:
                 self.acknowledged.append(job.id)
                 number += 1
                 continue
-            self._stop.wait(0.2)  # the API is away: the same request again, by its key
+            self._stop.wait(0.2)  # The API is away; the same request is repeated with its key.
 
 
 def records_kept(settings: Settings) -> int | None:
-    """How many records there are; None where Redis does not answer."""
+    """Return the number of records, or None if Redis does not answer."""
     with contextlib.suppress(ServiceError):
         farm = Farm.open(settings, PROBE)
         try:
@@ -193,8 +193,8 @@ def test_faults_that_overlap_cost_time_and_nothing_else(
             for number, job in enumerate(jobs):
                 client.job(job).raise_for_state()
                 artifact = farrier.load(client.fetch(job, tmp_path / f"{number}.farrier"))
-                (found,) = artifact.run({"x": x}).values()
-                np.testing.assert_allclose(found, expected, atol=1e-5)
+                (result,) = artifact.run({"x": x}).values()
+                np.testing.assert_allclose(result, expected, atol=1e-5)
                 events = farm.events.read(job, limit=100_000)
                 assert [event.data.get("state") for event in events if event.last] == ["succeeded"]
                 ids = [tuple(map(int, event.id.split("-"))) for event in events]
@@ -213,7 +213,7 @@ def test_faults_that_overlap_cost_time_and_nothing_else(
     assert away[0][0] <= AWAY_S
     code, said = up.end()
     assert code == 0, said
-    assert "no sign of life" not in said  # nobody hangs who only had to wait
+    assert "no sign of life" not in said  # No role counts as hanging that only had to wait.
     assert up.pids("") == []
 
 
@@ -221,7 +221,10 @@ def test_a_seed_says_what_happens_and_when() -> None:
     faults = schedule(7, 100, has_disk=True)
     assert faults == schedule(7, 100, has_disk=True) != schedule(8, 100, has_disk=True)
     assert {fault.what for fault in faults} == {"kill", "stop", "cut", "fill"}
-    overlaps = sum(one.at_s + one.lasts_s > other.at_s for one, other in itertools.pairwise(faults))
+    overlaps = sum(
+        earlier.at_s + earlier.lasts_s > following.at_s
+        for earlier, following in itertools.pairwise(faults)
+    )
     assert overlaps > 20
     assert all(fault.what != "fill" for fault in schedule(7, 100, has_disk=False))
 

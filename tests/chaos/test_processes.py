@@ -37,7 +37,8 @@ WORKER = """
     from farrier_worker.main import run
     sys.exit(run(Settings.from_environment(), command=[sys.executable, sys.argv[1]]))
 """
-# A job of three steps. Each attempt tells its pid; a file named after the step makes it wait there.
+# A job of three steps. Each attempt writes its pid; a file named after the step makes it wait
+# there.
 JOB = """
     import os, pathlib, socket, sys, threading, time
     from farrier import progress
@@ -139,7 +140,7 @@ def test_kill_9_before_the_end(plant: Plant, step: str, victim: str) -> None:
     pid = plant.reached(step)
     if victim != "job":
         worker.kill()
-        plant.wait(lambda: not _alive(pid))  # it does not outlive its worker
+        plant.wait(lambda: not _alive(pid))  # It does not outlive its worker.
         plant.start_worker()
     else:
         os.kill(pid, signal.SIGKILL)
@@ -193,7 +194,7 @@ def test_a_job_that_goes_on_while_its_worker_is_stopped_records_nothing(plant: P
     plant.start_worker()
     assert plant.end(job_id).report == {"attempt": 2}
     plant.go_on("middle")
-    pid = plant.reached("said")  # that it has ended, which nobody has heard yet
+    pid = plant.reached("said")  # It has reported its end, which nobody has read yet.
     stopped.send_signal(signal.SIGCONT)
     plant.wait(lambda: not _alive(pid))
     assert not (plant.marks / "end.1").exists()
@@ -217,7 +218,7 @@ def test_a_job_that_brings_down_two_workers_is_dead(plant: Plant) -> None:
     for attempt in (1, 2):
         plant.start_worker().wait(20)
         pid = plant.reached("begin", attempt)
-        plant.wait(lambda pid=pid: not _alive(pid))  # it does not outlive its worker
+        plant.wait(lambda pid=pid: not _alive(pid))  # It does not outlive its worker.
     plant.start_worker()
     job = plant.end(job_id)
     assert (job.state, job.attempts) == (State.DEAD, 2)
@@ -244,7 +245,7 @@ def test_kill_9_of_everything_while_a_job_waits_for_a_device(plant: Plant) -> No
     job_id = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET), wait_for_device=True).id
     worker = plant.start_worker()
     following = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
-    assert plant.end(following).attempts == 1  # no worker is held up
+    assert plant.end(following).attempts == 1  # No worker is blocked.
     for pid in (worker.pid, plant.valkey.pid):
         os.kill(pid, signal.SIGKILL)
     plant.wait(plant.valkey.revive)
@@ -279,7 +280,7 @@ def test_redis_stands_still_for_longer_than_a_lease_lasts(plant: Plant) -> None:
     plant.reached("middle")
     plant.start_worker()
     pid = plant.valkey.pid
-    holder.send_signal(signal.SIGSTOP)  # so that the other one asks first
+    holder.send_signal(signal.SIGSTOP)  # The other worker then asks first.
     os.kill(pid, signal.SIGSTOP)
     time.sleep(5.0)
     os.kill(pid, signal.SIGCONT)
@@ -290,7 +291,7 @@ def test_redis_stands_still_for_longer_than_a_lease_lasts(plant: Plant) -> None:
 
 
 def test_submits_that_race_with_the_death_of_the_server(plant: Plant) -> None:
-    """Every acknowledged submit is there afterwards; one that is repeated makes no second job."""
+    """Every acknowledged submit is there afterwards; a repeated one makes no second job."""
     acknowledged: dict[str, str] = {}
     stop = threading.Event()
 
@@ -338,7 +339,7 @@ def test_kill_9_while_the_disk_is_slow(tmp_path_factory, monkeypatch) -> None:
     """Redis that syncs in the background answers before it writes, while a sync is under way."""
     home, library = tmp_path_factory.mktemp("h"), tmp_path_factory.mktemp("slow") / "slow.so"
     (source := library.with_suffix(".c")).write_text(SLOW_DISK)
-    # without a C library: zig compiles one of its own where it first needs it
+    # It avoids the C library, which zig would have to compile at first use.
     compile_shared = [sys.executable, "-m", "ziglang", "cc", "-shared", "-fPIC", "-nostdlib"]
     subprocess.run([*compile_shared, source, "-o", library], check=True, timeout=60)
     settings = Settings(home=home, min_free_bytes=0)

@@ -46,7 +46,7 @@ JOB = """
 
 
 def _recorded(plant: Plant) -> collections.Counter[tuple[object, ...]]:
-    return collections.Counter((one.decisions, one.context) for one in plant.farm.records)
+    return collections.Counter((record.decisions, record.context) for record in plant.farm.records)
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
@@ -65,9 +65,9 @@ def test_what_an_attempt_measures_again_is_recorded_once(plant: Plant, how: str)
     assert (job.state, job.report) == (State.SUCCEEDED, {"attempt": 2})
     plant.go_on("middle")
     worker.send_signal(signal.SIGCONT)
-    plant.wait(lambda: not Path(f"/proc/{pid}").exists())  # it was told that it holds nothing
+    plant.wait(lambda: not Path(f"/proc/{pid}").exists())  # Its lease was refused, so it ends.
     recorded = _recorded(plant)
     assert len(recorded) == 12
     assert set(recorded.values()) == {1}
-    by_attempt = collections.Counter(one.samples_ns[0] // 1000 for one in plant.farm.records)
+    by_attempt = collections.Counter(record.samples_ns[0] // 1000 for record in plant.farm.records)
     assert by_attempt == {1: 6, 2: 6}

@@ -33,7 +33,7 @@ FAULTS = 24
 
 
 def otherwise(analytic: float, decisions: dict[str, int]) -> float:
-    """What `unlike` calls slow is fast, and the other way round."""
+    """Reverse `unlike`: its slow candidates are fast, and its fast ones slow."""
     return analytic * (1.0 + 2.0 * (decisions["vectors"] != 1) + 0.5 * (decisions["rows"] <= 4))
 
 
@@ -135,7 +135,7 @@ def test_trainers_that_die_and_hang_leave_a_whole_version_and_the_next_training_
     crew.close()
     audit(farm)
     said = []
-    for law in (unlike, otherwise):  # one of these the version in use has not learned
+    for law in (unlike, otherwise):  # The version in use has not learned one of these.
         measure(law)
         said.append(Trainer(farm).train())
     assert "is published and in use" in said[-1], said

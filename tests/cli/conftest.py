@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 def farrier(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run `farrier WORDS` in `tmp_path`, with a home there and none of the user's settings.
 
-    Whatever it is told, it ends by itself and shows no traceback.
+    Whatever its arguments are, it ends by itself and shows no traceback.
     """
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("FARRIER_", "REDIS_"))}
     environment = {**clean, "FARRIER_HOME": str(tmp_path / "home")}

@@ -1,4 +1,4 @@
-"""What is no model to compile: one clear line, the way out, an exit code of its own."""
+"""Tests of files that are not models: one clear line, the way out, an exit code of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _empty(path, _):
 
 def _huge(path, _):
     with path.open("wb") as file:
-        file.truncate(3 << 30)  # sparse: it takes no room on the disk
+        file.truncate(3 << 30)  # A sparse file takes no room on the disk.
 
 
 def _text(path, _):

@@ -1,4 +1,4 @@
-"""`farrier cache` tells of what sessions keep, and removes it."""
+"""Tests of `farrier cache`, which lists and removes the models that sessions keep."""
 
 from __future__ import annotations
 

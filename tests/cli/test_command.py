@@ -14,8 +14,7 @@ import typer
 
 from farrier.cli.app import build
 
-# A signal as a module is looked for, or in a finalizer then, where Python drops what is raised.
-# Then what the console script runs.
+# Sends a signal while a module is looked for, or in a finalizer, where Python drops exceptions.
 _INTERRUPTED = """
 import importlib, os, signal, sys
 
@@ -91,15 +90,17 @@ def test_version_is_the_package_s(farrier):
 
 def _parameters(command: Any, path: str) -> list[tuple[str, str | None]]:
     """(name, help text) of the options and arguments of a command and of all its verbs."""
-    own = [(f"{path} {one.opts[0]}", one.help) for one in command.params]
+    own = [(f"{path} {parameter.opts[0]}", parameter.help) for parameter in command.params]
     verbs = getattr(command, "commands", {})
-    return own + [one for name in verbs for one in _parameters(verbs[name], f"{path} {name}")]
+    return own + [
+        parameter for name in verbs for parameter in _parameters(verbs[name], f"{path} {name}")
+    ]
 
 
 def test_every_option_has_a_help_text():
-    told = _parameters(typer.main.get_command(build()), "farrier")
-    assert "farrier devices release device" in dict(told)
-    assert [name for name, text in told if not text] == []
+    help_texts = _parameters(typer.main.get_command(build()), "farrier")
+    assert "farrier devices release device" in dict(help_texts)
+    assert [name for name, text in help_texts if not text] == []
 
 
 def test_users_get_tokens_of_their_own(farrier: Callable[..., Any]) -> None:
@@ -115,14 +116,14 @@ def test_users_get_tokens_of_their_own(farrier: Callable[..., Any]) -> None:
     bob = ("tokens", "add", "bob", "--role", "operator", "--group", "lab")
     assert len(farrier(*bob).stdout.strip()) >= 40
     assert "bob  operator  group lab  since " in farrier("tokens", "list").stdout
-    for words, told in (
+    for words, message in (
         (("--expires", "soon"), "'soon' is not a time"),
         (("--expires", "2001-01-01"), "would have expired already"),
         (("--group", "a b"), "'a b' is not a name for a group"),
         (("--role", "root"), "'root' is not one of 'user', 'operator', 'admin'"),
     ):
         refused = farrier("tokens", "add", "cid", *words)
-        assert (refused.returncode, told in refused.stderr) == (2, True), refused.stderr
+        assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
     assert farrier("tokens", "revoke", "bob").stdout == "bob removed\n"
     assert farrier("tokens", "remove", "ann").stdout == "ann removed\n"
     again = farrier("tokens", "remove", "ann")

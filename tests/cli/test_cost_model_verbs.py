@@ -1,4 +1,4 @@
-"""`farrier cost-model`: what is told of its versions, and the way back."""
+"""Tests of `farrier cost-model`: its list of versions, and the rollback."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def test_figures_are_shown_by_the_class_of_devices_that_was_left_out(cost_model)
         ["amd-epyc", "analytic", "72.0%", "30.0%", "91.0%"],
     ]
     assert shown[-2:] == table
-    assert [line for line in shown if "amd-epyc" in line] == table  # once, for both the same
+    # The table is shown once, for both have the same.
+    assert [line for line in shown if "amd-epyc" in line] == table
     cost_model.decide(WORSE)
     shown = cost_model("show")
     assert [line for line in shown if "amd-epyc" in line] == table

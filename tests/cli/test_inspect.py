@@ -15,9 +15,9 @@ def test_a_model_that_compiles(farrier, mlp):
     assert "operator: " in done.stdout
     assert "input: x f32[" in done.stdout
     assert "open: " in done.stdout
-    found = json.loads(farrier("inspect", mlp, "--json").stdout)
-    assert found["problems"] == []
-    assert found["graph"]["edges"]
+    document = json.loads(farrier("inspect", mlp, "--json").stdout)
+    assert document["problems"] == []
+    assert document["graph"]["edges"]
 
 
 def test_one_that_does_not(farrier, tmp_path):

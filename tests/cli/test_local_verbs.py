@@ -162,7 +162,7 @@ def test_bench_races_a_quantized_model_beside_its_float_form(farrier, tmp_path):
     assert done.returncode == 0, done.stderr
     ours, floats = json.loads(done.stdout)
     assert (ours["label"], floats["label"]) == ("farrier", "farrier:floats")
-    assert 0 < floats["max_error"] < 0.05  # half of a step
+    assert 0 < floats["max_error"] < 0.05  # Half of a step.
 
 
 def test_weights_in_a_file_of_their_own_are_found_by_path(farrier, mlp, tmp_path):

@@ -1,4 +1,4 @@
-"""What a compilation prints while it runs."""
+"""Tests of the output of a compilation while it runs."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ def test_who_signed_an_artifact_is_told_and_checked(farrier, signed, key, mlp, t
     assert f"signed by {key.public.fingerprint}, 8 files" in printed.stdout
     assert "no key is trusted" in farrier("verify-signature", signed).stdout
     trusted = {"FARRIER_TRUST": str(key.public)}
-    told = farrier("inspect", signed, **trusted).stdout
-    assert told.splitlines()[-1] == f"signed by {key.public.fingerprint}"
-    assert "input: x f32[" in told
+    output = farrier("inspect", signed, **trusted).stdout
+    assert output.splitlines()[-1] == f"signed by {key.public.fingerprint}"
+    assert "input: x f32[" in output
     foreign = {"FARRIER_TRUST": str(SigningKey.new().public)}
     for words in (["verify-signature"], ["inspect"], ["run"], ["profile"], ["bench"]):
         done = farrier(*words, signed, **foreign)
@@ -44,7 +44,7 @@ def test_who_signed_an_artifact_is_told_and_checked(farrier, signed, key, mlp, t
     data[_middle_of_largest_file(signed)] ^= 1
     (tmp_path / "damaged.farrier").write_bytes(data)
     assert farrier("verify-signature", "damaged.farrier").returncode == 7
-    # What is compiled here and now is no stranger's.
+    # A model that is compiled now needs no signature.
     assert farrier("bench", mlp, "--rounds", "1", **trusted).returncode == 0
 
 

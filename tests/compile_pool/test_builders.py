@@ -73,8 +73,8 @@ def test_builders_compile_what_this_process_is_not_free_for(build_inputs, target
     act = _after(held_up, lambda message: Built(json.dumps(build(json.loads(message)))))
     builders = InProcess(2, act)
     with CompilePool(0, target, THREADS, builders) as helpers:
-        made = helpers.compile(build_inputs)
-    assert made == alone
+        compiled = helpers.compile(build_inputs)
+    assert compiled == alone
     assert 1 <= builders.most_at_once <= 3
     message = json.loads(builders.messages[0])
     assert set(message) == {"kernels", "target", "threads"}
@@ -82,8 +82,8 @@ def test_builders_compile_what_this_process_is_not_free_for(build_inputs, target
 
 def test_what_a_builder_compiled_has_its_trace_here(build_inputs, target, held_up):
     act = _after(held_up, lambda message: Built(json.dumps(build(json.loads(message)))))
-    for one in build_inputs.values():
-        one.space.built_in._traces.clear()
+    for build_input in build_inputs.values():
+        build_input.space.built_in._traces.clear()
     with CompilePool(0, target, THREADS, InProcess(9, act)) as helpers:
         helpers.compile(build_inputs)
     # This process may have compiled some kernels itself, which leaves no trace.
@@ -115,10 +115,10 @@ def test_what_builders_do_not_compile_is_compiled_here(build_inputs, target, alo
 def test_a_crash_of_a_builders_process_is_the_kernels(build_inputs, target, held_up):
     act = _after(held_up, lambda _: Built(crashed="was killed by SIGSEGV"))
     with CompilePool(0, target, THREADS, InProcess(1, act)) as helpers:
-        made = helpers.build(build_inputs)
-    failed = [one for one in made.values() if isinstance(one, CompilerError)]
+        results = helpers.build(build_inputs)
+    failed = [result for result in results.values() if isinstance(result, CompilerError)]
     assert failed
-    assert len(failed) < len(made)
+    assert len(failed) < len(results)
     assert "was killed by SIGSEGV" in str(failed[0])
 
 

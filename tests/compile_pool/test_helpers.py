@@ -1,4 +1,5 @@
-"""Kernels compiled in other processes are those compiled here, and their failures are told."""
+"""Tests that kernels compiled in other processes are the same, and that their failures are
+reported."""
 
 import dataclasses
 import gc
@@ -23,8 +24,8 @@ from tests.compile_pool.conftest import LAYERS, THREADS
 
 
 def _wait_until_ready(helpers):
-    for one in helpers._helpers:
-        assert one.is_ready.wait(60)
+    for helper_process in helpers._helpers:
+        assert helper_process.is_ready.wait(60)
 
 
 def test_kernels_are_the_same_whoever_compiles_them(build_inputs, target):
@@ -35,15 +36,17 @@ def test_kernels_are_the_same_whoever_compiles_them(build_inputs, target):
         together = helpers.compile(build_inputs)
     assert len(build_inputs) > LAYERS
     assert together == alone
-    assert any(one.dims for one in together.interfaces.values())
+    assert any(interface.dims for interface in together.interfaces.values())
 
 
 def test_loops_that_are_there_are_those_compiled(choices, build_inputs, target, monkeypatch):
-    """What was lowered to be read is not lowered once more, and is the same code."""
+    """Loops that were lowered to be read are not lowered again, and yield the same code."""
     with CompilePool(0, target, THREADS) as nobody:
         wanted = nobody.compile(build_inputs)
     here = lowered(choices, target, lambda folder, name, ir: None)
-    assert [one.loops.name for one in here.values()] == [one.name for one in build_inputs.values()]
+    assert [kernel.loops.name for kernel in here.values()] == [
+        kernel.name for kernel in build_inputs.values()
+    ]
     with CompilePool(1, target, THREADS) as helpers:
         _wait_until_ready(helpers)
         monkeypatch.setattr(Space, "schedule", _refuse)
@@ -122,11 +125,11 @@ def test_threads_that_ask_at_once_get_each_their_own(build_inputs, target):
     for count in (0, 1):
         with CompilePool(count, target, THREADS) as helpers, ThreadPoolExecutor(6) as pool:
             _wait_until_ready(helpers)
-            made = list(pool.map(helpers.build, halves * 3))
-        for found, due in zip(made, wanted * 3, strict=True):
-            assert list(found) == list(due)
-            assert [one.interface for one in found.values()] == [
-                one.interface for one in due.values()
+            results = list(pool.map(helpers.build, halves * 3))
+        for actual, due in zip(results, wanted * 3, strict=True):
+            assert list(actual) == list(due)
+            assert [kernel.interface for kernel in actual.values()] == [
+                kernel.interface for kernel in due.values()
             ]
     assert gc.isenabled()
 
@@ -143,8 +146,8 @@ def test_kernels_asked_for_first_are_compiled_first(build_inputs, target, monkey
         return original(module, target)
 
     monkeypatch.setattr(helpers_module, "_compiled", slow)
-    (key, one), *_ = build_inputs.items()
-    jobs = [{f"{key} {job} {n}": one for n in range(4)} for job in "ab"]
+    (key, first_input), *_ = build_inputs.items()
+    jobs = [{f"{key} {job} {n}": first_input for n in range(4)} for job in "ab"]
     with CompilePool(0, target, THREADS) as helpers, ThreadPoolExecutor(2) as pool:
         first = pool.submit(helpers.build, jobs[0])
         assert begun.wait(60)
@@ -152,13 +155,15 @@ def test_kernels_asked_for_first_are_compiled_first(build_inputs, target, monkey
         while len(helpers._queue._jobs) < 2:
             time.sleep(0.01)
         go_on.set()
-        assert [list(made.result(60)) for made in (first, second)] == [list(job) for job in jobs]
+        assert [list(future.result(60)) for future in (first, second)] == [
+            list(job) for job in jobs
+        ]
     assert compiled == [f"{key} {job} {n}" for job in "ab" for n in (0, 2, 3)]
 
 
 def test_kernels_that_were_begun_are_those_that_are_asked_for(build_inputs, target):
     """One whose decisions change meanwhile is made anew, whoever shared its module."""
-    key = next(key for key, one in build_inputs.items() if len(one.space.candidates()) > 1)
+    key = next(key for key, kernel in build_inputs.items() if len(kernel.space.candidates()) > 1)
     space = build_inputs[key].space
     rows = space.candidates()
     other = next(d for d in map(space.decisions, rows) if d != build_inputs[key].decisions)
@@ -168,23 +173,25 @@ def test_kernels_that_were_begun_are_those_that_are_asked_for(build_inputs, targ
     with CompilePool(1, target, THREADS) as helpers:
         _wait_until_ready(helpers)
         helpers.begin(build_inputs)
-        made = helpers.compile(changed)
-    assert made.interfaces == wanted.interfaces
+        compiled = helpers.compile(changed)
+    assert compiled.interfaces == wanted.interfaces
     link(
-        made.objects, [build_input.name for build_input in build_inputs.values()]
-    )  # none is there twice
+        compiled.objects, [build_input.name for build_input in build_inputs.values()]
+    )  # No kernel is in it twice.
 
 
 def test_what_was_begun_is_told_while_the_rest_compiles(build_inputs, target):
     keys = list(build_inputs)
     begun = {key: build_inputs[key] for key in keys[: len(keys) // 2]}
-    told = []
+    reported = []
     with CompilePool(1, target, THREADS) as helpers:
         helpers.begin(begun)
-        made = helpers.compile(build_inputs, lambda kernels: told.append(kernels.interfaces))
-    assert [one.keys() for one in told] == [begun.keys()]
-    assert made.interfaces.keys() == build_inputs.keys()
-    assert all(made.interfaces[key] == one for key, one in told[0].items())
+        compiled = helpers.compile(
+            build_inputs, lambda kernels: reported.append(kernels.interfaces)
+        )
+    assert [interfaces.keys() for interfaces in reported] == [begun.keys()]
+    assert compiled.interfaces.keys() == build_inputs.keys()
+    assert all(compiled.interfaces[key] == interfaces for key, interfaces in reported[0].items())
 
 
 @pytest.mark.parametrize("error", [_schedule_error, _question], ids=["schedule", "question"])
@@ -195,10 +202,10 @@ def test_what_lowering_meets_is_an_error_that_names_the_node(
         raise error()
 
     monkeypatch.setattr(Space, "schedule", refuse)
-    key, one = next(iter(build_inputs.items()))
-    assert one.origin
-    told = re.escape(f"kernel {one.name} of node {one.origin!r}: {error()}")
-    with CompilePool(0, target, THREADS) as nobody, pytest.raises(CompilerError, match=told):
-        nobody.compile({key: one})
-    with pytest.raises(CompilerError, match=told):
+    key, build_input = next(iter(build_inputs.items()))
+    assert build_input.origin
+    message = re.escape(f"kernel {build_input.name} of node {build_input.origin!r}: {error()}")
+    with CompilePool(0, target, THREADS) as nobody, pytest.raises(CompilerError, match=message):
+        nobody.compile({key: build_input})
+    with pytest.raises(CompilerError, match=message):
         lowered(choices, target, lambda folder, name, ir: None)

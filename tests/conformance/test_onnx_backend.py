@@ -53,8 +53,8 @@ def test_inputs_that_decide_a_rank_are_constants_of_a_compilation():
     inputs = {"x": (TensorProto.FLOAT, [1, "n", 1]), "a": (TensorProto.INT64, [1])}
     prepared = onnx_backend.prepare(model(nodes, inputs), threads=1)
     for rows, half in ((4, 0), (4, 1), (2, 0), (4, 0)):
-        x, given = f32(1, rows, 1), np.array([half])
-        np.testing.assert_array_equal(prepared.run([x, given])[0], (x * x).squeeze(2 * half))
+        x, axis = f32(1, rows, 1), np.array([half])
+        np.testing.assert_array_equal(prepared.run([x, axis])[0], (x * x).squeeze(2 * half))
 
 
 def test_nothing_is_computed_while_compiling_that_a_caller_would_take_for_compiled():

@@ -60,7 +60,7 @@ def _hang():
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_crash_or_a_hang_is_the_failure_of_one_test(tmp_path, monkeypatch):
-    monkeypatch.setenv("ONNX_HOME", str(tmp_path))  # which a run sets, and the test gives back
+    monkeypatch.setenv("ONNX_HOME", str(tmp_path))  # A run sets it, and the test restores it.
     chosen = [
         _case("test_crash", _crash),
         _case("test_refused", _refuse),

@@ -22,7 +22,8 @@ from farrier_device.measurement import CandidateResult, Status
 
 THREADS = 1
 MACHINES = ("x86-64-v3", "x86-64-v4")
-Law = Callable[[float, dict[str, int]], float]  # of analytic seconds and decisions: seconds
+# A function of analytic seconds and decisions that returns seconds.
+Law = Callable[[float, dict[str, int]], float]
 
 
 def target_of(machine: str) -> Target:
@@ -31,7 +32,7 @@ def target_of(machine: str) -> Target:
 
 @functools.cache
 def definitions(machine: str = MACHINES[0], count: int = 48) -> tuple[TaskDefinition, ...]:
-    """Of products of distinct sizes."""
+    """Return the definitions of products of distinct sizes."""
     nodes, inputs, outputs, weights = [], [], [], []
     rng = np.random.default_rng(0)
     for n in range(count):
@@ -48,9 +49,9 @@ def definitions(machine: str = MACHINES[0], count: int = 48) -> tuple[TaskDefini
     target = target_of(machine)
     tasks, program = extract_tasks(optimize(imported.graph, Settings(target, THREADS)))
     choices = default_schedules(tasks, program.calls, target, THREADS, ignore)
-    found = [choice.definition(target, THREADS) for choice in choices.values()]
-    assert len(found) == count
-    return tuple(one for one in found if one is not None)
+    collected = [choice.definition(target, THREADS) for choice in choices.values()]
+    assert len(collected) == count
+    return tuple(definition for definition in collected if definition is not None)
 
 
 @functools.cache
@@ -61,12 +62,12 @@ def space(definition: TaskDefinition) -> Space:
 def records(
     definition: TaskDefinition, law: Law, device_class: str = "c1", count: int = 24, seed: int = 0
 ) -> list[TuningRecord]:
-    """Of random candidates."""
+    """Return records of random candidates."""
     its = space(definition)
     rows = its.candidates()
     rng = np.random.default_rng(seed)
     picked = rows[rng.permutation(len(rows))[:count]]
-    found = []
+    collected = []
     for number, (row, analytic) in enumerate(zip(picked, its.cost(picked), strict=True)):
         decisions = its.decisions(row)
         nanoseconds = max(1, round(law(float(analytic), decisions) * 1e9))
@@ -80,8 +81,8 @@ def records(
             threads=definition.threads,
         )
         where = {"device_class": device_class, "device": f"{device_class}-1"}
-        found.append(dataclasses.replace(record, created=float(number), **where))
-    return found
+        collected.append(dataclasses.replace(record, created=float(number), **where))
+    return collected
 
 
 def as_said(analytic: float, decisions: dict[str, int]) -> float:

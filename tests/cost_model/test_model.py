@@ -26,11 +26,11 @@ def samples(seed, count=200):
 
 
 def right_pairs(predicted, seconds):
-    """Of candidates that are worth a trial: the share of pairs in the right order."""
+    """Return the share of pairs in the right order, of candidates worth a trial."""
     worth = seconds < SLOWEST * seconds.min()
-    found = pairwise(predicted[worth], seconds[worth], 0.05)
-    assert found is not None
-    return found
+    share = pairwise(predicted[worth], seconds[worth], 0.05)
+    assert share is not None
+    return share
 
 
 def trained(seed=0, **options):

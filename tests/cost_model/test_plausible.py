@@ -1,4 +1,4 @@
-"""Which measurements are doubted: none that agree, each that is far from all others."""
+"""Tests of doubted measurements: none that agree, each that is far from all others."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def times(low, high, count=len(GRID)):
 
 
 def doubted(rows, seconds, bound=NO_BOUND):
-    found = outliers(rows, np.asarray(seconds), np.full(len(rows), bound))
-    return [at for at, reason in enumerate(found) if reason]
+    reasons = outliers(rows, np.asarray(seconds), np.full(len(rows), bound))
+    return [at for at, reason in enumerate(reasons) if reason]
 
 
 @given(times(1e-6, FAR * 1e-6), st.randoms())

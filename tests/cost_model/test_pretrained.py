@@ -13,7 +13,11 @@ from farrier.targets import parse_target
 
 @pytest.fixture(scope="module")
 def space():
-    layer = next(one for one in OTHERS if one.name.startswith("depthwise"))
+    layer = next(
+        candidate_layer
+        for candidate_layer in OTHERS
+        if candidate_layer.name.startswith("depthwise")
+    )
     return layer.task(parse_target("x86-64-v4"), 2).space.built_in
 
 
@@ -32,5 +36,5 @@ def test_a_search_tries_what_it_likes_after_the_default(space):
     default, *others = search.propose(8)
     assert default == space.default()
     ranked = [space.decisions(space.candidates()[place]) for place in liked[:4]]
-    first = [one for one in ranked if one != default]
+    first = [decisions for decisions in ranked if decisions != default]
     assert others[: len(first)] == first

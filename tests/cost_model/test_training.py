@@ -1,4 +1,5 @@
-"""Training on the records of many tasks: what is learned, what is held out, and what is used."""
+"""Tests of training on the records of many tasks: learning, held-out tasks, and which model is
+used."""
 
 from __future__ import annotations
 
@@ -30,18 +31,21 @@ def outcome(*args, **options) -> Outcome:
 
 
 def test_what_the_analytic_model_gets_wrong_is_learned_for_tasks_never_seen():
-    found, model = trained()
-    assert found.is_better
-    assert found.of["trained"].pairs > found.of["analytic"].pairs + 0.1
-    held_out = [one for one in definitions() if is_held_out(one.task)]
-    assert (found.held_out, found.tasks) == (len(held_out), len(definitions()) - len(held_out))
+    result, model = trained()
+    assert result.is_better
+    assert result.of["trained"].pairs > result.of["analytic"].pairs + 0.1
+    held_out = [seconds for seconds in definitions() if is_held_out(seconds.task)]
+    assert (result.held_out, result.tasks) == (len(held_out), len(definitions()) - len(held_out))
     gains = []
     for definition in held_out:
         its = space(definition)
         rows = its.candidates()
         features, analytic = its.described(rows)
         truth = np.array(
-            [unlike(one, its.decisions(row)) for one, row in zip(analytic, rows, strict=True)]
+            [
+                unlike(seconds, its.decisions(row))
+                for seconds, row in zip(analytic, rows, strict=True)
+            ]
         )
         learned = model.predict(features, analytic)
         gains.append(pairwise(learned, truth, 0.05) - pairwise(analytic, truth, 0.05))
@@ -53,34 +57,35 @@ def test_equal_records_train_equal_models():
 
 
 def test_where_the_analytic_model_is_right_nothing_is_used():
-    found, model = trained(as_said)
-    assert (found.is_better, model) == (False, None)
-    assert "not better than analytic" in found.reason
+    result, model = trained(as_said)
+    assert (result.is_better, model) == (False, None)
+    assert "not better than analytic" in result.reason
 
 
 def test_a_model_has_to_beat_its_rivals():
     _, rival = trained()
-    found, model = trained(rivals={"version 1": rival})
-    assert (found.is_better, model) == (False, None)
-    assert "not better than version 1" in found.reason
+    result, model = trained(rivals={"version 1": rival})
+    assert (result.is_better, model) == (False, None)
+    assert "not better than version 1" in result.reason
     assert outcome(rivals={"version 1": CostModel()}).is_better
 
 
 def test_nothing_is_learned_of_what_is_held_out():
-    seen = [one for one in definitions() if not is_held_out(one.task)]
+    seen = [task for task in definitions() if not is_held_out(task.task)]
     training = Training(100_000)
     for definition in definitions():
         law = as_said if is_held_out(definition.task) else unlike
         training.add(definition, records(definition, law))
     of_all, _ = training.outcome({})
-    assert not of_all.is_better  # where all is held to what is held out, it misleads
+    # Held-out tasks contradict the others, so the model misleads there.
+    assert not of_all.is_better
     assert of_all.records == outcome(tasks=seen).records
     assert outcome(tasks=seen).reason.startswith("none of the tasks that are held out")
     assert outcome(tasks=[]).reason == "there are too few measurements to learn from"
 
 
 def test_a_class_of_devices_that_is_left_out_has_a_say():
-    def slow(analytic, decisions):  # the opposite of the usual law
+    def slow(analytic, decisions):  # This is the opposite of the usual law.
         return analytic * (1.0 + 2.0 * (decisions["vectors"] > 1))
 
     alike, unalike = Training(100_000), Training(100_000)
@@ -90,10 +95,13 @@ def test_a_class_of_devices_that_is_left_out_has_a_say():
                 definition,
                 [*records(definition, unlike, "c1"), *records(definition, law, "c2", seed=1)],
             )
-    found, _ = alike.outcome({})
-    assert found.is_better
-    assert set(found.unseen) == {"c1", "c2"}
-    assert all(one["trained"].pairs > one["analytic"].pairs for one in found.unseen.values())
+    result, _ = alike.outcome({})
+    assert result.is_better
+    assert set(result.unseen) == {"c1", "c2"}
+    assert all(
+        rankings["trained"].pairs > rankings["analytic"].pairs
+        for rankings in result.unseen.values()
+    )
     against, _ = unalike.outcome({})
     assert not against.is_better
     assert "has not seen devices of class" in against.reason or "not better" in against.reason
@@ -133,8 +141,8 @@ def test_of_each_schedule_the_newest_counts_and_of_all_the_newest():
 )
 def test_records_that_say_nothing_of_the_space_are_left_out(changes):
     definition = definitions()[0]
-    found = [dataclasses.replace(r, **changes) for r in records(definition, as_said)]
-    assert samples_of(definition, found, 100) == ([], [])
+    changed = [dataclasses.replace(r, **changes) for r in records(definition, as_said)]
+    assert samples_of(definition, changed, 100) == ([], [])
 
 
 def test_a_candidate_that_failed_is_learned_from():
@@ -158,9 +166,9 @@ def test_a_candidate_that_failed_is_learned_from():
 )
 def test_a_damaged_definition_is_set_aside_and_named(changes):
     damaged = dataclasses.replace(definitions()[0], **changes)
-    with pytest.raises(DefinitionError) as found:
+    with pytest.raises(DefinitionError) as raised:
         space_of(damaged)
-    assert 0 < len(str(found.value)) <= 301
+    assert 0 < len(str(raised.value)) <= 301
     training = Training(100_000)
     for definition in (damaged, *definitions()[1:]):
         training.add(definition, records(definitions()[1], unlike))
@@ -177,5 +185,5 @@ def test_implausible_records_are_set_aside_and_shown():
     assert "no device should take less" in aside.reason
     training = Training(100_000)
     training.add(definition, [bad, *good[1:]])
-    found, _ = training.outcome({})
-    assert (found.set_aside, list(found.shown)) == (1, [aside])
+    result, _ = training.outcome({})
+    assert (result.set_aside, list(result.shown)) == (1, [aside])

@@ -26,7 +26,7 @@ collect_ignore_glob = [] if importlib.util.find_spec("playwright") else ["test_*
 
 SHAPES = {"x": (1, 3, 13, 17)}
 DESK = {"width": 1280, "height": 800}
-PATIENCE_MS = 20_000  # of a machine that does other things as well
+PATIENCE_MS = 20_000  # The time limit on a machine that is busy with other work.
 PHONE = {"width": 390, "height": 844}
 UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -74,7 +74,8 @@ def finished(up: Up, network: Path) -> tuple[str, str]:
 
 @pytest.fixture
 def once_closed() -> Iterator[contextlib.ExitStack]:
-    """What is done when a test's pages are closed: an open one still asks for what it shows."""
+    """A stack that is closed after a test's pages, which still send requests while they are
+    open."""
     with contextlib.ExitStack() as stack:
         yield stack
 
@@ -100,8 +101,8 @@ def browser() -> Iterator[Any]:
 
 
 class Watch:
-    """What goes wrong behind a page: errors of the console, scripts that fail, policies that are
-    broken, and requests to any host but the service."""
+    """Everything that goes wrong in a page: errors of the console, scripts that fail, violated
+    policies, and requests to any host but the service."""
 
     def __init__(self, context: Any, origin: str) -> None:
         self.faults: list[str] = []
@@ -152,7 +153,8 @@ def visit(browser: Any, once_closed: contextlib.ExitStack) -> Iterator[Visit]:
             answer = context.request.post("/v1/session", data={"token": up.token})
             assert answer.ok, answer.text()
         page = context.new_page()
-        page.on("filechooser", lambda _: None)  # caught from now on: an `expect` may come too late
+        # It is caught from now on, because an `expect` may come too late.
+        page.on("filechooser", lambda _: None)
         page.watch = watch
         open_ones.append((context, watch))
         return page
@@ -185,9 +187,9 @@ class Device:
 
     def __init__(self, up: Up, name: str, folder: Path) -> None:
         (first,) = up.pids("farrier_device --broker")
-        told = Path(f"/proc/{first}/cmdline").read_bytes().decode().split("\0")
+        command = Path(f"/proc/{first}/cmdline").read_bytes().decode().split("\0")
         words = [
-            *("--broker", told[told.index("--broker") + 1]),
+            *("--broker", command[command.index("--broker") + 1]),
             *("--token-file", str(up.home / "device.token")),
             *("--state", str(folder), "--name", name),
         ]
@@ -245,8 +247,8 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _cut(self) -> None:
-        for one in self._open:
-            one.transport.abort()
+        for connection in self._open:
+            connection.transport.abort()
 
     async def _close(self) -> None:
         self._server.close()

@@ -1,4 +1,4 @@
-"""What is looked for on any page."""
+"""Checks that apply to every page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def settle(page: Any) -> None:
 
 
 def faults(page: Any) -> list[str]:
-    """What axe-core finds that is serious or critical, a line each."""
+    """Return the serious and critical violations that axe-core finds, a line each."""
     page.evaluate(_AXE.read_text())
     report = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
@@ -29,7 +29,7 @@ def faults(page: Any) -> list[str]:
 
 
 def wider(page: Any) -> list[str]:
-    """What sticks out of the screen, where the page scrolls to the side."""
+    """Return the elements that exceed the screen, if the page scrolls sideways."""
     return page.evaluate(
         """() => {
             const screen = document.documentElement.clientWidth;

@@ -65,8 +65,8 @@ def test_what_is_shown_submits_the_same_job(page, up, api, folder, asked):
     environment = {**up.environment, "PATH": tools, "LC_ALL": "C.UTF-8"}
 
     line = shown(page, up, "commandLine", request)
-    found = run(["bash", "-c", line], folder, environment).strip()
-    assert_same(api, found, expected)
+    job_id = run(["bash", "-c", line], folder, environment).strip()
+    assert_same(api, job_id, expected)
 
     text = re.sub(
         r"\n    job = client\.wait.*",
@@ -74,8 +74,8 @@ def test_what_is_shown_submits_the_same_job(page, up, api, folder, asked):
         shown(page, up, "python", request),
         flags=re.S,
     )
-    found = run([sys.executable, "-c", text], folder, environment).strip()
-    assert_same(api, found, expected)
+    job_id = run([sys.executable, "-c", text], folder, environment).strip()
+    assert_same(api, job_id, expected)
 
 
 def assert_same(api, job, expected):

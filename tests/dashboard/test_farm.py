@@ -1,4 +1,4 @@
-"""The farm before somebody who looks after it: what is new, what runs, whom it helps out."""
+"""Tests of the pages about the farm: news, running jobs, and help."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_farm_without_jobs_shows_the_way_to_the_first(visit, own_up, network):
     row = ended.get_by_role("row", name="the first")
     expect(row).to_contain_text("succeeded")
     expect(row).to_contain_text(re.compile(r"\d (µs|ms)"))
-    page.close()  # before its service is stopped
+    page.close()  # The page has to be closed before its service stops.
 
 
 def test_a_search_of_jobs_is_an_address(page, finished):

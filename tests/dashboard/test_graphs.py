@@ -44,7 +44,7 @@ def graph(page, long_model):
 
 
 def pixels(page) -> str:
-    """What is drawn, as text; the canvas is redrawn by the next frame."""
+    """Return the drawn pixels as text; the canvas is redrawn by the next frame."""
     page.evaluate(
         "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
     )
@@ -70,7 +70,7 @@ def test_thousands_of_nodes_are_laid_out_and_moved(graph):
     graph.mouse.up()
     views.append(pixels(graph))
     assert len(set(views)) == len(views), "something did not change what is in view"
-    assert "node=" not in graph.url  # a drag chooses nothing
+    assert "node=" not in graph.url  # A drag selects nothing.
 
 
 def test_a_node_is_found_and_chosen_by_the_keyboard(graph):

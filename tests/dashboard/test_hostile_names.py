@@ -75,7 +75,7 @@ def test_they_are_text_and_break_no_layout(visit, up, hostile, which, size):
     text = page.evaluate("document.body.innerText + document.title")
     text = text.replace("\n", "").replace("\t", "")
     assert not UNSEEN.search(text), UNSEEN.findall(text)
-    assert "<img src=nowhere" in text  # the name is there, as it is written
+    assert "<img src=nowhere" in text  # The name is shown as it is written.
     assert "U+202E" in text
     assert wider(page) == []
     assert page.locator("h1").bounding_box()["height"] < 300

@@ -1,5 +1,5 @@
-"""A job before somebody who watches it: its curve moves, it is cancelled, downloaded, deleted,
-compared; and what is seen when it, its server or the connection goes away."""
+"""Tests of a job's page: its curve moves; it is cancelled, downloaded, deleted, compared; and it,
+its server or the connection goes away."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def test_an_earlier_version_is_put_into_use(page, up, network, api):
     with up.client() as client:
         job = client.submit(network, shapes=SHAPES, trials=16, now=True, name="by versions").id
         client.wait(job)
-    made = len(api.get(f"/v1/jobs/{job}").json()["versions"])
+    number_of_versions = len(api.get(f"/v1/jobs/{job}").json()["versions"])
     page.goto(f"/jobs/{job}?tab=report")
     rows = page.get_by_role("region", name="Versions").get_by_role("row")
-    expect(rows).to_have_count(1 + made)
+    expect(rows).to_have_count(1 + number_of_versions)
     first = rows.last
-    if made > 1:
+    if number_of_versions > 1:
         expect(first).not_to_contain_text("in use")
         first.get_by_role("button", name="Use").click()
-    else:  # tuning brought nothing: keeping what is in use is another way to the same
+    else:  # Tuning brought nothing better; keeping the version in use has the same effect.
         assert api.post(f"/v1/jobs/{job}/rollback", json={"to": 1}).status_code == 200
         page.reload()
     expect(first).to_contain_text("kept in use")
@@ -107,7 +107,7 @@ def test_another_users_private_one_shows_how_it_stands(page, up, network):
     with ann:
         job = ann.submit(network, shapes=SHAPES, name="of ann", private=True)
         ann.wait(job.id)
-    page.watch.expect("console: .*403")  # the page asks for the curve before it knows
+    page.watch.expect("console: .*403")  # The page requests the curve before it knows that.
     page.goto(f"/jobs/{job.id}")
     expect(page.get_by_text("private to ann-of-private-jobs")).to_be_visible()
     expect(page.locator(".state", has_text="succeeded").first).to_be_visible()
@@ -196,7 +196,7 @@ def test_a_server_that_goes_away_and_comes_back(visit, own_up, network, eventual
     port = int(own_up.url.rpartition(":")[2])
     own_up.end(signal.SIGTERM)
     expect(page.get_by_text(CUT).first).to_be_visible(timeout=SOON_MS)
-    assert trials_drawn(page) >= first  # what was known stays
+    assert trials_drawn(page) >= first  # The known points stay.
     own_up.start(port)
     expect(page.get_by_text(CUT)).to_have_count(0, timeout=SOON_MS)
     last = trials_drawn(page)

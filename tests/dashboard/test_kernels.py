@@ -28,7 +28,7 @@ def kernels(page, finished):
 
 @pytest.fixture
 def listing(kernels, finished, api):
-    """What the API says of them."""
+    """The listing of the API."""
     return api.get(f"/v1/jobs/{finished[0]}/listing").json()["listing"]
 
 
@@ -71,8 +71,8 @@ def test_it_leads_to_the_kernel_s_trials(kernels, finished, listing):
 
 
 def test_the_graph_and_the_table_choose_the_same(kernels, listing):
-    node = next(one for one in listing["graph"]["nodes"] if one["kernel"] is not None)
-    kernel = next(one for one in listing["kernels"] if one["id"] == node["kernel"])
+    node = next(entry for entry in listing["graph"]["nodes"] if entry["kernel"] is not None)
+    kernel = next(entry for entry in listing["kernels"] if entry["id"] == node["kernel"])
     kernels.get_by_label("Search the graph").fill(kernel["name"])
     kernels.get_by_role("button", name="Next match").click()
     kernels.locator("canvas").first.focus()

@@ -72,5 +72,5 @@ def test_a_session_that_is_over_says_so_and_the_page_goes_on_after_the_login(pag
 
 
 def csrf(page):
-    """What a request that changes something has to carry."""
+    """The headers that a request with changes has to carry."""
     return page.context.request.get("/v1/session").json()["csrf"]

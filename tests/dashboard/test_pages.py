@@ -63,8 +63,8 @@ LOOKS = {
 def test_it_keeps_nobody_out_and_is_no_wider_than_the_screen(visit, up, places, name, look):
     page = opened(visit, up, places, name, **LOOKS[look])
     assert wider(page) == []
-    found = faults(page)
-    assert not found, "\n".join(found)
+    violations = faults(page)
+    assert not violations, "\n".join(violations)
 
 
 def test_the_page_of_the_api_loads_nothing_from_another_host(visit, up):

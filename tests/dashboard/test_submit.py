@@ -26,10 +26,10 @@ def model(tmp_path):
 def job_of_the_test(page, up, once_closed):
     """The job that the test has submitted is deleted, if there is one."""
     yield
-    found = re.search(r"/jobs/([\w.:-]+)$", page.url)
-    if found:
+    match = re.search(r"/jobs/([\w.:-]+)$", page.url)
+    if match:
         client = once_closed.enter_context(up.client())
-        once_closed.callback(client.delete, found[1])
+        once_closed.callback(client.delete, match[1])
 
 
 def choose(page, path):
@@ -39,7 +39,7 @@ def choose(page, path):
 
 
 def submitted(page):
-    """The job that the form led to, as the API tells it."""
+    """Return the job that the form has submitted, from the API."""
     page.get_by_role("button", name="Submit", exact=True).click()
     page.wait_for_url(re.compile(r"/jobs/[\w.:-]+$"))
     settle(page)
@@ -94,7 +94,7 @@ def test_a_file_that_is_no_model_says_so_beside_it(page, tmp_path):
 
 def test_host_is_no_choice_among_several_classes(page, network, api):
     classes = api.get("/v1/classes").json()
-    (here, *_) = (one for one in classes["classes"] if one["connected"])
+    (here, *_) = (device_class for device_class in classes["classes"] if device_class["connected"])
     classes["classes"].append({**here, "id": "c" * len(here["id"])})
     page.route("**/v1/classes", lambda route: route.fulfill(json=classes))
     page.goto("/submit")

@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 pytestmark = pytest.mark.browser
 
 SOON_MS = 60_000
-LARGE = (9 << 20) + 12_345  # bytes: several pieces, and no multiple of one
+LARGE = (9 << 20) + 12_345  # Bytes: several pieces, and not a multiple of one.
 FILES = "input[type=file]"
 
 
@@ -55,31 +55,31 @@ def digest(path) -> str:
 
 
 def test_data_files_that_the_model_names_are_asked_for(page, api, with_data):
-    message, one, two = with_data
+    message, first, second = with_data
     page.goto("/submit")
-    page.set_input_files(FILES, [message, one])
+    page.set_input_files(FILES, [message, first])
     expect(page.get_by_text("The model names a data file that was not chosen.")).to_be_visible()
     expect(page.get_by_label("File of one")).to_have_value("one")
     expect(page.get_by_role("button", name="Upload", exact=True)).to_be_disabled()
-    page.set_input_files(FILES, two)
-    found = api.get(f"/v1/models/{model_of(page)}").json()
-    assert found["message"] == digest(message)
-    assert {place: file["sha256"] for place, file in found["files"].items()} == {
-        "one": digest(one),
-        "two": digest(two),
+    page.set_input_files(FILES, second)
+    shown = api.get(f"/v1/models/{model_of(page)}").json()
+    assert shown["message"] == digest(message)
+    assert {place: file["sha256"] for place, file in shown["files"].items()} == {
+        "one": digest(first),
+        "two": digest(second),
     }
     expect(page.get_by_text("Farrier compiles this model.")).to_be_visible(timeout=SOON_MS)
 
 
 def test_a_data_file_of_another_name_is_placed_by_the_reader(page, api, with_data):
-    message, one, two = with_data
-    renamed = two.rename(two.with_name("weights.bin"))
+    message, first, second = with_data
+    renamed = second.rename(second.with_name("weights.bin"))
     page.goto("/submit")
-    page.set_input_files(FILES, [message, one, renamed])
+    page.set_input_files(FILES, [message, first, renamed])
     page.get_by_label("File of two").select_option("weights.bin")
     page.get_by_role("button", name="Upload", exact=True).click()
-    found = api.get(f"/v1/models/{model_of(page)}").json()
-    assert found["files"]["two"]["sha256"] == digest(renamed)
+    shown = api.get(f"/v1/models/{model_of(page)}").json()
+    assert shown["files"]["two"]["sha256"] == digest(renamed)
 
 
 def test_an_upload_that_was_cancelled_goes_on_in_another_page(page, api, tmp_path):
@@ -91,7 +91,7 @@ def test_an_upload_that_was_cancelled_goes_on_in_another_page(page, api, tmp_pat
         if route.request.method == "PATCH":
             offsets.append(int(route.request.headers["upload-offset"]))
             if len(offsets) == 3:
-                return  # on its way until it is cancelled
+                return  # The request stays open until it is cancelled.
         route.continue_()
 
     page.route("**/v1/uploads/*", pieces)

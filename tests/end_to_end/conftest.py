@@ -15,21 +15,21 @@ from tests.up import Up, write_model
 @pytest.fixture
 def make_up() -> Iterator[Callable[..., Up]]:
     """Homes for `farrier up`, with short paths for the sake of the socket in them."""
-    made: list[Up] = []
+    started: list[Up] = []
 
     def make(**settings: str) -> Up:
-        made.append(Up(Path(tempfile.mkdtemp(prefix="farrier-")), **settings))
-        return made[-1]
+        started.append(Up(Path(tempfile.mkdtemp(prefix="farrier-")), **settings))
+        return started[-1]
 
     yield make
-    for up in made:
+    for up in started:
         up.clean_up()
         shutil.rmtree(up.home, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Up]:
-    """One that runs for all tests of a module."""
+    """A farm that runs for all tests of a module."""
     running = Up(Path(tempfile.mkdtemp(prefix="farrier-"))).start()
     yield running
     running.clean_up()

@@ -37,11 +37,11 @@ def test_a_job_is_raced_where_the_device_has_the_engines(racing_up, model, tmp_p
         fetched = client.fetch(job, tmp_path / "net.farrier")
     assert done.against == NAMES
     raced = done.report["against"]
-    assert [one["engine"] for one in raced] == list(NAMES)
-    for one in raced:
-        assert one["note"] == ""
-        assert min(one["ms"]["median"], one["ours_ms"]["median"], one["ratio"]) > 0
-        line = f"{one['engine']} {one['version']} on local: {one['ms']['median']:.5f}"[:-1]
+    assert [result["engine"] for result in raced] == list(NAMES)
+    for result in raced:
+        assert result["note"] == ""
+        assert min(result["ms"]["median"], result["ours_ms"]["median"], result["ratio"]) > 0
+        line = f"{result['engine']} {result['version']} on local: {result['ms']['median']:.5f}"[:-1]
         assert line in submitted.stderr
     assert farrier.load(fetched).report["against"] == raced
 

@@ -24,7 +24,7 @@ def test_a_farm_goes_on_elsewhere_from_a_backup_that_was_made_while_it_worked(
         next(u for u in client.watch(under_way) if type(u).__name__ == "TrialsMeasured")
         with contextlib.closing(Farm.open(Settings(home=up.home))) as farm:
             back_up(farm, tmp_path / "saved.tar")
-        assert client.wait(under_way).state == "succeeded"  # the farm never stood still
+        assert client.wait(under_way).state == "succeeded"  # The farm never stood still.
         bytes_before = client.fetch(done.id, tmp_path / "before.farrier").read_bytes()
         records = list(client.records(done.id))
     assert up.end()[0] == 0

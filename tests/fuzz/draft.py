@@ -16,7 +16,7 @@ SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17)
 CHANNELS = (1, 3, 8, 15, 16, 17, 24, 33)
 MAX_ELEMENTS = 20_000
 OPSETS = (18, 20, 21, 22)
-EMPTY_AXES = 0.2  # the share of axes without elements, in models that have some
+EMPTY_AXES = 0.2  # The share of axes without elements, in models that have some.
 
 FLOAT, DOUBLE, HALF = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16
 INT32, INT64, BOOL = TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
@@ -202,15 +202,15 @@ class Draft:
         """Append a node and return its results; raise Refused."""
         types_of(call.op, self.opset)
         names, constants, operands = [], [], []
-        for i, given in enumerate(call.inputs):
-            if given is None:
+        for i, operand in enumerate(call.inputs):
+            if operand is None:
                 names.append("")
-            elif isinstance(given, Tensor):
-                names.append(given.name)
-                operands.append(given)
+            elif isinstance(operand, Tensor):
+                names.append(operand.name)
+                operands.append(operand)
             else:
                 name = f"c{len(self.constants) + len(constants)}_{i}"
-                constants.append(numpy_helper.from_array(np.asarray(given), name))
+                constants.append(numpy_helper.from_array(np.asarray(operand), name))
                 names.append(name)
         names_out = [f"v{len(self.values) + i}" for i in range(call.outputs)]
         node = helper.make_node(call.op, names, names_out, **call.attrs)
@@ -286,8 +286,8 @@ class Draft:
 
 
 def drawn(rng: np.random.Generator, shape: Sequence[int], dtype: int) -> np.ndarray[Any, Any]:
-    """An array of eighths between -2 and 2, or of integers of up to 100: sums and products of some
-    are exact, so engines agree on what is above, equal or rounded."""
+    """Return an array of eighths between -2 and 2, or of integers up to 100: sums and products of a
+    few are exact, so engines agree on comparisons and rounding."""
     kind = helper.tensor_dtype_to_np_dtype(dtype)
     if dtype in _EXACT:
         array = rng.integers(-16, 17, tuple(shape)) / 8
@@ -296,4 +296,4 @@ def drawn(rng: np.random.Generator, shape: Sequence[int], dtype: int) -> np.ndar
     else:
         low = -100 if np.dtype(kind).kind == "i" else 0
         array = rng.integers(low, 101, tuple(shape))
-    return np.asarray(array).astype(kind)  # of no axes, arithmetic makes a scalar of it
+    return np.asarray(array).astype(kind)  # Without axes, arithmetic yields a scalar.

@@ -66,8 +66,8 @@ def _pair(d: Draft, a: Tensor) -> Tensor | np.ndarray[Any, Any]:
     return d.other(d.broadcast_to(a.shape) if d.rng.random() < 0.6 else a.shape, a.dtype)
 
 
-def _magnitude(given: Any) -> float:
-    return given.magnitude if isinstance(given, Tensor) else 2.0
+def _magnitude(operand: Any) -> float:
+    return operand.magnitude if isinstance(operand, Tensor) else 2.0
 
 
 def binary(d: Draft) -> Call:
@@ -151,7 +151,7 @@ def cast(d: Draft) -> Call:
     if to in (UINT8, INT8) or (to in WHOLE and x.is_float):
         x = d.pick((*NUMBERS, BOOL), exact=True, most=100.0)
     if to not in (*FLOATS, HALF, INT32, INT64, BOOL) and (x.is_float or x.magnitude > 100):
-        to = INT32  # what an integer type does not hold is undefined
+        to = INT32  # The conversion of a value outside an integer type's range is undefined.
     return Call("Cast", [x], attrs={"to": to}, exact=True)
 
 

@@ -29,14 +29,15 @@ from random_models import drawn, random_model
 
 MODES = ("static", "open")
 OTHER_SIZES = (0, 1, 2, 3, 5, 8, 16, 17, 33)
-_RUNS = 4  # of a model with open dims
-_SECONDS = 600.0  # by the clock: a model takes seconds, and a busy machine a hundred times as many
-_EMPTY = 0.08  # the share of models that have axes of no elements
+_RUNS = 4  # The runs of a model with open dims.
+# Wall-clock time: a model takes seconds, and on a busy machine a hundred times that.
+_SECONDS = 600.0
+_EMPTY = 0.08  # The share of models with empty axes.
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """How a model fared, and why: right, refused, unjudged, or what is wrong."""
+    """The judgement of a model and the reason: right, refused, unjudged, or the kind of failure."""
 
     kind: str
     text: str = ""
@@ -79,7 +80,7 @@ def judged(model: bytes, mode: str, rng: random.Random) -> Verdict:
             declined += outputs is not None
             continue
         if outputs is None and at > 0:
-            continue  # sizes that no engine takes
+            continue  # No engine takes these sizes.
         text = _difference(compiled, feed, results, outputs)
         if text and at > 0 and onnxruntime_outputs(closed(compiled, feed), [feed]) == [None]:
             continue  # ONNX Runtime refuses the model of these sizes, and fills no result here.
@@ -95,7 +96,7 @@ def _shapes(feed: Mapping[str, Any]) -> str:
 
 
 def _difference(
-    model: bytes, feed: Mapping[str, Any], found: Arrays, expected: Arrays | None
+    model: bytes, feed: Mapping[str, Any], actual: Arrays, expected: Arrays | None
 ) -> str:
     """Return the differences from ONNX Runtime and the reference, or "" if one of them agrees."""
     texts = []
@@ -103,7 +104,7 @@ def _difference(
         outputs = judge()
         if outputs is None:
             continue
-        text = next(filter(None, (_unlike(k, found[k], v) for k, v in outputs.items())), "")
+        text = next(filter(None, (_unlike(k, actual[k], v) for k, v in outputs.items())), "")
         if not text:
             return ""
         texts.append(text)
@@ -164,22 +165,24 @@ def _by_reference(model: bytes, feed: Mapping[str, Any]) -> Arrays | None:
 _TOLERANCES = {"float16": 2e-2, "float32": 2e-4, "float64": 2e-4}
 
 
-def _unlike(name: str, found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> str:
-    """How an output differs from what is expected; empty where it does not."""
-    if (found.dtype, found.shape) != (expected.dtype, expected.shape):
-        return f"{name} is {found.dtype}{list(found.shape)}, {expected.dtype}{list(expected.shape)}"
-    if found.dtype.kind != "f":
-        wrong = found != expected
+def _unlike(name: str, actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> str:
+    """Return the difference of an output from the expected one as text; empty if they agree."""
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        return (
+            f"{name} is {actual.dtype}{list(actual.shape)}, {expected.dtype}{list(expected.shape)}"
+        )
+    if actual.dtype.kind != "f":
+        wrong = actual != expected
     else:
         finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
-        allowed = _TOLERANCES[found.dtype.name] * finite.max(initial=1e-6)
+        allowed = _TOLERANCES[actual.dtype.name] * finite.max(initial=1e-6)
         with np.errstate(all="ignore"):
-            error = np.abs(found.astype(np.float64) - expected.astype(np.float64))
-            same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+            error = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+            same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
             wrong = ~(same | (error <= allowed))
     if not wrong.any():
         return ""
-    left, right = found[wrong].ravel()[:4], expected[wrong].ravel()[:4]
+    left, right = actual[wrong].ravel()[:4], expected[wrong].ravel()[:4]
     return f"{int(wrong.sum())} of {wrong.size} of {name}: {left} for {right}"
 
 
@@ -243,7 +246,7 @@ def _outside(model: bytes, mode: str, seed: int) -> Verdict:
         return in_child(judged, model, mode, random.Random(seed), seconds=_SECONDS)
     except Died as error:
         return Verdict("died" if "crashed" in str(error) else "slow", str(error))
-    except RuntimeError as error:  # what no FarrierError says
+    except RuntimeError as error:  # This error is not a FarrierError.
         return Verdict("internal", str(error))
 
 
@@ -260,7 +263,7 @@ def smallest(seed: int, mode: str, kind: str, most: int = 8) -> tuple[bytes, Ver
 
 
 def _ending_at(proto: onnx.ModelProto, output: str) -> bytes:
-    """The model of one output, and of what is computed for it."""
+    """Return the model of one output, with only the nodes that compute it."""
     cut = onnx.ModelProto()
     cut.CopyFrom(proto)
     wanted, nodes = {output}, []
@@ -283,7 +286,7 @@ def _ending_at(proto: onnx.ModelProto, output: str) -> bytes:
 def explore(
     seeds: Sequence[int], jobs: int, tell: Callable[[str], None], keep: Path | None = None
 ) -> collections.Counter[tuple[str, str]]:
-    """The number of models of each mode that fared in each way; findings are told."""
+    """Return the number of models by mode and judgement; failures are passed to `tell`."""
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     work = [(seed, mode) for seed in seeds for mode in MODES]
     with ThreadPoolExecutor(jobs) as pool:

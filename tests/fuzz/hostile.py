@@ -25,9 +25,9 @@ def model_of(
 ) -> bytes:
     """A model with an input x: f32[3]; constants are arrays, integers by default."""
     weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in (constants or {}).items()]
-    given = [info("x", FLOAT, [3])] if inputs is None else list(inputs)
+    declared = [info("x", FLOAT, [3])] if inputs is None else list(inputs)
     results = [onnx.ValueInfoProto(name=name) for name in outputs]
-    graph = helper.make_graph(list(nodes), "hostile", given, results, weights)
+    graph = helper.make_graph(list(nodes), "hostile", declared, results, weights)
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid("local", 1)]
     model = helper.make_model(graph, opset_imports=opsets, functions=list(functions))
     return bytes(model.SerializeToString())
@@ -65,18 +65,18 @@ def _function(name: str, nodes: Sequence[onnx.NodeProto]) -> onnx.FunctionProto:
     return helper.make_function("local", name, ["a"], ["b"], list(nodes), opsets)
 
 
-def _call(name: str, given: str, made: str) -> onnx.NodeProto:
-    return node(name, [given], [made], domain="local")
+def _call(name: str, source: str, result: str) -> onnx.NodeProto:
+    return node(name, [source], [result], domain="local")
 
 
 def _functions_that_double(count: int) -> bytes:
     """F0 calls F1 twice, which calls F2 twice, and so on: 2^count nodes."""
-    made = [
+    functions = [
         _function(f"F{i}", [_call(f"F{i + 1}", "a", "t"), _call(f"F{i + 1}", "t", "b")])
         for i in range(count)
     ]
-    made.append(_function(f"F{count}", [node("Neg", ["a"], ["b"])]))
-    return model_of([_call("F0", "x", "y")], functions=made)
+    functions.append(_function(f"F{count}", [node("Neg", ["a"], ["b"])]))
+    return model_of([_call("F0", "x", "y")], functions=functions)
 
 
 def _loop(
@@ -97,25 +97,27 @@ def _loop(
     )
     results = ["y", *(f"all{i}" for i in range(len(parts)))]
     loop = node("Loop", ["trips" if trips is not None else "", "yes", "x"], results, body=body)
-    known = {"yes": np.array(True), **(constants or {})}
+    weights = {"yes": np.array(True), **(constants or {})}
     if trips is not None:
-        known["trips"] = np.array(trips)
-    return model_of([loop], known, outputs=results)
+        weights["trips"] = np.array(trips)
+    return model_of([loop], weights, outputs=results)
 
 
 def _loops_in_loops(depth: int, trips: int) -> bytes:
     """Each unrolls, because what it carries grows: trips^depth times."""
     nodes = [node("Concat", ["s", "s"], ["z"], axis=0), node("Slice", ["z", "l", "h"], ["n"])]
     returned = [info("go", BOOL, []), info("n", FLOAT, None)]
-    given = [info("i", INT64, []), info("again", BOOL, []), info("s", FLOAT, None)]
+    parameters = [info("i", INT64, []), info("again", BOOL, []), info("s", FLOAT, None)]
     for _ in range(depth):
         goes = node("Identity", ["again"], ["go"])
-        body = helper.make_graph([goes, *nodes], "body", given, returned)
+        body = helper.make_graph([goes, *nodes], "body", parameters, returned)
         nodes = [node("Loop", ["trips", "yes", "s"], ["n"], body=body)]
-    body = helper.make_graph([node("Identity", ["again"], ["go"]), *nodes], "b", given, returned)
+    body = helper.make_graph(
+        [node("Identity", ["again"], ["go"]), *nodes], "b", parameters, returned
+    )
     loop = node("Loop", ["trips", "yes", "x"], ["y"], body=body)
-    known = {"yes": np.array(True), "trips": np.array(trips)}
-    return model_of([loop], {**known, "l": np.array([0]), "h": np.array([4])})
+    weights = {"yes": np.array(True), "trips": np.array(trips)}
+    return model_of([loop], {**weights, "l": np.array([0]), "h": np.array([4])})
 
 
 def _scan_of(length: int) -> bytes:
@@ -191,8 +193,8 @@ def _named(name: str) -> bytes:
 def _filled(*then: onnx.NodeProto, shape: Sequence[int] = (1 << 29,), **constants: Any) -> bytes:
     """Nodes that read `big`, which is 2 GiB of one value and takes no memory by itself."""
     fill = node("ConstantOfShape", ["n"], ["big"])
-    known = {"n": np.array(shape, np.int64), **constants}
-    return model_of([fill, *then], known)
+    weights = {"n": np.array(shape, np.int64), **constants}
+    return model_of([fill, *then], weights)
 
 
 def _ints(*values: int) -> np.ndarray[Any, Any]:

@@ -40,18 +40,20 @@ def judges(model: bytes, feeds: Mapping[str, Array]) -> list[dict[str, Array]]:
     model's precision, and in float64 throughout."""
     imported = import_model(model)
     graph = imported.graph
-    given = {v.name: feeds[n] for v, n in zip(graph.inputs, imported.input_names, strict=True)}
-    found = [outputs for outputs in onnxruntime_outputs(model, [feeds]) if outputs is not None]
+    feeds_by_name = {
+        v.name: feeds[n] for v, n in zip(graph.inputs, imported.input_names, strict=True)
+    }
+    collected = [outputs for outputs in onnxruntime_outputs(model, [feeds]) if outputs is not None]
     with np.errstate(all="ignore"):
         for wide in (False, True):
-            results = run_graph(graph, given, wide=wide)
-            found.append(
+            results = run_graph(graph, feeds_by_name, wide=wide)
+            collected.append(
                 {
                     name: np.asarray(results[value.name]).astype(value.type.dtype.numpy)
                     for name, value in zip(imported.output_names, graph.outputs, strict=True)
                 }
             )
-    return found
+    return collected
 
 
 def is_close(actual: Array, expected: Array, *, special: bool = False) -> bool:

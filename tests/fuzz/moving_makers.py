@@ -51,7 +51,7 @@ def slice_(d: Draft) -> Call:
     for axis in axes:
         extent, step = x.shape[axis], d.choice((1, 1, 2, 3, -1, -1, -2))
         first, last = sorted(d.between(-extent - 2, extent + 2) for _ in range(2))
-        if d.rng.random() < 0.7:  # not empty, most often
+        if d.rng.random() < 0.7:  # Most slices are not empty.
             low, high = sorted(d.between(0, max(extent - 1, 0)) for _ in range(2))
             first, last = (low, high + 1) if step > 0 else (high, low - 1 if low else -(2**31))
             if step > 0 and d.rng.random() < 0.5:
@@ -130,7 +130,7 @@ def pad_to_multiple(d: Draft) -> Call:
 
 
 def rows(d: Draft) -> Call:
-    """A Reshape to what a Shape tells: the leading axes apart, the others as one."""
+    """Return a Reshape to a computed Shape: the leading axes stay, the others are merged."""
     x = d.pick(ANY, least=2)
     kept = d.between(1, x.rank - 1)
     (lead,) = d.add(Call("Shape", [x], attrs={"end": kept}, exact=True))

@@ -30,29 +30,29 @@ _WIRE = (
 
 def damaged_bytes(data: bytes, rng: random.Random, other: bytes) -> bytes:
     """1 to 8 edits of the bytes; pieces of `other` may be spliced in."""
-    made = bytearray(data)
+    data_now = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 3, 8))):
-        at = rng.randrange(len(made) + 1)
-        end = min(len(made), at + rng.choice((1, 1, 2, 4, 16, 64, 1000)))
+        at = rng.randrange(len(data_now) + 1)
+        end = min(len(data_now), at + rng.choice((1, 1, 2, 4, 16, 64, 1000)))
         match rng.randrange(8):
-            case 0 if at < len(made):
-                made[at] ^= 1 << rng.randrange(8)
-            case 1 if at < len(made):
-                made[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+            case 0 if at < len(data_now):
+                data_now[at] ^= 1 << rng.randrange(8)
+            case 1 if at < len(data_now):
+                data_now[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
             case 2:
-                del made[at:end]
+                del data_now[at:end]
             case 3:
-                del made[at:]
+                del data_now[at:]
             case 4:
-                made[at:at] = rng.choice(_WIRE)
+                data_now[at:at] = rng.choice(_WIRE)
             case 5:
-                made[at:at] = made[at:end] * rng.choice((1, 2, 10))
+                data_now[at:at] = data_now[at:end] * rng.choice((1, 2, 10))
             case 6:
                 start = rng.randrange(len(other) + 1)
-                made[at:end] = other[start : start + rng.choice((4, 16, 64, 1000))]
+                data_now[at:end] = other[start : start + rng.choice((4, 16, 64, 1000))]
             case _:
-                made[at:end] = rng.randbytes(end - at)
-    return bytes(made)
+                data_now[at:end] = rng.randbytes(end - at)
+    return bytes(data_now)
 
 
 def damaged_tree(data: bytes, rng: random.Random, other: bytes) -> bytes:
@@ -91,7 +91,7 @@ def _messages(message: Message) -> Iterator[Message]:
 
 
 def _damage_node(node: onnx.NodeProto, rng: random.Random, donor: onnx.ModelProto) -> None:
-    """What only the meaning of a node tells: another operator, or its operands in another order."""
+    """Damage the meaning of a node: its operator, or the order of its operands."""
     nodes = [m for m in _messages(donor) if isinstance(m, onnx.NodeProto)]
     other = rng.choice(nodes) if nodes else node
     match rng.randrange(4):
@@ -136,7 +136,8 @@ def _damage_list(
                 items.add().CopyFrom(graft)
         case _:
             value = _scalar(field, rng, names, items[at] if items else None)
-            with contextlib.suppress(TypeError, ValueError):  # out of the field's range
+            # The value may be outside the field's range.
+            with contextlib.suppress(TypeError, ValueError):
                 if items and rng.random() < 0.7:
                     items[at] = value
                 else:
@@ -144,12 +145,13 @@ def _damage_list(
 
 
 def _set(message: Message, field: FieldDescriptor, value: Any) -> None:
-    with contextlib.suppress(TypeError, ValueError):  # out of the field's range
+    with contextlib.suppress(TypeError, ValueError):  # The value may be outside the field's range.
         setattr(message, field.name, value)
 
 
 def _scalar(field: FieldDescriptor, rng: random.Random, names: list[str], old: Any) -> Any:
-    """A value of the field's type: near the old one, or one that often hurts."""
+    """Return a value of the field's type: near the old one, or a value that often causes
+    failures."""
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING if field.type == FieldDescriptor.TYPE_BYTES:
             data = bytes(old or b"")
@@ -170,9 +172,9 @@ def _scalar(field: FieldDescriptor, rng: random.Random, names: list[str], old: A
 
 def _graft(field: FieldDescriptor, rng: random.Random, donor: onnx.ModelProto) -> Message | None:
     """A copy of a message of the field's type; None where the donor has none."""
-    found = [m for m in _messages(donor) if m.DESCRIPTOR is field.message_type]
-    if not found:
+    messages = [m for m in _messages(donor) if m.DESCRIPTOR is field.message_type]
+    if not messages:
         return None
     graft: Message = field.message_type._concrete_class()
-    graft.CopyFrom(rng.choice(found))
+    graft.CopyFrom(rng.choice(messages))
     return graft

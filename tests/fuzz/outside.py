@@ -105,11 +105,11 @@ def _run(model: bytes, feeds: Sequence[Mapping[str, Any]]) -> list[Arrays | None
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    found: list[Arrays | None] = []
+    results: list[Arrays | None] = []
     for feed in feeds:
         try:
             arrays = session.run(names, dict(feed))
-            found.append(dict(zip(names, map(np.asarray, arrays), strict=True)))
-        except Exception:  # its errors have no common base
-            found.append(None)
-    return found
+            results.append(dict(zip(names, map(np.asarray, arrays), strict=True)))
+        except Exception:  # Its errors have no common base class.
+            results.append(None)
+    return results

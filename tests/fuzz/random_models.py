@@ -45,7 +45,7 @@ def random_model(rng: random.Random, most: int = 8, empty: float = 0.0) -> bytes
         sizes = [len(part) for part in grown]
         try:
             draft.add(maker(draft))
-        except (IndexError, ValueError, Refused):  # the maker found no way to fit this draft
+        except (IndexError, ValueError, Refused):  # The maker found no way to extend this draft.
             for part, size in zip(grown, sizes, strict=True):
                 del part[size:]
         if len(draft.nodes) >= wanted:

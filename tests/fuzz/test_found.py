@@ -1,4 +1,4 @@
-"""What random models have found: each was a wrong answer or no code at all."""
+"""Models on which random tests have failed: each had a wrong output or no code at all."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_a_short_sum_of_squares_of_open_length(size):
 
 
 def test_registers_of_a_last_lane_that_may_not_be_there():
-    """Of 6 to 9 elements the ninth is a vector of its own, all of which is under a condition."""
+    """With 6 to 9 elements, the ninth is a vector of its own, all of which is conditional."""
     node = helper.make_node("Acos", ["x"], ["y"])
     model = small_model([node], {"x": (3, "n")})
     artifact = farrier.compile(
@@ -348,7 +348,8 @@ def test_tiles_of_a_matrix_product_that_may_be_empty():
 
 
 def test_what_has_one_element_or_none_has_an_address():
-    """What rows keep in registers has one element whatever the sizes, and not only typically."""
+    """Values that rows keep in registers have one element at all sizes, not only at typical
+    ones."""
     nodes = [
         helper.make_node("Slice", ["x", "start", "end", "axis"], ["z"]),
         helper.make_node("Softmax", ["z"], ["y"], axis=1),
@@ -367,7 +368,7 @@ def test_what_has_one_element_or_none_has_an_address():
     ("image", "kernel", "attrs"),
     [
         ((1, 1), (1, 1), {"pads": (1, 0, 1, 0), "strides": (3, 2)}),  # padding alone
-        ((3, 1), (3, 1), {"pads": (3, 0, 1, 0), "dilations": (3, 1)}),  # one line of three
+        ((3, 1), (3, 1), {"pads": (3, 0, 1, 0), "dilations": (3, 1)}),  # One line of three remains.
         ((2, 2), (2, 2), {"pads": (1, 1, 0, 0), "strides": (2, 2)}),  # one corner
         ((3, 2), (5, 3), {"pads": (1, 0, 1, 1)}),  # all, and padding
     ],

@@ -127,7 +127,7 @@ def test_threads_share_chunks_of_what_is_no_whole_vectors():
     window = {"kernel_shape": [3, 7], "pads": [2, 3, 1, 1], "strides": [2, 3]}
     nodes = [node("MaxPool", ["x"], ["p"], **window), node("Slice", ["p", *"abcd"], ["y"])]
     bounds = ((2, 30, 1), (-LAST, 33, 0), (0, 1, 2), (-1, 1, -1))
-    constants = {name: np.array(given) for name, given in zip("abcd", bounds, strict=True)}
+    constants = {name: np.array(bound) for name, bound in zip("abcd", bounds, strict=True)}
     model = small_model(nodes, {"x": ("b", "c", "h", "w")}, constants=constants)
     assert_right_at(model, (3, 33, 2, 8), (2, 33, 17, 128), (5, 31, 9, 131))
 

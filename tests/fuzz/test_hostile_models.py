@@ -18,9 +18,9 @@ DAMAGES = {"bytes": damaged_bytes, "tree": damaged_tree}
 
 @pytest.fixture(scope="module")
 def nursery():
-    made = Nursery()
-    yield made
-    made.close()
+    started = Nursery()
+    yield started
+    started.close()
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -32,8 +32,8 @@ def opened(model, rng):
     and the size that each had: equal extents are one dim."""
     proto = onnx.load_from_string(model)
     texts, sizes = {}, {}
-    given = [info.type.tensor_type.shape.dim for info in proto.graph.input]
-    ends = {dims[end].dim_value for dims in given if dims for end in (0, -1)}
+    dims_of_inputs = [info.type.tensor_type.shape.dim for info in proto.graph.input]
+    ends = {dims[end].dim_value for dims in dims_of_inputs if dims for end in (0, -1)}
     for info in proto.graph.input:
         for dim in info.type.tensor_type.shape.dim:
             extent = dim.dim_value
@@ -65,7 +65,7 @@ def run(graph, feeds):
 
 @hypothesis.settings(max_examples=60)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
-@hypothesis.example(seed=262143)  # an open line whose pads depend on its length
+@hypothesis.example(seed=262143)  # An open line whose pads depend on its length.
 def test_open_dims_mean_what_numbers_mean(seed):
     rng = random.Random(seed)
     fixed = random_model(rng, most=6)

@@ -113,8 +113,8 @@ def test_tiles_of_bf16_mean_what_they_say(rows, depth):
     assert (run(f"amx_zero_f32_{rows}", {}, "c") == 0).all()
     np.testing.assert_array_equal(run(f"amx_store_f32_{rows}", {"c": 2 * c}, "memory"), 2 * c)
     expected = c + a.astype(np.float64) @ b.astype(np.float64)
-    found = run(f"amx_dot_bf16_{rows}x{depth}", {"a": a, "b": b}, "c")
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    result = run(f"amx_dot_bf16_{rows}x{depth}", {"a": a, "b": b}, "c")
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "depth"), [(2, 64), (7, 16), (16, 8)])
@@ -132,8 +132,8 @@ def test_tiles_of_bytes_mean_what_they_say(rows, depth):
     np.testing.assert_array_equal(run(f"amx_store_i32_{rows}", {"c": c}, "memory"), c)
     expected = (c + a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32)
     assert (expected < 0).any()
-    found = run(f"amx_dot_u8_i8_{rows}x{depth}", {"a": a, "b": b}, "c")
-    np.testing.assert_array_equal(found, expected)
+    result = run(f"amx_dot_u8_i8_{rows}x{depth}", {"a": a, "b": b}, "c")
+    np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize(
@@ -151,16 +151,16 @@ def test_tiles_of_half_precision_mean_what_they_say(rows, depth):
 def _assert_product(intrinsic, depth):
     product = intrinsic.semantics
     rng, (c, a, b) = np.random.default_rng(depth), product.params
-    given = {
+    tiles = {
         tile.name: rng.integers(-9, 10, tile.shape).astype(tile.dtype.numpy) for tile in (c, a, b)
     }
-    found = run_loops(product, {"a": given["a"], "b": given["b"]}, initial={"c": given["c"]})["c"]
-    wide = {name: tile.astype(np.int64) for name, tile in given.items()}
-    np.testing.assert_array_equal(found, wide["c"] + wide["a"] @ wide["b"])
+    result = run_loops(product, {"a": tiles["a"], "b": tiles["b"]}, initial={"c": tiles["c"]})["c"]
+    wide = {name: tile.astype(np.int64) for name, tile in tiles.items()}
+    np.testing.assert_array_equal(result, wide["c"] + wide["a"] @ wide["b"])
 
 
 def test_rows_that_do_not_lie_as_declared_are_refused():
-    """The weights of a bf16 product want pairs beside each other."""
+    """The weights of a bf16 product have to be in adjacent pairs."""
     program = narrow_matmul(16, 16, 32)
     s = Schedule(to_loops(program))
     s.split("y_k", 32)

@@ -18,7 +18,7 @@ from tests.language.idioms import Violation, violations
 
 ROOT = Path(__file__).parents[2]
 KEPT = Path(__file__).with_name("counts.txt")
-_GENERATED = "_pb2"  # modules that protobuf's compiler writes
+_GENERATED = "_pb2"  # The suffix of modules that protobuf's compiler writes.
 
 
 def sources(root: Path = ROOT) -> list[str]:

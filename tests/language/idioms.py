@@ -70,7 +70,7 @@ PROSE = (
 )
 # Names of a grammatical role, which say nothing of the value.
 NAMES = frozenset(("found", "one", "made", "given", "known", "told"))
-_FEWEST_WORDS = 4  # of a comment that should be a sentence; a shorter one is a unit or a label
+_FEWEST_WORDS = 4  # A comment with fewer words is a unit or a label, and need not be a sentence.
 _DIRECTIVE = re.compile(r"(?:noqa|type:|pragma|fmt:|mypy:|ruff:|pylint:|isort:|!|-\*-)")
 _CODE = re.compile(r"`|[a-z0-9]*[_.(=\[][a-z0-9]|[a-z]+(?:_[a-z]+)+|https?:|--|[ivxlc0-9]+\b")
 
@@ -98,7 +98,7 @@ def _in_docstrings(tree: ast.Module) -> Iterator[Violation]:
 
 
 def _in_prose(line: int, text: str) -> Iterator[Violation]:
-    plain = re.sub(r"`[^`]*`", "``", text)  # code may be named as it is
+    plain = re.sub(r"`[^`]*`", "``", text)  # Code in backticks is exempt.
     for idiom in PROSE:
         for _ in idiom.pattern.finditer(plain):
             yield _violation(line, idiom, text)

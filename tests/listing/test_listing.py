@@ -1,4 +1,4 @@
-"""What is listed of an artifact: that it is its own code, and how that reads."""
+"""Tests of the listing of an artifact: it shows the artifact's own code."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def _model(batch: int | str = 3, sizes: tuple[int | str, ...] = (29, 31)) -> Mod
     return Model.of_bytes(helper.make_model(graph, opset_imports=opsets).SerializeToString())
 
 
-def read(tmp_path, found: Listing):
+def read(tmp_path, listing: Listing):
     path = tmp_path / "l.listing"
     with path.open("wb") as file:
-        found.write(file)
+        listing.write(file)
     document = archive.read_listing(path)
-    return document, [archive.read_texts(path, one["id"]) for one in document["kernels"]]
+    return document, [archive.read_texts(path, entry["id"]) for entry in document["kernels"]]
 
 
 @pytest.mark.parametrize("target", ["host", "x86-64-v3", "rpi4"])
@@ -71,16 +71,18 @@ def test_the_kernels_are_the_artifact_s_own(tmp_path, target, batch):
     document, texts = read(tmp_path, list_kernels(model, options, artifact))
     assert document["is_same"] is True
     kernels = document["kernels"]
-    assert {one["task"] for one in kernels} == {one.task for one in artifact.manifest.kernels}
-    assert sum(one["share"] for one in kernels) == pytest.approx(1.0)
-    assert sum(one["calls"] for one in kernels) == len(artifact.calls)
+    assert {entry["task"] for entry in kernels} == {
+        entry.task for entry in artifact.manifest.kernels
+    }
+    assert sum(entry["share"] for entry in kernels) == pytest.approx(1.0)
+    assert sum(entry["calls"] for entry in kernels) == len(artifact.calls)
     for kernel, text in zip(kernels, texts, strict=True):
         assert f"define i32 @{kernel['symbol']}(" in text["llvm"]
         assert f"{kernel['symbol']}:" in text["assembly"]
         assert print_ir(parse_ir(text["loops"])) == text["loops"]
     assembly = "".join(text["assembly"] for text in texts)
     assert ("fmla" in assembly, "ymm" in assembly) == (target == "rpi4", target != "rpi4")
-    conv = max(kernels, key=lambda one: one["flops"])
+    conv = max(kernels, key=lambda entry: entry["flops"])
     products = 2 * 29 * 31 * 24 * 24 * 9 * (3 if batch == 3 else 1)
     assert 0.2 * products < conv["flops"] < 1.2 * products  # Winograd's are fewer
     roofline = conv["roofline"]
@@ -94,7 +96,9 @@ def test_code_beside_that_at_hot_sizes_is_the_artifact_s_own(tmp_path):
     artifact = load(compile_model(model, options).save(tmp_path / "m.farrier"))
     document, _ = read(tmp_path, list_kernels(model, options, artifact))
     assert document["is_same"] is True
-    assert {one["task"] for one in document["kernels"]} >= artifact.schedules[1].decisions.keys()
+    assert {entry["task"] for entry in document["kernels"]} >= artifact.schedules[
+        1
+    ].decisions.keys()
 
 
 def test_what_tuning_has_chosen_is_listed(tmp_path):
@@ -102,14 +106,14 @@ def test_what_tuning_has_chosen_is_listed(tmp_path):
     artifact = load(compile_model(model, options).save(tmp_path / "m.farrier"))
     document, _ = read(tmp_path, list_kernels(model, options, artifact))
     assert document["is_same"] is True
-    sources = {one.task: one.source for one in artifact.manifest.kernels}
-    assert {one["task"]: one["source"] for one in document["kernels"]} == sources
+    sources = {entry.task: entry.source for entry in artifact.manifest.kernels}
+    assert {entry["task"]: entry["source"] for entry in document["kernels"]} == sources
     shown = artifact.schedules[1].decisions
     for kernel in document["kernels"]:
         if kernel["calls"]:
             assert kernel["decisions"] == shown[kernel["task"]]
-    measured = [one for one in document["kernels"] if one["source"] == "tuned"]
-    assert all(one["us"] == one["measured_us"] for one in measured)
+    measured = [entry for entry in document["kernels"] if entry["source"] == "tuned"]
+    assert all(entry["us"] == entry["measured_us"] for entry in measured)
 
 
 def test_other_schedules_are_told_apart(tmp_path):
@@ -118,10 +122,12 @@ def test_other_schedules_are_told_apart(tmp_path):
     artifact = load(compile_model(model, options).save(tmp_path / "m.farrier"))
     [own] = artifact.schedules
     changed = dataclasses.replace(
-        own, decisions={key: dict(one) for key, one in own.decisions.items()}
+        own, decisions={key: dict(decisions) for key, decisions in own.decisions.items()}
     )
-    one = next(one for one in changed.decisions.values() if one.get("parallel") in (0, 1))
-    one["parallel"] = 1 - one["parallel"]
+    decisions = next(
+        decisions for decisions in changed.decisions.values() if decisions.get("parallel") in (0, 1)
+    )
+    decisions["parallel"] = 1 - decisions["parallel"]
     artifact.members[SCHEDULES] = to_json([changed]).encode()
     document, _ = read(tmp_path, list_kernels(model, options, artifact))
     assert document["is_same"] is False
@@ -143,14 +149,14 @@ def test_the_graph_of_calls_leads_from_inputs_to_outputs(tmp_path):
     artifact = load(compile_model(model, options).save(tmp_path / "m.farrier"))
     document, _ = read(tmp_path, list_kernels(model, options, artifact))
     nodes, edges = document["graph"]["nodes"], document["graph"]["edges"]
-    assert [one["id"] for one in nodes] == list(range(len(nodes)))
+    assert [node["id"] for node in nodes] == list(range(len(nodes)))
     assert (nodes[0]["op"], nodes[0]["name"], nodes[0]["shape"]) == ("input", "x", [1, 7, 29, 31])
     assert (nodes[-1]["op"], nodes[-1]["name"], nodes[-1]["dtype"]) == ("output", "y", "f32")
     calls = nodes[1:-1]
     assert len(calls) == len(artifact.calls)
-    assert all(document["kernels"][one["kernel"]]["calls"] for one in calls)
+    assert all(document["kernels"][node["kernel"]]["calls"] for node in calls)
     reached = {0}
-    for source, sink in edges:  # in the order of the program
+    for source, sink in edges:  # The edges are in program order.
         assert source < sink
         if source in reached:
             reached.add(sink)
@@ -183,10 +189,10 @@ def test_a_loop_carries_its_buffers(tmp_path):
     document, _ = read(tmp_path, list_kernels(model, options, artifact))
     assert document["is_same"] is True
     nodes = document["graph"]["nodes"]
-    ends = {one["op"].partition("_")[0]: one["id"] for one in nodes}
+    ends = {entry["op"].partition("_")[0]: entry["id"] for entry in nodes}
     edges = {tuple(edge) for edge in document["graph"]["edges"]}
-    (product,) = (one["id"] for one in nodes if "matmul" in one["op"])
-    (softmax,) = (one["id"] for one in nodes if "softmax" in one["op"])
+    (product,) = (entry["id"] for entry in nodes if "matmul" in entry["op"])
+    (softmax,) = (entry["id"] for entry in nodes if "softmax" in entry["op"])
     assert {(product, softmax), (softmax, ends["output"])} <= edges
     assert (0, product) in edges
 

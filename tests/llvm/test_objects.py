@@ -58,9 +58,9 @@ two:
 
 
 def test_an_address_of_several_users_is_computed_once_on_x86():
-    """LLVM gives its sum to each of them where it asks all."""
+    """LLVM computes the sum once for each user if it searches all of them."""
     target = parse_target("x86-64-v3")
-    one = target.llvm
-    all_of_them = [f.replace("-to-scan=1", "-to-scan=100") for f in one.flags]
-    assert "leaq" not in assembly(ADDRESS, dataclasses.replace(one, flags=tuple(all_of_them)))
-    assert "leaq" in assembly(ADDRESS, one)
+    machine = target.llvm
+    all_of_them = [f.replace("-to-scan=1", "-to-scan=100") for f in machine.flags]
+    assert "leaq" not in assembly(ADDRESS, dataclasses.replace(machine, flags=tuple(all_of_them)))
+    assert "leaq" in assembly(ADDRESS, machine)

@@ -1,4 +1,4 @@
-"""A cache that is the tests' own, and the helper modules beside them."""
+"""A cache of its own for the tests, and the helper modules of this folder."""
 
 from __future__ import annotations
 

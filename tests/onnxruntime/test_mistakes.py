@@ -1,4 +1,4 @@
-"""The same mistake raises what ONNX Runtime raises for it, and says what is wrong."""
+"""Tests that a mistake raises the same error as ONNX Runtime, with a message that names it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sessions():
 
 
 def raised(call):
-    """What a call raises; None for nothing."""
+    """Return the exception that a call raises, or None."""
     try:
         call()
     except Exception as error:
@@ -38,7 +38,8 @@ def raised(call):
 
 
 def same(ours, theirs):
-    """Hold that what ONNX Runtime's `except` clauses catch is caught, and what is Farrier's."""
+    """Check that the errors are of the same class, so that `except` clauses for ONNX Runtime catch
+    ours."""
     assert theirs is not None
     assert isinstance(ours, type(theirs)), (repr(ours), repr(theirs))
     name = type(theirs).__name__
@@ -86,9 +87,9 @@ class Broken(dict):
 
 @pytest.mark.parametrize("feed", [Broken(x=X), {"x": [[10**400] * 3] * 2}, {"x": None}])
 def test_an_error_in_another_thread_reaches_the_callback(sessions, feed):
-    told = queue.Queue()
-    sessions[0].run_async(["y"], feed, lambda *what: told.put(what), "mine")
-    outputs, data, error = told.get(timeout=20)
+    results_queue = queue.Queue()
+    sessions[0].run_async(["y"], feed, lambda *what: results_queue.put(what), "mine")
+    outputs, data, error = results_queue.get(timeout=20)
     assert (outputs, data) == ([], "mine")
     assert error
 
@@ -269,7 +270,8 @@ try:
 except ort.InvalidArgument as error:
     print(type(error).__mro__[1].__name__, "onnxruntime" in sys.modules)
 """
-    farrier.InferenceSession(MODEL)  # kept: who compiles a model verifies it by ONNX Runtime
+    # The session is compiled before, because compiling verifies by ONNX Runtime.
+    farrier.InferenceSession(MODEL)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "InputMismatchError False\n", done.stderr
 
@@ -277,8 +279,8 @@ except ort.InvalidArgument as error:
 def test_a_call_may_override_an_initializer(sessions):
     for feed in ({"b": np.full(1, 7, np.float32)}, {}, {"b": np.zeros(1, np.float32)}):
         results = [session.run(None, {"x": X, **feed}) for session in sessions]
-        for one, other in zip(*results, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-6)
+        for ours, theirs in zip(*results, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     assert sessions[0].get_overridable_initializers() == []
 
 

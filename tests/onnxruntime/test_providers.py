@@ -1,4 +1,4 @@
-"""What providers and their options come to, without a model."""
+"""Tests of the providers and their options, without a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def chosen(**options):
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("text", "meant"),
     [
         ({"shapes": '{"X": ["Batch", 64]}'}, {"shapes": {"X": ("Batch", 64)}}),
         ({"shapes": "X=Batch,64"}, {"shapes": {"X": ("Batch", 64)}}),
@@ -30,14 +30,14 @@ def chosen(**options):
         ({"trials": "8", "budget_s": "1.5"}, {"trials": 8, "budget_s": 1.5}),
     ],
 )
-def test_an_option_may_be_text(given, meant):
-    assert chosen(**given).options == CompileOptions(**meant)
+def test_an_option_may_be_text(text, meant):
+    assert chosen(**text).options == CompileOptions(**meant)
 
 
-@pytest.mark.parametrize("given", [{"verify": "maybe"}, {"typical": "N"}, {"hot": "[" * 100_000}])
-def test_text_that_says_nothing_is_refused(given):
+@pytest.mark.parametrize("text", [{"verify": "maybe"}, {"typical": "N"}, {"hot": "[" * 100_000}])
+def test_text_that_says_nothing_is_refused(text):
     with pytest.raises(UsageError, match=r"cannot read"):
-        chosen(**given)
+        chosen(**text)
 
 
 @pytest.mark.parametrize(

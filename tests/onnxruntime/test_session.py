@@ -32,9 +32,9 @@ def both(data):
 def test_outputs_by_name(names):
     ours, theirs = (session.run(names, {"x": X}) for session in both(affine()))
     assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(one, other)
-        assert one.dtype == other.dtype
+    for own, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(own, expected)
+        assert own.dtype == expected.dtype
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_metadata():
     model = onnx.load_model_from_string(affine())
     helper.set_model_props(model, {"names": "a, b"})
     model.graph.doc_string = "of the graph"
-    ours, theirs = (one.get_modelmeta() for one in both(model.SerializeToString()))
+    ours, theirs = (session.get_modelmeta() for session in both(model.SerializeToString()))
     assert ours.custom_metadata_map == {"names": "a, b"}
     assert ours.version == 3
     names = {name for name in dir(theirs) if not name.startswith("_")}
@@ -167,7 +167,7 @@ def test_values():
     for kind in KINDS:
         x = X.copy()
         value = kind.OrtValue.ortvalue_from_numpy(x)
-        told = (
+        properties = (
             value.shape(),
             value.data_type(),
             value.element_type(),
@@ -178,7 +178,7 @@ def test_values():
             value.has_value(),
             value.tensor_size_in_bytes(),
         )
-        assert told == ([2, 3], "tensor(float)", 1, "cpu", True, False, False, True, 24)
+        assert properties == ([2, 3], "tensor(float)", 1, "cpu", True, False, False, True, 24)
         assert value.data_ptr() == x.ctypes.data
         value.update_inplace(2 * X)
         np.testing.assert_array_equal(x, 2 * X)
@@ -192,8 +192,8 @@ def test_values():
         ):
             with pytest.raises(RuntimeError):
                 wrong()
-        made = kind.OrtValue.ortvalue_from_shape_and_type([4], TensorProto.BFLOAT16)
-        assert made.data_type() == "tensor(bfloat16)"
+        value_bf16 = kind.OrtValue.ortvalue_from_shape_and_type([4], TensorProto.BFLOAT16)
+        assert value_bf16.data_type() == "tensor(bfloat16)"
         (y,) = kind.InferenceSession(affine()).run_with_ort_values(["y"], {"x": value})
         np.testing.assert_array_equal(y.numpy(), 4 * X + 1)
 
@@ -201,15 +201,15 @@ def test_values():
 def test_a_call_in_the_background():
     for session in both(affine()):
         done = threading.Event()
-        told = []
+        calls = []
 
-        def call(outputs, data, error, done=done, told=told):
-            told.append((outputs, data, error))
+        def call(outputs, data, error, done=done, calls=calls):
+            calls.append((outputs, data, error))
             done.set()
 
         session.run_async(["y"], {"x": X}, call, "mine")
         assert done.wait(20)
-        ((outputs, data, error),) = told
+        ((outputs, data, error),) = calls
         assert (data, error) == ("mine", "")
         np.testing.assert_array_equal(outputs[0], 2 * X + 1)
 
@@ -256,8 +256,15 @@ def test_providers():
 
 
 def test_options_of_the_compiler_stand_with_the_provider():
-    told = {"max_layer_error": "0", "cache": "false", "verify": "0", "target": "x86-64-v3"}
-    session = farrier.InferenceSession(affine(), providers=[("FarrierExecutionProvider", told)])
+    provider_options = {
+        "max_layer_error": "0",
+        "cache": "false",
+        "verify": "0",
+        "target": "x86-64-v3",
+    }
+    session = farrier.InferenceSession(
+        affine(), providers=[("FarrierExecutionProvider", provider_options)]
+    )
     options = session.get_provider_options()["FarrierExecutionProvider"]
     assert (options["max_layer_error"], options["target"]) == ("0", "x86-64-v3")
 
@@ -270,11 +277,11 @@ def test_options_that_do_not_apply_are_named_once():
     options.intra_op_num_threads = 1
     with pytest.warns(UserWarning, match="do not apply") as caught:
         session = farrier.InferenceSession(affine(), options)
-    (one,) = caught
+    (warning,) = caught
     for name in ("enable_profiling", "graph_optimization_level", "session.use_env_allocators"):
-        assert name in str(one.message)
-    assert "intra_op" not in str(one.message)
-    assert one.filename == __file__
+        assert name in str(warning.message)
+    assert "intra_op" not in str(warning.message)
+    assert warning.filename == __file__
     assert session._session.threads == 1
     options.log_severity_level = 3
     with warnings.catch_warnings():
@@ -297,7 +304,8 @@ def test_onnx_runtime_s_own_options_are_taken():
 )
 def test_an_option_of_another_type(name, value):
     for kind in KINDS:
-        if kind is farrier or name != "enable_profiling":  # which ONNX Runtime reads as a truth
+        # ONNX Runtime converts its value to a bool.
+        if kind is farrier or name != "enable_profiling":
             with pytest.raises(TypeError):
                 setattr(kind.SessionOptions(), name, value)
         with pytest.raises(AttributeError):

@@ -184,7 +184,7 @@ def test_numbers_of_numpy_s_are_python_s():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "text",
     [
         {"trials": 1.5},
         {"threads": "2"},
@@ -195,6 +195,6 @@ def test_numbers_of_numpy_s_are_python_s():
         {"hot": ({"N": "a"},)},
     ],
 )
-def test_what_is_no_number_is_refused(given):
+def test_what_is_no_number_is_refused(text):
     with pytest.raises(UsageError, match=r"no (whole )?number"):
-        CompileOptions(**given)
+        CompileOptions(**text)

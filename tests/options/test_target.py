@@ -89,8 +89,8 @@ class TestHostIsABoard:
         this.be(board)
         target = host()
         assert (target.cpu, target.tune, target.cores) == (code, code, cores)
-        found = (target.l1_bytes, target.l2_bytes, target.l3_bytes)
-        assert found == tuple(size << 10 for size in caches)
+        sizes = (target.l1_bytes, target.l2_bytes, target.l3_bytes)
+        assert sizes == tuple(size << 10 for size in caches)
         assert why_not_here(target.arch, target.cpu, target.features) == ""
 
     def test_of_riscv_it_is_the_board_that_has_a_name(self, this):
@@ -99,7 +99,7 @@ class TestHostIsABoard:
         assert host() == parse_target("visionfive2")
 
     def test_of_an_unknown_core(self, this):
-        """Of which the kernel tells nothing else, either."""
+        """A core about which the kernel reports nothing else."""
         this.be(Board([Cluster(0x805, 8, implementer=0x51)], boards.RPI5.features, (0x119FFF, 0)))
         target = host()
         assert (target.cpu, target.tune, target.cores) == ("generic", "cortex-a76", 8)
@@ -124,7 +124,8 @@ class TestCodeForAnotherMachine:
         assert why == ("this machine lacks asimddp, asimdhp, asimdrdm, atomics, fphp, lrcpc")
 
     def test_of_a_newer_version_of_the_architecture(self, this):
-        """What LLVM uses for it, and a Raspberry Pi 5 has not: it was an illegal instruction."""
+        """LLVM uses an instruction of it that a Raspberry Pi 5 lacks; it was an illegal
+        instruction."""
         this.be(boards.RPI5)
         target = parse_target("graviton3")
         why = why_not_here(target.arch, target.cpu, target.features)
@@ -194,5 +195,5 @@ def test_code_that_cannot_run_here_is_made_but_not_measured(monkeypatch):
         with pytest.raises(UsageError, match="this machine lacks avx512f") as refused:
             pipeline.compile_model(b"", options)
         assert "--no-verify" in refused.value.hint
-    with pytest.raises(InvalidModelError):  # it reads the model, then
+    with pytest.raises(InvalidModelError):  # By then it reads the model.
         pipeline.compile_model(b"", CompileOptions(verify=False))

@@ -19,7 +19,7 @@ needs_bf16 = pytest.mark.skipif(
     "avx512_bf16" not in host().features, reason="this machine has no bf16 dot products"
 )
 
-# name: (the model, the largest error as a share of the output's range)
+# By name: the model, and the largest error as a share of the output's range.
 MODELS = {
     "resnet": (models.build("resnet18", size=64, classes=11), 2e-2),
     "resnext": (models.build("resnext50", size=64, classes=11), 2e-2),
@@ -55,11 +55,11 @@ def both(data, threads):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_in_bf16_is_near_f32(name):
     data, allowed = MODELS[name]
-    artifact, found, expected = both(data, threads=2)
+    artifact, actual, expected = both(data, threads=2)
     assert not any(kernel.rule.startswith("sketch/") for kernel in artifact.manifest.kernels)
-    errors = [np.abs(found[n] - e).max() / np.abs(e).max() for n, e in expected.items()]
+    errors = [np.abs(actual[n] - e).max() / np.abs(e).max() for n, e in expected.items()]
     assert max(errors) < allowed
-    assert max(errors) > 1e-5  # it is bf16, indeed
+    assert max(errors) > 1e-5  # A smaller error would mean that it is not bf16.
 
 
 @needs_bf16
@@ -87,7 +87,7 @@ def test_candidates_are_compared_as_bf16():
     options = CompileOptions(precision="bf16", trials=32)
     artifact = compile_model(data, options, records=records)
     assert artifact.report["verification"]["max_error"] < allowed
-    # What cannot be built is rejected, what is built is right.
+    # A candidate that cannot be built is rejected, and all others are right.
     statuses = {record.status for record in records}
     assert Status.OK in statuses <= {Status.OK, Status.REJECTED}
 

@@ -86,7 +86,7 @@ def residual(m, k, n):
 
 
 def is_dot(function):
-    """Whether a kernel has loops for dot products, which become some, or whole tiles."""
+    """Return whether a kernel has loops for dot products, or whole tiles of them."""
     loops = [s for s in walk(function.body) if isinstance(s, For)]
     has_loops = any(loop.kind is LoopKind.DOT for loop in loops)
     text = emit_function(function, host())
@@ -110,12 +110,12 @@ def check(graph, constants, seed, dots=True, target=None):
     function = final_loops(space, space.decisions(row))
     assert is_dot(function) is dots
     inputs = some(graph, seed)
-    (found,) = run_compiled(function, inputs, threads=2, target=target).values()
+    (actual,) = run_compiled(function, inputs, threads=2, target=target).values()
     (expected,) = run_graph(graph, inputs).values()
     steps = inputs["x"].size
-    error = 2**-7 if found.dtype == BF16.numpy else 1e-6 * min(steps, 4096) ** 0.5
+    error = 2**-7 if actual.dtype == BF16.numpy else 1e-6 * min(steps, 4096) ** 0.5
     scale = np.abs(expected.astype(np.float64)).max()
-    difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max()
+    difference = np.abs(actual.astype(np.float64) - expected.astype(np.float64)).max()
     assert difference <= error * max(scale, 1.0)
 
 
@@ -211,10 +211,10 @@ def test_bf16_runs_without_dot_products(target):
     space = for_program(program, machine, 1)
     function = final_loops(space, space.default())
     inputs = some(graph, 1)
-    (found,) = run_compiled(function, inputs, target=machine).values()
+    (actual,) = run_compiled(function, inputs, target=machine).values()
     (expected,) = run_graph(graph, inputs).values()
     np.testing.assert_allclose(
-        found.astype(np.float32), expected.astype(np.float32), rtol=2**-7, atol=1e-5
+        actual.astype(np.float32), expected.astype(np.float32), rtol=2**-7, atol=1e-5
     )
 
 
@@ -232,7 +232,7 @@ def test_a_target_without_the_instruction_takes_products_one_by_one():
     inputs = some(graph, 2)
     (expected,) = run_graph(graph, inputs).values()
     for target in (with_dot, plain):
-        (found,) = run_compiled(function, inputs, target=target).values()
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        (actual,) = run_compiled(function, inputs, target=target).values()
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
     (slow,) = run_loops(function, inputs).values()
     np.testing.assert_allclose(slow, expected, rtol=1e-6, atol=1e-6)

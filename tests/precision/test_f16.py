@@ -43,8 +43,8 @@ def net(rng):
         for value, scale in zip(weights, scales, strict=True)
     )
     x = rng.standard_normal(graph.inputs[0].type.shape).astype(np.float32)
-    known = (*graph.constants, *constants)
-    return dataclasses.replace(graph, inputs=graph.inputs[:1], constants=known), {"x": x}
+    all_constants = (*graph.constants, *constants)
+    return dataclasses.replace(graph, inputs=graph.inputs[:1], constants=all_constants), {"x": x}
 
 
 def operands(graph):
@@ -82,8 +82,8 @@ def test_a_model_for_a_board():
     """Within what halves of its values, and sums of these, are off by."""
     graph, inputs = net(np.random.default_rng(1))
     (expected,) = run_graph(graph, inputs).values()
-    (found,) = run_graph_emulated(graph, inputs, SETTINGS, "neoverse-n1").values()
-    error = np.abs(found - expected).max() / np.ptp(expected)
+    (actual,) = run_graph_emulated(graph, inputs, SETTINGS, "neoverse-n1").values()
+    error = np.abs(actual - expected).max() / np.ptp(expected)
     assert 1e-6 < error < 2e-3
 
 

@@ -59,9 +59,11 @@ def block(size, channels, expanded, outputs, *, stride=1, residual=False, return
         value = "sum"
     quantized(value, "half", "mid", "y")
     outputs = [helper.make_tensor_value_info(n, TensorProto.UINT8, None) for n in ("y", *returned)]
-    given = [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, channels, *size))]
-    known = [numpy_helper.from_array(np.asarray(data), name) for name, data in constants.items()]
-    graph = helper.make_graph(nodes, "block", given, outputs, known)
+    declared = [helper.make_tensor_value_info("x", TensorProto.UINT8, (1, channels, *size))]
+    initializers = [
+        numpy_helper.from_array(np.asarray(data), name) for name, data in constants.items()
+    ]
+    graph = helper.make_graph(nodes, "block", declared, outputs, initializers)
     opsets = [helper.make_opsetid("", 17)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
@@ -80,10 +82,10 @@ def test_one_kernel_gives_what_three_do(shape, threads):
     options = CompileOptions(threads=threads, verify=False)
     whole = compile_model(block(**shape), options)
     apart = compile_model(block(**shape, returned=INNER), options)
-    rules = [[kernel.rule for kernel in one.manifest.kernels] for one in (whole, apart)]
-    assert ["bottleneck" in found for found in rules] == [True, False]
+    rules = [[kernel.rule for kernel in artifact.manifest.kernels] for artifact in (whole, apart)]
+    assert ["bottleneck" in rules_of for rules_of in rules] == [True, False]
     size = (1, shape["channels"], *shape["size"])
     x = np.random.default_rng(3).integers(0, 256, size).astype(np.uint8)
-    found, expected = (one.run({"x": x})["y"] for one in (whole, apart))
+    rules_of, expected = (artifact.run({"x": x})["y"] for artifact in (whole, apart))
     assert len(np.unique(expected)) > 100
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(rules_of, expected)

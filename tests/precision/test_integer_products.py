@@ -83,7 +83,7 @@ def test_matrices(shape, dtypes, target):
 def test_convolutions(channels, outputs, group, weights, target):
     x, w = any_of(np.uint8, 1, channels, 9, 7), any_of(weights, outputs, channels // group, 3, 3)
     if weights is np.uint8:
-        w = w // 2  # so that the weights less their zero point fit in i8
+        w = w // 2  # The weights less their zero point then fit in i8.
     point, centre = np.array(113, np.uint8), np.array(3 if weights is np.uint8 else 0, weights)
     options = {"pads": [1, 0, 1, 2], "strides": [1, 2], "group": group}
     artifact = compiled("ConvInteger", x, [w, point, centre], target, **options)
@@ -115,24 +115,24 @@ def test_dynamically_quantized_matrices_on_aarch64(weights, target, cpu):
         helper.make_node("Mul", ["sums", "s"], ["y"]),
     ]
     info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)
-    given = {"w": w, "wz": np.array(0 if weights is np.int8 else 131, weights)}
-    constants = [numpy_helper.from_array(data, name) for name, data in given.items()]
+    weights_by_name = {"w": w, "wz": np.array(0 if weights is np.int8 else 131, weights)}
+    constants = [numpy_helper.from_array(data, name) for name, data in weights_by_name.items()]
     graph = helper.make_graph(nodes, "g", [info], [onnx.ValueInfoProto(name="y")], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
     read = import_model(model.SerializeToString()).graph
     settings = Settings(parse_target(target), threads=1)
-    (found,) = run_graph_emulated(read, {read.inputs[0].name: x}, settings, cpu).values()
-    np.testing.assert_array_equal(found, expected)
+    (actual,) = run_graph_emulated(read, {read.inputs[0].name: x}, settings, cpu).values()
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("target", ["host", avx_vnni])
 def test_sums_wrap_around(target):
     """ONNX leaves it open; nothing saturates on the way."""
     x, w = np.full((2, 1 << 17), 255, np.uint8), np.full((1 << 17, 16), 127, np.int8)
-    found = compiled("MatMulInteger", x, [w], target).run({"x": x})["y"]
+    actual = compiled("MatMulInteger", x, [w], target).run({"x": x})["y"]
     wrapped = np.array(255 * 127 * (1 << 17), np.int64).astype(np.int32)
-    np.testing.assert_array_equal(found, wrapped)
+    np.testing.assert_array_equal(actual, wrapped)
 
 
 def product(target, left="i16", right="i16"):
@@ -169,8 +169,8 @@ def test_products_of_i16_are_added_at_once_where_the_machine_can():
 )
 def test_machines_with_avx_vnni_alone_use_its_encoding(operands, instruction):
     text = product(parse_target(AVX_VNNI), *operands)
-    found = re.findall(rf"\{{vex\}}\t{instruction}\t%ymm\d+, %ymm\d+, %ymm\d+", text)
-    assert len(found) == text.count(instruction) >= 8
+    instructions = re.findall(rf"\{{vex\}}\t{instruction}\t%ymm\d+, %ymm\d+, %ymm\d+", text)
+    assert len(instructions) == text.count(instruction) >= 8
     assert "vpmaddwd" not in text
     assert "zmm" not in text
 
@@ -189,6 +189,6 @@ def test_least_factors_wrap_around():
     inputs = {"x": np.full(2, least, np.int16), "w": any_of(np.int16, 8, 2)}
     inputs["w"][3] = least
     for target in (host(), parse_target("x86-64-v3")):
-        found = run_compiled(Function("kernel", (x, w, out), nest), inputs, target=target)["out"]
+        actual = run_compiled(Function("kernel", (x, w, out), nest), inputs, target=target)["out"]
         exact = inputs["w"].astype(np.int64) @ inputs["x"].astype(np.int64) + 1
-        np.testing.assert_array_equal(found, exact.astype(np.int32))
+        np.testing.assert_array_equal(actual, exact.astype(np.int32))

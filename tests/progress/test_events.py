@@ -1,4 +1,4 @@
-"""What a compilation says travels as JSON, and is read as it was said."""
+"""Tests that the events of a compilation are unchanged after a passage as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a compilation: what is told of them, what is dumped, and where it stops."""
+"""Tests of the steps of a compilation: their events, their dumps, and the stop after a step."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_every_form_of_a_model_takes_the_same_steps(hot, tmp_path):
     shapes = {"ids": ("batch:1..4", "seq:1..64")}
     options = CompileOptions("x86-64-v3", shapes=shapes, hot=hot, threads=2, verify=False)
     events = []
-    made = compile_model(decoder(), options, listener=events.append)
+    artifact = compile_model(decoder(), options, listener=events.append)
     stages = ["import", *FORM, *["import", *FORM] * len(hot), *KERNELS, "link"]
     assert told(events) == [(starts, stage) for stage in stages for starts in (True, False)]
     read = compile_model(decoder(), options, dump=Dump(tmp_path))
-    assert read.manifest == made.manifest  # with the digest of the library
+    assert read.manifest == artifact.manifest  # The manifest has the digest of the library.

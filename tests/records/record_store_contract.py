@@ -77,7 +77,7 @@ _AWKWARD = st.text(alphabet="a:/\\ \n\"'", max_size=3)
 
 
 class RecordStoreContract:
-    """What every RecordStore promises. A subclass gives the fixture `new_store`."""
+    """The promises of every RecordStore. A subclass defines the fixture `new_store`."""
 
     @pytest.fixture
     def new_store(self) -> Callable[[], RecordStore]:
@@ -158,14 +158,14 @@ class RecordStoreContract:
         assert list(store) == [*before, a_record(seed=100)]
 
     def test_names_that_read_the_same_when_joined_are_two_places(self, store):
-        one, other = (
+        first, second = (
             a_record(task="a:b", fingerprint="c"),
             a_record(task="a", fingerprint="b:c"),
         )
-        store.add(one)
-        store.add(other)
-        assert store.find("a:b", "c") == [one]
-        assert store.find("a", "b:c") == [other]
+        store.add(first)
+        store.add(second)
+        assert store.find("a:b", "c") == [first]
+        assert store.find("a", "b:c") == [second]
 
     def test_strange_text_is_kept(self, store):
         record = a_record(task='q"\\\n\u2028é', trace="a\nb\r\n\x00", rule="\U0001f600")
@@ -204,7 +204,7 @@ class RecordStoreContract:
 
 
 class LastingRecordStoreContract(RecordStoreContract):
-    """What a store that outlives its object promises beyond that."""
+    """The further promises of a store that outlives its object."""
 
     def reopen(self, store: RecordStore) -> RecordStore:
         """Another object of the same store."""

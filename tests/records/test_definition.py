@@ -15,9 +15,9 @@ ONE = TaskDefinition("t", "host", 2, "kernel f():\n  'ü'", '{"cpu":"znver5"}')
 
 
 @given(st.builds(TaskDefinition, st.text(), st.text(), st.integers(1), st.text(), st.text()))
-def test_a_line_reads_back(one):
-    assert TaskDefinition.from_line(one.to_line()) == one
-    assert "\n" not in one.to_line()
+def test_a_line_reads_back(definition):
+    assert TaskDefinition.from_line(definition.to_line()) == definition
+    assert "\n" not in definition.to_line()
 
 
 @pytest.mark.parametrize(

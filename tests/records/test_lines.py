@@ -1,4 +1,5 @@
-"""Files of records, read line by line: what is no record is named, and never larger than a line."""
+"""Tests of files of records, read line by line: a malformed line is named, and the reader's memory
+is bounded by a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of training, told by a process that may have been taken over."""
+"""Tests of the outcome of a training, reported by a process that may have been taken over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pruning forgets: what was asked, and never what decides."""
+"""Tests of pruning: it removes the selected records, and never a record that decides a schedule."""
 
 from __future__ import annotations
 

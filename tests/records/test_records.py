@@ -1,4 +1,5 @@
-"""Tuning records: their JSON lines, the stores of one process, damage on disk, what is usable."""
+"""Tests of tuning records: their JSON lines, the stores of one process, damage on disk, usable
+records."""
 
 from __future__ import annotations
 
@@ -160,7 +161,7 @@ class TestFileRecords(LastingRecordStoreContract):
         path.write_bytes(b"\x93NUMPY\n\x00")
         with pytest.raises(UsageError, match=r"records\.jsonl holds no tuning records: line 1"):
             FileRecords(path)
-        path.write_bytes(a_record().to_line().encode()[:20])  # cut short by a crash
+        path.write_bytes(a_record().to_line().encode()[:20])  # A crash has cut the file short.
         assert [d.line for d in FileRecords(path).damaged] == [1]
 
     def test_two_processes_append_whole_lines(self, tmp_path):
@@ -264,8 +265,8 @@ class TestFilesThatChange:
     def test_records_are_added_together(self, tmp_path):
         store = FileRecords(tmp_path / "records.jsonl")
         store.add(a_record())
-        given = [a_record(seed=4), a_record(), a_record(seed=4), a_record(seed=5)]
-        assert store.add_all(given) == 2
+        batch = [a_record(seed=4), a_record(), a_record(seed=4), a_record(seed=5)]
+        assert store.add_all(batch) == 2
         assert list(FileRecords(store.path)) == [a_record(), a_record(seed=4), a_record(seed=5)]
 
     def test_what_is_removed_leaves_the_other_lines_as_they_were(self, tmp_path):

@@ -1,4 +1,4 @@
-"""What records say together."""
+"""Tests of summaries of records."""
 
 from __future__ import annotations
 
@@ -35,8 +35,11 @@ def test_the_fastest_schedules_by_their_latest_record():
         timed(3, 6, device_class="a76"),
         a_record(samples_ns=(), status=Status.TIMEOUT),
     ]
-    found = [(one.device_class, one.context, round(one.us, 6)) for one in fastest(records, 2)]
-    assert found == [
+    summary = [
+        (schedule.device_class, schedule.context, round(schedule.us, 6))
+        for schedule in fastest(records, 2)
+    ]
+    assert summary == [
         ("", "model", 0.8),
         ("", "alone", 0.5),
         ("", "alone", 0.7),

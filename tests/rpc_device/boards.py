@@ -122,7 +122,7 @@ class Pretended:
         patch.setattr(describe, "_CPUS", folder / "cpu")
 
     def be(self, board: Board, *, bits: int = 64) -> None:
-        """Run programs of so many bits on all cores of the board."""
+        """Become the board, running programs of `bits` bits on all its cores."""
         cores = [cluster for cluster in board.clusters for _ in range(cluster.cores)]
         self.write_cpuinfo(
             "".join(

@@ -8,8 +8,8 @@ from farrier_device.processes import children_of
 
 
 def measuring_processes(pid: int) -> list[int]:
-    """Return the processes that a runner in process `pid` has started, and those that descend from
-    them: the fork server, with what stands before it, and its children."""
+    """Return the processes that a runner in process `pid` has started, and their descendants: the
+    fork server, the process before it, and its children."""
     own = [child for child in children_of(pid) if b"farrier_device.fork_server" in _command(child)]
     return sorted({*own, *(each for child in own for each in _descendants(child))})
 

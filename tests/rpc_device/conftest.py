@@ -29,10 +29,10 @@ class Folder:
         return sha256
 
     def path(self, sha256: str) -> Path:
-        found = self.root / sha256
-        if not found.exists():
+        file = self.root / sha256
+        if not file.exists():
             raise KeyError(sha256)
-        return found
+        return file
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from farrier.targets.cpu.codegen.link import link
 from farrier.targets.cpu.codegen.support import support_object
 from farrier_device.measurement import Argument, Candidate, Launch, Role
 
-COUNT = 1009  # elements of a test array: a prime
+COUNT = 1009  # The elements of a test array; a prime.
 
 
 @functools.cache

@@ -19,7 +19,7 @@ TLS = Path(__file__).parent / "tls"
 
 
 class SmallBroker(device_pb2_grpc.BrokerServicer):
-    """Hands out what `submit` is given and keeps what is reported.
+    """A broker that leases the batches of `submit` and keeps the reports.
 
     `faults[method]` is a list of functions of the context, one a call, run before the call; those
     in `after` run when its effect is recorded.
@@ -33,8 +33,8 @@ class SmallBroker(device_pb2_grpc.BrokerServicer):
         self.registered: list[device_pb2.RegisterRequest] = []
         self.heartbeats: list[device_pb2.HeartbeatRequest] = []
         self.blobs: dict[str, bytes] = {}
-        self.offsets: list[int] = []  # of the calls of GetBlob
-        self.asked: list[str] = []  # sha256 that each of these was for
+        self.offsets: list[int] = []  # The offsets of the calls of GetBlob.
+        self.asked: list[str] = []  # The sha256 of each of these calls.
         self.revoked: set[str] = set()
         self.stale: set[str] = set()
         self.reports: dict[tuple[str, int], MeasureResult] = {}
@@ -146,8 +146,8 @@ class SmallBroker(device_pb2_grpc.BrokerServicer):
         if self.faults[method]:
             self.faults[method].pop(0)(context)
         if session is not None and self.sessions.get(session.device_id) != session.id:
-            known = session.device_id in self.sessions
-            code = grpc.StatusCode.ABORTED if known else grpc.StatusCode.NOT_FOUND
+            is_registered = session.device_id in self.sessions
+            code = grpc.StatusCode.ABORTED if is_registered else grpc.StatusCode.NOT_FOUND
             context.abort(code, "session")
 
 

@@ -171,7 +171,7 @@ class TestBatch:
         for number in range(3):
             broker.submit(f"lease-{number}", task("right"))
             assert statuses(broker.result(f"lease-{number}")) == [Status.OK]
-        assert len(broker.offsets) == 3  # the library, x and y
+        assert len(broker.offsets) == 3  # These are the library, x and y.
 
     def test_heartbeats_name_the_lease_while_it_is_measured(self, broker, start, task):
         start()
@@ -313,7 +313,7 @@ class TestConnection:
         broker.faults["Report"] += [unavailable] * 1000
         broker.submit("kept", task("right"))
         until(lambda: first.outbox.waiting())
-        outbox = Outbox(tmp_path / "state" / "outbox")  # as a new process finds it
+        outbox = Outbox(tmp_path / "state" / "outbox")  # A new process reads it like this.
         (letter,) = outbox.waiting()
         assert letter.lease == "kept"
         broker.faults["Report"].clear()
@@ -347,7 +347,7 @@ class TestConnection:
         assert "no such name" in str(running.error)
 
     def test_a_broker_that_is_too_old(self, broker, start, monkeypatch):
-        monkeypatch.setattr(version, "OLDEST", 2)  # the broker names none
+        monkeypatch.setattr(version, "OLDEST", 2)  # The broker states no version.
         running = start()
         running.join()
         assert isinstance(running.error, UsageError)
@@ -423,7 +423,7 @@ class TestTrust:
 
     def test_broken_stream_is_resumed(self, broker, start, task):
         request = task("right")
-        broker.after["GetBlob"] += [unavailable]  # once a first chunk is sent
+        broker.after["GetBlob"] += [unavailable]  # It fails after a first chunk.
         start()
         broker.submit("one", request)
         assert statuses(broker.result("one")) == [Status.OK]

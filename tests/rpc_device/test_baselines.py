@@ -42,7 +42,7 @@ POLICY = TimingPolicy(timeout_s=20.0)
 
 @pytest.fixture(scope="module")
 def racer(tmp_path_factory):
-    """A runner on which models are raced with what is installed here."""
+    """A runner on which models are raced with the installed engines."""
     state = tmp_path_factory.mktemp("state")
     engines = Engines(installed(), folder=state / "models", secrets=(state,))
     with ChildRunner(engines=engines) as runner:
@@ -115,8 +115,8 @@ def is_right(result: MeasureResult) -> None:
     [own] = result.results
     assert own.status is Status.OK
     assert len(result.rival.rounds_ns) == len(result.rival.ours_ns) == 4
-    assert all(ns > 0 for one in result.rival.rounds_ns for ns in one)
-    assert own.samples_ns == tuple(ns for one in result.rival.ours_ns for ns in one)
+    assert all(ns > 0 for ns_of_round in result.rival.rounds_ns for ns in ns_of_round)
+    assert own.samples_ns == tuple(ns for ns_of_round in result.rival.ours_ns for ns in ns_of_round)
 
 
 def is_told(result: MeasureResult, *words: str) -> None:
@@ -124,27 +124,27 @@ def is_told(result: MeasureResult, *words: str) -> None:
     assert result.fault is None, result.message
     assert not result.rival.rounds_ns
     assert all(word in result.rival.message for word in words), result.rival.message
-    assert [one.status for one in result.results] == [Status.REJECTED]
+    assert [outcome.status for outcome in result.results] == [Status.REJECTED]
 
 
 def processes() -> list[int]:
     """Those of engines, of this process."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             command = (stat.parent / "cmdline").read_bytes()
             if parent == os.getpid() and b"farrier_device.baseline.enclosed" in command:
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def wait_for_process() -> int:
     deadline = time.monotonic() + 30
-    while not (found := processes()):
+    while not (pids := processes()):
         assert time.monotonic() < deadline, "the engine's process does not start"
         time.sleep(0.01)
-    return found[0]
+    return pids[0]
 
 
 def _cpu_s(pid: int) -> float:
@@ -225,7 +225,7 @@ class TestWhatAnEngineDoes:
     def test_it_is_killed(self, racer, folder, request_of):
         def kill_at_work() -> None:
             pid = wait_for_process()
-            while _cpu_s(pid) < 1.5:  # it has started, and runs
+            while _cpu_s(pid) < 1.5:  # It has started, and runs.
                 time.sleep(0.02)
             os.kill(pid, signal.SIGKILL)
 

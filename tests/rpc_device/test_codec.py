@@ -1,4 +1,4 @@
-"""What a peer of another version wrote: fields come and go, values stay of their types."""
+"""Tests of messages of another version: fields come and go, values keep their types."""
 
 from __future__ import annotations
 
@@ -51,10 +51,12 @@ RESULT = MeasureResult(
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
-    """All objects within, each before those that it holds."""
+    """Return all objects within a value, each before the objects in it."""
     if isinstance(value, dict):
-        return [value, *(found for item in value.values() for found in _objects(item))]
-    return [found for item in value for found in _objects(item)] if isinstance(value, list) else []
+        return [value, *(nested for item in value.values() for nested in _objects(item))]
+    return (
+        [nested for item in value for nested in _objects(item)] if isinstance(value, list) else []
+    )
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -69,15 +71,15 @@ def test_what_was_written_is_read(whole):
 def test_fields_of_a_newer_peer_are_left_out(empty):
     for value, read in ((REQUEST, request_from_json), (RESULT, result_from_json)):
         raw = json.loads(to_json(value))
-        for found in _objects(raw):
-            found["newer"] = [1, {"deep": True}]
+        for fields in _objects(raw):
+            fields["newer"] = [1, {"deep": True}]
         assert read(json.dumps(raw)) == value
     for number in range(len(_objects(json.loads(to_json(REQUEST))))):
         raw = json.loads(to_json(REQUEST))
-        found = _objects(raw)[number]
-        found["newer"] = empty
+        fields = _objects(raw)[number]
+        fields["newer"] = empty
         assert request_from_json(json.dumps(raw), whole=True) == REQUEST
-        found["newer"] = [1]
+        fields["newer"] = [1]
         with pytest.raises(ValueError, match="newer"):
             request_from_json(json.dumps(raw), whole=True)
 
@@ -126,8 +128,8 @@ def test_any_json_is_read_or_malformed():
     read_anyway = 0
     for _ in range(2000):
         raw = json.loads(to_json(REQUEST))
-        found = draw.choice(_objects(raw))
-        found[draw.choice(list(found))] = draw.choice(values)
+        fields = draw.choice(_objects(raw))
+        fields[draw.choice(list(fields))] = draw.choice(values)
         try:
             request_from_json(json.dumps(raw), whole=draw.random() < 0.5)
             read_anyway += 1
@@ -142,7 +144,7 @@ def test_maps_and_integers_for_floats():
         seconds: dict[str, float]
         about: Mapping[str, Any] | None = None
 
-    # annotations of a local class cannot be looked up by name: those of the module are
+    # Names in annotations of a local class cannot be resolved; those of the module can.
     Works.__annotations__ = {"seconds": dict[str, float], "about": Mapping[str, Any] | None}
     assert codec.decode(Works, {"seconds": {"run": 2}}) == Works({"run": 2.0})
     assert codec.decode(Works, {"seconds": {}, "about": {"x": [1]}}) == Works({}, {"x": [1]})

@@ -1,4 +1,4 @@
-"""What the machine says of itself."""
+"""Tests of the machine's description of itself."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class TestBoards:
         machine = describe.describe()
         assert (machine.arch, machine.cpu, machine.cores) == ("aarch64", cpu, cores)
         assert machine.features == tuple(sorted(board.features.split()))
-        found = (machine.l1_bytes, machine.l2_bytes, machine.l3_bytes)
-        assert found == tuple(size << 10 for size in caches)
+        sizes = (machine.l1_bytes, machine.l2_bytes, machine.l3_bytes)
+        assert sizes == tuple(size << 10 for size in caches)
 
     def test_extensions_are_those_of_the_processor_that_executes(self, this):
         """Under qemu-user the file is the host's."""
@@ -93,7 +93,7 @@ class TestBoards:
 
 
 class TestBigCores:
-    """Four Cortex-A55, numbers 0 to 3, beside four Cortex-A76."""
+    """Four Cortex-A55, numbers 0 to 3, next to four Cortex-A76."""
 
     def test_threads_go_to_big_cores(self, this):
         this.be(boards.RK3588)
@@ -109,7 +109,9 @@ class TestBigCores:
         assert (describe.describe().cpu, describe.describe().l2_bytes) == ("cortex-a55", 128 << 10)
 
     def test_without_capacities_parts_tell(self, this):
-        clusters = [dataclasses.replace(one, capacity=None) for one in boards.RK3588.clusters]
+        clusters = [
+            dataclasses.replace(cluster, capacity=None) for cluster in boards.RK3588.clusters
+        ]
         this.be(dataclasses.replace(boards.RK3588, clusters=clusters))
         assert describe.available_cpus() == (4, 5, 6, 7)
         assert describe.describe().cpu == "cortex-a76"

@@ -1,4 +1,4 @@
-"""What a machine tells of its heat and pace, and how the agent waits for it to cool."""
+"""Tests of a machine's reported temperature and clock, and of the agent's wait for it to cool."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestLook:
             **zone(0, "cpu-thermal", 61322, [("critical", 110000)]),
             **{clock.format(cpu, "scaling_cur_freq"): 1500000 - cpu for cpu in range(4)},
             **{clock.format(cpu, "cpuinfo_max_freq"): 1800000 for cpu in range(4)},
-            PI: "50005",  # and bits of what has been since its start
+            PI: "50005",  # The low bits are current, the high ones date from its start.
         }
         health = look(sys(files), range(4))
         assert (health.celsius, health.limit_celsius) == (61.322, LIMIT_CELSIUS)
@@ -115,12 +115,12 @@ class TestCooling:
         assert not cooling.message
 
     def test_it_does_not_wait_once_more_before_it_was_cool(self):
-        found = iter([HOT, HOT, HOT, COOL, HOT, HOT])
+        readings = iter([HOT, HOT, HOT, COOL, HOT, HOT])
         waited = []
 
         def looks():
             waited.append(bool(cooling.message))
-            return next(found)
+            return next(readings)
 
         cooling = Cooling(0.02, looks, look_s=0.03)
         for _ in range(4):

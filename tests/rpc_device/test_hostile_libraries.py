@@ -68,7 +68,7 @@ def test_a_pinned_library_supplies_no_symbol_to_the_next_batch(measure, hostile,
 def test_threads_that_spin_are_gone_with_their_batch(measure, hostile, library):
     assert measure(hostile, "leaves_a_thread").status is Status.OK
     before = measuring_processes(os.getpid())
-    assert before  # the fork server, which is warm for the next batch
+    assert before  # The fork server is ready for the next batch.
     assert {threads_of(pid) for pid in before} == {1}
     assert measure(library, "right").status is Status.OK
     assert measuring_processes(os.getpid()) == before
@@ -114,7 +114,7 @@ def test_an_answer_without_end_is_not_read(folder, doubling, hostile, library):
     kilobytes, status, message = done.stdout.strip().split("|")
     assert status == "crashed"
     assert message.startswith("answered more than ")
-    assert int(kilobytes) < 4096  # of the 1.8 GB that such a frame takes
+    assert int(kilobytes) < 4096  # The frame would have 1.8 GB.
 
 
 def test_a_candidate_after_one_that_floods_is_measured(runner, folder, doubling, hostile):
@@ -123,7 +123,7 @@ def test_a_candidate_after_one_that_floods_is_measured(runner, folder, doubling,
     result = runner.measure(
         MeasureRequest((CodeObject(folder.add(hostile)),), candidates, QUICK), folder
     )
-    assert [one.status for one in result.results] == [Status.OK, Status.CRASHED, Status.OK]
+    assert [outcome.status for outcome in result.results] == [Status.OK, Status.CRASHED, Status.OK]
 
 
 def test_no_process_is_left_when_a_runner_closes(folder, doubling, hostile):

@@ -26,7 +26,8 @@ _ANSWERS = "define i64 @saved() nounwind { ret i64 1 }"
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A function that makes a package with one library of this text; gives the library's path."""
+    """A function that makes a package with one library of this text, and returns the library's
+    path."""
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     def make(name: str, text: str):
@@ -44,8 +45,8 @@ def package(tmp_path, monkeypatch):
 def test_a_library_that_asks_hears_of_avx_alone(package, tmp_path):
     library = package("farrier_test_asks", _ASKS)
     before = library.read_bytes()
-    told = apply(Limit(libraries=("libs/a*.so",)), "farrier_test_asks", tmp_path / "copies")
-    assert told == "XGETBV of asks.so says AVX"
+    message = apply(Limit(libraries=("libs/a*.so",)), "farrier_test_asks", tmp_path / "copies")
+    assert message == "XGETBV of asks.so says AVX"
     at = importlib.import_module("farrier_test_asks").AT
     assert at == tmp_path / "copies" / "farrier_test_asks"
     assert (at / "libs" / "other.txt").read_text() == "other"

@@ -73,7 +73,7 @@ class TestVerdicts:
         policy = dataclasses.replace(QUICK, min_time_s=0.01, max_repeats=100_000)
         request = request_of(folder, library, doubling.candidate("right"), policy=policy)
         (only,) = runner.measure(request, folder).results
-        assert len(only.samples_ns) > 100  # a call takes well under 100 µs
+        assert len(only.samples_ns) > 100  # A call takes well under 100 µs.
 
     @pytest.mark.parametrize("threads", [1, 2, 5])
     def test_parallel_candidate(self, runner, folder, library, doubling, threads):
@@ -107,7 +107,7 @@ class TestVerdicts:
         symbols = ["refuse", "code_three", "crash", "right"]
         request = request_of(folder, library, *map(doubling.candidate, symbols))
         result = runner.measure(request, folder)
-        assert [one.code for one in result.results] == [-2, 3, 0, 0]
+        assert [outcome.code for outcome in result.results] == [-2, 3, 0, 0]
         assert "check 1 refuses the inputs" in result.results[0].message
         assert result_from_json(to_json(result)) == result
 
@@ -118,7 +118,7 @@ class TestVerdicts:
         results = runner.measure(request_of(folder, library, with_it, without, bad), folder).results
         assert [result.status for result in results] == [
             Status.OK,
-            Status.CRASHED,  # and so the scratch was zeroed in between
+            Status.CRASHED,  # The scratch was therefore zeroed in between.
             Status.CRASHED,
         ]
         assert "code_three returned 3" in results[2].message
@@ -157,7 +157,7 @@ class TestVerdicts:
 
 
 class TestSpoiling:
-    """What a candidate leaves in its process is its own doing: the machine is well."""
+    """A candidate is to blame for the state in which it leaves its process; the machine is well."""
 
     @pytest.mark.parametrize(
         ("spoiler", "reference", "how"),
@@ -182,7 +182,7 @@ class TestSpoiling:
         )
         result = runner.measure(request, folder)
         assert result.fault is None, result.message
-        statuses = [one.status for one in result.results]
+        statuses = [outcome.status for outcome in result.results]
         # The first one's process ended with the crash, before anybody was hurt.
         expected = ["ok", "ok", "ok", "crashed", "ok", "crashed", "ok"]
         assert statuses == expected
@@ -205,7 +205,7 @@ class TestSpoiling:
         with ChildRunner(pin=False) as own:
             request = request_of(folder, library, *map(doubling.candidate, symbols), policy=policy)
             result = own.measure(request, folder)
-            assert [one.status for one in result.results] == ["ok", "wrong", "ok"]
+            assert [outcome.status for outcome in result.results] == ["ok", "wrong", "ok"]
             good = request_of(folder, library, doubling.candidate("right"))
             assert own.measure(good, folder).results[0].status is Status.OK
 
@@ -218,7 +218,8 @@ class TestParts:
 
     def test_each_part_is_timed_in_its_place(self, runner, folder, library, doubling):
         begin = Launch("right", ((0, 0), (1, 0), (2, 0)))
-        again = Launch("right_in_parallel", ((0, 0), (2, 0), (1, 0)))  # y and scratch change places
+        # Here y and scratch change places.
+        again = Launch("right_in_parallel", ((0, 0), (2, 0), (1, 0)))
         policy = dataclasses.replace(QUICK, min_repeats=7, max_repeats=7, threads=2)
         candidate = self.parted(doubling, begin, again)
         request = request_of(folder, library, candidate, policy=policy)
@@ -229,7 +230,7 @@ class TestParts:
         assert only.samples_ns == tuple(a + b for a, b in zip(*only.parts_ns, strict=True))
 
     def test_a_part_writes_where_it_is_told(self, runner, folder, library, doubling):
-        """One that reads its own output spoils what `right` had left there, and is found out."""
+        """A part that reads its own output spoils the output of `right`, which is noticed."""
         spoils = Launch("right", ((1, 0), (1, 0), (2, 0)))
         (only,) = runner.measure(
             request_of(folder, library, self.parted(doubling, spoils)), folder
@@ -324,23 +325,23 @@ class TestRacing:
         candidates = [doubling.candidate(symbol) for symbol in ("slow", "right", "slow", "right")]
         request = request_of(folder, library, *candidates, policy=policy)
         results = runner.measure(request, folder).results
-        assert [len(one.samples_ns) for one in results] == [4, 4, 2, 4]
-        assert {one.status for one in results} == {Status.OK}
+        assert [len(outcome.samples_ns) for outcome in results] == [4, 4, 2, 4]
+        assert {outcome.status for outcome in results} == {Status.OK}
 
     def test_who_is_nearly_as_fast_is_given_up_later(self, runner, folder, library, doubling):
         policy = dataclasses.replace(QUICK, min_repeats=40, max_repeats=40)
         candidates = [doubling.candidate(f"takes_{us}us") for us in (1000, 1200, 1070, 1000)]
         request = request_of(folder, library, *candidates, policy=policy)
         results = runner.measure(request, folder).results
-        assert [len(one.samples_ns) for one in results] == [40, 16, 32, 40]
+        assert [len(outcome.samples_ns) for outcome in results] == [40, 16, 32, 40]
 
     def test_who_is_slow_for_a_few_short_calls_is_not(self, runner, folder, library, doubling):
         policy = dataclasses.replace(QUICK, min_repeats=200, max_repeats=200)
         candidates = map(doubling.candidate, ("takes_50us", "slow_at_first", "takes_50us"))
         request = request_of(folder, library, *candidates, policy=policy)
-        for _ in range(5):  # a busy machine interrupts even short calls for long, at times
+        for _ in range(5):  # A busy machine sometimes interrupts even short calls for long.
             results = runner.measure(request, folder).results
-            samples = [len(one.samples_ns) for one in results]
+            samples = [len(outcome.samples_ns) for outcome in results]
             if samples == [200, 200, 200]:
                 break
         assert samples == [200, 200, 200]
@@ -349,7 +350,7 @@ class TestRacing:
         policy = dataclasses.replace(QUICK, min_repeats=4, max_repeats=4, timeout_s=10.0)
         slow = doubling.candidate("slow")
         nothing = dataclasses.replace(
-            slow, args=tuple(dataclasses.replace(one, expected=None) for one in slow.args)
+            slow, args=tuple(dataclasses.replace(argument, expected=None) for argument in slow.args)
         )
         request = request_of(folder, library, doubling.candidate("right"), nothing, policy=policy)
         assert [len(r.samples_ns) for r in runner.measure(request, folder).results] == [4, 4]
@@ -365,7 +366,8 @@ class TestReference:
         assert len(result.results) == 1
 
     def test_drift_discards_the_batch(self, runner, folder, library, doubling):
-        policy = dataclasses.replace(QUICK, max_drift=-1.0)  # more than any machine can hold
+        # No machine can stay within this drift.
+        policy = dataclasses.replace(QUICK, max_drift=-1.0)
         good = doubling.candidate("right")
         result = runner.measure(
             request_of(folder, library, good, policy=policy, reference=good), folder
@@ -548,7 +550,8 @@ class TestChild:
         own = ChildRunner()
         own.measure(request_of(folder, library, doubling.candidate("right")), folder)
         server = fork_server_of(own)
-        assert len(list(scratch.iterdir())) == 1  # the fork server's; that of the child is gone
+        # The fork server's remains; that of the child is gone.
+        assert len(list(scratch.iterdir())) == 1
         own.close()
         own.close()
         assert not is_running(server)

@@ -33,8 +33,8 @@ COUNT = 1009
 
 @pytest.fixture
 def loaded(library):
-    with Library.from_bytes(library) as found:
-        yield found
+    with Library.from_bytes(library) as opened:
+        yield opened
 
 
 def filled(values) -> tuple:
@@ -48,18 +48,20 @@ class TestLibrary:
     def test_from_path_and_from_bytes(self, library, tmp_path):
         path = tmp_path / "k.so"
         path.write_bytes(library)
-        with Library(path) as one, Library.from_bytes(library) as two:
-            assert one.entry("right")
-            assert two.entry("right")
+        with Library(path) as first, Library.from_bytes(library) as second:
+            assert first.entry("right")
+            assert second.entry("right")
 
     def test_libraries_from_bytes_are_told_apart(self, library):
         """Their descriptors have the paths by which the loader knows them."""
         loaded = [Library.from_bytes(library) for _ in range(3)]
-        places = {ctypes.cast(found.entry("right"), ctypes.c_void_p).value for found in loaded}
+        places = {
+            ctypes.cast(entry_of.entry("right"), ctypes.c_void_p).value for entry_of in loaded
+        }
         assert len(places) == 3
-        for found in loaded:
-            found.close()
-            found.close()
+        for entry_of in loaded:
+            entry_of.close()
+            entry_of.close()
 
     def test_missing_symbol(self, loaded):
         with pytest.raises(NativeError, match="'nowhere'"):
@@ -135,7 +137,7 @@ class TestTime:
         args, entry = pointers([x.address, y.address]), loaded.entry("right")
         flushed, ratios = [(x.address, x.nbytes)], []
         with Pool(loaded) as pool:
-            for _ in range(9):  # in turns: other processes take the caches as well
+            for _ in range(9):  # In turns, because other processes use the caches as well.
                 warm = min(loaded.time(entry, args, pool, 20))
                 ratios.append(min(loaded.time(entry, args, pool, 20, flushed)) / warm)
         assert statistics.median(ratios) > 1.2
@@ -146,7 +148,7 @@ class TestTime:
 
     def test_a_call_shorter_than_a_tick_takes_some_time(self, loaded, monkeypatch):
         with Pool(loaded) as pool, monkeypatch.context() as patch:
-            patch.setattr(loaded, "_time", lambda *arguments: 0)  # and every tick stays 0
+            patch.setattr(loaded, "_time", lambda *arguments: 0)  # Every tick stays 0 then.
             assert loaded.time(loaded.entry("right"), pointers([]), pool, 3) == [1, 1, 1]
 
     def test_calibration(self):

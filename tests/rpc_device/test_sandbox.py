@@ -1,4 +1,4 @@
-"""What code in the child can do to the rest of the machine: nothing."""
+"""Tests that code in the child cannot affect the rest of the machine."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from farrier_device.processes import is_running
 from farrier_device.runners.children import Children
 from farrier_device.runners.local import ChildRunner
 
-ESCAPED = 200  # what the kernels return when their system call went through
+ESCAPED = 200  # The kernels return this value if their system call succeeded.
 
 
 def code_of(runner, folder, library, doubling, symbol) -> int:
-    """What an entry point of `kernels.ll` returned, in the child."""
+    """Return the code that an entry point of `kernels.ll` returned in the child."""
     policy = TimingPolicy(timeout_s=5.0)
     request = MeasureRequest(
         (CodeObject(folder.add(library)),), (doubling.candidate(symbol),), policy

@@ -1,5 +1,5 @@
-"""The filter of system calls alone, without the layers beside it: what it refuses, and what it
-leaves to a process that measures."""
+"""Tests of the filter of system calls alone, without other layers: the calls that it refuses, and
+the calls that a measuring process needs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TestEnclosed:
         finally:
             victim.terminate()
             end = victim.wait()
-        assert end == -signal.SIGTERM  # a SIGKILL that was on its way would have come first
+        assert end == -signal.SIGTERM  # A pending SIGKILL would have come first.
         assert codes.pop("signalled") == 0
         assert set(codes.values()) == {errno.EPERM}, codes
 
@@ -106,7 +106,7 @@ class TestEnclosed:
 
 
 def verdict(machine: str, name: str, *arguments: int) -> int:
-    """What the filter of an architecture returns for a call."""
+    """Return the result of an architecture's filter for a call."""
     calls = arch.calls_of(machine)
     return evaluate(machine, calls.audit_arch, calls.numbers[name], *arguments)
 
@@ -139,7 +139,7 @@ def evaluate(
                 raise AssertionError(f"no instruction {code:#x}")
 
 
-MACHINES = pytest.mark.parametrize("machine", [one.name for one in arch.ALL])
+MACHINES = pytest.mark.parametrize("machine", [machine_arch.name for machine_arch in arch.ALL])
 
 
 @MACHINES
@@ -172,13 +172,13 @@ def test_allowed(machine, name, arguments):
     ("name", "arguments"),
     [
         *(("fcntl", (5, command)) for command in (4, 5, 6, 7, 8, 10, 15, 1024, 1026, 1031, 1033)),
-        ("fcntl", (5, 8 | 1 << 32)),  # the kernel drops the upper half
+        ("fcntl", (5, 8 | 1 << 32)),  # The kernel drops the upper half.
         ("madvise", (1 << 40, 4096, 100)),  # MADV_HWPOISON
         ("madvise", (1 << 40, 4096, 101)),  # MADV_SOFT_OFFLINE
         ("madvise", (1 << 40, 4096, 12)),  # MADV_MERGEABLE: pages that others have, too
         *(("futex", (1 << 40, operation | 128)) for operation in (6, 7, 8, 11, 12, 13)),
         ("sched_setaffinity", (PID - 1,)),
-        ("sched_setaffinity", (PID + 1,)),  # a thread of the process as well: it binds itself
+        ("sched_setaffinity", (PID + 1,)),  # A thread of the process may only bind itself as well.
         ("tgkill", (PID - 1, PID - 1, 9)),
         ("clone", (17,)),  # SIGCHLD: a process
         ("clone", (0x3D0F00 | 0x20000,)),  # CLONE_NEWNS

@@ -1,4 +1,5 @@
-"""Proposals: distinct, allowed, deterministic, better than chance, and aware of what is known."""
+"""Tests of proposals: distinct, allowed, deterministic, better than chance, and based on all
+measurements."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def test_nothing_is_proposed_twice_and_everything_is_allowed():
 
 
 def test_search_finds_the_floor_that_the_prior_misplaced():
-    # the prior puts the valley at (9, 20); it is at (22, 8), where 1 in 1,500 rows is within 5%
+    # The prior puts the valley at (9, 20); it is at (22, 8), where 1 in 1,500 rows is within 5%.
     search = EvolutionarySearch("t", make_space(), CostModel())
     measurer = ToyMeasurer({"t": (22, 8)})
     drive(search, measurer, 12)
@@ -121,7 +122,7 @@ def test_what_was_measured_elsewhere_teaches_and_is_proposed_all_the_same():
 
 
 def test_failures_steer_the_search_away():
-    # everything with x below 16 crashes, and that is where the prior sees the floor
+    # Everything with x below 16 crashes, and that is where the prior sees the floor.
     search = EvolutionarySearch("t", make_space(), CostModel())
     measurer = ToyMeasurer({"t": (9, 20)}, failing=lambda d: d["x"] < 16)
     drive(search, measurer, 10)

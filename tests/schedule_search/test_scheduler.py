@@ -99,7 +99,7 @@ def test_what_is_in_flight_counts_as_tried():
 
 
 def test_kernels_of_which_nothing_is_in_flight_come_first():
-    """One has twice the others' gain; by what is known it would get the first two batches."""
+    """One kernel has twice the others' gain, and would otherwise get the first two batches."""
     scheduler = TaskScheduler([1, 1, 1], [2.2e-3, 1e-3, 1e-3], [1e-5] * 3)
     served = []
     for _ in range(3):

@@ -63,7 +63,7 @@ def test_equal_seeds_give_equal_records_and_winners(toy_task):
 
 
 def test_the_model_is_trained_where_there_is_news(toy_task, monkeypatch):
-    """A batch of eight tells much at first, and later two do."""
+    """At first a batch of eight adds enough for training, later two do."""
     learned: list[int] = []
     fit = CostModel.fit
 
@@ -82,12 +82,12 @@ def test_a_second_run_resumes_where_the_first_ended(toy_task):
     records = MemoryRecords()
     floors = {"t": (22, 8)}
     tune([toy_task()], "host", ToyMeasurer(floors), records, trials=64)
-    known = {r.decisions for r in records}
+    measured = {r.decisions for r in records}
     measurer = ToyMeasurer(floors)
     tune([toy_task()], "host", measurer, records, trials=96)
     assert len(records) == 96
     new = [tuple(sorted(d.items())) for _, d in measurer.measured[:32]]
-    assert not known & set(new)
+    assert not measured & set(new)
 
 
 @pytest.mark.parametrize("version", [1, 3])
@@ -314,7 +314,7 @@ def test_a_slow_device_delays_its_own_batches_alone(toy_task):
     def measure(task, space, batch, called_off):
         if not slow.is_set():
             slow.set()
-            deadline = time.monotonic() + 60  # for what the other device does within milliseconds
+            deadline = time.monotonic() + 60  # The other device needs only milliseconds for it.
             while len(records) < 32 and time.monotonic() < deadline:
                 assert not called_off.wait(0.01)
             assert len(records) >= 32
@@ -373,8 +373,10 @@ def test_a_gain_that_the_noise_hides_is_not_sought(toy_task):
         def measure(self, task, space, batch, called_off=None):
             results = super().measure(task, space, batch, called_off)
             return [
-                dataclasses.replace(one, samples_ns=(one.samples_ns[0], 3 * one.samples_ns[0]) * 4)
-                for one in results
+                dataclasses.replace(
+                    outcome, samples_ns=(outcome.samples_ns[0], 3 * outcome.samples_ns[0]) * 4
+                )
+                for outcome in results
             ]
 
     said, quiet, noisy = [], MemoryRecords(), MemoryRecords()

@@ -14,7 +14,7 @@ TILES = tuple(range(1, 33))
 
 
 class ToySchedule:
-    """Has a trace, as schedules do."""
+    """A schedule that has a trace, as real ones do."""
 
     def __init__(self, trace):
         self.trace = trace

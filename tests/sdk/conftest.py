@@ -11,12 +11,13 @@ import pytest
 
 
 class CuttingProxy:
-    """Forwards TCP to a server; each connection is cut after so many bytes in each direction."""
+    """A proxy that forwards TCP to a server; each connection is cut after a number of bytes in each
+    direction."""
 
     def __init__(self, url: str, budgets: list[int]) -> None:
         where = urllib.parse.urlsplit(url)
         self._target = (where.hostname, where.port)
-        self._budgets = budgets  # of the next connections; those after them are not cut
+        self._budgets = budgets  # The budgets of the next connections; later ones are not cut.
         self._links: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"

@@ -335,7 +335,10 @@ def test_fetch_takes_only_what_is_signed_by_a_trusted_key(service, tmp_path, mon
         monkeypatch.setenv("FARRIER_TRUST", str(SigningKey.new().public))
         with pytest.raises(ArtifactError, match=f"is signed by {farms.public.fingerprint}"):
             client.fetch(jobs[0], path)
-        assert sorted(one.name for one in tmp_path.iterdir()) == ["model.farrier", "signed"]
+        assert sorted(path_in_folder.name for path_in_folder in tmp_path.iterdir()) == [
+            "model.farrier",
+            "signed",
+        ]
         assert path.read_bytes() == signed
         monkeypatch.delenv("FARRIER_TRUST")
         assert client.fetch(jobs[1], path).read_bytes() == OLDER.read_bytes()
@@ -421,7 +424,7 @@ def test_watch_outlives_a_server_restart(farm_settings, start_service, monkeypat
 
 
 def test_watch_reads_events_of_a_newer_farm(service):
-    """What it does not know of an event is left out, and so are kinds of events."""
+    """Unknown fields of an event are left out, and so are unknown kinds of events."""
     with service.client() as client:
         job = client.submit(b"model", verify=False)
         lease = service.farm.jobs.lease("worker", 1)
@@ -445,7 +448,7 @@ def test_watch_outlives_redis(installation, start_service):
         installation.kill_redis()
         later = threading.Timer(1.0, installation.start_redis)
         later.start()
-        assert client.cancel(job.id).state == "cancelled"  # the farm waits for it a little
+        assert client.cancel(job.id).state == "cancelled"  # The farm waits for Redis for a while.
         later.join()
         assert list(updates) == [StateChanged("cancelled")]
 

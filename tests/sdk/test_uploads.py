@@ -28,7 +28,7 @@ MB = 1 << 20
 
 
 def save(folder: pathlib.Path, data: dict[str, int]) -> pathlib.Path:
-    """A model with a weight of so many floats in each of these data files."""
+    """Write a model with a weight of this number of floats in each of these data files."""
     folder.mkdir()
     weights = [
         numpy_helper.from_array(
@@ -83,7 +83,7 @@ def asked(monkeypatch) -> list[str]:
 
 
 def patches(asked: list[str]) -> int:
-    return sum(one.startswith("PATCH") for one in asked)
+    return sum(request.startswith("PATCH") for request in asked)
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ def test_a_model_is_sent_with_its_data_files_and_only_once(service, model, asked
         assert {name: file.sha256 for name, file in manifest.files.items()} == {
             name: sha256(model.parent / name) for name in ("m.onnx.data", "b-bias")
         }
-        assert patches(asked) == 1 + 2 + 1  # pieces have 8 MiB
+        assert patches(asked) == 1 + 2 + 1  # The pieces have 8 MiB.
         again = client.submit(model, verify=False, seed=1)
-        assert (again.model, patches(asked)) == (job.model, 4)  # no byte was sent
+        assert (again.model, patches(asked)) == (job.model, 4)  # No byte was sent.
         opened = Model.of_files(*service.farm.models.verified(job.model))
         assert {n: f.size for n, f in opened.external.items()} == {
             "m.onnx.data": 16 * MB,
@@ -137,7 +137,7 @@ def test_a_connection_that_breaks_in_a_data_file(service, model, cut):
     with Client(proxy.url, service.token) as client:
         job = client.submit(model, verify=False)
     assert proxy.connections >= 3
-    service.farm.models.verified(job.model)  # every byte is right
+    service.farm.models.verified(job.model)  # Every byte is right.
 
 
 SERVER = """
@@ -206,13 +206,21 @@ def test_progress_is_told(service, model):
     seen: list[Sending] = []
     with service.client() as client:
         client.upload(model, listener=seen.append)
-        sent = [one for one in seen if one.sent]
-        ends = {pathlib.Path(one.file).name: (one.done, one.size) for one in seen if not one.sent}
+        sent = [progress_of_file for progress_of_file in seen if progress_of_file.sent]
+        ends = {
+            pathlib.Path(progress_of_file.file).name: (progress_of_file.done, progress_of_file.size)
+            for progress_of_file in seen
+            if not progress_of_file.sent
+        }
         assert ends["m.onnx.data"] == (16 * MB, 16 * MB)
-        assert {pathlib.Path(one.file).name for one in sent if one.done == one.size} == set(ends)
+        assert {
+            pathlib.Path(progress_of_file.file).name
+            for progress_of_file in sent
+            if progress_of_file.done == progress_of_file.size
+        } == set(ends)
         seen.clear()
         client.upload(model, listener=seen.append)
-        assert not any(one.sent for one in seen)
+        assert not any(progress_of_file.sent for progress_of_file in seen)
 
 
 def test_a_data_file_that_is_missing_or_wrong_is_named_before_a_byte_is_sent(
@@ -258,7 +266,7 @@ def _replace(data: pathlib.Path) -> None:
 
 
 def _overwrite(data: pathlib.Path) -> None:
-    """Where the file lies, and its time is put back."""
+    """Overwrite the file in place, and restore its time."""
     times = data.stat().st_atime_ns, data.stat().st_mtime_ns
     with data.open("r+b") as file:
         file.seek(9 * MB)
@@ -274,7 +282,7 @@ def test_a_file_that_changes_while_it_is_sent_is_named(service, model, tmp_path,
             shutil.copytree(model.parent, copy)
             data = copy / "m.onnx.data"
             with data.open("r+b") as file:
-                file.write(change.__name__.encode())  # another blob each time
+                file.write(change.__name__.encode())  # Each change makes another blob.
             done = []
 
             def changing(self, method, path, change=change, data=data, done=done, **request):

@@ -1,4 +1,4 @@
-"""Who may do what: the table of access, and what it comes to for each kind of user."""
+"""Tests of access control: the table of access, and its effect for each kind of user."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def as_user_of() -> Iterator[Callable[..., httpx.Client]]:
     """Make a client of a user who is added: `as_user_of(service, "ann", group="lab")`."""
     clients: list[httpx.Client] = []
 
-    def make(service, name: str, role: Role = Role.USER, **given) -> httpx.Client:
-        token = Users(service.settings.home).add(name, role, **given)
+    def make(service, name: str, role: Role = Role.USER, **options) -> httpx.Client:
+        token = Users(service.settings.home).add(name, role, **options)
         head = {"Authorization": f"Bearer {token}"}
         clients.append(httpx.Client(base_url=service.url, headers=head, timeout=30))
         return clients[-1]
@@ -99,7 +99,7 @@ def test_every_role_is_held_to_its_rules(as_user):
 
 
 def test_what_another_user_has_is_unknown(service, as_user):
-    """A route about a job tells a stranger what it tells of a job that there is not."""
+    """A route about a job answers a stranger as for a job that does not exist."""
     ann, ben = as_user("ann"), as_user("ben")
     model = service.farm.blobs.put(b"model")
     job = service.farm.jobs.submit(model, OPTIONS, owner="ann")
@@ -137,8 +137,8 @@ def upload(http: httpx.Client, data: bytes) -> dict:
     return begun
 
 
-def submit(http: httpx.Client, model: str, **given) -> httpx.Response:
-    body = {"model": model, "options": {"target": "rpi4", "verify": False}, **given}
+def submit(http: httpx.Client, model: str, **options) -> httpx.Response:
+    body = {"model": model, "options": {"target": "rpi4", "verify": False}, **options}
     return http.post("/v1/jobs", json=body)
 
 
@@ -268,18 +268,18 @@ def test_only_owners_and_admins_change_a_job(service, as_user):
     upload(ann, b"weights")
     model = hashlib.sha256(b"weights").hexdigest()
 
-    def statuses(method: str, path: str, **given) -> list[int]:
+    def statuses(method: str, path: str, **options) -> list[int]:
         job = submit(ann, model).json()["id"]
         everybody = (cid, bob, ben, eve, ann)
         url = f"/v1/jobs/{job}{path}"
-        return [http.request(method, url, **given).status_code for http in everybody]
+        return [http.request(method, url, **options).status_code for http in everybody]
 
     assert statuses("GET", "") == [404, 200, 200, 200, 200]
     assert statuses("GET", "/log") == [404, 403, 200, 200, 200]
     assert statuses("POST", "/cancel") == [404, 200, 200, 200, 200]
     assert statuses("DELETE", "") == [404, 403, 403, 204, 404]
     assert statuses("POST", "/rollback", json={"to": 1}) == [404, 403, 403, 404, 404]
-    assert submit(ben, model).status_code == 201  # a model of a public job of the group
+    assert submit(ben, model).status_code == 201  # The model belongs to a public job of the group.
     assert submit(cid, model).status_code == 404
 
 
@@ -339,10 +339,10 @@ def test_open_results_are_read_by_all_and_changed_by_none(farm_settings, start_s
 
 
 def test_news_tell_what_one_may_see():
-    """Of an event of an older version nobody knows whether its job is private."""
+    """Nobody knows whether the job of an older version's event is private."""
 
-    def viewer(name: str, role: Role = Role.USER, **given) -> Viewer:
-        return Viewer(name, role, frozenset({name, *given.get("mates", ())}), "open" in given)
+    def viewer(name: str, role: Role = Role.USER, **options) -> Viewer:
+        return Viewer(name, role, frozenset({name, *options.get("mates", ())}), "open" in options)
 
     ann, mate, cid = viewer("ann"), viewer("ben", mates={"ann"}), viewer("cid")
     bob, reader = viewer("bob", Role.OPERATOR), viewer("dan", open=True)
@@ -354,10 +354,10 @@ def test_news_tell_what_one_may_see():
         (private, (ann,), (bob, mate)),
         (older, (ann,), (bob, mate)),
     ):
-        for one in (ann, mate, cid, bob, reader):
-            found = shown_to(one, data)
-            assert (found is not None) == (one in (*readers, *others)), (one, data)
-            assert ("error" in (found or {})) == (one in readers), (one, data)
+        for watcher in (ann, mate, cid, bob, reader):
+            shown = shown_to(watcher, data)
+            assert (shown is not None) == (watcher in (*readers, *others)), (watcher, data)
+            assert ("error" in (shown or {})) == (watcher in readers), (watcher, data)
     warning = {"kind": "warning", "role": "worker", "message": "job 1 of ann"}
     device = {"kind": "device", "device": "d", "what": "faulted", "job": "1", "reason": "r"}
     assert (shown_to(bob, warning), shown_to(ann, warning)) == (warning, None)
@@ -368,9 +368,9 @@ def test_news_tell_what_one_may_see():
 def test_admins_make_tokens_and_operators_see_who_has_one(service, as_user):
     admin, bob = as_user("eve", Role.ADMIN), as_user("bob", Role.OPERATOR)
     body = {"name": "ann", "group": "lab", "expires": "30d"}
-    made = admin.post("/v1/users", json=body)
-    assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
-    user, token = made.json()["user"], made.json()["token"]
+    created = admin.post("/v1/users", json=body)
+    assert (created.status_code, created.headers["cache-control"]) == (201, "no-store")
+    user, token = created.json()["user"], created.json()["token"]
     assert (user["name"], user["role"], user["group"], user["expired"]) == (
         *("ann", "user", "lab"),
         False,
@@ -378,7 +378,7 @@ def test_admins_make_tokens_and_operators_see_who_has_one(service, as_user):
     assert user["expires"] - user["created"] == pytest.approx(30 * 86400, abs=60)
     listed = bob.get("/v1/users")
     assert token not in listed.text
-    assert [one["name"] for one in listed.json()["users"]] == ["ann", "bob", "eve"]
+    assert [listed_user["name"] for listed_user in listed.json()["users"]] == ["ann", "bob", "eve"]
     with httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {token}"}) as ann:
         about = {name: user[name] for name in ("name", "role", "group", "expires")}
         assert ann.get("/v1/account").json() == about
@@ -456,9 +456,9 @@ def test_the_audit_log_tells_operators_of_no_model(service, as_user):
     ann.post("/v1/models", json={"message": model, "files": {"w": {"sha256": model, "size": 7}}})
     ann.post(f"/v1/models/{model}/inspection")
     submit(ann, model, private=True)
-    told = bob.get("/v1/audit", params={"user": "ann"})
+    shown = bob.get("/v1/audit", params={"user": "ann"})
     assert {"models.add", "models.inspection", "jobs.add"} <= {
-        entry["action"] for entry in told.json()["entries"]
+        entry["action"] for entry in shown.json()["entries"]
     }
-    assert model not in told.text
-    assert "".join(e["object"] for e in told.json()["entries"] if "models" in e["action"]) == ""
+    assert model not in shown.text
+    assert "".join(e["object"] for e in shown.json()["entries"] if "models" in e["action"]) == ""

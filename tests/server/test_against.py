@@ -38,7 +38,10 @@ def agent(broker: Any, state: Path, name: str, *options: str) -> Iterator[None]:
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 30
-        while not any(one.id == name and one.connected for one in broker.farm.devices.list()):
+        while not any(
+            connected_device.id == name and connected_device.connected
+            for connected_device in broker.farm.devices.list()
+        ):
             assert time.monotonic() < deadline, "the agent does not connect"
             time.sleep(0.05)
         yield
@@ -67,8 +70,8 @@ def compiled_by(
         listener=said.append,
         against=engines,
     )
-    told = [one for one in said if isinstance(one, Raced | Warned)]
-    return artifact, [one for one in told if getattr(one, "topic", "") != VERIFICATION]
+    reported = [event for event in said if isinstance(event, Raced | Warned)]
+    return artifact, [event for event in reported if getattr(event, "topic", "") != VERIFICATION]
 
 
 def test_a_device_with_engines_races(service, start_broker, tmp_path):
@@ -78,7 +81,7 @@ def test_a_device_with_engines_races(service, start_broker, tmp_path):
         agent(broker, tmp_path / "a", "plain"),
         agent(broker, tmp_path / "b", "racer", "--engines"),
     ):
-        devices = {one["id"]: one for one in http.get("/v1/devices").json()["devices"]}
+        devices = {device["id"]: device for device in http.get("/v1/devices").json()["devices"]}
         assert devices["racer"]["engines"] == installed()
         assert devices["plain"]["engines"] == {}
         [its_class] = http.get("/v1/classes").json()["classes"]
@@ -88,15 +91,17 @@ def test_a_device_with_engines_races(service, start_broker, tmp_path):
         )
         artifact, said = compiled(farm)
         assert farm.devices.get("plain").state is DeviceState.IDLE
-    assert [type(one) for one in said] == [Raced, Raced]
-    assert artifact.report["against"] == [dataclasses.asdict(one) for one in said]
-    for one, engine in zip(said, NAMES, strict=True):
-        assert (one.engine, one.version) == (engine, installed()[engine])
-        assert (one.device, one.note) == ("racer", "")
-        assert one.max_error < 1e-5
-        for times in (one.ms, one.ours_ms):
+    assert [type(device) for device in said] == [Raced, Raced]
+    assert artifact.report["against"] == [dataclasses.asdict(device) for device in said]
+    for device, engine in zip(said, NAMES, strict=True):
+        assert (device.engine, device.version) == (engine, installed()[engine])
+        assert (device.device, device.note) == ("racer", "")
+        assert device.max_error < 1e-5
+        for times in (device.ms, device.ours_ms):
             assert 0 < times["p10"] <= times["median"] <= times["p90"]
-        assert one.ratio == pytest.approx(one.ours_ms["median"] / one.ms["median"], rel=0.8)
+        assert device.ratio == pytest.approx(
+            device.ours_ms["median"] / device.ms["median"], rel=0.8
+        )
     assert not list((tmp_path / "b" / "models").iterdir())
 
 
@@ -104,11 +109,11 @@ def test_where_no_device_has_the_engine_a_warning_says_what_to_install(broker, t
     with agent(broker, tmp_path / "state", "plain"):
         artifact, said = compiled(broker.farm)
         plain = broker.farm.devices.get("plain")
-    assert [type(one) for one in said] == [Warned, Warned]
-    for one, engine in zip(said, NAMES, strict=True):
-        assert f"not raced with {engine}" in one.message
-        assert "pip install 'farrier[device,engines]'" in one.message
-        assert "--engines" in one.message
+    assert [type(event) for event in said] == [Warned, Warned]
+    for event, engine in zip(said, NAMES, strict=True):
+        assert f"not raced with {engine}" in event.message
+        assert "pip install 'farrier[device,engines]'" in event.message
+        assert "--engines" in event.message
     assert artifact.report["against"] == []
     assert artifact.report["verification"]["device"] == "plain"
     assert (plain.state, plain.faults) == (DeviceState.IDLE, 0)
@@ -154,12 +159,12 @@ def test_a_device_that_no_longer_understands_a_race_is_done_without(
         finally:
             done.set()
             older.join()
-    told = raced[-1]
-    assert isinstance(told, Raced)
-    assert (told.ms, told.ratio) == (None, None)
-    assert told.note.startswith("no device raced it: lost: ")
-    assert "unknown rival" in told.note
-    assert artifact.report["against"] == [dataclasses.asdict(told)]
+    event = raced[-1]
+    assert isinstance(event, Raced)
+    assert (event.ms, event.ratio) == (None, None)
+    assert event.note.startswith("no device raced it: lost: ")
+    assert "unknown rival" in event.note
+    assert artifact.report["against"] == [dataclasses.asdict(event)]
     assert state is DeviceState.IDLE
 
 
@@ -167,9 +172,9 @@ def test_an_emulated_device_is_not_asked(tmp_path):
     engines = Engines(installed(), folder=tmp_path / "models")
     with ChildRunner(emulated=True, engines=engines) as runner:
         artifact, said = compiled_by(runner)
-    assert not [one for one in said if isinstance(one, Raced)]
-    [told] = [one.message for one in said if "not raced" in one.message]
-    assert told.endswith("onnxruntime and openvino: the device is emulated")
+    assert not [event for event in said if isinstance(event, Raced)]
+    [message] = [event.message for event in said if "not raced" in event.message]
+    assert message.endswith("onnxruntime and openvino: the device is emulated")
     assert artifact.report["against"] == []
     assert artifact.report["verification"]["latency_ms"] is None
 
@@ -182,6 +187,6 @@ def test_what_a_device_cannot_be_given_is_warned_of(tmp_path):
     graph = helper.make_graph([node], "g", [strings], [other])
     with ChildRunner(engines=Engines(installed(), folder=tmp_path / "models")) as runner:
         artifact, said = compiled_by(runner, graph)
-    [told] = [one.message for one in said if "not raced" in one.message]
-    assert "onnxruntime and openvino: it takes or returns strings" in told
+    [message] = [event.message for event in said if "not raced" in event.message]
+    assert "onnxruntime and openvino: it takes or returns strings" in message
     assert artifact.report["against"] == []

@@ -37,7 +37,7 @@ def test_what_changes_something_is_noted_with_its_outcome(service, ann):
     model = service.farm.blobs.put(b"model")
     options = CompileOptions(target=TARGET, verify=False)
     job = service.farm.jobs.submit(model, options, owner="ben").id
-    ann.post(f"/v1/jobs/{job}/cancel")  # she may not know of it
+    ann.post(f"/v1/jobs/{job}/cancel")  # She may not know of it.
     ann.post("/v1/devices/d1/release")
     secret = "s3cret-t0ken"
     upload = {"size": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
@@ -48,8 +48,8 @@ def test_what_changes_something_is_noted_with_its_outcome(service, ann):
         client.delete(job)
     added = service.http().post("/v1/users", json={"name": "eve"}).json()
     ann.get("/v1/jobs")
-    told = [(e.user, e.role, e.action, e.object, e.outcome) for e in entries(service)][::-1]
-    assert told == [
+    noted = [(e.user, e.role, e.action, e.object, e.outcome) for e in entries(service)][::-1]
+    assert noted == [
         ("ann", "user", "jobs.cancel", job, "not-found"),
         ("ann", "user", "devices.release", "d1", "forbidden"),
         ("ann", "user", "uploads.add", begun["id"], "ok"),
@@ -57,9 +57,9 @@ def test_what_changes_something_is_noted_with_its_outcome(service, ann):
         ("default", "admin", "jobs.remove", job, "ok"),
         ("default", "admin", "users.add", "eve", "ok"),
     ]
-    found = entries(service)
-    assert {e.address for e in found} == {"127.0.0.1"}
-    assert found[0].at >= found[-1].at > 1.7e9
+    noted_entries = entries(service)
+    assert {e.address for e in noted_entries} == {"127.0.0.1"}
+    assert noted_entries[0].at >= noted_entries[-1].at > 1.7e9
     raw = repr(service.farm.client.command("XRANGE", AUDIT, "-", "+"))
     assert secret not in raw
     assert added["token"] not in raw
@@ -96,10 +96,10 @@ def test_a_page_looks_at_so_many_entries_and_says_where_it_stands(
         log.note(Entry("ben", "user", "jobs.add"))
     monkeypatch.setattr(audit, "_AT_ONCE", 2)
     monkeypatch.setattr(audit, "_LOOKED_AT", 4)
-    found, after = log.read(Wanted(user="ann"), limit=5)
-    assert found == []
-    found, after = log.read(Wanted(user="ann"), limit=5, after=after)
-    assert ([e.object for e in found], after) == (["first"], "")
+    page, after = log.read(Wanted(user="ann"), limit=5)
+    assert page == []
+    page, after = log.read(Wanted(user="ann"), limit=5, after=after)
+    assert ([e.object for e in page], after) == (["first"], "")
 
 
 def test_only_operators_read_it_and_nobody_removes_from_it(service, ann):

@@ -55,23 +55,26 @@ def sent(document: dict) -> dict[str, Any]:
         for operations in document["paths"].values()
         for operation in operations.values()
     ]
-    found: dict[str, Any] = {}
+    bounded: dict[str, Any] = {}
     while waiting:
         part = waiting.pop()
         if isinstance(part, dict):
             name = part.get("$ref", "").rpartition("/")[2]
-            if name and name not in found:
-                found[name] = schemas[name]
+            if name and name not in bounded:
+                bounded[name] = schemas[name]
                 waiting.append(schemas[name])
             waiting += part.values()
         elif isinstance(part, list):
             waiting += part
-    return found
+    return bounded
 
 
 def test_every_number_of_a_request_has_bounds(service):
     document = described(service)
-    given_ = {f"{m} {p} {one['name']}": one["schema"] for m, p, one in parameters(document)}
+    given_ = {
+        f"{m} {p} {parameter['name']}": parameter["schema"]
+        for m, p, parameter in parameters(document)
+    }
     assert len(given_) > 10
     assert len(sent(document)) > 5
     for name, schema in (given_ | sent(document)).items():

@@ -101,7 +101,7 @@ def test_a_report_counts_once(broker):
     batch = lease(stub, session)
     assert report(stub, session, batch) == device_pb2.ACCEPTANCE_ACCEPTED
     assert report(stub, session, batch) == device_pb2.ACCEPTANCE_ACCEPTED
-    session = stub.register("board")  # the answer was lost with the connection
+    session = stub.register("board")  # The answer was lost with the connection.
     assert report(stub, session, batch) == device_pb2.ACCEPTANCE_ACCEPTED
     assert broker.farm.devices.get("board").measured == 1
     assert broker.farm.measurements.wait(batch_id, 1).results == RESULT.results
@@ -155,7 +155,7 @@ def test_a_newer_session_fences_out_the_older(broker):
 
 
 def test_a_process_that_registers_again_keeps_its_session(broker):
-    """What it asked for long ago, and gets done only now, does not fence it out."""
+    """A request that it made long ago, and that is served only now, does not fence it out."""
     stub = broker.stub()
     session = stub.register("board", "this process")
     batch_id = broker.farm.measurements.submit(REQUEST, HERE)
@@ -249,7 +249,7 @@ def test_a_result_is_of_its_batch(broker):
 
 
 def test_a_job_and_an_agent_may_be_newer_than_the_broker(broker):
-    """What the job asks for reaches the agent as it was written; of a result the rest is read."""
+    """The job's request reaches the agent unchanged; of the result the known part is read."""
     stub = broker.stub()
     session = stub.register("board")
     batch_id = broker.farm.measurements.submit(REQUEST, HERE)
@@ -312,13 +312,13 @@ def test_a_cancelled_job_takes_its_batch_back(broker):
 
 def test_a_fault_of_the_device_sends_the_batch_on(broker):
     stub = broker.stub()
-    one, other = stub.register("one"), stub.register("other")
+    first, second = stub.register("one"), stub.register("other")
     batch_id = broker.farm.measurements.submit(REQUEST, HERE)
-    batch = lease(stub, one)
+    batch = lease(stub, first)
     fault = MeasureResult(fault=DeviceFault.DRIFTED, message="30% slower afterwards")
-    assert report(stub, one, batch, fault) == device_pb2.ACCEPTANCE_ACCEPTED
+    assert report(stub, first, batch, fault) == device_pb2.ACCEPTANCE_ACCEPTED
     assert broker.farm.devices.get("one").faults == 1
-    assert lease(stub, other).lease == batch_id
+    assert lease(stub, second).lease == batch_id
 
 
 def test_a_batch_leased_for_a_caller_that_left_goes_back(broker):
@@ -349,9 +349,9 @@ def test_a_device_tells_of_its_heat(broker):
     stub = broker.stub()
     session = stub.register("board")
     assert broker.farm.devices.get("board").health == {}
-    told = device_pb2.Health(celsius=61.5, clock_mhz=1500, throttles=3, waits="to cool")
-    stub.Heartbeat(device_pb2.HeartbeatRequest(session=session, health=told))
-    beat(stub, session)  # of an agent that tells nothing
+    reported = device_pb2.Health(celsius=61.5, clock_mhz=1500, throttles=3, waits="to cool")
+    stub.Heartbeat(device_pb2.HeartbeatRequest(session=session, health=reported))
+    beat(stub, session)  # This agent reports nothing.
     expected = {"celsius": 61.5, "clock_mhz": 1500, "throttles": 3, "waits": "to cool"}
     assert broker.farm.devices.get("board").health == expected
 

@@ -38,7 +38,7 @@ from tests.here import HERE
 
 COUNT = 1009
 
-# y = 3x over f32[COUNT], args = {x, y}; and the same with its last element left out.
+# Text of y = 3x over f32[COUNT], args = {x, y}; and the same without its last element.
 KERNELS = """
 define internal void @triple(ptr %args, i64 %count) {{
 entry:
@@ -140,7 +140,7 @@ def test_a_mute_device_loses_its_batch_to_another(farm_settings, start_broker, b
     for data in blobs.values():
         broker.farm.blobs.put(data)
     stub = broker.stub()
-    session = stub.register("mute")  # takes a batch and is never heard of again
+    session = stub.register("mute")  # This device takes a batch and is never heard of again.
     batch_id = broker.farm.measurements.submit(request, HERE)
     reply = stub.Lease(device_pb2.LeaseRequest(session=session, wait_ms=5000))
     assert reply.batch.lease == batch_id
@@ -176,7 +176,10 @@ def test_machines_with_equal_extensions_share_no_queue_search_or_record(broker, 
                 records=farm.job_records(farm.records, admitted.place, runner),
             )
             assert artifact.report["verification"]["device"] == name
-            assert [farm.devices.get(one).measured > 0 for one in names] == [True, turn == 2]
+            assert [farm.devices.get(device_name).measured > 0 for device_name in names] == [
+                True,
+                turn == 2,
+            ]
     records = list(farm.records)
     origins = {(record.fingerprint, record.device_class, record.device) for record in records}
     assert len(records) >= 6

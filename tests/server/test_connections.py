@@ -25,7 +25,7 @@ from tests.here import TARGET
 from tests.server.test_serve import PROGRAM
 
 HALF = b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nX-Slow: "
-PATIENCE_S = 60.0  # of a test; what it waits for comes in seconds on an idle machine
+PATIENCE_S = 60.0  # The time limit of a test; on an idle machine its events come within seconds.
 
 
 def connect(url: str) -> socket.socket:
@@ -34,7 +34,7 @@ def connect(url: str) -> socket.socket:
 
 
 def read_all(link: socket.socket) -> bytes:
-    """What comes until the server closes."""
+    """Return everything until the server closes."""
     data = b""
     with contextlib.suppress(ConnectionResetError):
         while part := link.recv(1 << 16):
@@ -43,7 +43,7 @@ def read_all(link: socket.socket) -> bytes:
 
 
 def trickled(link: socket.socket, byte: bytes) -> bytes:
-    """What the server answers to a client that sends a byte from time to time, without end."""
+    """Return the server's answer to a client that sends a byte from time to time, without end."""
     link.settimeout(0.05)
     answer = b""
     deadline = time.monotonic() + PATIENCE_S
@@ -55,7 +55,7 @@ def trickled(link: socket.socket, byte: bytes) -> bytes:
             answer += part
         except TimeoutError:
             pass
-        except ConnectionError:  # a byte crossed the end of the connection
+        except ConnectionError:  # A byte arrived after the end of the connection.
             return answer + read_all(link)
     pytest.fail(f"the server still waits, and has said {answer!r}")
 
@@ -84,7 +84,7 @@ def resident(pid: int) -> int:
 
 def test_two_thousand_that_say_too_little(process, farm_settings):
     """Half of them send half a request, half of them nothing, none a token. They take little
-    memory, and as many again after they are gone take no more."""
+    memory, and the same number again, after they are gone, takes no more."""
     url, pid = process
     connections.raise_file_limit()
     token = (farm_settings.home / "user.token").read_text().strip()
@@ -106,7 +106,7 @@ def test_two_thousand_that_say_too_little(process, farm_settings):
 
 
 def test_the_longest_in_waiting_goes_for_the_newest(farm_settings, start_service, monkeypatch):
-    """And no request under way does. Where all connections have one, the newest is told so."""
+    """No request in progress is ended. If all connections have one, the newest gets an error."""
     from farrier.options import CompileOptions
 
     monkeypatch.setattr(connections, "MOST", 20)
@@ -180,7 +180,7 @@ def test_requests_at_once_are_bounded(service, monkeypatch):
 
 @pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"])
 def test_a_head_that_trickles_ends(service, monkeypatch, before):
-    """The first of a connection, and one that follows."""
+    """This holds for the first head of a connection, and for a later one."""
     monkeypatch.setattr(connections, "HEAD_S", 1.5)
     with connect(service.url) as link:
         link.sendall(before + HALF)
@@ -234,7 +234,7 @@ def test_a_json_body_that_trickles_is_408(service, monkeypatch):
 
 
 def test_a_body_that_nobody_asked_for_is_not_gathered(service):
-    """Neither for a path that needs no token nor for one that does."""
+    """This holds for a path that needs no token, and for a path that needs one."""
     for path in ("/healthz", "/v1/jobs"):
         with connect(service.url) as link:
             link.sendall(

@@ -1,4 +1,4 @@
-"""The cost model over REST: what is known of it, and the way back."""
+"""Tests of the cost model over REST: its state, and the rollback."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def publish(farm, count):
 
 def test_before_the_first_training_jobs_begin_with_the_one_that_ships(service):
     with service.client() as sdk:
-        found = sdk.cost_model()
-        assert (found["in_use"], found["versions"], found["last"]) == (0, [], None)
+        shown = sdk.cost_model()
+        assert (shown["in_use"], shown["versions"], shown["last"]) == (0, [], None)
         with pytest.raises(ConflictError, match="no version"):
             sdk.roll_back_cost_model()
 
@@ -40,13 +40,13 @@ def test_versions_are_shown_and_rolled_back(service):
     farm = service.farm
     publish(farm, 3)
     with service.client() as sdk:
-        found = sdk.cost_model()
-        assert [(one["number"], one["in_use"]) for one in found["versions"]] == [
+        shown = sdk.cost_model()
+        assert [(version["number"], version["in_use"]) for version in shown["versions"]] == [
             (1, False),
             (2, False),
             (3, True),
         ]
-        training = found["versions"][2]["training"]
+        training = shown["versions"][2]["training"]
         assert training["figures"] == {"trained": {"pairs": 0.9, "regret": 0.1, "top5": 0.99}}
         assert training["unseen"]["amd-epyc"]["trained"]["pairs"] == 0.81
         assert training["shown"][0]["decisions"] == {"tile": 4}

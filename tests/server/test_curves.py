@@ -32,12 +32,14 @@ def test_a_curve_and_the_events_after_it_are_all_that_was_measured(service, leas
         http.get(path, params={"after": "1-1"}, headers={"Last-Event-ID": curve["event"]}).text,
     ]
     assert len(set(streams)) == 1
-    told = [json.loads(line[6:]) for line in streams[0].splitlines() if line.startswith("data: ")]
-    assert [(event["kind"], event.get("trial")) for event in told] == [
+    events_after = [
+        json.loads(line[6:]) for line in streams[0].splitlines() if line.startswith("data: ")
+    ]
+    assert [(event["kind"], event.get("trial")) for event in events_after] == [
         ("trials-measured", 48),
         ("state", None),
     ]
-    assert told[0]["seconds"] >= curve["points"][-1]["seconds"]
+    assert events_after[0]["seconds"] >= curve["points"][-1]["seconds"]
 
 
 def test_curves_of_what_is_not_there(service, lease):

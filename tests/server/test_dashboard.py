@@ -22,8 +22,8 @@ from farrier_server.problems import MEDIA_TYPE
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 OWN = sorted(p for p in STATIC.rglob("*") if p.is_file() and "vendor" not in p.parts)
-# Scheme-relative addresses as well. What XML names a namespace by, and where a client looks for its
-# server unless told, are texts that nobody fetches.
+# Scheme-relative addresses count too. Names of XML namespaces, and the default address of the
+# server, are texts that are never fetched.
 ANOTHER_HOST = re.compile(r"""(?:https?:)?//[\w-]+\.[\w.-]+|@import|\bwss?://""")
 TEXTS = ("http://www.w3.org/", Settings().server)
 
@@ -49,7 +49,7 @@ class Tags(HTMLParser):
 
     @property
     def named(self) -> list[str]:
-        """What the page loads."""
+        """The URLs that the page loads."""
         return [
             a.get("src") or a.get("href") or ""
             for tag, a in self.tags
@@ -157,12 +157,12 @@ def test_head_and_conditional_requests_send_no_body(service):
     assert packed.content == content  # unpacked
     assert int(packed.headers["content-length"]) < len(content) / 2
     assert plain.headers["etag"] != packed.headers["etag"]
-    for encoding, found in (("identity", plain), ("gzip", packed)):
+    for encoding, first_answer in (("identity", plain), ("gzip", packed)):
         headers = {"Accept-Encoding": encoding}
         head = httpx.head(url, headers=headers)
         assert head.content == b""
-        assert head.headers["content-length"] == found.headers["content-length"]
-        tag = found.headers["etag"]
+        assert head.headers["content-length"] == first_answer.headers["content-length"]
+        tag = first_answer.headers["etag"]
         for condition in (tag, f"W/{tag}", f'"x", {tag}', "*"):
             same = httpx.get(url, headers={**headers, "If-None-Match": condition})
             assert (same.status_code, same.content) == (304, b"")
@@ -195,7 +195,7 @@ def test_an_update_is_served_as_one_version_without_a_restart(tmp_path):
     assert len({path.rsplit("/", 1)[0] for path in before}) == 1
     (tmp_path / "b.js").write_text("12")
     css, js = asyncio.run(ask(*before))
-    assert (css.text, js.text) == ("a{}", "1")  # no page has asked since
+    assert (css.text, js.text) == ("a{}", "1")  # No page has been requested since.
     after = named()
     assert after != before
     old, new = asyncio.run(ask(before[1], after[1]))
@@ -208,8 +208,8 @@ def test_an_update_is_served_as_one_version_without_a_restart(tmp_path):
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.relative_to(STATIC).as_posix())
 def test_own_files_load_what_is_there_and_nothing_of_another_host(path):
     text = path.read_text()
-    for known in TEXTS:
-        text = text.replace(known, "")
+    for text_of_license in TEXTS:
+        text = text.replace(text_of_license, "")
     assert not ANOTHER_HOST.findall(text)
     assert path.suffix in MEDIA_TYPES
     named = re.findall(r"""(?:\bfrom|\bimport|\bimport\()\s*["']([^"']+)["']""", text)
@@ -246,7 +246,7 @@ def test_what_is_wrong_with_vendored_files_is_told(tmp_path):
     (tmp_path / "htm/htm.mjs").write_text("changed")
     (tmp_path / "preact/LICENSE").unlink()
     (tmp_path / "more.js").touch()
-    told = vendored.complaints(tmp_path)
-    assert len(told) == 3
+    complaints = vendored.complaints(tmp_path)
+    assert len(complaints) == 3
     for path in ("htm/htm.mjs has", "preact/LICENSE is missing", "more.js is not in"):
-        assert any(sentence.startswith(path) for sentence in told)
+        assert any(sentence.startswith(path) for sentence in complaints)

@@ -21,7 +21,7 @@ UNKNOWN = grpc.StatusCode.UNAUTHENTICATED
 
 
 def enrol(broker, name: str = "", *, token: str = "", nonce: bytes = b""):
-    """What the broker answers to a device that has an enrolment token, or else the shared one."""
+    """Return the broker's answer to a device with an enrolment token, or else the shared one."""
     caller = Invited(token) if token else Bearer(broker.token)
     request = device_pb2.EnrolRequest(device_id=name, nonce=nonce or secrets.token_bytes(32))
     return broker.stub(caller=caller).Enrol(request)
@@ -192,7 +192,7 @@ def test_tokens_that_do_not_count_say_why(broker):
             enrol(broker, name, token=token)
         assert words in told(raised)
     with refusal(DENIED) as raised:
-        enrol(broker, "rock")  # that waits for who has the token
+        enrol(broker, "rock")  # The name waits for the holder of its token.
     assert "--enrol" in told(raised)
     with refusal(grpc.StatusCode.INVALID_ARGUMENT):
         enrol(broker, "new", nonce=b"short")
@@ -203,7 +203,7 @@ def test_tokens_that_do_not_count_say_why(broker):
 def test_a_device_that_enrols_again_replaces_the_one_before(broker, device):
     stub, session, _ = device("pi")
     token = broker.farm.enrolments.invite("pi", again=True).token
-    assert beat(stub, session) == []  # until the token is used
+    assert beat(stub, session) == []  # The old secret counts until the token is used.
     again, its_session, _ = device("pi", token=token)
     with refusal(grpc.StatusCode.ABORTED):
         beat(stub, session)

@@ -1,4 +1,4 @@
-"""What is told of a device: how it stands, what happened to it, when."""
+"""Tests of the reports about a device: its state, and its history."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def history(http, device: str, **query) -> list[dict]:
     return http.get(f"/v1/devices/{device}/history", params=query).json()["history"]
 
 
-def whats(found) -> list[str]:
-    return [one["what"] for one in found]
+def whats(events) -> list[str]:
+    return [event["what"] for event in events]
 
 
 def measure(service, stub, session, result: MeasureResult) -> str:
@@ -78,30 +78,30 @@ def test_a_device_s_history(farm):
     for _ in range(2):
         time.sleep(max(0.0, 0.0 if whats(history(http, "rack1"))[0] != "faulted" else 1.1))
         last = measure(service, stub, session, drifted)
-    found = history(http, "rack1", order="oldest")
-    assert whats(found) == [
+    reported = history(http, "rack1", order="oldest")
+    assert whats(reported) == [
         *("connected", "leased", "measured"),
         *("leased", "faulted", "leased", "faulted", "quarantined"),
     ]
-    connected, leased, measured, *_, faulted, quarantined = found
+    connected, leased, measured, *_, faulted, quarantined = reported
     assert connected["device_class"] == http.get("/v1/devices/rack1").json()["device_class"]
     assert leased["batch"] == measured["batch"] == batch
     assert 0 <= measured["seconds"] < 60
     assert (faulted["batch"], faulted["in_a_row"]) == (last, 2)
     assert faulted["reason"] == quarantined["reason"] == "drifted: 30% slower"
-    assert [one["at"] for one in found] == sorted(one["at"] for one in found)
+    assert [entry["at"] for entry in reported] == sorted(entry["at"] for entry in reported)
     newest = http.get("/v1/devices/rack1/history", params={"limit": 3}).json()
     assert whats(newest["history"]) == ["quarantined", "faulted", "leased"]
     rest = history(http, "rack1", after=newest["next"])
-    assert newest["history"] + rest == found[::-1]
+    assert newest["history"] + rest == reported[::-1]
     http.post("/v1/devices/rack1/release")
     assert whats(history(http, "rack1"))[0] == "released"
     # Batches are too many for the farm's watchers.
     events = service.farm.events.follow({"": "0-0"}, 0.0)[""]
-    told = [event.data["what"] for event in events if event.data["kind"] == "device"]
-    assert told == ["connected", "faulted", "faulted", "quarantined", "released"]
+    announced = [event.data["what"] for event in events if event.data["kind"] == "device"]
+    assert announced == ["connected", "faulted", "faulted", "quarantined", "released"]
     with service.client() as client:
-        assert [one.what for one in client.device_history("rack1")][-1] == "connected"
+        assert [entry.what for entry in client.device_history("rack1")][-1] == "connected"
 
 
 @pytest.mark.parametrize("device_expiry_s", [1.0])
@@ -121,7 +121,7 @@ def test_a_device_that_falls_silent_is_lost_and_one_that_beats_again_is_back(far
 
 @pytest.mark.parametrize("device_expiry_s", [1.0])
 def test_nobody_is_lost_for_what_nobody_could_see(farm):
-    """Where no broker ran for a while, or Redis was away, each device has its time once more."""
+    """After a time without a broker, or without Redis, each device has its full time again."""
     service, broker = farm
     broker.stub().register("rack1")
     broker.stop()
@@ -137,7 +137,7 @@ def test_devices_come_page_by_page(farm):
     names = sorted(["b", "a", "a:1", "Z9", "c-3"])
     for name in names:
         stub.register(name)
-    service.farm.client.command("DEL", "farrier:devices")  # as an older version leaves it
+    service.farm.client.command("DEL", "farrier:devices")  # An older version leaves it like this.
     first = http.get("/v1/devices", params={"limit": 3}).json()
     assert [device["id"] for device in first["devices"]] == names[:3]
     rest = http.get("/v1/devices", params={"after": first["next"]}).json()

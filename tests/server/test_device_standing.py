@@ -1,4 +1,4 @@
-"""What operators do with devices: over REST, and what follows for the devices."""
+"""Tests of operators' commands for devices: over REST, and their effect on the devices."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def farm_and_client(service, start_broker):
 
 def test_a_token_of_the_service_enrols_a_device_once(farm_and_client):
     broker, client = farm_and_client
-    made = client.add_device("pi", expires_s=60)
+    invitation = client.add_device("pi", expires_s=60)
     request = device_pb2.EnrolRequest(nonce=b"n" * 32)
-    reply = broker.stub(caller=f"Enrol {made.token}").Enrol(request)
+    reply = broker.stub(caller=f"Enrol {invitation.token}").Enrol(request)
     assert reply.device_id == "pi"
     with pytest.raises(ConflictError, match="enrolled already"):
         client.add_device("pi")
-    assert client.add_device("pi", again=True).token != made.token
+    assert client.add_device("pi", again=True).token != invitation.token
     for name, expires_s in (("", 60), ("no name", 60), ("a" * 101, 60), ("pi2", 0), ("pi2", 1e9)):
         with pytest.raises(UsageError):
             client.add_device(name, expires_s=expires_s)
@@ -55,7 +55,7 @@ def test_a_device_ends_its_batch_and_gets_no_other(farm_and_client, verb, state)
     assert lease(stub, session, 0.3) is None
     stub.register("board", "instance")
     assert client.device("board").state == state
-    session = stub.register("board")  # its agent starts anew
+    session = stub.register("board")  # Its agent starts again.
     if verb == "pause":
         assert lease(stub, session, 0.3) is None
         client.set_standing("board", "resume")
@@ -89,14 +89,14 @@ def test_a_device_that_is_dead_is_forgotten(farm_and_client):
     ):
         with pytest.raises(NotFoundError):
             act()
-    stub.register("board")  # the name is free
+    stub.register("board")  # The name is free again.
     assert broker.farm.devices.serving(CLASS.id) == 1
 
 
 def test_a_device_that_was_silent_for_long_is_removed(service, start_broker):
     broker = start_broker(dataclasses.replace(service.settings, device_expiry_s=0.001))
     broker.stub().register("dead")
-    time.sleep(0.01)  # ten times the expiry, of which the farm sees whole milliseconds
+    time.sleep(0.01)  # Ten times the expiry, of which the farm sees whole milliseconds.
     broker.farm.enrolments.remove("dead")
     assert broker.farm.devices.list() == []
 

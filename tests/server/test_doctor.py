@@ -1,4 +1,4 @@
-"""`farrier doctor` on a real farm: what it says where all is well, and of what is not."""
+"""Tests of `farrier doctor` on a real farm: its findings when all is well, and for each failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from farrier_server.doctor import of_farm
 
 @pytest.fixture
 def examine(farm_settings, start_broker, start_service, monkeypatch):
-    """What the doctor finds, by what it looked at; and the broker and service that it looks at."""
+    """A function that returns the doctor's findings by subject, with the broker and the service
+    that it examines."""
     settings = dataclasses.replace(farm_settings, device_expiry_s=30.0)
     service, broker = start_service(settings), start_broker(settings)
     environment = settings.to_environment() | {"FARRIER_BROKER_PORT": broker.address.split(":")[1]}
@@ -26,8 +27,8 @@ def examine(farm_settings, start_broker, start_service, monkeypatch):
 
     def run(*names: str, wait_s: float = 60.0):
         with service.client(patience_s=0) as client:
-            found = [*of_service(client, names), *of_farm(names, wait_s)]
-        return {finding.what: finding for finding in found}
+            findings = [*of_service(client, names), *of_farm(names, wait_s)]
+        return {finding.what: finding for finding in findings}
 
     run.service, run.broker = service, broker
     return run
@@ -43,25 +44,27 @@ def test_it_measures_on_each_device(examine, tmp_path):
         while not examine.service.farm.devices.list():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        found = examine()
-        assert all(finding.ok for finding in found.values()), found
-        assert list(found) == [
+        findings = examine()
+        assert all(finding.ok for finding in findings.values()), findings
+        assert list(findings) == [
             *("api", "ready", "token", "device rack1"),
             *("redis", "blob store", "broker", "measure on rack1"),
         ]
-        assert "µs a call" in found["measure on rack1"].detail
-        assert "durable write" in found["redis"].detail
+        assert "µs a call" in findings["measure on rack1"].detail
+        assert "durable write" in findings["redis"].detail
         assert set(examine("nobody")) >= {"device nobody"}
         assert not examine("nobody")["device nobody"].ok
         device = "farrier:device:rack1"
         examine.service.farm.client.command("HSET", device, "unfit", "its token is another")
-        found = examine()["device rack1"]
-        assert (found.ok, found.detail) == (False, "gets no work: its token is another")
+        findings = examine()["device rack1"]
+        assert (findings.ok, findings.detail) == (False, "gets no work: its token is another")
         examine.service.farm.devices.release("rack1")
-        agent.send_signal(signal.SIGSTOP)  # it beats no more, and is not gone yet
-        found = examine(wait_s=1.0)
-        assert [name for name, one in found.items() if not one.ok] == ["measure on rack1"]
-        assert "nothing came back" in found["measure on rack1"].detail
+        agent.send_signal(signal.SIGSTOP)  # It sends no heartbeat, but is not gone yet.
+        findings = examine(wait_s=1.0)
+        assert [name for name, finding_of in findings.items() if not finding_of.ok] == [
+            "measure on rack1"
+        ]
+        assert "nothing came back" in findings["measure on rack1"].detail
     finally:
         agent.kill()
         agent.wait()
@@ -69,22 +72,22 @@ def test_it_measures_on_each_device(examine, tmp_path):
 
 def test_each_thing_that_is_wrong_is_named_with_the_way_out(examine, monkeypatch):
     service = examine.service
-    found = examine()
-    assert not found["devices"].ok
-    assert "farrier device" in found["devices"].hint
+    findings_now = examine()
+    assert not findings_now["devices"].ok
+    assert "farrier device" in findings_now["devices"].hint
     service.farm.client.command("CONFIG", "SET", "appendfsync", "everysec")
     monkeypatch.setenv("FARRIER_DEVICE_TOKEN", "another")
-    found = examine()
-    assert "appendfsync is everysec" in found["redis durability"].detail
-    assert "unauthenticated" in found["broker"].detail
+    findings_now = examine()
+    assert "appendfsync is everysec" in findings_now["redis durability"].detail
+    assert "unauthenticated" in findings_now["broker"].detail
     examine.broker.stop()
-    found = examine()
-    assert not found["broker"].ok
-    assert "farrier broker" in found["broker"].hint
+    findings_now = examine()
+    assert not findings_now["broker"].ok
+    assert "farrier broker" in findings_now["broker"].hint
     wrong = dataclasses.replace(service, token="wrong")
     with wrong.client(patience_s=0) as client:
         findings = {finding.what: finding for finding in of_service(client, ())}
-    assert [name for name, one in findings.items() if not one.ok] == ["token"]
+    assert [name for name, finding_of in findings.items() if not finding_of.ok] == ["token"]
 
 
 def test_what_the_trainer_has_made_is_told_and_read(examine):
@@ -92,18 +95,18 @@ def test_what_the_trainer_has_made_is_told_and_read(examine):
     assert "trainer" not in examine()
     worse, better = Outcome(False, "it is not better"), Outcome(True, "it is better")
     assert farm.cost_models.decide(0, 9, worse) == 0
-    found = examine()["trainer"]
-    assert found.ok
-    assert "it is not better; jobs begin with the cost model that ships" in found.detail
+    finding = examine()["trainer"]
+    assert finding.ok
+    assert "it is not better; jobs begin with the cost model that ships" in finding.detail
     assert farm.cost_models.decide(1, 9, better, b"a model") == 1
-    found = examine()["trainer"]
-    assert found.ok
-    assert found.detail.endswith("it is better; jobs begin with version 1 of the cost model")
+    finding = examine()["trainer"]
+    assert finding.ok
+    assert finding.detail.endswith("it is better; jobs begin with version 1 of the cost model")
     farm.blobs.path(farm.cost_models.in_use().blob).write_bytes(b"damaged")
-    found = examine()["trainer"]
-    assert not found.ok
-    assert "version 1 of the cost model is in use, and jobs begin with the one" in found.detail
-    assert "rollback" in found.hint
+    finding = examine()["trainer"]
+    assert not finding.ok
+    assert "version 1 of the cost model is in use, and jobs begin with the one" in finding.detail
+    assert "rollback" in finding.hint
 
 
 def test_a_stopped_farm_is_told_of(installation, monkeypatch):

@@ -1,4 +1,4 @@
-"""How `farrier-device` gets and keeps a secret of its own, against a real broker."""
+"""Tests of how `farrier-device` gets and keeps its own secret, against a real broker."""
 
 from __future__ import annotations
 
@@ -46,8 +46,19 @@ def connected(broker):
 
     def wait(name: str):
         def newly():
-            found = [one for one in broker.farm.devices.list() if one.id == name and one.session]
-            return next((one for one in found if one.session not in seen), None)
+            with_session = [
+                connected_device
+                for connected_device in broker.farm.devices.list()
+                if connected_device.id == name and connected_device.session
+            ]
+            return next(
+                (
+                    connected_device
+                    for connected_device in with_session
+                    if connected_device.session not in seen
+                ),
+                None,
+            )
 
         until(newly)
         device = newly()
@@ -82,7 +93,7 @@ def test_an_agent_with_the_shared_token_enrols_once(broker, launch, connected, t
     assert "farrier devices remove local" in said
     stopped(again)
     noted, _ = broker.farm.audit.read(Wanted(action="devices"), limit=10)
-    assert [(one.action, one.object, one.role) for one in noted] == [
+    assert [(entry.action, entry.object, entry.role) for entry in noted] == [
         ("devices.enrol", "local", "device")
     ]
     assert "127.0.0.1" in noted[0].address

@@ -24,16 +24,16 @@ def submit(service):
 
 def data(lines, count: int) -> list[dict]:
     """The next events of a stream, with their ids."""
-    found, fields = [], {}
+    collected, fields = [], {}
     for line in lines:
         name, _, value = line.partition(": ")
         fields[name] = value
         if not line and "data" in fields:
-            found.append({"id": fields["id"], **json.loads(fields["data"])})
-            assert fields["event"] == found[-1]["kind"]
+            collected.append({"id": fields["id"], **json.loads(fields["data"])})
+            assert fields["event"] == collected[-1]["kind"]
             fields = {}
-        if len(found) == count:
-            return found
+        if len(collected) == count:
+            return collected
     raise AssertionError("the stream ended")
 
 
@@ -93,7 +93,7 @@ class Counting:
 
 
 def test_watchers_share_one_reader_and_each_gets_all_events_once(service, submit, monkeypatch):
-    """Also one that comes late, and one that reads so slowly that its events do not wait for it."""
+    """The watchers include a late one, and a slow one whose events do not wait for it."""
     monkeypatch.setattr(hub_module, "QUEUED", 40)
     monkeypatch.setattr(hub_module, "PAGE", 30)
     jobs = [submit() for _ in range(3)]
@@ -102,8 +102,8 @@ def test_watchers_share_one_reader_and_each_gets_all_events_once(service, submit
 
     async def watch(hub: Hub, job_id: str, pause_s: float) -> list[int]:
         said: list[int] = []
-        async for found in hub.watch(job_id, "", 30):
-            said += [int(e.data["message"]) for e in found if e.data["kind"] == "warned"]
+        async for arrived in hub.watch(job_id, "", 30):
+            said += [int(e.data["message"]) for e in arrived if e.data["kind"] == "warned"]
             if said and said[-1] == 299:
                 return said
             await asyncio.sleep(pause_s)
@@ -119,13 +119,13 @@ def test_watchers_share_one_reader_and_each_gets_all_events_once(service, submit
             for lease in leases:
                 say = service.farm.jobs.say
                 await asyncio.to_thread(say, lease, number + 1, Warned(str(number)))
-        found = await asyncio.gather(*watching)
+        received = await asyncio.gather(*watching)
         assert hub._watchers == hub._positions == {}
-        return found
+        return received
 
     for said in asyncio.run(asyncio.wait_for(run(), 60)):
         assert said == list(range(300))
-    assert events.reads <= 3 * 300 + 50  # one a change at most, however many watch
+    assert events.reads <= 3 * 300 + 50  # At most one read a change, however many watch.
 
 
 def test_streams_end_where_redis_is_away_or_the_job_is_deleted(

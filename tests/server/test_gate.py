@@ -98,7 +98,7 @@ def test_large_headers_are_refused(service):
     where = urllib.parse.urlsplit(service.url)
     with socket.create_connection((where.hostname, where.port), 10) as link:
         link.sendall(b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nX-Large: ")
-        link.sendall(b"x" * 40_000)  # and no end of it
+        link.sendall(b"x" * 40_000)  # The header does not end.
         assert link.recv(100).startswith(b"HTTP/1.1 400")
 
 
@@ -141,7 +141,7 @@ def test_the_api_answers_while_its_document_is_written_once(service, monkeypatch
             assert httpx.get(f"{service.url}/healthz", timeout=20).status_code == 200
         finally:
             go_on.set()
-        assert [one.result()["info"]["title"] for one in documents] == ["Farrier"] * 3
+        assert [future.result()["info"]["title"] for future in documents] == ["Farrier"] * 3
     assert len(times) == 1
 
 

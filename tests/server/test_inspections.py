@@ -49,15 +49,15 @@ def test_a_model_is_inspected_once(service, worker):
     assert (waiting["state"], waiting["inspection"]) == ("queued", None)
     worker()
     with service.client() as client:
-        found = client.inspection(build("resnet18", classes=10, batch="n"))
+        inspected = client.inspection(build("resnet18", classes=10, batch="n"))
     again = http.post(path)
     assert (again.status_code, again.json()["job"]) == (200, asked.json()["job"])
     assert again.json()["state"] == "succeeded"
-    assert http.get(path).json()["inspection"] == found
-    assert found["inputs"] == [{"name": "x", "dtype": "f32", "dims": ["n", 3, 224, 224]}]
-    assert found["open_dims"] == [{"name": "n", "low": 0, "high": 65536, "typical": 1}]
-    assert found["problems"] == []
-    assert len(found["graph"]["nodes"]) > 60
+    assert http.get(path).json()["inspection"] == inspected
+    assert inspected["inputs"] == [{"name": "x", "dtype": "f32", "dims": ["n", 3, 224, 224]}]
+    assert inspected["open_dims"] == [{"name": "n", "low": 0, "high": 65536, "typical": 1}]
+    assert inspected["problems"] == []
+    assert len(inspected["graph"]["nodes"]) > 60
 
 
 def test_it_is_a_job_of_its_own_kind(service):
@@ -68,7 +68,7 @@ def test_it_is_a_job_of_its_own_kind(service):
     assert (job["kind"], job["model"], job["state"]) == ("inspect", model, "queued")
     assert http.get("/v1/jobs").json()["jobs"] == []
     listed = http.get("/v1/jobs", params={"kind": "inspect"}).json()["jobs"]
-    assert [one["id"] for one in listed] == [job_id]
+    assert [listed_job["id"] for listed_job in listed] == [job_id]
     assert http.get("/v1/jobs", params={"kind": "guess"}).status_code == 400
     assert http.post(f"/v1/jobs/{job_id}/cancel").json()["state"] == "cancelled"
     again = http.post(f"/v1/models/{model}/inspection")
@@ -90,9 +90,9 @@ def test_the_process_that_crashes_is_an_error_of_the_inspection(service, worker,
     with service.client() as client, pytest.raises(CompilerError, match="SIGABRT"):
         client.inspection(b"m")
     [job] = service.farm.jobs.list(kind=JobKind.INSPECT)[0]
-    found = service.http().get(f"/v1/models/{job.model}/inspection").json()
-    assert (found["state"], found["error"]["code"]) == ("dead", "dead")
-    assert "farrier inspect" in found["error"]["hint"]
+    shown = service.http().get(f"/v1/models/{job.model}/inspection").json()
+    assert (shown["state"], shown["error"]["code"]) == ("dead", "dead")
+    assert "farrier inspect" in shown["error"]["hint"]
 
 
 HURTING = [
@@ -112,7 +112,8 @@ HURTING = [
 
 
 def _without_text() -> bytes:
-    """An operator of a function whose name is no text: after the checks of names it is inlined."""
+    """Return an operator of a function whose name is not UTF-8 text: it is inlined after the checks
+    of names."""
     body = helper.make_node("Warp", ["a"], ["b"])
     opsets = [helper.make_opsetid("", 21)]
     function = helper.make_function("local", "f", ["a"], ["b"], [body], opsets)
@@ -123,8 +124,8 @@ def _without_text() -> bytes:
 @pytest.mark.parametrize("name", [*HURTING, "an operator that is no text"])
 def test_documents_on_models_that_are_made_to_hurt_have_their_form(name):
     data = HOSTILE[name]() if name in HURTING else _without_text()
-    found = InspectionDocument.model_validate_json(inspection(data).to_json())
-    assert found.problems or found.operators
+    document = InspectionDocument.model_validate_json(inspection(data).to_json())
+    assert document.problems or document.operators
 
 
 GOOD = {

@@ -18,7 +18,7 @@ def add(service):
     """Add the next version to the one job there is, which it leases first."""
     farm, leases = service.farm, []
 
-    def add_one() -> None:  # no device is there, so a worker would leave the job in its queue
+    def add_one() -> None:  # No device is connected, so a worker would leave the job in its queue.
         leases[:] = leases or [farm.jobs.leases.take("worker", farm.jobs.leases.queues(), 1)]
         number = 1 + len(farm.jobs.get(leases[0].item).versions)
         data = CONTENTS[number - 1]
@@ -48,8 +48,11 @@ def test_a_job_tells_its_versions(service, client, job_id, add):
     add()
     job = client.job(job_id)
     assert (job.state, job.version, job.version_is_kept) == ("running", 2, False)
-    told = [(one.number, one.median_ms, one.untuned_ms, one.bytes) for one in job.versions]
-    assert told == [(1, 3.0, 4.0, len(CONTENTS[0])), (2, 2.0, 4.0, len(CONTENTS[1]))]
+    versions = [
+        (version.number, version.median_ms, version.untuned_ms, version.bytes)
+        for version in job.versions
+    ]
+    assert versions == [(1, 3.0, 4.0, len(CONTENTS[0])), (2, 2.0, 4.0, len(CONTENTS[1]))]
     assert job.artifact == hashlib.sha256(CONTENTS[1]).hexdigest() == job.versions[1].artifact
     assert job.report["number"] == 2
     texts = [line.text for line in client.log(job_id)]

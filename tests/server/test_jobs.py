@@ -29,7 +29,7 @@ def model(service) -> str:
     return service.farm.blobs.put(b"model")
 
 
-RUNS_NOTHING = {"target": TARGET, "verify": False}  # options of a job that needs no device
+RUNS_NOTHING = {"target": TARGET, "verify": False}  # The options of a job that needs no device.
 
 
 def submit(http, model: str, key: str = "", **body):
@@ -46,8 +46,10 @@ def stream(http, job_id: str, last: str = "") -> list[dict[str, str]]:
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
         blocks = answer.read().decode().split("\n\n")
-    found = [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks if block]
-    return [fields for fields in found if "id" in fields]
+    collected = [
+        dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks if block
+    ]
+    return [fields for fields in collected if "id" in fields]
 
 
 def test_options_are_those_of_the_compiler():
@@ -70,7 +72,7 @@ def test_a_job_says_all_that_is_known(service, model):
     service.farm.jobs.say(lease, 2, TuningStarted("version 3"))
     service.farm.jobs.say(lease, 3, TrialsMeasured(8, None, float("inf"), 3.5, "conv"))
     job = http.get(f"/v1/jobs/{job['id']}").json()
-    known = {
+    expected = {
         "state": "running",
         "stage": "tune",
         "cost_model": "version 3",
@@ -78,7 +80,7 @@ def test_a_job_says_all_that_is_known(service, model):
         "best_ms": None,
         "seconds_left": 3.5,
     }
-    assert {name: job[name] for name in known} == known
+    assert {name: job[name] for name in expected} == expected
     service.farm.jobs.fail(lease, VerificationError("off by 3", hint="report it"))
     error = http.get(f"/v1/jobs/{job['id']}").json()["error"]
     assert error["code"] == "verification"
@@ -128,8 +130,8 @@ def test_a_job_is_its_token_s(service, model):
     assert len({job["id"] for job in jobs}) == 2
     for http, seen in ((everybody, ("default", "ann")), (ann, ("ann",))):
         for owner, job in zip(("default", "ann"), jobs, strict=True):
-            found = http.get("/v1/jobs", params={"owner": owner, "state": "queued"}).json()["jobs"]
-            assert [one["id"] for one in found] == [job["id"]] * (owner in seen)
+            listed = http.get("/v1/jobs", params={"owner": owner, "state": "queued"}).json()["jobs"]
+            assert [listed_job["id"] for listed_job in listed] == [job["id"]] * (owner in seen)
         assert len(http.get("/v1/jobs").json()["jobs"]) == len(seen)
     assert everybody.get("/v1/jobs", params={"owner": "a/b"}).status_code == 400
 
@@ -150,14 +152,15 @@ def test_a_full_queue_is_429_until_there_is_room(farm_settings, start_service):
 
 
 def test_a_deleted_job_is_404(service, model, monkeypatch):
-    monkeypatch.setattr(events, "KEEPALIVE_S", 0.3)  # a stream looks for its job so often
+    # The interval at which a stream looks for its job.
+    monkeypatch.setattr(events, "KEEPALIVE_S", 0.3)
     http = service.http()
     job_id = submit(http, model).json()["id"]
     with http.stream("GET", f"/v1/jobs/{job_id}/events") as watching:
         lines = watching.iter_lines()
         assert next(lines).startswith("retry")
         assert http.delete(f"/v1/jobs/{job_id}").status_code == 204
-        list(lines)  # the stream ends, and another is refused
+        list(lines)  # The stream ends, and another is refused.
     for method, path in [("GET", ""), ("DELETE", ""), ("GET", "/events"), ("GET", "/artifact")]:
         answer = http.request(method, f"/v1/jobs/{job_id}{path}")
         assert (answer.status_code, answer.json()["code"]) == (404, "not-found"), path
@@ -192,7 +195,7 @@ def test_a_repeated_request_gets_its_job_whatever_is_gone_since(service, model):
     http = service.http()
     first = submit(http, model, "k").json()
     service.farm.blobs.remove(model, lambda _: False)
-    again = submit(http, model, "k", wait_for_device=False)  # and there is no device
+    again = submit(http, model, "k", wait_for_device=False)  # No device is connected by now.
     assert (again.status_code, again.json()) == (201, first)
     assert submit(http, model, "k", name="m").status_code == 409
     assert submit(http, model, "l", wait_for_device=False).json()["code"] == "no-device"
@@ -214,7 +217,7 @@ def test_events_resume_and_end(service, model):
     assert data[-1]["state"] == "failed"
     assert data[-1]["error"]["code"] == "verification"
     assert stream(http, job_id, events[3]["id"]) == events[4:]
-    # One who has seen the end is told of it again, rather than kept waiting.
+    # A watcher who has seen the end receives it again, instead of waiting.
     (again,) = stream(http, job_id, events[-1]["id"])
     assert json.loads(again["data"])["state"] == "failed"
     for malformed in ("x", "1", "1-2-3"):
@@ -254,7 +257,7 @@ def test_many_watchers_hold_no_threads(service, model):
     job_id = submit(http, model).json()["id"]
     path = f"/v1/jobs/{job_id}/events"
     with contextlib.ExitStack() as watching:
-        for _ in range(60):  # more than the threads that serve blocking routes
+        for _ in range(60):  # More than the threads that serve blocking routes.
             answer = watching.enter_context(service.http().stream("GET", path))
             assert next(answer.iter_lines()).startswith("retry")
         begun = time.monotonic()
@@ -351,15 +354,20 @@ def test_a_host_job_tunes_on_the_local_agent(service, model, device_side):
     assert refused.json()["code"] == "no-device"
     assert "farrier device" in refused.json()["hint"]
     assert "--wait-for-device" in refused.json()["hint"]
-    refused = submit(http, model, options={"target": "x86-64-v2"})  # it would not help here
+    # The local device would not help here.
+    refused = submit(http, model, options={"target": "x86-64-v2"})
     assert refused.status_code == 503
     assert "--wait-for-device" not in refused.json()["hint"]
     device_side.connect("local", dataclasses.asdict(describe()))
     job = submit(http, model, **request).json()
     (device,) = http.get("/v1/devices").json()["devices"]
     assert (device["id"], device["state"], device["device_class"]) == ("local", "idle", CLASS.id)
-    (found,) = http.get("/v1/classes").json()["classes"]
-    assert (found["id"], found["connected"], found["emulated"]) == (CLASS.id, 1, False)
+    (device_class,) = http.get("/v1/classes").json()["classes"]
+    assert (device_class["id"], device_class["connected"], device_class["emulated"]) == (
+        CLASS.id,
+        1,
+        False,
+    )
     assert (job["target"], job["device_class"], job["device"]) == (TARGET, CLASS.id, None)
     bound = {"options": {"target": "device:local"}, "wait_for_device": False}
     job = submit(http, model, **bound).json()
@@ -398,8 +406,8 @@ def test_redis_away_is_503_until_it_is_back(installation, start_service, eventua
             assert answer.json()["code"] == "service"
         assert http.get("/healthz").status_code == 200
         upload = http.post("/v1/uploads", json={"size": 5, "sha256": "1" * 64})
-        assert upload.status_code == 200  # the disk is all that an upload needs
-        list(lines)  # the stream ends, so that its watcher asks again
+        assert upload.status_code == 200  # An upload needs only the disk.
+        list(lines)  # The stream ends, so that its watcher connects again.
     installation.start_redis()
     # A busy machine may take a moment to connect anew.
     eventually(lambda: http.get(f"/v1/jobs/{job_id}").status_code == 200)
@@ -414,7 +422,7 @@ def test_a_redis_that_stands_still_is_503(installation, start_service, monkeypat
             assert (answer.status_code, answer.json()["code"]) == (503, "service")
             assert "valkey.sock does not answer" in answer.json()["detail"]
             assert "ask again" in answer.json()["hint"]
-    for path in ("/v1/jobs", "/readyz"):  # on a busy machine, 0.2 s may be too short a while
+    for path in ("/v1/jobs", "/readyz"):  # On a busy machine, 0.2 s may be too short.
         eventually(lambda path=path: http.get(path).status_code == 200)
 
 
@@ -437,7 +445,7 @@ def test_requests_that_wait_for_redis_delay_neither_health_nor_readiness(
     with installation.redis_stands_still():
         for thread in crowd:
             thread.start()
-        while _pooled_threads() < 40:  # all that there are
+        while _pooled_threads() < 40:  # The pool has 40 threads.
             time.sleep(0.01)
         assert http.get("/healthz").status_code == 200
         assert http.get("/readyz").status_code == 503

@@ -1,4 +1,5 @@
-"""The shares of users: who asks too much is told so, and nobody else notices."""
+"""Tests of the shares of users: a user who sends too much gets an error, and others notice
+nothing."""
 
 from __future__ import annotations
 
@@ -173,11 +174,11 @@ def test_a_rate_is_that_of_a_while(monkeypatch):
     kept = Limits(Settings(request_rate_of_user=2), clock=lambda: now[0])
     for _ in range(20):
         kept.enter("ann", Pool.REQUESTS)()
-    with pytest.raises(TooManyRequestsError) as told:
+    with pytest.raises(TooManyRequestsError) as raised:
         kept.enter("ann", Pool.REQUESTS)
-    assert (told.value.retry_after_s, told.value.limit) == (1, "request-rate")
+    assert (raised.value.retry_after_s, raised.value.limit) == (1, "request-rate")
     kept.enter("bob", Pool.REQUESTS)()
-    now[0] += told.value.retry_after_s
+    now[0] += raised.value.retry_after_s
     kept.enter("ann", Pool.REQUESTS)()
     kept.enter("ann", Pool.REQUESTS)()
     with pytest.raises(TooManyRequestsError):
@@ -185,7 +186,7 @@ def test_a_rate_is_that_of_a_while(monkeypatch):
 
 
 class Link:
-    """What `Connections` knows of a connection."""
+    """The part of a connection that `Connections` uses."""
 
     def __init__(self, holder: object) -> None:
         self.holder, self.serves, self.turn, self.has_ended = holder, "", 0, False
@@ -205,9 +206,9 @@ def test_a_crowd_makes_room_for_itself_alone(monkeypatch):
     def come(link: Link) -> None:
         kept.wait(link)
         kept.add(link)
-        for one in list(kept.open):
-            if one.has_ended:
-                kept.leave(one)
+        for connection in list(kept.open):
+            if connection.has_ended:
+                kept.leave(connection)
 
     for link in (*quiet, *crowd):
         come(link)
@@ -249,14 +250,14 @@ def test_uploads_and_device_time_of_a_user_are_bounded(farm_settings, start_serv
     assert refused.headers["Retry-After"] == "60"
     assert len(list((service.settings.home / "uploads").glob("*.json"))) == 1
     day = int(time.time() // 86400)
-    for one in (day, day + 1):  # midnight may be near
-        service.farm.client.command("HSET", f"farrier:device-ms:{one}", "ann", 1000)
+    for day_number in (day, day + 1):  # It may be almost midnight.
+        service.farm.client.command("HSET", f"farrier:device-ms:{day_number}", "ann", 1000)
     job = {"model": "ab" * 32, "options": {"target": TARGET}, "wait_for_device": True}
     refused = http.post("/v1/jobs", json=job)
     assert (refused.status_code, refused.json()["code"]) == (429, "too-many-requests")
     assert "1 s today" in refused.json()["detail"]
     job["options"]["verify"] = False
-    assert http.post("/v1/jobs", json=job).status_code == 404  # there is no such model
+    assert http.post("/v1/jobs", json=job).status_code == 404  # The model does not exist.
     lines = service.http().get("/metrics").text.splitlines()
     assert "farrier_device_seconds_today_by_one 1.0" in lines
     assert 'farrier_refusals_total{limit="upload-bytes"} 1.0' in lines

@@ -35,21 +35,21 @@ def test_the_kernels_of_a_job(service, worker):  # noqa: F811
         client.wait(job.id)
         path = f"/v1/jobs/{job.id}/listing"
         assert set(http.get(path).json().values()) == {None}
-        found = client.listing(job.id)
-        assert found == client.listing(job.id)
+        listing = client.listing(job.id)
+        assert listing == client.listing(job.id)
         assert http.post(path).status_code == 200
         assert http.get(path).json()["state"] == "succeeded"
-        assert found["is_same"] is True
-        for kernel in (found["kernels"][0], found["kernels"][-1]):
+        assert listing["is_same"] is True
+        for kernel in (listing["kernels"][0], listing["kernels"][-1]):
             texts = client.kernel_texts(job.id, kernel["id"])
             assert set(texts) == {"schedule", "loops", "llvm", "assembly", "timeline"}
             assert kernel["symbol"] in texts["llvm"]
             assert not texts["timeline"]
-        assert len(found["graph"]["nodes"]) > 20
+        assert len(listing["graph"]["nodes"]) > 20
         with pytest.raises(NotFoundError, match="no texts of a kernel 9999"):
             client.kernel_texts(job.id, 9999)
         listed = http.get("/v1/jobs", params={"kind": "list"}).json()["jobs"]
-        assert [one["kind"] for one in listed] == ["list"]
+        assert [listed_job["kind"] for listed_job in listed] == ["list"]
         client.delete(job.id)
         assert http.get(path).status_code == 404
         assert http.get("/v1/jobs", params={"kind": "list"}).json()["jobs"] == []
@@ -96,9 +96,9 @@ GOOD = {
 
 
 def _file(listing, texts=({"llvm": "text"},)) -> bytes:
-    made = io.BytesIO()
-    archive.write(made, listing, [zlib.compress(json.dumps(one).encode()) for one in texts])
-    return made.getvalue()
+    buffer = io.BytesIO()
+    archive.write(buffer, listing, [zlib.compress(json.dumps(text).encode()) for text in texts])
+    return buffer.getvalue()
 
 
 def _bomb() -> bytes:

@@ -47,13 +47,13 @@ SAID = {
 def test_a_log_has_a_sentence_for_each_event_and_none_for_trials(service, lease):
     number = 0
     for event in SAID.values():
-        for one in (event, progress.TrialsMeasured(16, None, 9.0, None, "conv")):
+        for said in (event, progress.TrialsMeasured(16, None, 9.0, None, "conv")):
             number += 1
-            service.farm.jobs.say(lease, number, one)
+            service.farm.jobs.say(lease, number, said)
     service.farm.jobs.fail(lease, UsageError("no"))
     http, path = service.http(), f"/v1/jobs/{lease.item}/log"
-    found = pages(http, path, "lines", limit=4)
-    lines = [line for page in found for line in page]
+    log_pages = pages(http, path, "lines", limit=4)
+    lines = [line for page in log_pages for line in page]
     assert [line["text"] for line in lines] == ["queued", "running, attempt 1", *SAID, "failed: no"]
     assert {type(event) for event in SAID.values()} == (
         set(events._KINDS.values()) - {progress.TrialsMeasured, progress.TasksScheduled}
@@ -81,7 +81,7 @@ def test_no_number_of_trials_pushes_a_line_out(farm_settings, start_service):
     for number in range(2, 600):
         measured = progress.TrialsMeasured(number, None, 5.0, None, "conv")
         farm.jobs.say(lease, number, measured)
-    assert "first" not in [one.data.get("message") for one in farm.events.read(lease.item)]
+    assert "first" not in [stored.data.get("message") for stored in farm.events.read(lease.item)]
     lines = service.http().get(f"/v1/jobs/{lease.item}/log").json()["lines"]
     assert [line["text"] for line in lines] == ["queued", "running, attempt 1", "first"]
 
@@ -92,8 +92,8 @@ def test_a_job_of_an_older_version_has_the_lines_among_its_events(service, lease
     service.farm.jobs.say(lease, 3, progress.Warned("two"))
     service.farm.client.command("DEL", f"farrier:job:log:{lease.item}")
     http, path = service.http(), f"/v1/jobs/{lease.item}/log"
-    found = pages(http, path, "lines", limit=2)
-    assert [[line["text"] for line in page] for page in found] == [
+    log_pages = pages(http, path, "lines", limit=2)
+    assert [[line["text"] for line in page] for page in log_pages] == [
         ["queued", "running, attempt 1"],
         ["one", "two"],
     ]

@@ -25,15 +25,15 @@ def body_of(files: dict[str, bytes], message: bytes = MESSAGE) -> dict:
 
 
 @pytest.fixture
-def known(service):
+def stored(service):
     """The service, which has the blobs of a model."""
     for data in (MESSAGE, DATA):
         service.farm.blobs.put(data)
     return service
 
 
-def test_a_model_of_two_files(known):
-    http = known.http()
+def test_a_model_of_two_files(stored):
+    http = stored.http()
     body = body_of({"m.onnx.data": DATA})
     answer = http.post("/v1/models", json=body)
     assert answer.status_code == 201, answer.text
@@ -46,8 +46,8 @@ def test_a_model_of_two_files(known):
     assert job.json()["model"] == digest(canonical)
 
 
-def test_a_model_of_one_file_is_named_by_its_digest(known):
-    http = known.http()
+def test_a_model_of_one_file_is_named_by_its_digest(stored):
+    http = stored.http()
     whole = {"id": digest(MESSAGE), "message": digest(MESSAGE), "files": {}}
     assert http.post("/v1/models", json={"message": digest(MESSAGE)}).json() == whole
     assert http.get(f"/v1/models/{digest(MESSAGE)}").json() == whole
@@ -55,16 +55,16 @@ def test_a_model_of_one_file_is_named_by_its_digest(known):
     assert job.status_code == 201
 
 
-def test_equal_files_under_two_names_are_one_blob(known):
-    http = known.http()
+def test_equal_files_under_two_names_are_one_blob(stored):
+    http = stored.http()
     answer = http.post("/v1/models", json=body_of({"a": DATA, "b/c": DATA, "d": MESSAGE}))
     assert answer.status_code == 201
     assert set(answer.json()["files"]) == {"a", "b/c", "d"}
 
 
-def test_a_model_keeps_its_blobs(known):
-    farm = known.farm
-    known.http().post("/v1/models", json=body_of({"m.onnx.data": DATA}))
+def test_a_model_keeps_its_blobs(stored):
+    farm = stored.farm
+    stored.http().post("/v1/models", json=body_of({"m.onnx.data": DATA}))
     for data in (MESSAGE, DATA):
         assert farm.references.are_there(digest(data))
         os.utime(farm.blobs.path(digest(data)), (0, 0))
@@ -72,8 +72,8 @@ def test_a_model_keeps_its_blobs(known):
     assert all(farm.blobs.has(digest(data)) for data in (MESSAGE, DATA))
 
 
-def test_missing_blobs_are_named(known):
-    http, farm = known.http(), known.farm
+def test_missing_blobs_are_named(stored):
+    http, farm = stored.http(), stored.farm
     missing = {f"part{n}": b"part %d" % n for n in range(7)}
     answer = http.post("/v1/models", json=body_of({"m.onnx.data": DATA, **missing}))
     assert answer.status_code == 409
@@ -87,17 +87,17 @@ def test_missing_blobs_are_named(known):
     assert not farm.references.are_there(digest(DATA))
 
 
-def test_a_file_of_another_size_is_refused(known):
+def test_a_file_of_another_size_is_refused(stored):
     body = body_of({"m.onnx.data": DATA})
     body["files"]["m.onnx.data"]["size"] += 1
-    answer = known.http().post("/v1/models", json=body)
+    answer = stored.http().post("/v1/models", json=body)
     assert answer.status_code == 422
     assert "'m.onnx.data' has 8000 bytes, the manifest says 8001" in answer.json()["detail"]
-    assert not known.farm.references.are_there(digest(DATA))
+    assert not stored.farm.references.are_there(digest(DATA))
 
 
-def test_locations_that_no_model_may_have_are_refused(known):
-    http = known.http()
+def test_locations_that_no_model_may_have_are_refused(stored):
+    http = stored.http()
     outside = ["/etc/passwd", "../user.token", "a/../../b"]
     odd = ["", "a\\b", "C:data", "folder/", "a\nb", "a\x7fb", "a\u2028b"]
     for location in outside + odd:
@@ -107,11 +107,11 @@ def test_locations_that_no_model_may_have_are_refused(known):
     answer = http.post("/v1/models", json=body_of({"x" * 501: DATA}))
     assert (answer.status_code, "500 characters" in answer.text) == (422, True)
     assert "x" * 101 not in answer.text
-    assert not known.farm.references.are_there(digest(DATA))
+    assert not stored.farm.references.are_there(digest(DATA))
 
 
-def test_too_many_files_are_refused(known):
-    answer = known.http().post("/v1/models", json=body_of({f"{n}": DATA for n in range(4001)}))
+def test_too_many_files_are_refused(stored):
+    answer = stored.http().post("/v1/models", json=body_of({f"{n}": DATA for n in range(4001)}))
     assert (answer.status_code, "4001 data files" in answer.text) == (422, True)
 
 
@@ -127,8 +127,8 @@ def test_the_limit_is_of_all_files_together(farm_settings, start_service):
     assert http.post("/v1/models", json=body_of({"a": DATA, "b": DATA})).status_code == 201
 
 
-def test_malformed_manifests_are_400_and_name_the_field(known):
-    http = known.http()
+def test_malformed_manifests_are_400_and_name_the_field(stored):
+    http = stored.http()
     file = ("files", "m.onnx.data")
     for path, value in [
         (("message",), None),
@@ -155,18 +155,18 @@ def test_malformed_manifests_are_400_and_name_the_field(known):
         assert ".".join(path) in answer.json()["detail"]
 
 
-def test_unknown_models_are_404(known):
-    http = known.http()
+def test_unknown_models_are_404(stored):
+    http = stored.http()
     assert http.get(f"/v1/models/{'0' * 64}").status_code == 404
     assert http.get("/v1/models/nothing").status_code == 400
     answer = http.post("/v1/jobs", json={"model": "0" * 64, **WAITING})
     assert (answer.status_code, answer.json()["code"]) == (404, "not-found")
 
 
-def test_a_model_that_lost_a_blob_is_named_when_it_is_submitted(known):
-    http = known.http()
+def test_a_model_that_lost_a_blob_is_named_when_it_is_submitted(stored):
+    http = stored.http()
     model = http.post("/v1/models", json=body_of({"m.onnx.data": DATA})).json()["id"]
-    known.farm.blobs.remove(digest(DATA), lambda _: False)
+    stored.farm.blobs.remove(digest(DATA), lambda _: False)
     answer = http.post("/v1/jobs", json={"model": model, **WAITING})
     assert answer.status_code == 404
     assert "'m.onnx.data'" in answer.json()["detail"]

@@ -1,4 +1,4 @@
-"""What an operator sees: metrics, request ids, logs."""
+"""Tests of what operators see: metrics, request ids, logs."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_a_scrape_costs_redis_the_same_whatever_there_is(service):
         scrape(http)
         return int(farm.client.command("INFO", "stats")["total_commands_processed"]) - before
 
-    cost()  # the first loads a script
-    few = min(cost() for _ in range(3))  # another thread's connection costs some to open
+    cost()  # The first call loads a script.
+    few = min(cost() for _ in range(3))  # Opening another thread's connection costs some commands.
     model = farm.blobs.put(b"model")
     for number in range(40):
         farm.jobs.submit(model, OPTIONS)
@@ -132,9 +132,9 @@ def test_a_warning_in_a_role_s_log_is_news(service):
         logging.getLogger("farrier_worker.supervisor").warning("job %s goes back", "j1")
         logging.getLogger("urllib3").warning("not ours")
         deadline = time.monotonic() + 20
-        while not (found := service.farm.events.follow({"": "0-0"}, 1.0)):
+        while not (news := service.farm.events.follow({"": "0-0"}, 1.0)):
             assert time.monotonic() < deadline
-    (event,) = found[""]
+    (event,) = news[""]
     assert event.data == {"kind": "warning", "role": "worker", "message": "job j1 goes back"}
 
 

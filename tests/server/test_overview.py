@@ -22,8 +22,8 @@ def test_an_overview_says_what_there_is(service):
     farm.jobs.succeed(lease, farm.blobs.put(b"artifact"), {"latency_ms": 1.5})
     running = farm.jobs.lease("w", 1)
     farm.news.warn("worker", "it is slow")
-    found = service.http().get("/v1/overview").json()
-    assert found["jobs"] == {
+    shown = service.http().get("/v1/overview").json()
+    assert shown["jobs"] == {
         "queued": 0,
         "running": 1,
         "succeeded": 1,
@@ -31,27 +31,27 @@ def test_an_overview_says_what_there_is(service):
         "cancelled": 0,
         "dead": 0,
     }
-    assert [job["id"] for job in found["running"]] == [running.item]
-    assert [job["report"] for job in found["finished"]] == [{"latency_ms": 1.5}]
-    assert found["devices"] == {"connected": 0, "busy": 0, "quarantined": 0, "emulated": 0}
-    assert found["throughput"][-1].keys() == {"time", "trials", "batches", "finished"}
-    assert sum(minute["finished"] for minute in found["throughput"]) == 1
-    assert found["records"] == {"count": 0}
-    assert found["broker"] == {"port": farm.settings.broker_port, "tls": False}
-    (warning,) = found["news"]
+    assert [job["id"] for job in shown["running"]] == [running.item]
+    assert [job["report"] for job in shown["finished"]] == [{"latency_ms": 1.5}]
+    assert shown["devices"] == {"connected": 0, "busy": 0, "quarantined": 0, "emulated": 0}
+    assert shown["throughput"][-1].keys() == {"time", "trials", "batches", "finished"}
+    assert sum(minute["finished"] for minute in shown["throughput"]) == 1
+    assert shown["records"] == {"count": 0}
+    assert shown["broker"] == {"port": farm.settings.broker_port, "tls": False}
+    (warning,) = shown["news"]
     assert [warning[name] for name in ("kind", "role", "message")] == [
         *("warning", "worker", "it is slow")
     ]
-    assert abs(found["time"] - time.time()) < 60
+    assert abs(shown["time"] - time.time()) < 60
 
 
 def test_many_who_ask_at_once_have_one_answer_made():
-    made = []
+    calls = []
 
     def make() -> bytes:
-        made.append(time.monotonic())
+        calls.append(time.monotonic())
         time.sleep(0.05)
-        return b"%d" % len(made)
+        return b"%d" % len(calls)
 
     async def ask() -> None:
         shared = Shared()

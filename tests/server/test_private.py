@@ -14,12 +14,12 @@ from tests.server.test_trials import record
 
 @pytest.fixture
 def clients(service) -> Iterator[dict[str, Client]]:
-    """Of a user and of an admin, which those are who had a token before there were roles."""
+    """Clients of a user and of an admin, as everybody with a token was before there were roles."""
     users = Users(service.settings.home)
     roles = {"ann": Role.USER, "ben": Role.ADMIN}
-    made = {name: Client(service.url, users.add(name, role)) for name, role in roles.items()}
-    yield made
-    for client in made.values():
+    by_name = {name: Client(service.url, users.add(name, role)) for name, role in roles.items()}
+    yield by_name
+    for client in by_name.values():
         client.close()
 
 
@@ -33,13 +33,13 @@ def job_id(service, clients) -> str:
 
 
 def test_every_route_about_a_private_job_is_its_owners(service, clients, job_id):
-    """But those that say how it stands, and that end it."""
+    """Exceptions are routes that show its state, and that end it."""
     paths = service.http().get("/openapi.json").json()["paths"]
     open_to_all = {"", "/cancel", "/rollback"}
     asked = 0
     for path, operations in paths.items():
-        _, found, rest = path.partition("/{job_id}")
-        if not found or rest in open_to_all:
+        _, separator, rest = path.partition("/{job_id}")
+        if not separator or rest in open_to_all:
             continue
         url = path.format(job_id=job_id, task="a", kernel="k")
         for method in {"get", "post", "head", "put", "patch", "delete"} & set(operations):
@@ -49,7 +49,7 @@ def test_every_route_about_a_private_job_is_its_owners(service, clients, job_id)
             if method != "head":
                 assert answer.json()["code"] == "private"
                 assert "private to ann" in answer.json()["detail"]
-            if not path.endswith("/events"):  # which has no end
+            if not path.endswith("/events"):  # That stream has no end.
                 own = clients["ann"]._http.request(method, url)
                 assert own.status_code != 403, (method, path)
     assert asked > 8
@@ -69,7 +69,7 @@ def test_its_records_are_its_owners(clients, job_id, tmp_path):
     ann, ben = clients["ann"], clients["ben"]
     [line] = ann.export_records(private=True)
     assert [*ben.export_records()] == [*ben.export_records(private=True)] == []
-    assert [one.records for one in ann.show_records(private=True)] == [1]
+    assert [summary.records for summary in ann.show_records(private=True)] == [1]
     assert ann.fastest_schedules("a", private=True)
     assert not ben.fastest_schedules("a", private=True)
     path = tmp_path / "records.jsonl"

@@ -28,11 +28,13 @@ def test_records_by_class(service, device_side):
     assert http.get("/v1/records").json() == {"count": 0, "classes": [], "model": None}
     device_side.connect("board", dataclasses.asdict(describe()))
     for number, device_class in enumerate([CLASS.id, CLASS.id, "gone-4c-12345678", ""], start=1):
-        made = dataclasses.replace(record("ab"[number % 2], number, 5), device_class=device_class)
-        service.farm.records.add(made)
-    found = http.get("/v1/records").json()
-    assert found["count"] == 4
-    classes = {one.pop("device_class"): one for one in found["classes"]}
+        record_of_class = dataclasses.replace(
+            record("ab"[number % 2], number, 5), device_class=device_class
+        )
+        service.farm.records.add(record_of_class)
+    shown = http.get("/v1/records").json()
+    assert shown["count"] == 4
+    classes = {entry.pop("device_class"): entry for entry in shown["classes"]}
     here = classes[CLASS.id]
     assert here["name"].endswith(f"with {describe().cores} cores")
     assert {name: here[name] for name in ("records", "tasks", "oldest", "newest")} == {
@@ -48,8 +50,8 @@ def test_records_by_class(service, device_side):
 def test_records_by_rule(service):
     for number, ns in enumerate([5, None, 7]):
         service.farm.records.add(record("a", number, ns))
-    (found,) = service.http().get("/v1/records").json()["classes"]
-    assert found["rules"] == [
+    (device_class,) = service.http().get("/v1/records").json()["classes"]
+    assert device_class["rules"] == [
         {"rule": "tile", "records": 3, "tasks": 1, "failed": 1, "oldest": 0.0, "newest": 2.0}
     ]
 
@@ -57,17 +59,17 @@ def test_records_by_rule(service):
 def test_export_goes_through_all_pages(service):
     records = [record("ab"[number % 2], number, 5) for number in range(25)]
     service.farm.records.add_all(records)
-    service.farm.records._add_entries([RecordEntry.of_line("{")])  # no version can read it
+    service.farm.records._add_entries([RecordEntry.of_line("{")])  # No version can read this line.
     http, after, lines = service.http(), "", []
     while True:
         page = http.get("/v1/records/export", params={"limit": 10, "after": after}).json()
-        lines += [json.dumps(one) for one in page["records"]]
+        lines += [json.dumps(raw) for raw in page["records"]]
         after = page["next"]
         if not after:
             break
     assert [TuningRecord.from_line(line) for line in lines] == records
-    found = http.get("/v1/records/export", params={"task": "b", "since": 20, "limit": 1}).json()
-    assert [one["created"] for one in found["records"]] == [21.0]
+    shown = http.get("/v1/records/export", params={"task": "b", "since": 20, "limit": 1}).json()
+    assert [raw["created"] for raw in shown["records"]] == [21.0]
     assert http.get("/v1/records/export", params={"task": "none"}).json() == {
         "records": [],
         "next": "",
@@ -111,13 +113,13 @@ def test_prune_wants_to_know_what(service):
 
 
 def test_shared_records_are_operators(service, tmp_path):
-    """Users have records of their own; those that all jobs share they read by a setting alone."""
+    """Users have records of their own; a setting is needed to let them read the shared ones."""
     users = Users(service.settings.home)
     path = tmp_path / "records.jsonl"
     path.write_text(record("b", 1, 5).to_line() + "\n")
     service.farm.records.add(record("a", 1, 5))
     with Client(service.url, users.add("ann")) as ann:
-        assert [one.records for one in ann.show_records()] == [1]
+        assert [summary.records for summary in ann.show_records()] == [1]
         for refused in (
             lambda: ann.prune_records(before=1e9),
             lambda: ann.import_records(path),
@@ -146,12 +148,12 @@ def test_users_read_shared_records_by_a_setting(farm_settings, start_service):
 def test_the_sdk_carries_records_from_one_farm_to_another(service, tmp_path, cut):
     records = [record("abc"[number % 3], number, 5 + number) for number in range(4500)]
     path, copy = tmp_path / "records.jsonl", tmp_path / "copy.jsonl"
-    path.write_text("".join(f"{one.to_line()}\n\n" for one in records))
+    path.write_text("".join(f"{entry.to_line()}\n\n" for entry in records))
     proxy = cut(700_000, 400_000)
     parts = []
     with Client(proxy.url, service.token) as client:
         done = client.import_records(path, listener=parts.append)
-        assert done.added + done.known == len(records)
+        assert done.added + done.present == len(records)
         assert parts[-1] == done
         assert len(parts) > 3
     assert list(service.farm.records) == records
@@ -161,8 +163,8 @@ def test_the_sdk_carries_records_from_one_farm_to_another(service, tmp_path, cut
         assert proxy.connections == 3
         assert copy.read_text() == path.read_text().replace("\n\n", "\n")
         assert client.import_records(copy) == Imported(0, len(records))
-        found = client.fastest_schedules("b", 2)
-        assert [one.decisions["ti"] for one in found] == [1, 4]
+        schedules = client.fastest_schedules("b", 2)
+        assert [entry.decisions["ti"] for entry in schedules] == [1, 4]
         (summary,) = client.show_records()
         assert (summary.rule, summary.records, summary.tasks) == ("tile", 4500, 3)
         steps = []
@@ -173,7 +175,7 @@ def test_the_sdk_carries_records_from_one_farm_to_another(service, tmp_path, cut
 
 def test_an_export_that_is_cut_for_good_leaves_no_file(service, tmp_path, cut):
     service.farm.records.add_all(record("a", number, 5) for number in range(3000))
-    proxy = cut(300_000, *[50_000] * 50)  # a page has some 200,000 bytes
+    proxy = cut(300_000, *[50_000] * 50)  # A page has about 200,000 bytes.
     with (
         Client(proxy.url, service.token, patience_s=0.5) as client,
         pytest.raises(ServiceError, match="broke"),

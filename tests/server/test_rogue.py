@@ -50,7 +50,7 @@ class Rogue:
 
     def _run(self) -> None:
         session = self._session
-        with contextlib.suppress(grpc.RpcError):  # the broker has gone
+        with contextlib.suppress(grpc.RpcError):  # The broker has gone.
             while not self._done.is_set():
                 self._stub.Heartbeat(device_pb2.HeartbeatRequest(session=session, state=1))
                 lease = self._stub.Lease(device_pb2.LeaseRequest(session=session, wait_ms=200))
@@ -73,9 +73,10 @@ class Rogue:
                     Status.OK,
                     (self._ns,) * 8,
                     0.0,
-                    parts_ns=((self._ns // max(len(one.parts), 1),) * 8,) * len(one.parts),
+                    parts_ns=((self._ns // max(len(candidate.parts), 1),) * 8,)
+                    * len(candidate.parts),
                 )
-                for one in request_from_json(manifest).candidates
+                for candidate in request_from_json(manifest).candidates
             )
         )
 
@@ -145,10 +146,12 @@ def test_beside_a_rogue_the_job_succeeds_by_an_honest_device(farm_with, tmp_path
     assert artifact.report["verification"]["device"] == "good"
     # Nobody vouches for it, so the outcome says who it was alone.
     assert artifact.report["verification"]["trusted"] is False
-    (verified,) = [one for one in said if isinstance(one, Verified)]
+    (verified,) = [event for event in said if isinstance(event, Verified)]
     assert verified.untrusted
-    warned = [one.message for one in said if isinstance(one, Warned)]
-    assert any("verified by the device good alone, which nobody trusts" in one for one in warned)
+    warned = [event.message for event in said if isinstance(event, Warned)]
+    assert any(
+        "verified by the device good alone, which nobody trusts" in event for event in warned
+    )
 
 
 def test_times_that_might_be_are_not_enough(farm_with, tmp_path):
@@ -163,7 +166,7 @@ def test_times_that_might_be_are_not_enough(farm_with, tmp_path):
     assert farm.devices.get("rogue").faults == 0
     assert artifact.report["verification"]["device"] == "good"
     assert artifact.report["verification"]["trusted"] is True
-    (verified,) = [one for one in said if isinstance(one, Verified)]
+    (verified,) = [event for event in said if isinstance(event, Verified)]
     assert not verified.untrusted
 
 
@@ -179,6 +182,6 @@ def test_what_a_revoked_device_measured_is_dropped_in_one_call(service):
         assert client.drop_records("rogue") == 4
         assert client.drop_records("rogue") == 0
     for store in (farm.records, farm.private_records("ann")):
-        assert [one.device for one in store] == ["good"]
+        assert [record_left.device for record_left in store] == ["good"]
     refused = service.http().post("/v1/records/drop", json={"device": "x", "after": "oops"})
     assert refused.status_code == 400

@@ -1,4 +1,4 @@
-"""Where servers may listen, and how they come and go."""
+"""Tests of the addresses at which servers may listen, and of their start and end."""
 
 from __future__ import annotations
 

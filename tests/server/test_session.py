@@ -53,8 +53,8 @@ def test_a_session_does_what_its_token_does(service, browser):
     assert browser.get("/v1/session").json() == opened
     assert browser.get("/v1/jobs").json()["jobs"] == []
     size = {"size": 3, "sha256": "0" * 64}
-    made = browser.post("/v1/uploads", json=size, headers={CSRF: opened["csrf"]})
-    assert made.status_code < 300
+    begun = browser.post("/v1/uploads", json=size, headers={CSRF: opened["csrf"]})
+    assert begun.status_code < 300
     assert "no session" in refused(service.http().get("/v1/session"), 401, "authentication")
 
 
@@ -121,7 +121,7 @@ def test_what_changes_something_says_the_csrf_token(service, browser):
             assert CSRF in detail
     answer = browser.delete("/v1/jobs/j", headers={CSRF: csrf})
     assert answer.status_code == 404
-    # A token in the head is no browser's doing, and needs no more.
+    # A browser never sends a token in the header by itself, so the request needs nothing more.
     answer = browser.delete("/v1/jobs/j", headers={"Authorization": f"Bearer {service.token}"})
     assert answer.status_code == 404
 
@@ -244,7 +244,7 @@ def test_without_redis_a_session_is_no_stranger(installation, farm_settings, sta
 def test_an_event_stream_ends_with_what_opened_it(service, browser, monkeypatch, kind):
     monkeypatch.setattr(gate, "STREAM_CHECK_S", 0.1)
     users = Users(service.settings.home)
-    token = users.add("ann", Role.OPERATOR)  # who hears of warnings
+    token = users.add("ann", Role.OPERATOR)  # Operators receive warnings.
     headers = {"Authorization": f"Bearer {token}"} if kind == "token" else {}
     if kind == "session":
         log_in(browser, token)
@@ -257,12 +257,12 @@ def test_an_event_stream_ends_with_what_opened_it(service, browser, monkeypatch,
         ended.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    for _ in range(10):  # longer than between two checks
+    for _ in range(10):  # These take longer than the interval of checks.
         service.farm.news.warn("test", "before")
         time.sleep(0.1)
     assert not ended.is_set()
     users.remove("ann")
-    time.sleep(0.5)  # the next event comes after the time that a check holds for
+    time.sleep(0.5)  # The next event comes after a check has expired.
     for _ in range(100):
         service.farm.news.warn("test", "after")
         if ended.wait(0.2):
@@ -319,6 +319,8 @@ def test_the_document_describes_the_session(service, browser):
     (name,) = dict(browser.cookies)
     assert (scheme["type"], scheme["in"], scheme["name"]) == ("apiKey", "cookie", name)
     assert CSRF in scheme["description"]
-    wanted = [list(one) for one in document["paths"]["/v1/jobs"]["post"]["security"]]
+    wanted = [
+        list(requirement) for requirement in document["paths"]["/v1/jobs"]["post"]["security"]
+    ]
     assert wanted == [["HTTPBearer"], ["Session"]]
     assert "security" not in document["paths"]["/v1/session"]["post"]

@@ -1,4 +1,4 @@
-"""What a page of a job shows: its tasks, its trials, their records."""
+"""Tests of the data that a job's page shows: its tasks, its trials, their records."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ def lease(service):
 
 def pages(http, path: str, what: str, **query) -> list[list]:
     """All pages of a resource."""
-    found = []
+    collected = []
     while True:
         page = http.get(path, params=query).json()
-        found.append(page[what])
+        collected.append(page[what])
         if not page["next"]:
-            return found
+            return collected
         query["after"] = page["next"]
 
 
 def test_trials_come_page_by_page_and_once(service, lease):
     http, records = service.http(), service.farm.records.of_job(lease.item)
     added = [record("ab"[n % 3 == 0], n, None if n == 7 else 1000 + n) for n in range(23)]
-    for one in added:
-        records.add(one)
-        records.add(one)  # as where an answer was lost
+    for entry in added:
+        records.add(entry)
+        records.add(entry)  # The record is added again, as after a lost answer.
     service.farm.records.add(record("a", 99, 5))  # another's
     path = f"/v1/jobs/{lease.item}/trials"
-    found = pages(http, path, "trials", limit=5)
-    assert [len(page) for page in found] == [5, 5, 5, 5, 3]
-    trials = [trial for page in found for trial in page]
+    trial_pages = pages(http, path, "trials", limit=5)
+    assert [len(page) for page in trial_pages] == [5, 5, 5, 5, 3]
+    trials = [trial for page in trial_pages for trial in page]
     assert [trial["decisions"]["ti"] for trial in trials] == list(range(23))
     assert trials[8]["us"] == pytest.approx(1.008)
     assert (trials[7]["us"], trials[7]["status"]) == (None, "timeout")
@@ -67,22 +67,22 @@ def test_trials_come_page_by_page_and_once(service, lease):
         trial for page in pages(http, path, "trials", limit=9, order="newest") for trial in page
     ]
     assert newest == trials[::-1]
-    mine = [one for page in pages(http, path, "trials", limit=3, task="a") for one in page]
-    assert [one["decisions"]["ti"] for one in mine] == [n for n in range(23) if n % 3]
+    mine = [entry for page in pages(http, path, "trials", limit=3, task="a") for entry in page]
+    assert [entry["decisions"]["ti"] for entry in mine] == [n for n in range(23) if n % 3]
     # Whoever follows a job asks for what came after the last trial that it has.
     assert http.get(path, params={"after": trials[-1]["id"]}).json() == {"trials": [], "next": ""}
     records.add(record("a", 50, 9))
     (new,) = http.get(path, params={"after": trials[-1]["id"]}).json()["trials"]
     assert new["decisions"] == {"ti": 50}
     whole = http.get(f"/v1/jobs/{lease.item}/records", params={"limit": 2}).json()["records"]
-    assert [TuningRecord.from_line(TuningRecord.to_line(one)) for one in added[:2]] == added[:2]
-    assert [one["samples_ns"] for one in whole] == [[1000, 1000], [1001, 1001]]
+    assert [TuningRecord.from_line(TuningRecord.to_line(entry)) for entry in added[:2]] == added[:2]
+    assert [entry["samples_ns"] for entry in whole] == [[1000, 1000], [1001, 1001]]
     with service.client() as client:
-        assert [one.id for one in client.trials(lease.item, after=trials[20]["id"])] == [
+        assert [entry.id for entry in client.trials(lease.item, after=trials[20]["id"])] == [
             *(trial["id"] for trial in trials[21:]),
             new["id"],
         ]
-        assert [one["task"] for one in client.records(lease.item, task="a")] == ["a"] * 16
+        assert [entry["task"] for entry in client.records(lease.item, task="a")] == ["a"] * 16
 
 
 def test_the_fastest_trials_come_first_and_failed_ones_last(service, lease):
@@ -90,16 +90,18 @@ def test_the_fastest_trials_come_first_and_failed_ones_last(service, lease):
     draw = random.Random(5)
     times = [None if n % 7 == 3 else draw.randrange(10, 10**12) for n in range(60)]
     added = [record("ab"[n % 3 == 0], n, ns) for n, ns in enumerate(times)]
-    for one in added:
-        records.add(one)
+    for entry in added:
+        records.add(entry)
     path = f"/v1/jobs/{lease.item}/trials"
     for task in ("", "a", "b"):
-        mine = [one for one in added if task in ("", one.task)]
-        due = sorted((one for one in mine if one.samples_ns), key=lambda one: one.samples_ns)
-        found = pages(http, path, "trials", limit=7, task=task, order="fastest")
-        trials = [trial for page in found for trial in page]
+        mine = [entry for entry in added if task in ("", entry.task)]
+        due = sorted(
+            (entry for entry in mine if entry.samples_ns), key=lambda entry: entry.samples_ns
+        )
+        trial_pages = pages(http, path, "trials", limit=7, task=task, order="fastest")
+        trials = [trial for page in trial_pages for trial in page]
         ran = [trial["decisions"]["ti"] for trial in trials if trial["us"] is not None]
-        assert ran == [one.knobs["ti"] for one in due]
+        assert ran == [entry.knobs["ti"] for entry in due]
         assert [trial["us"] is None for trial in trials] == [False] * len(due) + [True] * (
             len(mine) - len(due)
         )
@@ -129,8 +131,8 @@ def test_trials_by_what_became_of_them_and_where(service, lease, order):
         ({"context": "alone", "status": "timeout"}, {5, 10, 20, 25, 35, 99}),
         ({"status": "wrong"}, set()),
     ):
-        found = pages(http, path, "trials", limit=3, order=order, **query)
-        trials = [trial["decisions"]["ti"] for page in found for trial in page]
+        trial_pages = pages(http, path, "trials", limit=3, order=order, **query)
+        trials = [trial["decisions"]["ti"] for page in trial_pages for trial in page]
         assert len(trials) == len(set(trials))
         assert set(trials) == (due - {99} if order == "fastest" else due)
     assert http.get(path, params={"status": "odd"}).status_code == 400
@@ -141,19 +143,26 @@ def test_what_each_choice_brought(service, lease):
     for number, (tile, unroll, ns) in enumerate(
         [(1, 4, 9000), (1, 8, 7000), (2, 4, 4000), (2, 8, None), (3, 4, None), (1, 4, 8000)]
     ):
-        made = (("tile", tile), ("unroll", unroll))
-        records.add(dataclasses.replace(record("a", number, ns), decisions=made))
+        decisions = (("tile", tile), ("unroll", unroll))
+        records.add(dataclasses.replace(record("a", number, ns), decisions=decisions))
     records.add(record("a", 7, 10, Context.MODEL))
     records.add(record("c", 7, 10, Context.MODEL))
     http, path = service.http(), f"/v1/jobs/{lease.item}/tasks"
-    found = http.get(f"{path}/a/choices").json()
-    assert (found["trials"], found["best_us"]) == (6, pytest.approx(4.0))
-    tile, unroll = found["knobs"]
+    shown = http.get(f"{path}/a/choices").json()
+    assert (shown["trials"], shown["best_us"]) == (6, pytest.approx(4.0))
+    tile, unroll = shown["knobs"]
     assert (tile["knob"], unroll["knob"]) == ("tile", "unroll")
-    assert [(one["value"], one["trials"]) for one in tile["values"]] == [(1, 3), (2, 2), (3, 1)]
-    assert [one["best_us"] for one in tile["values"]] == [*map(pytest.approx, (7.0, 4.0)), None]
-    assert [one["median_us"] for one in tile["values"]] == [*map(pytest.approx, (8.0, 4.0)), None]
-    # Where no trial was alone, those in the model tell.
+    assert [(value["value"], value["trials"]) for value in tile["values"]] == [
+        (1, 3),
+        (2, 2),
+        (3, 1),
+    ]
+    assert [value["best_us"] for value in tile["values"]] == [*map(pytest.approx, (7.0, 4.0)), None]
+    assert [value["median_us"] for value in tile["values"]] == [
+        *map(pytest.approx, (8.0, 4.0)),
+        None,
+    ]
+    # If no trial was measured alone, trials in the model count.
     assert http.get(f"{path}/c/choices").json()["trials"] == 1
     nothing = {"trials": 0, "best_us": None, "knobs": []}
     assert http.get(f"{path}/z/choices").json() == nothing
@@ -189,7 +198,7 @@ def test_tasks_have_the_schedules_of_now_and_the_best_of_their_trials(service, l
     assert [task["sizes"] for task in rest["tasks"]] == [{}, {}, {"n": 4}]
     assert rest["next"] is None
     with service.client() as client:
-        assert [one.name for one in client.tasks(lease.item)][:2] == ["conv", "conv 0"]
+        assert [task_now.name for task_now in client.tasks(lease.item)][:2] == ["conv", "conv 0"]
 
 
 def test_an_attempt_that_is_over_adds_no_trial_and_all_is_forgotten_with_the_events(service, lease):
@@ -240,7 +249,11 @@ def test_the_list_of_trials_is_bounded(farm_settings, start_service):
     assert service.farm.client.command("ZCARD", f"farrier:job:fastest:{lease.item}") == 2 * length
     path = f"/v1/jobs/{lease.item}/trials"
     newest, fastest = (
-        {one["id"] for page in pages(service.http(), path, "trials", order=order) for one in page}
+        {
+            trial["id"]
+            for page in pages(service.http(), path, "trials", order=order)
+            for trial in page
+        }
         for order in ("newest", "fastest")
     )
     assert newest == fastest

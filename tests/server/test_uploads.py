@@ -80,7 +80,7 @@ def test_known_model_is_not_swept_once_it_was_told_complete(service, model):
     ):
         os.utime(blobs.path(sha256), (0, 0))
         use()
-        blobs.sweep(lambda _: False, older_than_s=3600)  # as one that asked before
+        blobs.sweep(lambda _: False, older_than_s=3600)  # A sweep had read the references before.
         assert blobs.has(sha256)
 
 
@@ -129,7 +129,8 @@ def test_more_bytes_than_announced_are_refused(service, model):
     assert http.get(f"/v1/uploads/{upload['id']}").json()["offset"] == 0
     chunked = http.patch(
         f"/v1/uploads/{upload['id']}",
-        content=iter([model[:999], model[999:1500]]),  # no Content-Length to judge by
+        # Without a Content-Length, the server cannot refuse it beforehand.
+        content=iter([model[:999], model[999:1500]]),
         headers={"Upload-Offset": "0"},
     )
     assert chunked.status_code == 400

@@ -1,4 +1,4 @@
-"""Agents of an older and of a newer protocol work, or are told what to update."""
+"""Tests of agents of older and newer protocols: they work, or get a message about the update."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.here import HERE
 from tests.rpc_device.small_broker import until
 from tests.server.test_broker import REQUEST, beat, lease, refusal, report
 
-DEVICES = 150  # more than the 100 connections of a pool
+DEVICES = 150  # More than the 100 connections of a pool.
 
 
 def _wait(stub, session) -> grpc.Future:
@@ -50,7 +50,7 @@ def test_a_batch_wakes_one_device(broker, monkeypatch) -> None:
     waits = [_wait(stub, session) for session in sessions]
     for session in sessions:
         beat(stub, session)
-    assert lease(stub, stub.register("last"), 0) is None  # all others have looked
+    assert lease(stub, stub.register("last"), 0) is None  # All others have looked by now.
     monkeypatch.setattr(AsyncLeases, "take", counted)
     for n in range(3):
         broker.farm.measurements.submit(REQUEST, HERE)
@@ -100,7 +100,7 @@ def test_what_drains_is_not_woken(broker) -> None:
     beat(stub, leaving, state=device_pb2.DEVICE_STATE_DRAINING)
     batch_id = broker.farm.measurements.submit(REQUEST, HERE)
     assert second.result().batch.lease == batch_id
-    beat(stub, leaving)  # it takes work again
+    beat(stub, leaving)  # It takes work again.
     following = broker.farm.measurements.submit(REQUEST, HERE)
     assert first.result().batch.lease == following
 

@@ -28,7 +28,7 @@ from farrier_farm.roles.notifier import Notifier
 from tests.here import TARGET
 
 OPTIONS = CompileOptions(target=TARGET, verify=False)
-PATIENCE_S = 60.0  # far more than a busy machine takes
+PATIENCE_S = 60.0  # Far more than a busy machine takes.
 
 
 class Receiver:
@@ -119,14 +119,18 @@ def test_its_owner_is_told_by_a_signed_request(service, receiver):
     strangers = add(client_of(service, "ann"), f"{receiver.url}/ann")
     eventually(service.farm.webhooks.cursor)
     job = end_job(service.farm)
-    (told,) = receiver.wait(1)
+    (delivery,) = receiver.wait(1)
     path, headers, body = receiver.got[0]
     assert path == "/path?q=1"
-    assert (told["event"], told["job"]["id"], told["job"]["name"]) == ("job.cancelled", job, "net")
-    assert told["delivery"] == headers["Farrier-Delivery"]
-    at, given = headers["Farrier-Signature"].removeprefix("t=").split(",v1=")
+    assert (delivery["event"], delivery["job"]["id"], delivery["job"]["name"]) == (
+        "job.cancelled",
+        job,
+        "net",
+    )
+    assert delivery["delivery"] == headers["Farrier-Delivery"]
+    at, signature_sent = headers["Farrier-Signature"].removeprefix("t=").split(",v1=")
     expected = hmac.new(hook["secret"].encode(), f"{at}.".encode() + body, hashlib.sha256)
-    assert given == expected.hexdigest()
+    assert signature_sent == expected.hexdigest()
     assert abs(int(at) - time.time()) < 600
     theirs = end_job(service.farm, owner="ann")
     assert receiver.wait(2)[1]["job"]["id"] == theirs
@@ -141,11 +145,11 @@ def test_its_owner_is_told_by_a_signed_request(service, receiver):
 def test_what_fails_is_tried_again_and_given_up_at_last(service, receiver):
     hook = add(service.http(), receiver.url)
     eventually(service.farm.webhooks.cursor)
-    receiver.answers = [500, 302, 404]  # a redirect is not followed
+    receiver.answers = [500, 302, 404]  # A redirect is not followed.
     end_job(service.farm)
-    told = receiver.wait(4)
+    deliveries = receiver.wait(4)
     assert {path for path, _, _ in receiver.got} == {"/"}
-    assert len({one["delivery"] for one in told}) == 1
+    assert len({delivery["delivery"] for delivery in deliveries}) == 1
     eventually(lambda: service.farm.webhooks.get(hook["id"]).delivered == 1)
     assert service.farm.webhooks.get(hook["id"]).last_error == ""
     receiver.answers = [500] * service.settings.webhook_attempts
@@ -176,7 +180,7 @@ def test_what_happens_while_no_server_runs_is_told_later(farm_settings, start_se
         jobs = [end_job(farm) for _ in range(3)]
         farm.webhooks.add("default", receiver.url, ["job.failed"])
     start_service(settings)
-    assert sorted(one["job"]["id"] for one in receiver.wait(3)) == sorted(jobs)
+    assert sorted(delivery["job"]["id"] for delivery in receiver.wait(3)) == sorted(jobs)
 
 
 def test_devices_are_told_of_to_operators(service, receiver, device_side):
@@ -188,9 +192,13 @@ def test_devices_are_told_of_to_operators(service, receiver, device_side):
     eventually(service.farm.webhooks.cursor)
     news = json.dumps({"kind": "device", "device": "d1", "what": "quarantined", "reason": "drift"})
     service.farm.client.command("XADD", "farrier:events", "*", "data", news)
-    (told,) = receiver.wait(1)
-    assert (told["event"], told["device"], told["reason"]) == ("device.quarantined", "d1", "drift")
-    Users(service.settings.home).remove("ops")  # and with the user what they are told
+    (delivery,) = receiver.wait(1)
+    assert (delivery["event"], delivery["device"], delivery["reason"]) == (
+        "device.quarantined",
+        "d1",
+        "drift",
+    )
+    Users(service.settings.home).remove("ops")  # With the user, the webhooks are removed as well.
     service.farm.client.command("XADD", "farrier:events", "*", "data", news)
     last = service.farm.client.command("XREVRANGE", "farrier:events", "+", "-", "COUNT", 1)[0][0]
     eventually(lambda: service.farm.webhooks.cursor() == last)
@@ -344,12 +352,15 @@ def test_public_addresses_are_taken():
 
 @pytest.mark.parametrize("name", ["all private", "one of them"])
 def test_a_name_is_looked_at_and_used_once(monkeypatch, name):
-    """One that leads somewhere else at the second look gains nothing by it."""
+    """A name that leads elsewhere at the second look gains nothing by it."""
     answers = [["127.0.0.1"] if name == "all private" else ["8.8.8.8", "127.0.0.1"]]
 
     def lookup(host, port, **_):
-        found = answers[0]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in found]
+        addresses = answers[0]
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address_text, port))
+            for address_text in addresses
+        ]
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
     with pytest.raises(PostError, match=r"evil\.example is not found, or leads to an address"):
@@ -364,7 +375,7 @@ def test_a_name_is_looked_at_and_used_once(monkeypatch, name):
     answers[0] = ["8.8.8.8"]
     with pytest.raises(PostError, match="enough"):
         post("http://evil.example/", b"", {}, private=False)
-    assert seen == [("8.8.8.8", 80)]  # no name, which would be resolved again
+    assert seen == [("8.8.8.8", 80)]  # This is not a name, which would be resolved again.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which stages of an epilogue are kept as values: those that are read at several places."""
+"""Tests of the stages of an epilogue that are kept as values: those read at several places."""
 
 from __future__ import annotations
 

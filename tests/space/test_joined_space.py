@@ -45,16 +45,18 @@ def beside(limit=9):
 
 
 def joined():
-    known = built_in()
-    return JoinedSpace([known, beside()], known)
+    own = built_in()
+    return JoinedSpace([own, beside()], own)
 
 
 limits = st.integers(4, 12)
 
 
 @given(limits, limits, st.booleans(), st.integers(0, 2**32 - 1))
-def test_each_candidate_is_of_one_rule_and_nothing_leaves_its_constraint(one, other, first, seed):
-    own, mine = built_in(one), beside(other)
+def test_each_candidate_is_of_one_rule_and_nothing_leaves_its_constraint(
+    first_knob, other, first, seed
+):
+    own, mine = built_in(first_knob), beside(other)
     space = JoinedSpace([mine, own] if first else [own, mine], own)
     rows = space.candidates()
     assert len(rows) == len(own.candidates()) + len(mine.candidates())
@@ -69,8 +71,10 @@ def test_each_candidate_is_of_one_rule_and_nothing_leaves_its_constraint(one, ot
     parents, mates = (rows[rng.integers(len(rows), size=80)] for _ in range(2))
     children = [space.mutate(parents, rng), space.crossover(parents, mates, rng)]
     children += map(space.neighbours, rows)
-    assert all(space.contains(space.decisions(row)) for made in children for row in made)
-    assert all(len(made) for made in children[:2])
+    assert all(
+        space.contains(space.decisions(row)) for rows_of_child in children for row in rows_of_child
+    )
+    assert all(len(rows_of_child) for rows_of_child in children[:2])
     assert space.sample(31, rng).shape == (31, 4)
 
 
@@ -103,7 +107,7 @@ def test_features_say_nothing_of_the_other_rule_s_knobs():
 def test_rules_compare_by_their_defaults_wherever_candidates_are_measured():
     own, mine = built_in(), beside()
     space = JoinedSpace([own, mine], own)
-    firsts = np.stack([space.row(one.default()) for one in (own, mine)])
+    firsts = np.stack([space.row(part.default()) for part in (own, mine)])
     for context in Context:
         for costs in (space.cost(firsts, context), space.described(firsts, context)[1]):
             assert costs == pytest.approx(own.cost(own.row(own.default())[None], context)[0])
@@ -144,7 +148,7 @@ def test_the_first_candidates_are_the_default_of_every_rule():
     """A rule is measured however slow its estimates call it."""
     space = joined()
     search = EvolutionarySearch("t", space, CostModel(0))
-    assert search.propose(2) == space.defaults() == [one.default() for one in space.spaces]
+    assert search.propose(2) == space.defaults() == [part.default() for part in space.spaces]
 
 
 @pytest.mark.parametrize("faster", ["rows", "mine.rows"])

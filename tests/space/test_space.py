@@ -109,16 +109,18 @@ def test_seconds_are_the_cost_of_one_candidate():
 def test_features_have_names_that_mean_the_same_in_every_space():
     small, large = a_space([(1, 2)]), a_space([(1, 2), (3, 4), (5, 6)])
     large.about = {"machine.lanes": 4.0}
-    one, other = (space.described(space.candidates())[0] for space in (small, large))
-    assert one.names == ("seconds", "compute", "knob.k0")
-    assert other.names == (*one.names, "knob.k1", "knob.k2", "machine.lanes")
-    assert len(np.unique(other.table, axis=0)) == 8
-    assert np.isfinite(other.table).all()
-    both = Features.joined([one, other])
-    assert both.names == other.names
-    assert np.isnan(both.column("knob.k1")).sum() == len(one) == 2
-    assert (both[np.arange(10) >= 2].table == other.table).all()
-    assert (both.under(one.names)[:2] == one.table).all()
+    small_features, large_features = (
+        space.described(space.candidates())[0] for space in (small, large)
+    )
+    assert small_features.names == ("seconds", "compute", "knob.k0")
+    assert large_features.names == (*small_features.names, "knob.k1", "knob.k2", "machine.lanes")
+    assert len(np.unique(large_features.table, axis=0)) == 8
+    assert np.isfinite(large_features.table).all()
+    both = Features.joined([small_features, large_features])
+    assert both.names == large_features.names
+    assert np.isnan(both.column("knob.k1")).sum() == len(small_features) == 2
+    assert (both[np.arange(10) >= 2].table == large_features.table).all()
+    assert (both.under(small_features.names)[:2] == small_features.table).all()
 
 
 def test_a_knob_that_packs_several_numbers_shows_each():

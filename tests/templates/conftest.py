@@ -38,7 +38,7 @@ def python(tmp_path):
 
 
 def product(path, dtype, rows, steps, columns, *, relu=False):
-    """Write the model y = x @ w, and x.npy beside it; give y."""
+    """Write the model y = x @ w, and x.npy in the same folder; return y."""
     rng = np.random.default_rng(5)
     x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((rows, steps), (steps, columns)))
     kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE

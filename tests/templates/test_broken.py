@@ -1,4 +1,5 @@
-"""What is said of a package that breaks the rules of templates: whose it is, which, and why."""
+"""Tests of the errors for a package that breaks the rules of templates: its author, its name, and
+the reason."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ TEMPLATE = Tilted()
 
 @pytest.fixture
 def package(tmp_path):
-    """Make a package whose template has `methods` beside, or instead of, those of MODULE."""
+    """Make a package whose template has `methods` in addition to, or instead of, those of
+    MODULE."""
 
     def made(methods="", after=AFTER):
         folder = tmp_path / "lopsided"
@@ -149,7 +151,7 @@ def test_two_templates_of_one_name_are_told_apart(python, package, model):
 
 
 def test_an_intrinsic_s_name_is_its_own(monkeypatch):
-    (taken,) = (one for one in BROADCASTS if one.lanes == 8)
+    (taken,) = (intrinsic for intrinsic in BROADCASTS if intrinsic.lanes == 8)
     plugin = Plugin("intrinsic", "fma", "mine:FMA", "mine", taken)
     monkeypatch.setattr(intrinsics, "plugins", lambda *_: (plugin,))
     with pytest.raises(UsageError, match=r"the intrinsic fma \(mine:FMA\) .* is called avx2_"):
@@ -159,7 +161,8 @@ def test_an_intrinsic_s_name_is_its_own(monkeypatch):
 def test_a_candidate_that_cannot_be_scheduled_is_rejected_and_ends_nothing(
     python, package, model, tmp_path
 ):
-    """Three of four are; the built-in rule's default is what the template is beside."""
+    """Three of four candidates are rejected; the template is compared with the built-in rule's
+    default."""
     methods = """
 preferred = False
 def schedule(self, problem, schedule, decisions):

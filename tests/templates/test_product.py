@@ -1,4 +1,4 @@
-"""A kernel as a product of two matrices, and what is none."""
+"""Tests of kernels that are a product of two matrices, and of others."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def linear(rows, steps, columns, *after):
 
 @pytest.mark.parametrize("after", [(), ("Relu",), ("Relu", "Exp")])
 def test_a_product_is_found_with_what_follows_it(after):
-    found = problem_of(linear(7, 5, 48, *after)).product
-    assert found is not None
-    assert (found.rows, found.steps, found.columns) == (7, 5, 48)
-    assert found.dtype is DType.F32
-    assert found.has_constant_weights
-    assert [found.x.shape, found.w.shape] == [(7, 5), (5, 48)]
+    product_found = problem_of(linear(7, 5, 48, *after)).product
+    assert product_found is not None
+    assert (product_found.rows, product_found.steps, product_found.columns) == (7, 5, 48)
+    assert product_found.dtype is DType.F32
+    assert product_found.has_constant_weights
+    assert [product_found.x.shape, product_found.w.shape] == [(7, 5), (5, 48)]
 
 
 @pytest.mark.parametrize("after", [(), ("Relu",), ("Relu", "Exp")])
@@ -49,7 +49,9 @@ def test_its_loops_are_there_and_pack_lays_its_weights_out(after):
         "rows": 7, "columns": 48, "zero_rows": 7, "zero_columns": 48,
         "sum_rows": 7, "sum_columns": 48, "steps": 5,
     }  # fmt: skip
-    (weights,) = (one for one in schedule.function.params if one.name == problem.product.w.name)
+    (weights,) = (
+        param for param in schedule.function.params if param.name == problem.product.w.name
+    )
     assert weights.layout.physical_shape(weights.shape) == (3, 5, 16)
 
 

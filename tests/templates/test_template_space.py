@@ -1,4 +1,4 @@
-"""What a template makes of a kernel's space: candidates, their order, and whose default runs."""
+"""Tests of a template's candidates for a kernel: their order, and the default that runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAM = matmul(6, 16, 32)
 
 
 class Steps(Template):
-    """Of eight numbers of steps and three of rows, those whose product is even."""
+    """A space of eight numbers of steps and three of rows, restricted to even products."""
 
     name, version = "steps", 3
 

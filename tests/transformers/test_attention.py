@@ -79,9 +79,9 @@ def run_both(model, arrays, threads, precision="f32"):
     artifact = farrier.compile(model, threads=threads, verify=False, precision=precision)
     assert {"attention", "attention_tile"} & {kernel.rule for kernel in artifact.manifest.kernels}
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    (found,) = artifact.session(threads).run(arrays).values()
+    (actual,) = artifact.session(threads).run(arrays).values()
     (expected,) = session.run(None, arrays)
-    return found, expected
+    return actual, expected
 
 
 def operands(rng, heads, queries, keys, depth, width):
@@ -109,12 +109,12 @@ def test_any_attention(heads, queries, keys, depth, width, threads, masked, seed
     mask = None
     if masked:
         mask = np.where(rng.random((queries, keys)) < 0.4, -np.inf, 0).astype(np.float32)
-        mask[rng.random(queries) < 0.2] = -np.inf  # as with padding: such a row is NaN
+        mask[rng.random(queries) < 0.2] = -np.inf  # Such a row is NaN, as with padding.
     arrays = operands(rng, heads, queries, keys, depth, width)
     arrays |= {} if mask is None else {"mask": mask}
     model = attention(heads, queries, keys, depth, width, mask)
-    found, expected = run_both(model, arrays, threads)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=3e-5)
+    actual, expected = run_both(model, arrays, threads)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=3e-5)
 
 
 @pytest.mark.skipif("avx512_bf16" not in host().features, reason="no bf16 dot products here")
@@ -130,8 +130,8 @@ def test_any_attention(heads, queries, keys, depth, width, threads, masked, seed
     seed=st.integers(0, 99),
 )
 def test_any_attention_in_bf16(heads, queries, keys, depth, width, threads, masked, seed):
-    """Either product may have sums in groups or none: operands are bf16, so that what is rounded
-    is the weights."""
+    """Either product may have sums in groups or none: operands are bf16, so that only the weights
+    are rounded."""
     rng = np.random.default_rng(seed)
     arrays = operands(rng, heads, queries, keys, depth, width)
     arrays = {name: a.astype(DType.BF16.numpy).astype(np.float32) for name, a in arrays.items()}
@@ -141,8 +141,8 @@ def test_any_attention_in_bf16(heads, queries, keys, depth, width, threads, mask
         mask[:, rng.integers(keys)] = 0
         arrays["mask"] = mask
     model = attention(heads, queries, keys, depth, width, mask)
-    found, expected = run_both(model, arrays, threads, "bf16")
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2**-8 * np.abs(arrays["v"]).max())
+    actual, expected = run_both(model, arrays, threads, "bf16")
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=2**-8 * np.abs(arrays["v"]).max())
 
 
 @settings(max_examples=10, deadline=None)
@@ -178,11 +178,11 @@ def test_blocks_of_keys(precision, heads, queries, keys, depth, width, pick):
         else rng.standard_normal(v.type.static_shape).astype(v.type.dtype.numpy)
         for v in task.region.inputs
     }
-    (found,) = run_compiled(function, arrays, threads=2).values()
+    (actual,) = run_compiled(function, arrays, threads=2).values()
     (expected,) = run_graph(task.region, arrays).values()
     assert np.isnan(expected).any()
     allowed = 3e-6 if precision == "f32" else 2e-2
-    np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=allowed)
 
 
 def test_groups_of_keys_and_values_are_stored_together():
@@ -206,9 +206,9 @@ def test_a_row_that_is_masked_whole_is_not_a_number(keys):
     mask = np.zeros((1, 1, 5, keys), np.float32)
     mask[..., 2, :] = -np.inf
     arrays = operands(rng, 2, 5, keys, 8, 8) | {"mask": mask}
-    found, expected = run_both(attention(2, 5, keys, 8, 8, mask), arrays, 2)
+    actual, expected = run_both(attention(2, 5, keys, 8, 8, mask), arrays, 2)
     assert np.isnan(expected[0, 2]).all()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=3e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=3e-5)
 
 
 def test_scores_of_a_long_sequence_are_never_stored():
@@ -238,6 +238,6 @@ def test_an_open_number_of_keys_is_taken_in_groups(typical):
     rng = np.random.default_rng(0)
     for count in (1, 2, 5, 64, 77, 300):
         arrays = {n: rng.standard_normal((1, count, 128)).astype(np.float32) for n in "qkv"}
-        (found,) = artifact.run(arrays).values()
+        (actual,) = artifact.run(arrays).values()
         (expected,) = peer.run(None, arrays)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=3e-2)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=3e-2)

@@ -31,7 +31,7 @@ def inputs_of(graph):
         shape = value.type.static_shape
         if value.type.dtype.is_float:
             arrays[value.name] = rng.standard_normal(shape, np.float32)
-        else:  # tokens, types and masks alike
+        else:  # These are tokens, types and masks.
             arrays[value.name] = rng.integers(0, 2, shape)
     return arrays
 
@@ -45,8 +45,8 @@ def test_a_transformer_computes_the_reference(name, target):
     arrays = inputs_of(graph)
     expected = run_graph(graph, arrays, wide=True)
     artifact = farrier.compile(MODELS[name], target=target, threads=2, verify=False)
-    found = artifact.run({spec.name: arrays[v.name] for spec, v in inputs(artifact, graph)})
-    for got, value in zip(found.values(), graph.outputs, strict=True):
+    results = artifact.run({spec.name: arrays[v.name] for spec, v in inputs(artifact, graph)})
+    for got, value in zip(results.values(), graph.outputs, strict=True):
         wanted = expected[value.name]
         error = np.abs(got - wanted).max() / np.abs(wanted).max()
         assert error < 2e-5

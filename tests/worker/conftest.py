@@ -53,14 +53,14 @@ def farm(worker_settings: Any) -> Iterator[Farm]:
 
 @pytest.fixture
 def device_side(farm: Farm) -> Iterator[BlockingDeviceSide]:
-    """What a broker does for the devices of the farm."""
+    """The broker's side of the farm's devices."""
     with BlockingDeviceSide(farm) as side:
         yield side
 
 
 @pytest.fixture
 def device(farm: Farm, device_side) -> Iterator[Callable[[], int]]:
-    """A device of this machine; tells how many batches it measured."""
+    """A device of this machine, as a function that returns the number of batches it measured."""
     session = device_side.connect("here", dataclasses.asdict(describe()))
     stop = threading.Event()
     batches: list[str] = []
@@ -121,7 +121,8 @@ def supervise(farm: Farm) -> Iterator[Callable[..., Supervisor]]:
 
 @pytest.fixture
 def acting(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], list[str]]:
-    """The command of a process as the module's PROCESS writes it, which does what is given."""
+    """A function that returns the command of a process as the module's PROCESS writes it, with this
+    body."""
 
     def write(act: str) -> list[str]:
         path = tmp_path / "process.py"

@@ -1,4 +1,5 @@
-"""What a job's tuning begins with: the version of the cost model in use, or the one that ships."""
+"""Tests of the cost model with which a job's tuning begins: the version in use, or the built-in
+one."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ def test_a_process_that_something_outside_kills_costs_time_alone(
 ) -> None:
     """More often than a build may crash."""
     builder = start(acting("time.sleep(0.5)\nreturn {'failed': 'as told'}"), job_crashes=2)
-    told: list[Built] = []
-    asking = threading.Thread(target=lambda: told.append(builders.build("{}")))
+    answers: list[Built] = []
+    asking = threading.Thread(target=lambda: answers.append(builders.build("{}")))
     asking.start()
     killed: set[int] = set()
     while len(killed) < 4 and asking.is_alive():
@@ -167,7 +167,7 @@ def test_a_process_that_something_outside_kills_costs_time_alone(
         time.sleep(0.01)
     asking.join(60)
     assert len(killed) == 4
-    assert [json.loads(built.answer) for built in told] == [{"failed": "as told"}]
+    assert [json.loads(built.answer) for built in answers] == [{"failed": "as told"}]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_process_that_is_killed_each_time_is_given_up(
 
 
 def test_a_process_serves_one_job_alone(farm: Farm, start, acting, patient) -> None:
-    """What a stranger's kernel made of it must not get into another's."""
+    """A stranger's kernel must not get into another job's code."""
     farm.client.command("FLUSHALL")
     start(acting("return {'pid': os.getpid()}"))
     model = farm.blobs.put(b"a model")
@@ -245,15 +245,15 @@ def test_a_process_reaches_nothing_of_the_farm(farm: Farm, builders, start, acti
             """
         )
     )
-    found = json.loads(builders.build("{}").answer)
-    assert not {name for name in found["environment"] if name.startswith("REDIS")}
-    assert "FARRIER_HOME" not in found["environment"]
-    assert found["scratch"] == "1"
+    reached = json.loads(builders.build("{}").answer)
+    assert not {name for name in reached["environment"] if name.startswith("REDIS")}
+    assert "FARRIER_HOME" not in reached["environment"]
+    assert reached["scratch"] == "1"
     if "landlock" in _offered():
         denied = "PermissionError"
-        assert [found[name] for name in ("token", "home", "parent")] == [denied] * 3
+        assert [reached[name] for name in ("token", "home", "parent")] == [denied] * 3
     if "seccomp" in _offered():
-        assert [found[name] for name in ("network", "redis")] == ["PermissionError"] * 2
+        assert [reached[name] for name in ("network", "redis")] == ["PermissionError"] * 2
 
 
 def test_a_builder_that_drains_hands_back(farm: Farm, builders, start, acting, patient) -> None:

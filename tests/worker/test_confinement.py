@@ -1,4 +1,4 @@
-"""What a job's process can reach: the model, the compiler, and nothing of the farm."""
+"""Tests of the reach of a job's process: the model, the compiler, and nothing of the farm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farrier_farm.redis import embedded
 from farrier_worker import confinement
 from tests.here import TARGET
 
-# Tries one thing after another, and tells what came of each.
+# Tries one access after another, and reports the results.
 EXPLORER = """
     import json
     tries = {}
@@ -90,23 +90,23 @@ def test_a_jobs_process_reaches_nothing_of_the_farm(
     supervise(program(EXPLORER % words, is_enclosed=True), device_token_file=named)
     job = eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
     assert job.state is State.SUCCEEDED, job.error
-    found = dict(job.report)
+    report = dict(job.report)
 
-    made = found.pop("environment")
-    assert "secret" not in made.values()
-    assert not [n for n in made if "TOKEN" in n or n in ("REDIS_URL", "FARRIER_HOME")]
-    assert made["FARRIER_DEBUG"] == "0"
+    environment = report.pop("environment")
+    assert "secret" not in environment.values()
+    assert not [n for n in environment if "TOKEN" in n or n in ("REDIS_URL", "FARRIER_HOME")]
+    assert environment["FARRIER_DEBUG"] == "0"
 
     [level] = [r.args[1] for r in caplog.records if "is enclosed by" in r.msg]
     assert level == (_offered() or "nothing")
     allowed = {"model": "'the model'", "scratch": "'written'", "child": "b'alive\\n'"}
-    assert {name: found.pop(name) for name in allowed} == allowed
+    assert {name: report.pop(name) for name in allowed} == allowed
     denied = {"redis", "network", "leave"} if "seccomp" in level else set()
     if "landlock" in level:
-        denied = found.keys()
-        assert found.pop("child's reach") == "1"
-    found.pop("signal")  # only newer kernels keep these in
-    assert {name: found[name] for name in denied - {"signal"}} == dict.fromkeys(
+        denied = report.keys()
+        assert report.pop("child's reach") == "1"
+    report.pop("signal")  # Only newer kernels deny this.
+    assert {name: report[name] for name in denied - {"signal"}} == dict.fromkeys(
         denied - {"signal"}, "PermissionError"
     )
     assert not (home / "planted").exists()
@@ -114,6 +114,6 @@ def test_a_jobs_process_reaches_nothing_of_the_farm(
 
 def test_paths_of_packages_are_those_of_the_supervisor(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    made = confinement.environment(Path("/scratch"), {"PYTHONPATH": f"own{os.pathsep}/else"})
-    assert made["PYTHONPATH"] == f"{tmp_path / 'own'}{os.pathsep}/else"
-    assert made["TMPDIR"] == "/scratch"
+    variables = confinement.environment(Path("/scratch"), {"PYTHONPATH": f"own{os.pathsep}/else"})
+    assert variables["PYTHONPATH"] == f"{tmp_path / 'own'}{os.pathsep}/else"
+    assert variables["TMPDIR"] == "/scratch"

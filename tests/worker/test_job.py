@@ -71,7 +71,7 @@ def test_a_loop_that_never_ends_fails_its_job_and_the_worker_takes_the_next(
 def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
     job = run_job(_model(), CompileOptions(target=TARGET))
     assert job.state is State.SUCCEEDED, job.error
-    assert device() > 0  # it was verified there
+    assert device() > 0  # It was verified there.
     assert job.report["verification"]["reference"].startswith("ONNX Runtime")  # within walls
     path = farm.blobs.verified(job.artifact)
     artifact = path.read_bytes()
@@ -96,7 +96,7 @@ def test_tuning_leaves_records(farm: Farm, device, run_job) -> None:
     assert job.trials == 12
     assert sum(record.context is Context.ALONE for record in farm.records) == 12
     trials, _ = farm.trials.list(job.id, after="", limit=1000)
-    assert [one.task for one in trials] == [record.task for record in farm.records]
+    assert [trial.task for trial in trials] == [record.task for record in farm.records]
     ((task,), _) = farm.trials.tasks(job.id, 0, 10)
     assert (task.schedule["share"], task.schedule["calls"]) == (1.0, 1)
     assert task.trials == sum(record.task == task.schedule["task"] for record in farm.records)
@@ -116,10 +116,11 @@ def test_a_private_job_leaves_nothing_to_others(farm: Farm, device, supervise, e
         job = farm.jobs.submit(model, options, owner="ann", private=True)
         job = eventually(lambda id=job.id: (j := farm.jobs.get(id)).state.final and j)
         assert job.state is State.SUCCEEDED, job.error
-        archived = "".join(farm.blobs.verified(one).read_text() for one in private.archives)
+        archived = "".join(farm.blobs.verified(archive).read_text() for archive in private.archives)
         assert archived.splitlines() == list(private.export())
     schedules = [(r.task, r.decisions) for r in private if r.context is Context.ALONE]
-    assert len(set(schedules)) == len(schedules) > 12  # the second job went on from the first
+    # The second job continued from the first one's records.
+    assert len(set(schedules)) == len(schedules) > 12
     assert (list(farm.records), list(farm.definitions.newest(10))) == ([], [])
 
 
@@ -132,13 +133,13 @@ def test_an_attempt_goes_on_from_the_records_of_the_one_before(
     first.drain()
     first.drain()
     eventually(lambda: farm.jobs.get(job.id).state is State.QUEUED)
-    known = set(farm.records)
+    earlier = set(farm.records)
     supervise(list(JOB_COMMAND))
     ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
     assert (ended.state, ended.attempts, ended.crashes) == (State.SUCCEEDED, 2, 0)
     decisions = [(r.task, r.decisions) for r in farm.records if r.context is Context.ALONE]
-    assert known <= set(farm.records)
-    assert len(set(decisions)) == len(decisions)  # nothing was measured a second time
+    assert earlier <= set(farm.records)
+    assert len(set(decisions)) == len(decisions)  # Nothing was measured a second time.
 
 
 @pytest.mark.parametrize(
@@ -206,9 +207,9 @@ def test_a_job_that_asks_for_more_than_its_worker_knows_fails_with_the_reason(
 def test_a_job_that_loses_its_device_waits_in_the_queue(
     farm: Farm, supervise, eventually, device_side
 ) -> None:
-    """It holds no worker, and its next attempt is no crash."""
+    """It holds no worker, and its next attempt does not count as a crash."""
     description = dataclasses.asdict(describe())
-    device_side.connect("here", description)  # and is not heard of again
+    device_side.connect("here", description)  # It is not heard of again.
     model = farm.blobs.put(_model())
     job = farm.jobs.submit(model, CompileOptions(target=TARGET), wait_for_device=True)
     supervise(list(JOB_COMMAND), device_expiry_s=0.5)
@@ -219,11 +220,11 @@ def test_a_job_that_loses_its_device_waits_in_the_queue(
     assert f"no device for class:{HERE.device_class} is connected" in last["reason"]
     other = farm.jobs.submit(model, CompileOptions(target=TARGET, verify=False))
     eventually(lambda: farm.jobs.get(other.id).state is State.SUCCEEDED)
-    found = farm.jobs.get(job.id)
-    assert (found.state, found.attempts, found.crashes) == (State.QUEUED, 1, 0)
+    waiting = farm.jobs.get(job.id)
+    assert (waiting.state, waiting.attempts, waiting.crashes) == (State.QUEUED, 1, 0)
 
     def is_leased_again() -> bool:
-        device_side.connect("here", description)  # anew: it is soon away again
+        device_side.connect("here", description)  # It registers again, and is soon away again.
         return farm.jobs.get(job.id).attempts == 2
 
     eventually(is_leased_again)
@@ -235,7 +236,7 @@ def test_without_a_device_the_job_fails_with_a_hint(farm: Farm, run_job) -> None
     assert job.error["code"] == "no-device"
     assert "farrier device" in job.error["hint"]
     warnings = [e.data["message"] for e in farm.events.read(job.id) if e.data["kind"] == "warned"]
-    assert any("is connected; the job waits 1 s for one" in one for one in warnings)
+    assert any("is connected; the job waits 1 s for one" in warning for warning in warnings)
 
 
 def test_a_missing_model_fails(farm: Farm, supervise, eventually) -> None:

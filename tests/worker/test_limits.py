@@ -66,7 +66,7 @@ def test_a_job_past_its_deadline_ends_with_the_reason(
 
 
 def test_the_budget_is_the_jobs_over_all_attempts(farm, submit, program, supervise, end_of) -> None:
-    """What was tuned before the crash is taken off; other work is not."""
+    """The tuning time before the crash counts; other work does not."""
     job_id = submit(budget_s=100.0)
     supervise(
         program(

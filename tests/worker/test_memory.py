@@ -1,4 +1,4 @@
-"""What the processes of a job hold together."""
+"""Tests of the memory that the processes of a job hold together."""
 
 import subprocess
 import sys

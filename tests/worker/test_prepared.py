@@ -1,4 +1,5 @@
-"""Jobs that prepare what is shown of models: the same process, walls and ends as compilations."""
+"""Tests of jobs that prepare documents about models: with the same process, sandbox and ends as
+compilations."""
 
 from __future__ import annotations
 
@@ -55,13 +56,13 @@ def test_a_model_is_inspected_beside_a_compilation_that_takes_all_slots(
     job, is_new = farm.jobs.inspect(farm.blobs.put(build("resnet50")))
     job = ended(job)
     assert (is_new, job.kind, job.attempts) == (True, JobKind.INSPECT, 1)
-    found = document(farm, job)
-    assert found["problems"] == []
-    assert found["inputs"] == [{"name": "x", "dtype": "f32", "dims": [1, 3, 224, 224]}]
+    shown = document(farm, job)
+    assert shown["problems"] == []
+    assert shown["inputs"] == [{"name": "x", "dtype": "f32", "dims": [1, 3, 224, 224]}]
     assert job.used.worked_s < 30
     assert farm.jobs.get(busy.id).state is State.RUNNING
-    assert [one.id for one in farm.jobs.list()[0]] == [busy.id]
-    assert [one.id for one in farm.jobs.list(kind=JobKind.INSPECT)[0]] == [job.id]
+    assert [listed.id for listed in farm.jobs.list()[0]] == [busy.id]
+    assert [listed.id for listed in farm.jobs.list(kind=JobKind.INSPECT)[0]] == [job.id]
 
 
 def test_data_files_of_a_model_are_found(farm: Farm, supervise, ended) -> None:
@@ -97,10 +98,10 @@ def test_a_process_that_crashes_fails_the_inspection_alone(
 ) -> None:
     job, _ = farm.jobs.inspect(farm.blobs.put(b"m"))
     supervise(program("os.kill(os.getpid(), signal.SIGSEGV)"))
-    found = ended(job)
-    assert (found.state, found.crashes) == (State.DEAD, farm.settings.job_crashes)
-    assert "SIGSEGV" in found.error["message"]
-    assert "farrier inspect" in found.error["hint"]
+    ended_job = ended(job)
+    assert (ended_job.state, ended_job.crashes) == (State.DEAD, farm.settings.job_crashes)
+    assert "SIGSEGV" in ended_job.error["message"]
+    assert "farrier inspect" in ended_job.error["hint"]
     again, is_new = farm.jobs.inspect(job.model)
     assert (is_new, again.id != job.id) == (True, True)
 
@@ -112,7 +113,7 @@ def test_an_inspection_is_cancelled(farm: Farm, program, supervise, eventually, 
     farm.cancel(job.id)
     asked = farm.jobs.inspect(job.model)[0]
     assert asked.id != job.id
-    begin = time.monotonic()  # its slot is free again, soon
+    begin = time.monotonic()  # Its slot is soon free again.
     eventually(lambda: farm.jobs.get(asked.id).stage)
     assert time.monotonic() - begin < 10
     farm.delete(asked.id)
@@ -132,9 +133,9 @@ def test_one_that_asks_for_what_only_compilations_may_is_ended(
 ) -> None:
     job, _ = farm.jobs.inspect(farm.blobs.put(b"m"))
     supervise(program(ask))
-    found = ended(job)
-    assert found.state is State.DEAD
-    assert "malformed" in found.error["message"]
+    ended_job = ended(job)
+    assert ended_job.state is State.DEAD
+    assert "malformed" in ended_job.error["message"]
     assert farm.records.count() == 0
 
 
@@ -142,9 +143,9 @@ def test_memory_is_limited(farm: Farm, program, supervise, ended) -> None:
     job, _ = farm.jobs.inspect(farm.blobs.put(_model()))
     greedy = program("from farrier_worker import job\nx = bytes(1 << 30)", is_enclosed=True)
     supervise(greedy, job_memory_bytes=400 << 20)
-    found = ended(job)
-    assert found.state in (State.FAILED, State.DEAD)
-    assert "Memory" in found.error["message"] or "memory" in found.error["message"]
+    ended_job = ended(job)
+    assert ended_job.state in (State.FAILED, State.DEAD)
+    assert "Memory" in ended_job.error["message"] or "memory" in ended_job.error["message"]
 
 
 def test_time_is_limited_however_long_compilations_may_run(
@@ -154,10 +155,10 @@ def test_time_is_limited_however_long_compilations_may_run(
     busy = farm.jobs.submit(farm.blobs.put(b"m"), CompileOptions(target=TARGET, verify=False))
     babble = "while True: time.sleep(0.1); line.say(progress.StageStarted('import'))"
     supervise(program(babble), inspect_s=0.5)
-    found = ended(job)
-    assert (found.state, found.error["code"]) == (State.FAILED, "time-limit")
-    assert "the inspection has run for 0.5 s" in found.error["message"]
-    assert "FARRIER_INSPECT_S" in found.error["hint"]
+    ended_job = ended(job)
+    assert (ended_job.state, ended_job.error["code"]) == (State.FAILED, "time-limit")
+    assert "the inspection has run for 0.5 s" in ended_job.error["message"]
+    assert "FARRIER_INSPECT_S" in ended_job.error["hint"]
     assert farm.jobs.get(busy.id).state is State.RUNNING
     farm.cancel(busy.id)
 
@@ -243,5 +244,5 @@ def test_a_job_that_is_deleted_ends_its_listing(farm: Farm, program, supervise, 
     with pytest.raises(NotFoundError):
         farm.jobs.get(listing.id)
     asked = farm.jobs.inspect(farm.blobs.put(b"m2"))[0]
-    eventually(lambda: farm.jobs.get(asked.id).attempts)  # the slot is free again
+    eventually(lambda: farm.jobs.get(asked.id).attempts)  # The slot is free again.
     farm.delete(asked.id)

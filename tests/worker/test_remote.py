@@ -167,7 +167,10 @@ class TestRecords(LastingRecordStoreContract):
 def test_tasks_are_defined_on_the_farm(farm: Farm, served: Served) -> None:
     definitions = [TaskDefinition(f"t{n}", "host", 2, f"program {n}", "{}") for n in range(250)]
     RemoteTasks(served.line()).define(definitions)
-    assert sorted(farm.definitions.newest(1000), key=lambda one: int(one.task[1:])) == definitions
+    assert (
+        sorted(farm.definitions.newest(1000), key=lambda definition: int(definition.task[1:]))
+        == definitions
+    )
 
 
 class TestRunner(RunnerContract):
@@ -227,7 +230,7 @@ def test_waiting_for_a_device_is_no_silence(farm: Farm, served: Served, tmp_path
     batches = farm.measurements.leases
 
     def ask() -> None:
-        with contextlib.suppress(ServiceError):  # its supervisor is gone
+        with contextlib.suppress(ServiceError):  # Its supervisor is gone.
             runner.measure(request, blobs)
 
     asking = threading.Thread(target=ask)
@@ -237,7 +240,7 @@ def test_waiting_for_a_device_is_no_silence(farm: Farm, served: Served, tmp_path
     assert served.channel.silent_s() == 0.0
     served.close()
     asking.join(20)
-    assert batches.members(state=State.QUEUED, limit=1) == []  # called off with its job
+    assert batches.members(state=State.QUEUED, limit=1) == []  # It was cancelled with its job.
     assert served.channel.silent_s() >= 0.0
 
 
@@ -329,7 +332,7 @@ def test_what_no_job_says_ends_the_attempt(farm: Farm, served: Served, said, rea
 
 
 def test_a_descriptor_of_no_file_ends_the_attempt(served: Served) -> None:
-    """Who read it would wait for ever."""
+    """Reading it would block for ever."""
     wire.receive(served.sock)
     reading, writing = os.pipe()
     wire.send(served.sock, {"ready": ""})

@@ -161,7 +161,7 @@ def test_a_long_job_keeps_its_lease(farm, submit, program, supervise, end_of, ev
     job_id = submit()
     supervise(program("time.sleep(2.5); succeed({})"), lease_s=1.0)
     eventually(lambda: farm.jobs.get(job_id).state is State.RUNNING)
-    supervise(program("sys.exit(1)"), lease_s=1.0)  # would take it over
+    supervise(program("sys.exit(1)"), lease_s=1.0)  # This one would take the job over.
     assert (end_of(job_id).attempts, farm.jobs.get(job_id).worker) == (1, "worker-0")
 
 
@@ -192,7 +192,7 @@ def test_a_cancelled_job_and_its_children_are_gone(
     eventually(lambda: not _alive(child))
     eventually(lambda: not _alive(job))  # it ignored SIGTERM
     assert farm.jobs.leases.state(job_id) is kept
-    following = submit()  # the worker goes on
+    following = submit()  # The worker continues.
     eventually(lambda: farm.jobs.get(following).state is State.RUNNING)
 
 

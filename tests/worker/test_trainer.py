@@ -90,7 +90,7 @@ def test_two_trainers_at_once_publish_once(farm: Farm) -> None:
     for thread in threads:
         thread.join()
     assert [version.number for version in farm.cost_models.state().versions] == [1]
-    assert sum("has changed meanwhile" in one for one in said) == 1
+    assert sum("has changed meanwhile" in line for line in said) == 1
 
 
 def test_damaged_definitions_and_implausible_records_are_set_aside_and_named(farm: Farm) -> None:
@@ -105,7 +105,7 @@ def test_damaged_definitions_and_implausible_records_are_set_aside_and_named(far
     outcome = farm.cost_models.state().outcome
     assert outcome is not None
     assert list(outcome.damaged) == [damaged.task]
-    assert [one.device for one in outcome.shown] == ["liar"]
+    assert [record.device for record in outcome.shown] == ["liar"]
     assert outcome.set_aside == 1
 
 
@@ -215,8 +215,8 @@ def test_once_trains_and_says_what_came_of_it(farm: Farm) -> None:
 
 def _child(pid: int) -> int:
     with open(f"/proc/{pid}/task/{pid}/children") as file:
-        found = file.read().split()
+        children_pids = file.read().split()
     for task in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{task}/children") as file:
-            found += file.read().split()
-    return int(found[0])
+            children_pids += file.read().split()
+    return int(children_pids[0])

@@ -68,10 +68,10 @@ def _check(farm: Farm, job: Job) -> None:
     assert job.state is State.SUCCEEDED, job.error
     assert [version.number for version in job.versions] == [*range(1, len(job.versions) + 1)]
     assert (job.artifact, job.version) == (job.versions[-1].artifact, len(job.versions))
-    found = [load(Path(farm.blobs.verified(version.artifact))) for version in job.versions]
-    assert len({artifact.manifest.code for artifact in found}) == len(found) >= 2
+    artifacts = [load(Path(farm.blobs.verified(version.artifact))) for version in job.versions]
+    assert len({artifact.manifest.code for artifact in artifacts}) == len(artifacts) >= 2
     assert all(version.median_ms > 0 for version in job.versions)
-    assert job.report == found[-1].report
+    assert job.report == artifacts[-1].report
 
 
 def test_the_untuned_artifact_is_there_first(
@@ -91,8 +91,8 @@ def test_a_killed_worker_costs_no_version(
 ) -> None:
     """Killed as soon as there is a version; what comes after is raced with that one."""
     job_id = submit()
-    told = pickle.dumps((farm.settings, program(TWO_ROUNDS))).hex()
-    with subprocess.Popen([sys.executable, "-c", WORKER, told]) as worker:
+    arguments = pickle.dumps((farm.settings, program(TWO_ROUNDS))).hex()
+    with subprocess.Popen([sys.executable, "-c", WORKER, arguments]) as worker:
         try:
             before = eventually(lambda: farm.jobs.get(job_id).versions)
         finally:

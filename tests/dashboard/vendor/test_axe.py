@@ -1,4 +1,4 @@
-"""The library of the accessibility tests is the one that is named here, with its licence.
+"""Test that the library of the accessibility tests is the named one, with its licence.
 
 axe-core by Deque, from the npm package of that name (`npm pack axe-core@VERSION`, axe.min.js)."""
 

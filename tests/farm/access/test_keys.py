@@ -23,19 +23,19 @@ def test_a_key_is_made_once_and_private(tmp_path: Path) -> None:
 
 
 def test_starts_at_once_agree(tmp_path: Path) -> None:
-    gate, found = threading.Barrier(8), []
+    gate, keys = threading.Barrier(8), []
 
     def start() -> None:
         gate.wait()
-        found.append(Keys(tmp_path).current().public)
+        keys.append(Keys(tmp_path).current().public)
 
     threads = [threading.Thread(target=start) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8
-    assert len(set(found)) == 1
+    assert len(keys) == 8
+    assert len(set(keys)) == 1
     assert [file.name for file in tmp_path.iterdir()] == [KEY]
 
 

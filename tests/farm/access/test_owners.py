@@ -1,4 +1,5 @@
-"""Who may use a file or a model: who has sent it, for a while, and who has a job of it."""
+"""Tests of the users who may use a file or a model: those who have sent it, for a while, and owners
+of its jobs."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ OPTIONS = CompileOptions(target="rpi4", verify=False)
 
 
 def claims(farm: Farm, model: str) -> set[Claim]:
-    found = farm.owners.claims(model)
-    assert len(found) == len(set(found))
-    return set(found)
+    listed = farm.owners.claims(model)
+    assert len(listed) == len(set(listed))
+    return set(listed)
 
 
 def test_who_has_sent_a_file_has_a_claim_of_their_own(farm: Farm) -> None:

@@ -39,16 +39,17 @@ def test_bytes_count_until_something_refers_to_them(
     monkeypatch.setattr(quotas, "_SETTLED_S", 0.0)
     kept = _quotas(farm, upload_bytes_of_user=100)
     first = _announce(farm, kept, "ann", b"a" * 60)
-    for data in (b"b" * 60, b"a" * 60):  # of the same bytes as well: both may lie on the disk
-        with pytest.raises(TooManyRequestsError, match="ann keeps 60 bytes") as told:
+    # The same bytes count again, because both uploads may be on the disk.
+    for data in (b"b" * 60, b"a" * 60):
+        with pytest.raises(TooManyRequestsError, match="ann keeps 60 bytes") as raised:
             _announce(farm, kept, "ann", data)
-        assert told.value.limit == "upload-bytes"
-        assert "FARRIER_UPLOAD_BYTES_OF_USER" in told.value.hint
+        assert raised.value.limit == "upload-bytes"
+        assert "FARRIER_UPLOAD_BYTES_OF_USER" in raised.value.hint
     _announce(farm, kept, "bob", b"b" * 60)
     _announce(farm, kept, DEFAULT, b"c" * 200)
     farm.blobs.append(first, 0, b"a" * 60)
     model = farm.blobs.finish(first)
-    with pytest.raises(TooManyRequestsError):  # it lies there, complete
+    with pytest.raises(TooManyRequestsError):  # The upload is complete and still stored.
         _announce(farm, kept, "ann", b"b" * 60)
     farm.jobs.submit(model, CompileOptions(target=TARGET))
     second = _announce(farm, kept, "ann", b"b" * 60)
@@ -78,7 +79,7 @@ def test_an_announcement_is_one_script_however_much_is_kept(farm: Farm) -> None:
         _announce(farm, kept, "ann", data)
         return commands() - before
 
-    cost(b"0")  # the first loads the script
+    cost(b"0")  # The first call loads the script.
     few = cost(b"1")
     for n in range(2, 50):
         _announce(farm, kept, "ann", bytes([n]))
@@ -115,9 +116,9 @@ def test_the_time_of_devices_is_the_user_s_whose_job_asked(
         kept.check_device_time("bob")
         kept.check_device_time(DEFAULT)
         if is_over:
-            with pytest.raises(TooManyRequestsError, match="for ann for") as told:
+            with pytest.raises(TooManyRequestsError, match="for ann for") as raised:
                 kept.check_device_time("ann")
-            assert 0 < told.value.retry_after_s <= 86400
-            assert "FARRIER_DEVICE_SECONDS_OF_USER" in told.value.hint
+            assert 0 < raised.value.retry_after_s <= 86400
+            assert "FARRIER_DEVICE_SECONDS_OF_USER" in raised.value.hint
         else:
             kept.check_device_time("ann")

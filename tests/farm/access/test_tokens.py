@@ -30,10 +30,10 @@ def test_tokens_are_made_once_and_private(tmp_path: Path) -> None:
 
 def test_starts_at_once_agree(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path)
-    found: list[str | None] = []
+    loaded: list[str | None] = []
     threads = [
         threading.Thread(
-            target=lambda: found.append(load_token(settings, TokenRole.USER, create=True))
+            target=lambda: loaded.append(load_token(settings, TokenRole.USER, create=True))
         )
         for _ in range(8)
     ]
@@ -41,8 +41,8 @@ def test_starts_at_once_agree(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8
-    assert len(set(found)) == 1
+    assert len(loaded) == 8
+    assert len(set(loaded)) == 1
 
 
 def test_the_environment_wins_over_files(tmp_path: Path) -> None:
@@ -63,12 +63,16 @@ def test_a_named_file_must_exist(tmp_path: Path) -> None:
 
 
 def test_a_file_holds_what_is_loaded(tmp_path: Path) -> None:
-    made = Settings(home=tmp_path)
-    load_token(made, TokenRole.DEVICE, create=True)
+    settings_with_home = Settings(home=tmp_path)
+    load_token(settings_with_home, TokenRole.DEVICE, create=True)
     secret = tmp_path / "secret"
     secret.write_text("from-file\n")
     named = Settings(home=tmp_path, device_token_file=secret)
-    for settings in (made, named, Settings(home=tmp_path / "new", device_token="direct")):
+    for settings in (
+        settings_with_home,
+        named,
+        Settings(home=tmp_path / "new", device_token="direct"),
+    ):
         path = token_file(settings, TokenRole.DEVICE)
         assert path.read_text().strip() == load_token(settings, TokenRole.DEVICE)
     assert path.stat().st_mode & 0o777 == 0o600

@@ -65,7 +65,7 @@ def started(home):
 
 
 def told(farm):
-    """What a farm knows, job by job, with its blobs."""
+    """Return the contents of a farm, job by job, with its blobs."""
     jobs, _ = farm.jobs.list(limit=200)
     named = {job.id: job for job in jobs}
     blobs = {sha256: path.stat().st_size for sha256, path in farm.blobs.all()}
@@ -79,7 +79,7 @@ def test_a_farm_comes_back_as_it_was(filled, new_home, tmp_path, name):
     summary = back_up(filled, tmp_path / name)
     assert summary.blobs == len(before[1]) > 20
     private = [tmp_path / name, *(tmp_path / name).rglob("*")]
-    kept = [p for p in private if "blobs" not in p.parts]  # links are as they are
+    kept = [p for p in private if "blobs" not in p.parts]  # Hard links keep their modes.
     assert not any(stat.S_IMODE(p.stat().st_mode) & 0o077 for p in kept)
     assert [p.name for p in tmp_path.iterdir()] == [name]
     assert restore(tmp_path / name, Settings(home=new_home)) == summary
@@ -93,7 +93,7 @@ def test_a_farm_comes_back_as_it_was(filled, new_home, tmp_path, name):
         )
         assert [user.name for user in Users(new_home).list()] == ["ann"]
         farm.jobs.submit(farm.blobs.put(b"more"), OPTIONS)
-    with started(new_home) as farm:  # once more: what was restored is durable
+    with started(new_home) as farm:  # A second start shows that the restored data is durable.
         assert len(told(farm)[0]) == 21
 
 
@@ -142,7 +142,7 @@ def _damages(folder):
     def flipped(path):
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
-        path.unlink()  # a link: the farm's own stays
+        path.unlink()  # The path is a link, and the farm's own file must stay.
         path.write_bytes(data)
 
     return {

@@ -1,4 +1,4 @@
-"""Device classes: what makes two machines one, what an operator states, what is no class."""
+"""Tests of device classes: equal machines, operators' statements, and machines without a class."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_nothing_else_does() -> None:
 
 
 def test_a_class_is_a_target() -> None:
-    one = DeviceClass.of(PI)
-    assert parse_target(one.to_text()) == one.target == parse_target("rpi4")
-    assert DeviceClass.from_text(one.id, one.to_text()) == one
+    device_class = DeviceClass.of(PI)
+    assert parse_target(device_class.to_text()) == device_class.target == parse_target("rpi4")
+    assert DeviceClass.from_text(device_class.id, device_class.to_text()) == device_class
     marked = DeviceClass.of(dataclasses.replace(PI, emulated=True))
     assert DeviceClass.from_text(marked.id, marked.to_text()).emulated
 

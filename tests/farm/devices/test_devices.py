@@ -96,10 +96,10 @@ def test_faults_in_a_row_lead_to_quarantine(farm: Farm, connect_device, device_s
     limit = farm.settings.quarantine_faults
     for fence in range(1, limit):
         device_side.settle("d", session, "a", fence, fault=True)
-    device_side.settle("d", session, "a", limit, fault=False)  # starts the row anew
+    device_side.settle("d", session, "a", limit, fault=False)  # A success begins a new row.
     for count in range(1, limit + 1):
         assert farm.devices.get("d").state is DeviceState.IDLE
-        for _ in range(2):  # told again, it counts no more
+        for _ in range(2):  # A repeated report does not count again.
             device_side.settle("d", session, "b", count, fault=True)
         assert farm.devices.get("d").faults_in_a_row == count
         assert farm.devices.get("d").resting
@@ -107,7 +107,7 @@ def test_faults_in_a_row_lead_to_quarantine(farm: Farm, connect_device, device_s
     assert farm.devices.get("d").faults == 2 * limit - 1
     with pytest.raises(NoDeviceError, match="d is in quarantine"):
         farm.admission.require(HERE)
-    connect_device("d")  # a new session does not end it
+    connect_device("d")  # A new session does not end the quarantine.
     assert farm.devices.get("d").state is DeviceState.QUARANTINED
     assert farm.devices.release("d").takes_work
 
@@ -123,7 +123,7 @@ def test_coming_back_in_the_middle_of_a_batch_is_a_fault(
 
 
 def test_whether_a_device_is_there(farm: Farm, connect_device, device_side) -> None:
-    """Connected and out of quarantine: of a class, or the one that is named."""
+    """A device counts if it is connected and not in quarantine: any of a class, or a named one."""
     here, other = (HERE.device_class, ""), ("another-class", "")
     assert not farm.devices.is_there(*here)
     _, session = connect_device("d")
@@ -143,14 +143,14 @@ def test_whether_a_device_is_there(farm: Farm, connect_device, device_side) -> N
     assert not strict.is_there(*here)
     assert not strict.is_there(HERE.device_class, "d")
     device_side.heartbeat("d", session)
-    connect_device("d", cores=96)  # it is another machine by now
+    connect_device("d", cores=96)  # It is another machine now.
     assert not farm.devices.is_there(*here)
     assert not farm.devices.is_there(HERE.device_class, "d")
     assert farm.devices.is_there(farm.devices.get("d").device_class, "d")
 
 
 class TestEngines:
-    """Which devices models can be raced on with another engine."""
+    """Tests of the devices on which models can be raced with another engine."""
 
     ENGINES: ClassVar = {"onnxruntime": "1.2", "openvino": "2026.4", "unheard-of": "1"}
 

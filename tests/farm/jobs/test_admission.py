@@ -1,4 +1,4 @@
-"""Admission: what a target comes to, and what a job is told for which there is no device."""
+"""Tests of admission: the resolved target of a job, and the errors for a job without a device."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ def test_machines_with_equal_extensions_are_told_apart(farm: Farm, connect_devic
     connect_device("large", cores=128)
     small, large = (farm.devices.get(name).device_class for name in ("small", "large"))
     assert small != large
-    targets = [farm.admission.admit(f"class:{one}", measured=True).target for one in (small, large)]
+    targets = [
+        farm.admission.admit(f"class:{class_id}", measured=True).target
+        for class_id in (small, large)
+    ]
     assert [parse_target(text).cores for text in targets] == [2, 128]
-    with pytest.raises(UsageError, match="several classes") as told:
+    with pytest.raises(UsageError, match="several classes") as raised:
         farm.admission.admit("host", measured=True)
-    assert f"class:{small} (1 connected)" in told.value.hint
-    assert f"class:{large} (1 connected)" in told.value.hint
+    assert f"class:{small} (1 connected)" in raised.value.hint
+    assert f"class:{large} (1 connected)" in raised.value.hint
 
 
 def test_host_is_the_only_class_there_is(farm: Farm, connect_device) -> None:
@@ -67,17 +70,17 @@ def test_an_instruction_set_takes_cores_and_caches_of_a_machine_that_has_it(
 def test_a_device_by_name_is_measured_on_alone(
     farm: Farm, connect_device, request_of, device_side
 ) -> None:
-    one, two = connect_device("one"), connect_device("two")
+    first, second = connect_device("one"), connect_device("two")
     place = farm.admission.admit("device:two", measured=True).place
     assert place == MeasurementTarget(CLASS.id, "two")
     batch = farm.measurements.submit(request_of("ab" * 32), place)
-    assert device_side.lease(*one, 0) is None
-    assert device_side.lease(*two, 0).lease.item == batch
+    assert device_side.lease(*first, 0) is None
+    assert device_side.lease(*second, 0).lease.item == batch
     with pytest.raises(NotFoundError, match="three"):
         farm.admission.admit("device:three", measured=True)
-    with pytest.raises(NotFoundError, match="class 'none'") as told:
+    with pytest.raises(NotFoundError, match="class 'none'") as raised:
         farm.admission.admit("class:none", measured=True)
-    assert CLASS.id in told.value.hint
+    assert CLASS.id in raised.value.hint
 
 
 def test_emulated_devices_serve_where_there_is_no_real_one(farm: Farm, connect_device) -> None:

@@ -19,7 +19,7 @@ from tests.here import TARGET
 
 @pytest.fixture
 def job(farm: Farm) -> Lease:
-    """One that a worker holds."""
+    """A job that a worker holds."""
     farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
     lease = farm.jobs.lease("w", 5.0)
     assert lease is not None
@@ -58,7 +58,7 @@ def test_a_module_that_crashes_each_time_is_told_so(farm: Farm, job: Lease) -> N
 def test_what_crashed_once_and_is_taken_by_nobody_is_not_tried_elsewhere(
     farm: Farm, job: Lease, monkeypatch
 ) -> None:
-    """Where it is called back to: the process of the job."""
+    """The build returns to the process of its job."""
     monkeypatch.setattr(module, "_CALLED_BACK_S", 0.2)
     build_id = farm.builds.submit("message", job)
     build = farm.builds.take("b", 0.0)
@@ -101,7 +101,9 @@ def test_a_cancelled_job_takes_its_builds_along(farm: Farm, job: Lease, audit) -
     assert farm.builds.take("b", 0.0) is not None
     farm.cancel(job.item)
     assert farm.builds.take("b", 0.0) is None
-    assert {farm.builds.leases.state(one) for one in (queued, running)} == {State.CANCELLED}
+    assert {farm.builds.leases.state(build_id) for build_id in (queued, running)} == {
+        State.CANCELLED
+    }
     audit(farm)
 
 

@@ -101,7 +101,8 @@ def test_a_curve_has_a_point_for_each_change_of_the_best_time(farm: Farm):
     said = [(16, float("inf")), (32, 9.0), (48, 11.0), (64, 11.0), (80, 4.5)]
     for number, (trials, best_ms) in enumerate(said, start=1):
         farm.jobs.say(lease, number, _measured(trials, best_ms))
-    farm.jobs.say(lease, 5, _measured(999, 1.0))  # said again, its answer was lost
+    # The event is repeated, because its answer was lost.
+    farm.jobs.say(lease, 5, _measured(999, 1.0))
     curve = farm.curves.read(lease.item, 500, 100)
     assert [(p.trial, p.time) for p in curve.points] == [(32, 9.0), (48, 11.0), (80, 4.5)]
     seconds = [p.seconds for p in curve.points]

@@ -59,5 +59,5 @@ def test_streams_are_bounded(farm: Farm) -> None:
     for number in range(1, 1001):
         jobs.say(lease, number, progress.Warned(f"warning {number}"))
     kept = Events(farm.client, jobs).read(job.id, limit=10_000)
-    assert 100 <= len(kept) <= 300  # whole nodes of the stream are dropped
+    assert 100 <= len(kept) <= 300  # The stream drops whole nodes.
     assert kept[-1].data["message"] == "warning 1000"

@@ -65,7 +65,7 @@ def test_pages_hold_every_job_once_newest_first(farm: Farm) -> None:
         seen += [job.id for job in page]
         if not after:
             break
-        farm.jobs.submit(MODEL, OPTIONS)  # what comes meanwhile does not shift the pages
+        farm.jobs.submit(MODEL, OPTIONS)  # A new job does not shift the pages.
     assert seen == sorted(ids, reverse=True)
 
 
@@ -156,7 +156,7 @@ def test_a_job_waits_in_the_queue_for_a_device(farm: Farm, connect_device, devic
     assert queued.data["reason"] == f"no device for class:{CLASS.id} is connected"
     connect_device("pi", arch="aarch64", cpu="cortex-a72", features=["asimd", "fp"])
     other = farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
-    assert farm.jobs.lease("w", 0).item == other.id  # which holds up nobody else
+    assert farm.jobs.lease("w", 0).item == other.id  # The waiting job does not delay others.
     assert farm.jobs.lease("w", 0) is None
     connect_device("d")
     lease = farm.jobs.lease("w", 0)
@@ -214,10 +214,10 @@ def test_a_job_with_an_option_of_a_newer_server_is_listed(farm: Farm) -> None:
     job = farm.jobs.submit(MODEL, OPTIONS)
     newer = json.dumps({**OPTIONS.to_dict(), "warp": 9})
     farm.client.command("HSET", f"farrier:job:item:{job.id}", "options", newer)
-    [found] = farm.jobs.list()[0]
-    assert found.options["warp"] == 9
+    [listed] = farm.jobs.list()[0]
+    assert listed.options["warp"] == 9
     with pytest.raises(UsageError, match="warp"):
-        _ = found.compile_options
+        _ = listed.compile_options
 
 
 def test_unknown_jobs(farm: Farm) -> None:

@@ -67,14 +67,14 @@ def test_each_is_prepared_once_and_anew_where_it_failed(farm: Farm, kind, audit)
 def test_no_list_count_or_queue_of_compilations_has_them(farm: Farm, kind) -> None:
     source = compiled(farm)
     job, _ = prepare(farm, kind, source)
-    assert [one.id for one in farm.jobs.list()[0]] == [source.id]
+    assert [listed.id for listed in farm.jobs.list()[0]] == [source.id]
     assert farm.jobs.list(state=State.QUEUED)[0] == farm.jobs.list(owner="bob", kind=kind)[0] == []
-    for found in ({}, {"owner": "ann"}, {"state": State.QUEUED}):
-        assert farm.jobs.list(kind=kind, **found)[0] == [job]
+    for filters in ({}, {"owner": "ann"}, {"state": State.QUEUED}):
+        assert farm.jobs.list(kind=kind, **filters)[0] == [job]
     assert farm.jobs.leases.count(State.QUEUED) == 0
     assert farm.jobs.lease("w", 0.0) is None
-    told = [event.data["job"] for event in farm.events.follow({"": "0-0"}, 0.0)[""]]
-    assert set(told) == {source.id}
+    announced = [event.data["job"] for event in farm.events.follow({"": "0-0"}, 0.0)[""]]
+    assert set(announced) == {source.id}
     assert farm.events.read(job.id)[0].data["state"] == "queued"
 
 
@@ -139,7 +139,7 @@ def test_each_kind_ends_with_its_time(farm: Farm, audit) -> None:
     for job_id in farm.jobs.expired(2e9, 0, 10):
         try:
             farm.delete(job_id)
-        except NotFoundError:  # the listing went with its job
+        except NotFoundError:  # The listing was removed with its job.
             assert JobKind.of(job_id) is JobKind.LIST
     assert farm.jobs.expired(2e9, 0, 10) == []
     audit(farm)

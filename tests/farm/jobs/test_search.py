@@ -56,25 +56,25 @@ def jobs(farm: Farm) -> list[Job]:
 
 
 def _pages(farm: Farm, query: JobQuery, limit: int) -> list[Job]:
-    found: list[Job] = []
+    collected: list[Job] = []
     after = ""
     while True:
         page = farm.jobs.search(query, limit=limit, after=after)
         assert len(page.jobs) <= limit
-        found += page.jobs
+        collected += page.jobs
         after = page.next
         if not after:
             assert page.complete
-            return found
+            return collected
 
 
 def _sorted(jobs: list[Job], order: JobOrder, descending: bool) -> list[Job]:
     key = KEYS[order]
-    known = [job for job in jobs if key(job) is not None]
+    with_key = [job for job in jobs if key(job) is not None]
     rest = [job for job in jobs if key(job) is None]
-    known.sort(key=lambda job: (key(job), job.id), reverse=descending)
+    with_key.sort(key=lambda job: (key(job), job.id), reverse=descending)
     rest.sort(key=lambda job: job.id, reverse=descending)
-    return known + rest
+    return with_key + rest
 
 
 def test_pages_in_any_order_are_all_jobs_once_and_sorted(farm: Farm, jobs: list[Job]) -> None:
@@ -142,8 +142,8 @@ def test_an_after_that_no_page_has_given_is_refused(
 
 def test_jobs_that_are_gone_are_left_out(farm: Farm, jobs: list[Job]) -> None:
     farm.delete(jobs[4].id)
-    found = farm.jobs.many([jobs[5].id, jobs[4].id, jobs[3].id])
-    assert found == [jobs[5], jobs[3]]
+    existing = farm.jobs.many([jobs[5].id, jobs[4].id, jobs[3].id])
+    assert existing == [jobs[5], jobs[3]]
     assert farm.jobs.many([jobs[4].id]) == farm.jobs.many([]) == []
 
 
@@ -174,8 +174,8 @@ def test_who_sees_some_jobs_finds_these_alone(farm, order, text, owner, public) 
         and owner in ("", job.owner)
         and text in job.name.casefold()
     }
-    found = [job.id for job in _pages(farm, query, 4)]
-    assert len(found) == len(set(found))
-    assert set(found) == wanted
+    ids = [job.id for job in _pages(farm, query, 4)]
+    assert len(ids) == len(set(ids))
+    assert set(ids) == wanted
     if order is JobOrder.CREATED:
-        assert found == sorted(found, reverse=True)
+        assert ids == sorted(ids, reverse=True)

@@ -36,7 +36,7 @@ def attempts(farm: Farm):
 
 
 def _samples(farm: Farm) -> list[int]:
-    return [one.samples_ns[0] for one in farm.records]
+    return [record.samples_ns[0] for record in farm.records]
 
 
 def test_who_lost_the_job_adds_nothing(farm: Farm, attempts) -> None:
@@ -56,7 +56,7 @@ def test_who_lost_the_job_adds_nothing(farm: Farm, attempts) -> None:
 def test_an_attempt_records_what_the_one_before_had_not(farm: Farm, attempts) -> None:
     lease = attempts()
     records = farm.records.of_job(lease.item, None, lease)
-    for _ in range(2):  # an answer was lost
+    for _ in range(2):  # The answer was lost.
         records.add(_record(10))
     records.add(_record(11))  # measured twice
     records.add(_record(12, context=Context.MODEL))

@@ -54,8 +54,8 @@ def test_the_newest_version_is_the_artifact_while_the_job_runs(farm: Farm, audit
     job = farm.jobs.get(job_id)
     assert (job.state, job.artifact, job.version) == (State.RUNNING, second, 2)
     assert job.report == _report(tuned=2.0)
-    told = [(v.number, v.artifact, v.median_ms, v.untuned_ms) for v in job.versions]
-    assert told == [(1, first, 3.0, 3.0), (2, second, 2.0, 3.0)]
+    listed = [(v.number, v.artifact, v.median_ms, v.untuned_ms) for v in job.versions]
+    assert listed == [(1, first, 3.0, 3.0), (2, second, 2.0, 3.0)]
     lines, _ = farm.events.log(job_id)
     assert [line.data["version"] for line in lines if line.data["kind"] == "version-added"] == [
         1,
@@ -89,8 +89,8 @@ def test_what_was_gone_back_to_stays_whatever_comes(farm: Farm, audit) -> None:
 def _told(farm: Farm, job_id: str) -> list[Any]:
     """The versions that the log of the job goes back to, and its states, in order."""
     lines, _ = farm.events.log(job_id)
-    known = {"rolled-back": "version", "state": "state"}
-    return [line.data[known[line.data["kind"]]] for line in lines if line.data["kind"] in known]
+    fields = {"rolled-back": "version", "state": "state"}
+    return [line.data[fields[line.data["kind"]]] for line in lines if line.data["kind"] in fields]
 
 
 def test_the_log_tells_of_each_going_back_once(farm: Farm) -> None:
@@ -103,10 +103,11 @@ def test_the_log_tells_of_each_going_back_once(farm: Farm) -> None:
     events = farm.events.read(job_id)
     farm.jobs.roll_back(job_id, 1)
     assert _told(farm, job_id) == ["queued", "running", 1, 2, "succeeded", 1]
-    assert farm.events.read(job_id) == events  # nothing follows the end
+    assert farm.events.read(job_id) == events  # Nothing follows the end.
     left = farm.client.command("TTL", f"farrier:job:log:{job_id}")
     assert left > 0
-    farm.client.command("DEL", f"farrier:job:log:{job_id}")  # as it is a while after the end
+    # The log expires some time after the end.
+    farm.client.command("DEL", f"farrier:job:log:{job_id}")
     assert farm.jobs.roll_back(job_id, 2).version == 2
     assert farm.client.command("EXISTS", f"farrier:job:log:{job_id}") == 0
 

@@ -44,7 +44,7 @@ class JobMachine(RuleBasedStateMachine):
         self.state = State.QUEUED
         self.current: Lease | None = None
         self.finisher: Lease | None = None
-        self.crashed: dict[Lease, State] = {}  # that told so, with the answer
+        self.crashed: dict[Lease, State] = {}  # The leases that reported a crash, with the answer.
         self.attempts = self.crashes = self.said = 0
 
     @rule(target=leases, owner=st.sampled_from(["a", "b", "c"]))
@@ -79,7 +79,7 @@ class JobMachine(RuleBasedStateMachine):
                 self.farm.jobs.fail(lease, UsageError("no"))
 
         if lease == self.finisher:
-            call()  # repeating is no error and changes nothing
+            call()  # A repeated call succeeds and changes nothing.
         elif self._fenced(lease, call):
             self.finisher = lease
             self._to(State.SUCCEEDED if succeed else State.FAILED)
@@ -90,7 +90,7 @@ class JobMachine(RuleBasedStateMachine):
             return self.farm.jobs.give_back(lease, crashed=crashed, reason="boom")
 
         if lease in self.crashed:
-            assert call() is self.crashed[lease]  # repeating is no error and changes nothing
+            assert call() is self.crashed[lease]  # A repeated call changes nothing.
         elif self._fenced(lease, call):
             self._lost(crashed)
             if crashed:
@@ -150,7 +150,8 @@ class JobMachine(RuleBasedStateMachine):
 
 @pytest.fixture
 def farm(lease_settings: Settings) -> Iterator[Farm]:
-    """Whose leases end by `expire` alone: a busy machine takes less from one call to the next."""
+    """A farm whose leases end only by `expire`, because a busy machine may take longer than a short
+    lease between calls."""
     with contextlib.closing(Farm.open(dataclasses.replace(lease_settings, lease_s=300.0))) as farm:
         yield farm
 

@@ -37,7 +37,7 @@ class LeaseConformance:
 
     @pytest.fixture
     def take(self, farm: Farm, leases: Leases) -> Callable[..., Lease | None]:
-        """Take as one of several holders; wait 0 s unless told."""
+        """Take an item as one of several holders; wait 0 s by default."""
 
         def take_one(owner: str = "holder-1", wait_s: float = 0.0) -> Lease | None:
             return leases.take(owner, leases.queues(), wait_s)
@@ -57,7 +57,7 @@ class LeaseConformance:
         items, command = [put(), put()], farm.client.command
 
         def twice(*words: str | int) -> object:
-            command(*words)  # what it says never arrives
+            command(*words)  # The answer of this call never arrives.
             return command(*words)
 
         with monkeypatch.context() as patch:
@@ -75,7 +75,7 @@ class LeaseConformance:
         items = []
         for queue in names:
             items.append(leases.put(new_id(), queue, {}))
-            time.sleep(0.003)  # queues tell ages to the millisecond
+            time.sleep(0.003)  # Queues compare ages in milliseconds.
         assert leases.cancel(items[1]) is State.CANCELLED
         given_back = leases.take("h", ["a", "b", "c"], 0)
         assert given_back.item == items[0]
@@ -129,7 +129,7 @@ class LeaseConformance:
         assert take("holder-2") is None
         assert leases.reap(leases.queues()) == 0
         leases.renew(lease)
-        expire(leases, lease)  # this time by itself
+        expire(leases, lease)  # This time the lease expires by itself.
         assert take("holder-2").item == item
 
     def test_a_renewed_lease_stays(self, leases, put, take, expire) -> None:

@@ -144,7 +144,7 @@ def test_any_order_of_calls_leases_the_job_whose_turn_it_is(
     queued: list[tuple[str, str]] = []  # (job, owner), the oldest first
     running: dict[str, tuple[str, Lease]] = {}  # by job
     queue_of: dict[str, bool] = {}
-    rank: dict[str, int] = {}  # by priority, the highest first
+    rank: dict[str, int] = {}  # The jobs by priority, the highest first.
     served: dict[str, int] = {}
     crashes: dict[str, int] = {}
     ended: list[str] = []
@@ -177,7 +177,8 @@ def test_any_order_of_calls_leases_the_job_whose_turn_it_is(
                 assert lease is None
                 continue
             for _, owner in sorted(queued, key=lambda entry: queue_of[entry[0]]):
-                served.setdefault(owner, len(served) + 1000 * step - 10**9)  # as they are sorted
+                # The order is that in which they are sorted.
+                served.setdefault(owner, len(served) + 1000 * step - 10**9)
             job, owner = due()
             assert lease.item == job
             queued.remove((job, owner))
@@ -187,10 +188,10 @@ def test_any_order_of_calls_leases_the_job_whose_turn_it_is(
             held = ["finish", "finish", "back", "crash", "lose"] if running else []
             how = choose.choice(["cancel", "delete", *held])
             if how in ("cancel", "delete"):
-                known = [job for job, _ in queued] + list(running)
-                if not known:
+                existing = [job for job, _ in queued] + list(running)
+                if not existing:
                     continue
-                job = choose.choice(known)
+                job = choose.choice(existing)
                 queued = [entry for entry in queued if entry[0] != job]
                 owner, _ = running.pop(job, ("", None))
                 if how == "cancel":
@@ -247,8 +248,8 @@ def test_a_full_queue_takes_no_more_but_knows_what_it_has(lease_settings) -> Non
         _submit(farm, "bob")
     lease = farm.jobs.lease("w", 0)
     assert lease.item == first
-    _submit(farm, "ann")  # what runs does not wait
-    farm.jobs.give_back(lease, crashed=False, reason="drain")  # nor is it refused
+    _submit(farm, "ann")  # Running jobs do not count as waiting.
+    farm.jobs.give_back(lease, crashed=False, reason="drain")  # A returned job is not refused.
     check_indexes(farm)
     farm.close()
 
@@ -315,7 +316,7 @@ def test_roles_of_an_older_version_beside_this_one_lose_nothing(farm: Farm, olde
     assert (word, taken) == ("granted", theirs)
     assert older("renew", theirs, fence) == ["ok"]
     _submit(farm, "bob")
-    assert _owners(farm, 2) == ["bob", "ann"]  # who was served before
+    assert _owners(farm, 2) == ["bob", "ann"]  # Bob was served before.
     assert older("finish", theirs, fence, "succeeded") == ["ok"]
     assert farm.jobs.lease("w", 0) is None
     ours = _submit(farm, "cat")

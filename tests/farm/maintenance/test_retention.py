@@ -95,7 +95,7 @@ def test_a_deletion_whose_answer_is_lost_is_no_error(farm: Farm, monkeypatch) ->
     command = farm.client.command
 
     def twice(*words: str | int) -> object:
-        command(*words)  # what it says never arrives
+        command(*words)  # The answer of this call never arrives.
         return command(*words)
 
     with monkeypatch.context() as patch:
@@ -112,7 +112,8 @@ def test_a_device_gets_no_batch_of_a_deleted_job(
     farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
     lease = farm.jobs.lease("w", 0)
     farm.delete(lease.item)
-    batch = farm.measurements.submit(request_of("ab" * 32), HERE, lease)  # it has not heard yet
+    # The job's process has not noticed the deletion yet.
+    batch = farm.measurements.submit(request_of("ab" * 32), HERE, lease)
     assert device_side.lease(*device, 0) is None
     assert farm.measurements.leases.state(batch) is State.CANCELLED
 
@@ -125,7 +126,7 @@ def test_an_artifact_goes_with_its_last_job_unless_it_is_young(farm: Farm) -> No
     farm.delete(second)
     assert not farm.blobs.has(shared)
     farm.delete(_ended(farm, 60.0, young))
-    assert farm.blobs.has(young)  # another job may be about to name it
+    assert farm.blobs.has(young)  # Another job may be about to refer to it.
     _age(farm, young, farm.settings.blob_age_s + 60)
     farm.collect_garbage()
     assert not farm.blobs.has(young)
@@ -182,7 +183,7 @@ def test_manifests_of_no_job_are_forgotten(farm: Farm, with_settings, audit) -> 
         return farm.models.create(Manifest(message, {"w": DataFile(data, 2)}))
 
     unused, submitted, named = (model(seed) for seed in range(3))
-    farm.client.command("DEL", "farrier:models")  # an older version noted no time
+    farm.client.command("DEL", "farrier:models")  # An older version noted no time.
     farm.collect_garbage()
     farm.jobs.submit(submitted, CompileOptions(target=TARGET))
     later = with_settings(blob_age_s=0.2)

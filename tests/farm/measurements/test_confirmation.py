@@ -1,4 +1,5 @@
-"""Who verifies a model: a trusted device, or two that agree; and what an untrusted one is worth."""
+"""Tests of the verification of models: by a trusted device, or by two that agree, or by an
+untrusted one."""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ def device_thread(device_side, connect_device):
 
 
 def answers(ns: int, status: Status = Status.OK, error: float = 1e-6):
-    one = CandidateResult(status, (ns,) * 5 if status is Status.OK else (), error)
-    return lambda batch: MeasureResult((one,))
+    outcome = CandidateResult(status, (ns,) * 5 if status is Status.OK else (), error)
+    return lambda batch: MeasureResult((outcome,))
 
 
 INVENTS = answers(1_000, error=0.0)
@@ -116,7 +117,7 @@ def test_a_trusted_device_overrules_and_who_said_otherwise_is_named(
     farm: Farm, blobs, device_thread, connect_device, device_side
 ) -> None:
     good = connect_device("good", enrolled=True)
-    device_side.heartbeat(*good, draining=True)  # so it is not the first
+    device_side.heartbeat(*good, draining=True)  # It drains, so that it is not asked first.
 
     def lies(batch):
         farm.devices.trust("good")  # An operator does so just now.

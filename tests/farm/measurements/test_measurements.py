@@ -62,11 +62,11 @@ def test_a_batch_goes_to_a_device_and_its_result_comes_back(
     assert batch.request == request
     assert farm.devices.get("d").state is DeviceState.BUSY
     fence = batch.lease.fence
-    for _ in range(2):  # the device repeats a report whose answer was lost
+    for _ in range(2):  # The device repeats a report whose answer was lost.
         report = device_side.report(*device, batch_id, fence, RESULT)
         assert report is Report.ACCEPTED
-    found = farm.measurements.wait(batch_id, 0)
-    assert found == dataclasses.replace(RESULT, device="d")
+    result = farm.measurements.wait(batch_id, 0)
+    assert result == dataclasses.replace(RESULT, device="d")
     after = farm.devices.get("d")
     assert (after.state, after.measured) == (DeviceState.IDLE, 1)
 
@@ -237,7 +237,7 @@ def test_a_device_whose_agent_is_unfit_is_told_so_and_another_one_measures(
         batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
         old = connect_device("old", agent_version=f"0.{number}")  # it starts anew
         fence = device_side.lease(*old, 0).lease.fence
-        for _ in range(2):  # the answer was lost
+        for _ in range(2):  # The answer was lost.
             report = device_side.report(*old, batch_id, fence, _fault(Blame.AGENT))
         assert report is Report.STALE
         unfit = farm.devices.get("old")
@@ -271,8 +271,8 @@ def test_a_batch_that_the_farm_has_spoilt_ends_and_counts_for_nobody(
     for _ in range(2):
         report = device_side.report(*device, batch_id, fence, _fault(Blame.FARM))
         assert report is Report.ACCEPTED
-    found = farm.measurements.wait(batch_id, 0)
-    assert (found.fault, found.blame) == (DeviceFault.BROKEN, Blame.FARM)
+    result = farm.measurements.wait(batch_id, 0)
+    assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.FARM)
     after = farm.devices.get("d")
     assert (after.state, after.faults, after.measured) == (DeviceState.IDLE, 0, 0)
     assert not after.resting
@@ -427,8 +427,8 @@ def test_open_batches_keep_their_blobs(farm: Farm, request_of, connect_device, d
     farm.measurements.submit(request_of("02" * 32), HERE)
     farm.measurements.submit(request_of("03" * 32), HERE)
     device_side.lease(*device, 0)
-    found = [farm.references.are_there(f"{n:02}" * 32) for n in (1, 2, 3)]
-    assert found == [False, True, True]
+    referred = [farm.references.are_there(f"{n:02}" * 32) for n in (1, 2, 3)]
+    assert referred == [False, True, True]
 
 
 def test_unknown_batches(farm: Farm, connect_device, device_side) -> None:

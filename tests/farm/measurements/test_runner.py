@@ -147,7 +147,7 @@ def test_a_batch_is_measured_on_a_device(
     assert (result.device, result.fault) == ("d", None)
     assert [r.samples_ns for r in result.results] == [(2,), (2,)]
     assert result.transfer_s > 0
-    assert not farm.blobs.has(DIGEST)  # a library is of no use after its batch
+    assert not farm.blobs.has(DIGEST)  # A library is useless after its batch.
 
 
 def test_batches_spread_over_devices(
@@ -203,8 +203,8 @@ def test_no_library_vanishes_that_another_batch_needs(
         if seen:
             leased.set()
             removed.wait(20)
-        found = farm.blobs.has(DIGEST) and farm.blobs.path(DIGEST).read_bytes()
-        seen.append(found or None)
+        content = farm.blobs.has(DIGEST) and farm.blobs.path(DIGEST).read_bytes()
+        seen.append(content or None)
         return _timed(batch)
 
     device_thread("d", answer)
@@ -219,9 +219,9 @@ def test_no_library_vanishes_that_another_batch_needs(
 
     def look(self: References, sha256: str) -> bool:
         meet()
-        found = are_there(self, sha256)
+        is_referred = are_there(self, sha256)
         meet()
-        return found
+        return is_referred
 
     monkeypatch.setattr(References, "are_there", look)
     assert farm.runner(HERE).measure(request_of(DIGEST), blobs).fault is None
@@ -252,10 +252,10 @@ def test_jobs_that_share_a_library_never_miss_it(
             runner.measure(request_of(DIGEST), blobs)
 
     jobs = [threading.Thread(target=job) for _ in range(4)]
-    for one in jobs:
-        one.start()
-    for one in jobs:
-        one.join()
+    for thread in jobs:
+        thread.start()
+    for thread in jobs:
+        thread.join()
     assert missed == []
     assert not farm.blobs.has(DIGEST)
 
@@ -307,7 +307,7 @@ def test_what_the_farm_has_lost_is_brought_again(
     result = farm.runner(HERE, listener=heard.append).measure(request, blobs)
     assert result.fault is None
     assert len(answers) == 2
-    assert [digests[lost] in one.message for one in heard] == [True]
+    assert [digests[lost] in event.message for event in heard] == [True]
     assert farm.devices.get("d").faults == 0
 
 
@@ -329,13 +329,13 @@ def test_what_the_farm_cannot_keep_is_said(
 
 def test_without_devices_it_gives_up(farm: Farm, blobs: BlobStore, request_of) -> None:
     heard: list[progress.Event] = []
-    runner = _impatient(farm, heard.append, device_expiry_s=1.0)  # it looks once a second
+    runner = _impatient(farm, heard.append, device_expiry_s=1.0)  # It looks once a second.
     with pytest.raises(NoDeviceError, match=HERE.device_class):
         runner.measure(request_of(DIGEST), blobs)
     [warning] = heard
     assert f"no device for class:{HERE.device_class} is connected" in warning.message
     assert warning.message.endswith("waits 2 s for one")
-    assert not farm.references.are_there(DIGEST)  # the batch was dropped
+    assert not farm.references.are_there(DIGEST)  # The batch was dropped.
 
 
 def test_a_batch_that_nobody_takes_in_time_is_lost(

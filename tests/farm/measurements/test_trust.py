@@ -46,7 +46,7 @@ def test_an_invented_result_is_a_fault_and_another_device_measures(
     rogue, good = connect_device("rogue"), connect_device("good")
     batch_id = farm.measurements.submit(request_with_floors, HERE)
     fence = device_side.lease(*rogue, 1).lease.fence
-    for _ in range(2):  # told again, it counts once
+    for _ in range(2):  # A repeated report counts once.
         assert device_side.report(*rogue, batch_id, fence, invented) is Report.ACCEPTED
     assert farm.measurements.wait(batch_id, 0) is None
     assert farm.devices.get("rogue").state is DeviceState.QUARANTINED
@@ -80,8 +80,8 @@ def test_what_takes_no_time_is_a_fault_without_a_floor(
     batch_id = farm.measurements.submit(request_of(LIBRARY), HERE)
     fence = device_side.lease(*device, 1).lease.fence
     device_side.report(*device, batch_id, fence, NO_TIME)
-    found = farm.devices.get("d")
-    assert (found.faults_in_a_row, found.state) == (1, DeviceState.IDLE)
+    device_now = farm.devices.get("d")
+    assert (device_now.faults_in_a_row, device_now.state) == (1, DeviceState.IDLE)
     assert farm.measurements.wait(batch_id, 0) is None
 
 
@@ -89,10 +89,10 @@ def test_an_operator_says_who_is_trusted(farm: Farm, connect_device) -> None:
     connect_device("board", enrolled=True)
     assert not farm.devices.get("board").trusted
     assert farm.devices.trust("board").trusted
-    connect_device("board", enrolled=True)  # its agent starts anew
+    connect_device("board", enrolled=True)  # The agent of the device starts again.
     assert farm.devices.are_trusted(["board", "nobody"]) == [True, False]
     assert not farm.devices.trust("board", False).trusted
-    farm.devices.trust_own("board")  # an operator has decided
+    farm.devices.trust_own("board")  # An operator has decided otherwise before.
     assert not farm.devices.get("board").trusted
     connect_device("local", enrolled=True)
     farm.devices.trust_own("local")

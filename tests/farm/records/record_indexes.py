@@ -1,4 +1,4 @@
-"""What the indexes of records are to be, found by going through all lines."""
+"""The expected indexes of records, computed from all lines."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def check_records(farm: Farm, records: Records | None = None) -> None:
     assert set(command("HVALS", store + "lines")) == set(lines.values())
     assert len(entries) == records.count() == command("HLEN", store + "lines")
     on: dict[str, dict[str, str]] = defaultdict(dict)
-    made: dict[str, dict[str, float]] = defaultdict(dict)
+    made_at: dict[str, dict[str, float]] = defaultdict(dict)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     targets: dict[str, set[str]] = defaultdict(set)
     failed: Counter[str] = Counter()
-    for (one, line), entry in zip(lines.items(), entries, strict=True):
+    for (digest, line), entry in zip(lines.items(), entries, strict=True):
         name = kind(entry.device_class, entry.rule)
-        on[place(entry.task, entry.target)][one] = line
-        made[name][entry.words[0]] = entry.created
+        on[place(entry.task, entry.target)][digest] = line
+        made_at[name][entry.words[0]] = entry.created
         counts[name][entry.task] += 1
         counts[json.dumps([entry.device_class])][entry.task] += 1
         targets[entry.task].add(entry.target)
         failed[name] += entry.failed
     assert _named(farm, store + "on:", lambda key: _entries(farm, records, key)) == on
-    assert set(command("SMEMBERS", store + "kinds")) == set(made)
-    assert _named(farm, store + "made:", lambda key: _scores(farm, key)) == made
+    assert set(command("SMEMBERS", store + "kinds")) == set(made_at)
+    assert _named(farm, store + "made:", lambda key: _scores(farm, key)) == made_at
     assert _named(farm, store + "counts:", lambda key: _numbers(farm, key)) == counts
     assert _named(farm, store + "targets:", lambda key: set(command("SMEMBERS", key))) == targets
     assert _numbers(farm, store + "failed") == +failed
@@ -48,16 +48,16 @@ def check_records(farm: Farm, records: Records | None = None) -> None:
 
 def _check_archives(farm: Farm, store: str, lines: dict[str, str]) -> None:
     command = farm.client.command
-    archives = [one for one, _ in command("XRANGE", store + "archived-up-to", "-", "+")]
+    archives = [entry for entry, _ in command("XRANGE", store + "archived-up-to", "-", "+")]
     blobs = command("HGETALL", store + "archives-by-id")
     stale = set(command("SMEMBERS", store + "stale"))
     assert set(blobs) == set(archives)
     assert stale <= set(archives)
     waiting = dict(lines)
     for archive in archives:
-        due = [waiting.pop(one) for one in list(waiting) if _order(one) <= _order(archive)]
-        found = farm.blobs.verified(blobs[archive]).read_text().splitlines()
-        assert found == due or (archive in stale and set(found) > set(due))
+        due = [waiting.pop(entry) for entry in list(waiting) if _order(entry) <= _order(archive)]
+        archived = farm.blobs.verified(blobs[archive]).read_text().splitlines()
+        assert archived == due or (archive in stale and set(archived) > set(due))
     assert int(command("GET", store + "waiting") or 0) == len(waiting)
 
 
@@ -67,20 +67,20 @@ def _named(farm: Farm, start: str, read: Callable[[str], T]) -> dict[str, T]:
 
 
 def _entries(farm: Farm, records: Records, key: str) -> dict[str, str]:
-    found = farm.client.command("XRANGE", key, "-", "+")
-    lines = records.lines([fields["digest"] for _, fields in found])
+    entries = farm.client.command("XRANGE", key, "-", "+")
+    lines = records.lines([fields["digest"] for _, fields in entries])
     assert None not in lines
-    return {one: str(line) for (one, _), line in zip(found, lines, strict=True)}
+    return {entry_id: str(line) for (entry_id, _), line in zip(entries, lines, strict=True)}
 
 
 def _scores(farm: Farm, key: str) -> dict[str, float]:
-    found = iter(farm.client.command("ZRANGE", key, 0, -1, "WITHSCORES"))
-    return {one: float(score) for one, score in zip(found, found, strict=True)}
+    pairs = iter(farm.client.command("ZRANGE", key, 0, -1, "WITHSCORES"))
+    return {member: float(score) for member, score in zip(pairs, pairs, strict=True)}
 
 
 def _numbers(farm: Farm, key: str) -> Counter[str]:
-    found = farm.client.command("HGETALL", key)
-    return Counter({field: int(number) for field, number in found.items()})
+    fields = farm.client.command("HGETALL", key)
+    return Counter({field: int(number) for field, number in fields.items()})
 
 
 def _order(entry: str) -> tuple[int, ...]:

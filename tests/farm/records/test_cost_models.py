@@ -21,14 +21,14 @@ def publish(farm: Farm, number: int) -> int | None:
 
 
 def in_use(farm: Farm) -> int | None:
-    found = farm.cost_models.in_use()
+    version = farm.cost_models.in_use()
     state = farm.cost_models.state()
-    assert found == state.in_use
-    return None if found is None else found.number
+    assert version == state.in_use
+    return None if version is None else version.number
 
 
 def numbers(versions) -> list[int]:
-    return [one.number for one in versions]
+    return [version.number for version in versions]
 
 
 def test_before_the_first_training_there_is_none(farm: Farm) -> None:
@@ -43,14 +43,14 @@ def test_before_the_first_training_there_is_none(farm: Farm) -> None:
 
 def test_what_is_better_is_published_and_what_is_not_is_noted(farm: Farm, audit_models) -> None:
     assert publish(farm, 1) == 1
-    found = farm.cost_models.in_use()
-    assert found is not None
-    assert farm.blobs.verified(found.blob).read_bytes() == b"model 1"
-    assert found.outcome == BETTER
+    version = farm.cost_models.in_use()
+    assert version is not None
+    assert farm.blobs.verified(version.blob).read_bytes() == b"model 1"
+    assert version.outcome == BETTER
     assert farm.cost_models.decide(farm.cost_models.state().turn, 150, WORSE) == 0
     state = farm.cost_models.state()
     assert (in_use(farm), state.outcome, state.records) == (1, WORSE, 150)
-    assert abs(state.decided - found.created) < 60
+    assert abs(state.decided - version.created) < 60
     audit_models(["model 1"])
 
 
@@ -61,8 +61,8 @@ def test_of_several_that_decide_at_once_one_does(farm: Farm) -> None:
         return farm.cost_models.decide(state.turn, 1, BETTER, f"model {number}".encode())
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(decide, range(8)))
-    assert sorted(found, key=str) == [1, *[None] * 7]
+        decisions = list(pool.map(decide, range(8)))
+    assert sorted(decisions, key=str) == [1, *[None] * 7]
     assert numbers(farm.cost_models.state().versions) == [1]
 
 
@@ -89,13 +89,13 @@ def test_a_rollback_holds_until_a_version_beats_those_rolled_back_from(farm: Far
     assert numbers(farm.cost_models.state().to_beat) == [1, 2, 3]
     assert farm.cost_models.roll_back(3).in_use.number == 3
     farm.cost_models.roll_back(1)
-    farm.cost_models.roll_back()  # there is none older
+    farm.cost_models.roll_back()  # No older version exists.
     assert in_use(farm) is None
     assert publish(farm, 4) == in_use(farm) == 4
     assert numbers(farm.cost_models.state().to_beat) == [4]
-    with pytest.raises(NotFoundError) as found:
+    with pytest.raises(NotFoundError) as raised:
         farm.cost_models.roll_back(9)
-    assert "1, 2, 3, 4" in found.value.hint
+    assert "1, 2, 3, 4" in raised.value.hint
 
 
 def test_what_was_trained_before_a_rollback_is_not_published(farm: Farm) -> None:
@@ -114,15 +114,15 @@ def audit_models(farm: Farm):
     """Check that these models, and no others, are referred to."""
 
     def check(texts: list[str]) -> None:
-        found = {}
+        holders = {}
         for key in farm.client.command("KEYS", "farrier:refs:*"):
             digest = key.rpartition(":")[2]
             if farm.references.are_there(digest):
-                found[farm.blobs.path(digest).read_text()] = farm.client.command("SMEMBERS", key)
+                holders[farm.blobs.path(digest).read_text()] = farm.client.command("SMEMBERS", key)
         versions = {
             farm.blobs.path(v.blob).read_text(): v for v in farm.cost_models.state().versions
         }
-        assert found == {
+        assert holders == {
             text: {f"farrier:cost-model:version:{versions[text].number}"} for text in texts
         }
 

@@ -42,8 +42,8 @@ def test_those_defined_last_come_first(farm: Farm, monkeypatch) -> None:
         farm.definitions.define([_one(number)])
         now = farm.client.command("TIME")
         while farm.client.command("TIME")[1] // 1000 == now[1] // 1000:
-            pass  # the order is by milliseconds
-    assert [one.task for one in farm.definitions.newest(3)] == ["t1", "t5", "t4"]
+            pass  # The order is by milliseconds.
+    assert [definition.task for definition in farm.definitions.newest(3)] == ["t1", "t5", "t4"]
 
 
 def test_beyond_a_number_the_oldest_go(farm: Farm) -> None:

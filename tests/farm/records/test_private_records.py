@@ -39,8 +39,8 @@ def _running(farm: Farm, owner: str, *, private: bool) -> Job:
 
 def _find(farm: Farm, job: Job, record: TuningRecord) -> list[TuningRecord]:
     place = farm.jobs.admitted(job).place
-    found = farm.job_records(farm.records_of(job), place, farm.runner(place))
-    return found.find(record.task, record.fingerprint)
+    store = farm.job_records(farm.records_of(job), place, farm.runner(place))
+    return store.find(record.task, record.fingerprint)
 
 
 def test_a_private_record_is_found_by_its_owners_private_jobs_alone(farm: Farm) -> None:
@@ -63,10 +63,10 @@ def test_a_private_record_is_found_by_its_owners_private_jobs_alone(farm: Farm) 
 def test_of_records_in_both_stores_the_last_made_comes_last(farm: Farm) -> None:
     """As those of one store do: what counts of a schedule is its latest record."""
     [first] = records(1)
-    made = [dataclasses.replace(first, created=float(when)) for when in (3, 1, 2)]
-    farm.records.add_all(made[1:])
+    copies = [dataclasses.replace(first, created=float(when)) for when in (3, 1, 2)]
+    farm.records.add_all(copies[1:])
     job = _running(farm, "ann", private=True)
-    farm.records_of(job).add(made[0], job.id)
+    farm.records_of(job).add(copies[0], job.id)
     assert [record.created for record in _find(farm, job, first)] == [1.0, 2.0, 3.0]
 
 
@@ -74,20 +74,20 @@ def test_all_that_is_done_with_records_is_done_within_a_store(
     farm: Farm, audit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archives, "ARCHIVED_AT_ONCE", 16)
-    given, private = records(60), farm.private_records("ann")
-    farm.records.add_all(given[:40])
-    private.add_all(given[20:])
+    all_records, private = records(60), farm.private_records("ann")
+    farm.records.add_all(all_records[:40])
+    private.add_all(all_records[20:])
     for store in (farm.records, private, farm.private_records("ben")):
         check_records(farm, store)
     audit(farm)
     done = farm.record_pruning.step(private, Pruning(Selection(failed=True)))
-    gone = [one for one in given[20:] if not one.samples_ns]
+    gone = [record for record in all_records[20:] if not record.samples_ns]
     assert done.records == len(gone) > 0
-    assert list(private) == [one for one in given[20:] if one.samples_ns]
-    assert list(farm.records) == given[:40]
-    assert private.page(ALL).lines == [one.to_line() for one in private]
-    assert sum(one.records for one in private.classes()) == private.count() == 40 - len(gone)
-    assert private.load([one.to_line().encode() for one in gone]) == (len(gone), 0)
+    assert list(private) == [record for record in all_records[20:] if record.samples_ns]
+    assert list(farm.records) == all_records[:40]
+    assert private.page(ALL).lines == [record.to_line() for record in private]
+    assert sum(record.records for record in private.classes()) == private.count() == 40 - len(gone)
+    assert private.load([record.to_line().encode() for record in gone]) == (len(gone), 0)
     check_records(farm, private)
     audit(farm)
 
@@ -103,11 +103,15 @@ def test_garbage_is_not_what_private_archives_hold(
     old.collect_garbage()
     old.close()
     assert not farm.client.command("EXISTS", private.store + "stale")
-    [digest] = [one for archives in all_archives(farm.client, farm.blobs) for one in archives]
+    [digest] = [
+        digest_of_archive
+        for archives in all_archives(farm.client, farm.blobs)
+        for digest_of_archive in archives
+    ]
     lines = farm.blobs.verified(digest).read_text().splitlines()
     assert lines == list(private.export())
 
 
 def _archive_ids(farm: Farm, private: Records) -> list[str]:
-    found = farm.client.command("XRANGE", private.store + "archived-up-to", "-", "+")
-    return [one for one, _ in found]
+    entries = farm.client.command("XRANGE", private.store + "archived-up-to", "-", "+")
+    return [entry_id for entry_id, _ in entries]

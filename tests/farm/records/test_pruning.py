@@ -34,12 +34,12 @@ def _small_steps(monkeypatch) -> None:
 
 
 def records(count: int) -> list[TuningRecord]:
-    """Of few tasks and schedules, some of which failed."""
+    """Return records of few tasks and schedules, some of which failed."""
     chance = random.Random(count)
-    made = []
+    created = []
     for number in range(count):
         fails = chance.random() < 0.2
-        made.append(
+        created.append(
             TuningRecord(
                 task=f"t{chance.randrange(3)}",
                 fingerprint=f"f{chance.randrange(2)}",
@@ -55,7 +55,7 @@ def records(count: int) -> list[TuningRecord]:
                 seed=number,
             )
         )
-    return made
+    return created
 
 
 def prune(farm: Farm, pruning: Pruning, *, is_dry: bool = False) -> int:
@@ -83,18 +83,18 @@ def prune(farm: Farm, pruning: Pruning, *, is_dry: bool = False) -> int:
     ids=["class", "age", "failed", "versions", "keep", "old ones but some", "all"],
 )
 def test_what_is_pruned_is_gone_from_everywhere(farm: Farm, pruning, audit) -> None:
-    given = records(60)
-    for record in given:
+    all_records = records(60)
+    for record in all_records:
         farm.records.add(record)
     check_records(farm)
-    places = {(record.task, record.fingerprint) for record in given}
-    of = {p: [r for r in given if (r.task, r.fingerprint) == p] for p in places}
+    places = {(record.task, record.fingerprint) for record in all_records}
+    of = {p: [r for r in all_records if (r.task, r.fingerprint) == p] for p in places}
     doomed = {record for each in of.values() for record in pruning.records_to_remove(each)}
     assert doomed
     assert prune(farm, pruning, is_dry=True) == len(doomed)
-    assert farm.records.count() == len(given)
+    assert farm.records.count() == len(all_records)
     assert prune(farm, pruning) == len(doomed)
-    left = [record for record in given if record not in doomed]
+    left = [record for record in all_records if record not in doomed]
     assert list(farm.records) == left
     assert not farm.client.command("EXISTS", "farrier:records:stale")
     check_records(farm)
@@ -103,12 +103,12 @@ def test_what_is_pruned_is_gone_from_everywhere(farm: Farm, pruning, audit) -> N
         assert farm.records.find(*place) == MemoryRecords(left).find(*place)
         if pruning.keep is not None:
             assert best(farm.records, *place, 2, TILE) == best(
-                MemoryRecords(given), *place, 2, TILE
+                MemoryRecords(all_records), *place, 2, TILE
             )
     assert prune(farm, pruning) == 0
-    for record in given:  # an import brings them back, behind what stayed
+    for record in all_records:  # An import adds them again, after the records that stayed.
         farm.records.add(record)
-    assert list(farm.records) == [*left, *(record for record in given if record in doomed)]
+    assert list(farm.records) == [*left, *(record for record in all_records if record in doomed)]
     check_records(farm)
 
 
@@ -130,14 +130,14 @@ def test_a_trial_whose_record_is_pruned_is_not_shown(farm: Farm) -> None:
         farm.records.of_job(job).add(record)
     prune(farm, Pruning(Selection(before=1000.0)))
     trials, _ = farm.trials.list(job, after="", limit=10)
-    assert [line is None for line in farm.records.lines([one.record for one in trials])] == [
+    assert [line is None for line in farm.records.lines([trial.record for trial in trials])] == [
         True,
         False,
     ]
 
 
 def test_records_that_come_while_an_archive_is_written_are_in_the_next(farm, monkeypatch) -> None:
-    """What goes meanwhile leaves it stale, and it is written anew."""
+    """Records that are removed meanwhile leave it stale, and it is written anew."""
     for record in records(4):
         farm.records.add(record)
     put = farm.blobs.put
@@ -212,14 +212,17 @@ def test_nothing_is_lost_where_redis_dies_too(installation) -> None:
 
 def test_what_a_device_measured_goes_from_the_records_of_all(farm: Farm, audit) -> None:
     names = ("rogue", "good", "good,rogue", "rogue2")
-    made = [
-        dataclasses.replace(one, device=names[number % 4]) for number, one in enumerate(records(60))
+    all_records = [
+        dataclasses.replace(record, device=names[number % 4])
+        for number, record in enumerate(records(60))
     ]
     stores = [farm.records, farm.private_records("ann"), farm.private_records("bo")]
     for number, store in enumerate(stores):
-        store.add_all(made[20 * number : 20 * (number + 1)])
-    late = [one for one in made if "rogue" in one.measured_by and one.created >= 30]
-    every = [one for one in made if "rogue" in one.measured_by]
+        store.add_all(all_records[20 * number : 20 * (number + 1)])
+    late = [
+        record for record in all_records if "rogue" in record.measured_by and record.created >= 30
+    ]
+    every = [record for record in all_records if "rogue" in record.measured_by]
 
     def dropped(since: float | None) -> int:
         pruning, count, after = Pruning(Selection(device="rogue", since=since)), 0, ""
@@ -231,8 +234,10 @@ def test_what_a_device_measured_goes_from_the_records_of_all(farm: Farm, audit) 
 
     assert dropped(30.0) == len(late) > 0
     assert dropped(None) == len(every) - len(late) > 0
-    left = [one for store in stores for one in store]
-    assert sorted(map(repr, left)) == sorted(repr(one) for one in made if one not in every)
-    assert {one.device for one in left} == {"good", "rogue2"}
+    left = [record for store in stores for record in store]
+    assert sorted(map(repr, left)) == sorted(
+        repr(record) for record in all_records if record not in every
+    )
+    assert {record.device for record in left} == {"good", "rogue2"}
     for store in stores:
         check_records(farm, store)

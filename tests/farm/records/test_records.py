@@ -98,13 +98,13 @@ def test_export_and_import_carry_everything_over(farm: Farm) -> None:
     assert len(lines) == 1203
     before = list(farm.records)
     farm.client.command("FLUSHALL")
-    given = [line.encode() for line in lines]
-    assert farm.records.load([*given[:600], b"", *(line + b"\n" for line in given[500:])]) == (
+    encoded = [line.encode() for line in lines]
+    assert farm.records.load([*encoded[:600], b"", *(line + b"\n" for line in encoded[500:])]) == (
         1203,
         100,
     )
     assert list(farm.records) == before
-    assert farm.records.load(given) == (0, 1203)
+    assert farm.records.load(encoded) == (0, 1203)
 
 
 def test_a_malformed_line_is_named(farm: Farm) -> None:
@@ -146,8 +146,11 @@ def _of_class(number: int, device_class: str, task: str = "t1") -> TuningRecord:
 
 
 def _counts(farm: Farm) -> dict[str, tuple[int, int, float, float]]:
-    found = farm.records.classes()
-    return {one.device_class: (one.records, one.tasks, one.oldest, one.newest) for one in found}
+    classes = farm.records.classes()
+    return {
+        entry.device_class: (entry.records, entry.tasks, entry.oldest, entry.newest)
+        for entry in classes
+    }
 
 
 def test_records_are_counted_by_class_when_they_are_added(farm: Farm) -> None:
@@ -158,7 +161,7 @@ def test_records_are_counted_by_class_when_they_are_added(farm: Farm) -> None:
     due = {"a76": (3, 2, 3.0, 9.0), "": (1, 1, 4.5, 4.5)}
     assert _counts(farm) == due
     tile = farm.records.classes()[1].rules
-    assert [(one.rule, one.records, one.failed) for one in tile] == [("tile", 3, 0)]
+    assert [(summary.rule, summary.records, summary.failed) for summary in tile] == [("tile", 3, 0)]
 
 
 def _add_as_older(farm: Farm, record: TuningRecord) -> None:
@@ -185,12 +188,13 @@ def test_what_an_older_version_added_is_taken_in(farm: Farm, monkeypatch, audit)
         _add_as_older(farm, record)
     farm.client.command("RPUSH", "farrier:records:archives", "ab" * 32)
     farm.client.command("SET", "farrier:records:archived", 4)
-    assert farm.records.find("t1", "f1") == [records[1]]  # before anybody takes it in
+    # This is before the older records are moved to the log.
+    assert farm.records.find("t1", "f1") == [records[1]]
     farm.records.add(records[1])
     farm.records.add(records[6])
     assert farm.records.count() == 7
     assert farm.records.find("t1", "f1") == [records[1], records[6]]
-    for record in records[7:]:  # it may go on beside this one
+    for record in records[7:]:  # An older version may run along with this one.
         _add_as_older(farm, record)
     assert list(farm.records) == [records[6], *records[:6], *records[7:]]
     assert farm.records.find("t1", "f1") == [records[6], records[1]]

@@ -1,4 +1,4 @@
-"""A pool of connections that is full makes callers wait; it is no outage."""
+"""Tests of a full pool of connections: callers wait, and it does not count as an outage."""
 
 from __future__ import annotations
 

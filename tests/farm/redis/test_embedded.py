@@ -94,7 +94,7 @@ def test_a_server_that_lives_but_does_not_answer_is_not_started_again(
 ) -> None:
     valkey = embedded.start(settings)
     pid = valkey.pid
-    with monkeypatch.context() as patch:  # as a disk does that takes half a minute for a write
+    with monkeypatch.context() as patch:  # A disk may take half a minute for a write.
         patch.setattr(embedded, "_accepts", lambda path: False)
         assert not valkey.revive()
     assert valkey.pid == pid
@@ -154,7 +154,7 @@ def test_what_was_acknowledged_survives_kill_9(settings: Settings) -> None:
     ]
     lease = farm.jobs.lease("w", 0)
     os.kill(first.pid, signal.SIGKILL)
-    first.stop()  # its lock is free again
+    first.stop()  # Its lock is free again.
     second = embedded.start(settings)
     assert second.owned
     # The same client goes on: it connects anew and loads its scripts anew.

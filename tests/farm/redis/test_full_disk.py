@@ -1,4 +1,4 @@
-"""A disk that is full is told as that, and the farm goes on once it is not."""
+"""Tests of a full disk: it is reported as such, and the farm continues when there is room."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_valkey_whose_disk_is_full_is_told_as_that_and_goes_on_by_itself(disk, v
 
     async def ask() -> None:
         client = AsyncClient(valkey.url, PROBE)
-        for _ in range(2):  # the second answer is that of the circuit breaker
+        for _ in range(2):  # The second answer comes from the circuit breaker.
             with pytest.raises(StoreFullError, match=words):
                 await client.command("PING")
         await client.close()
 
     asyncio.run(ask())
-    for _ in range(2):  # it is not started only to end at the first change
+    for _ in range(2):  # The server is not started, as it would end at the first change.
         with pytest.raises(StorageError, match=words):
             valkey.revive()
     disk.free()

@@ -1,4 +1,4 @@
-"""Who waits for Redis, for how long, and who is refused at once."""
+"""Tests of the waits for Redis: their time, and callers that are refused at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_after_a_wait_in_vain_one_at_a_time_asks_and_the_others_are_refused() ->
             begun.set()
             answered.wait()
 
-    for _ in range(2):  # callers of one time that all hear nothing
+    for _ in range(2):  # Several callers at the same time get no answer.
         _fails(breaker, ServiceError("silent"))
     asking = threading.Thread(target=ask)
     asking.start()
@@ -36,7 +36,7 @@ def test_after_a_wait_in_vain_one_at_a_time_asks_and_the_others_are_refused() ->
             pytest.fail("this one was not to ask")
     answered.set()
     asking.join()
-    with breaker.guard(), breaker.guard():  # side by side again
+    with breaker.guard(), breaker.guard():  # Calls run in parallel again.
         pass
 
 

@@ -1,4 +1,5 @@
-"""Who hangs, and who only had to wait: processes whose signs of life are of any age."""
+"""Tests of roles that hang, and of roles that only had to wait: their signs of life have any
+age."""
 
 from __future__ import annotations
 
@@ -50,17 +51,17 @@ def _sign(role: Role, signs: Path, ago: float) -> None:
     os.utime(path, (then, then))
 
 
-def _names(found: list[tuple[Role, str]]) -> list[str]:
-    assert all("no sign of life" in why or "a signal stopped it" in why for _, why in found)
-    return [role.name for role, _ in found]
+def _names(hung: list[tuple[Role, str]]) -> list[str]:
+    assert all("no sign of life" in why or "a signal stopped it" in why for _, why in hung)
+    return [role.name for role, _ in hung]
 
 
 def _hung_at_last(looker: Liveness, roles: list[Role]) -> list[str]:
     deadline = time.monotonic() + 60
-    while not (found := looker.hung(roles)):
+    while not (hung_roles := looker.hung(roles)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return _names(found)
+    return _names(hung_roles)
 
 
 def test_a_role_that_is_silent_hangs_and_its_successor_may_start(start) -> None:
@@ -81,14 +82,14 @@ def test_nobody_is_judged_for_time_in_which_redis_stood_still(start) -> None:
     for _ in range(10):
         assert looker.hung([role]) == []
     redis[0] = True
-    assert looker.hung([role]) == []  # it has not had the time to go on
+    assert looker.hung([role]) == []  # It has not had the time to continue.
     assert _hung_at_last(looker, [role]) == ["worker"]
 
 
 def test_nobody_is_judged_for_time_in_which_nobody_looked(start) -> None:
     role = start("worker", LIMIT_S)
     looker = Liveness(0.6, lambda: True)
-    time.sleep(0.3)  # the machine stands still
+    time.sleep(0.3)  # The machine stands still meanwhile.
     assert looker.hung([role]) == []
     assert looker.hung([role]) == []
     assert _hung_at_last(looker, [role]) == ["worker"]

@@ -41,12 +41,12 @@ def test_a_role_that_ends_again_and_again_is_started_for_ever_and_told_of_twice(
     role = _role(
         tmp_path, f"open({str(lives)!r}, 'a').write('x'); raise SystemExit('error: no luck')"
     )
-    told = []
+    news = []
     while not lives.exists() or len(lives.read_text()) < 8:
-        told.append(role.look_after())
+        news.append(role.look_after())
         time.sleep(0.01)
     assert role.wait(20)
-    first, second = filter(None, told)
+    first, second = filter(None, news)
     assert first == "serve ended with code 1: no luck"
     assert "again" in second
     assert str(role.log) in second
@@ -56,8 +56,8 @@ def test_a_role_whose_needs_are_away_is_started_at_once_when_they_are_back(tmp_p
     role = _role(tmp_path, "import time; time.sleep(600)")
     role.signal(signal.SIGKILL)
     assert role.wait(20)
-    told = [role.look_after(lambda: False) for _ in range(3)]
-    assert [bool(words) for words in told] == [True, False, False]
+    news = [role.look_after(lambda: False) for _ in range(3)]
+    assert [bool(words) for words in news] == [True, False, False]
     assert role.ended
     role.look_after(lambda: True)
     assert not role.ended
@@ -102,15 +102,15 @@ if os.path.getsize({str(lives)!r}) > 2:
 """
     monkeypatch.setattr(supervisor, "STEADY_S", 600.0)
     role = _role(tmp_path, program)
-    told = []
+    news = []
     while not lives.exists() or len(lives.read_text()) < 3:
-        told += filter(None, [role.look_after()])
+        news += filter(None, [role.look_after()])
         time.sleep(0.01)
     monkeypatch.setattr(supervisor, "STEADY_S", 0.1)
-    while len(told) < 3:
-        told += filter(None, [role.look_after()])
+    while len(news) < 3:
+        news += filter(None, [role.look_after()])
         time.sleep(0.01)
-    assert told[2] == "serve is up again"
+    assert news[2] == "serve is up again"
     role.signal(signal.SIGKILL)
     assert role.wait(20)
 
@@ -124,8 +124,8 @@ def test_a_program_that_is_gone_does_not_end_the_one_that_looks(tmp_path, monkey
     role.start()
     assert role.wait(20)
     program.unlink()
-    told = [role.look_after() for _ in range(5)]
-    assert any("cannot be started" in one for one in told)
+    news = [role.look_after() for _ in range(5)]
+    assert any("cannot be started" in line for line in news)
     program.write_text("#!/bin/sh\nsleep 600\n")
     program.chmod(0o700)
     role.look_after()

@@ -1,4 +1,5 @@
-"""The blob store: what is acknowledged is whole and on the disk; what fails leaves nothing."""
+"""Tests of the blob store: acknowledged data is complete and on the disk; a failure leaves
+nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def store(tmp_path: Path) -> BlobStore:
 
 
 def nothing(_sha256: str) -> bool:
-    """What a sweep need not spare."""
+    """Return False: a sweep need not spare anything."""
     return False
 
 
@@ -35,7 +36,7 @@ def _bytes(count: int, seed: int = 7) -> bytes:
 
 
 def _leftovers(store: BlobStore) -> list[Path]:
-    """Files that are no blobs."""
+    """Return the files that are not blobs."""
     home = store.root.parent
     blobs = set(store.root.glob("??/*"))
     return [p for p in home.rglob("*") if p.is_file() and p not in blobs]
@@ -178,12 +179,13 @@ def test_an_upload_is_read_again_only_where_another_process_took_part(
     read, file_digest = [], hashlib.file_digest
 
     def reading(file: IO[bytes], name: str) -> object:
-        if not store.has(Path(file.name).name):  # else it is the blob, which is looked at as well
+        if not store.has(Path(file.name).name):  # Otherwise it is the blob, which is read as well.
             read.append(file)
         return file_digest(file, name)
 
     monkeypatch.setattr(hashlib, "file_digest", reading)
-    other = BlobStore(Settings(home=tmp_path, min_free_bytes=0))  # as of another process
+    # This store stands for another process.
+    other = BlobStore(Settings(home=tmp_path, min_free_bytes=0))
     for stores in ([store] * 3, [store, other, store], [other, other, store]):
         upload = store.begin(len(data), digest)
         for number, at in enumerate(range(0, len(data), 5000)):
@@ -198,7 +200,7 @@ def test_a_piece_that_was_refused_is_not_in_the_digest(store: BlobStore, monkeyp
     upload = store.begin(4, hashlib.sha256(b"good").hexdigest())
     store.append(upload.id, 0, b"go")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: os.write(-1, b""))  # as of a disk that fails
+        patch.setattr(os, "fsync", lambda _: os.write(-1, b""))  # The disk fails.
         with pytest.raises(StorageError):
             store.append(upload.id, 2, b"xx")
     store.append(upload.id, 2, b"od")
@@ -308,7 +310,8 @@ def test_what_is_renewed_while_a_sweep_looks_at_it_stays(store: BlobStore) -> No
     asked = []
 
     def is_needed(sha256: str) -> bool:
-        asked.append(store.renew(sha256))  # before it is put aside, then after
+        # The first renewal is before it is set aside, the second one after.
+        asked.append(store.renew(sha256))
         return False
 
     assert store.sweep(is_needed, older_than_s=3600) == 0

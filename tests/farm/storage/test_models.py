@@ -17,7 +17,7 @@ WEIGHTS = bytes(range(200)) * 50
 
 @pytest.fixture
 def manifest(farm: Farm) -> Manifest:
-    """Of blobs that are there."""
+    """A manifest of stored blobs."""
     files = {"m.data": DataFile(farm.blobs.put(WEIGHTS), len(WEIGHTS))}
     return Manifest(farm.blobs.put(os.urandom(64)), files)
 
@@ -68,7 +68,7 @@ def test_what_others_do_with_a_blob_is_no_change_of_an_open_model(
     farm.blobs.put(WEIGHTS)
     model.check_unchanged()
     assert bytes(data.view) == WEIGHTS
-    farm.blobs.put(WEIGHTS)  # the open one is another file by now
+    farm.blobs.put(WEIGHTS)  # The open one is another file now.
     os.truncate(f"/proc/self/fd/{data._file}", 10)
     with pytest.raises(InvalidModelError, match=r"m\.data") as raised:
         model.check_unchanged()

@@ -1,4 +1,4 @@
-"""Who refers to a blob: exact after every change, and after every crash."""
+"""Tests of references to blobs: exact after every change, and after every crash."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_a_batch_refers_to_its_blobs_until_it_ends(
             leases = farm.measurements.leases
             leases.give_back(lease, crashed=True, reason="gone")
             taken = [leases.take("d", leases.queues(), 0) for _ in range(2)]
-            lease = next((one for one in taken if one and one.item == batch), None)
+            lease = next(
+                (candidate for candidate in taken if candidate and candidate.item == batch), None
+            )
         assert lease is None
     assert not farm.references.are_there(LIBRARY)
     assert farm.references.are_there(OTHER)
@@ -70,12 +72,12 @@ def test_a_holder_that_is_gone_refers_to_nothing(farm: Farm, audit) -> None:
     assert farm.references.are_there(MODEL)
     farm.client.command("DEL", farm.jobs.leases.key(jobs[-1]))
     assert not farm.references.are_there(MODEL)
-    audit(farm, indexes=False)  # they name it still
+    audit(farm, indexes=False)  # They still refer to it.
 
 
 def test_what_an_older_version_wrote_is_kept(farm: Farm, audit, device_side) -> None:
-    """Its jobs have no references; a worker of this version adds them, also of those that the older
-    ones write beside it."""
+    """The jobs of an older version have no references. A worker of this version adds them, also for
+    jobs that older roles write meanwhile."""
     blobs = set()
     for seed in range(2):
         model, artifact = farm.blobs.put(os.urandom(64)), farm.blobs.put(os.urandom(64))
@@ -90,7 +92,7 @@ def test_what_an_older_version_wrote_is_kept(farm: Farm, audit, device_side) -> 
         assert all(farm.blobs.has(digest) for digest in blobs)
         audit(farm)
     farm.client.command("SET", "farrier:adopted:2", time.time() - farm.settings.blob_age_s)
-    assert not farm.adoption.is_due(farm.settings.blob_age_s)  # nothing is gone through again
+    assert not farm.adoption.is_due(farm.settings.blob_age_s)  # Nothing is examined again.
 
 
 # Jobs and models come and end without a pause.

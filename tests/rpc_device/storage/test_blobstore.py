@@ -43,18 +43,18 @@ def test_threads_that_put_the_same_bytes_at_once(store):
     for number in range(20):
         data = some_bytes(4093, seed=number)
         ready = threading.Barrier(4)
-        found: list[str] = []
+        digests: list[str] = []
 
-        def put(data=data, ready=ready, found=found):
+        def put(data=data, ready=ready, digests=digests):
             ready.wait()
-            found.append(store.put(data))
+            digests.append(store.put(data))
 
         threads = [threading.Thread(target=put) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert found == [hashlib.sha256(data).hexdigest()] * 4
+        assert digests == [hashlib.sha256(data).hexdigest()] * 4
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 64])
