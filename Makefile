@@ -22,6 +22,7 @@ PTXAS := build/ptxas
 PTXAS_READY := $(PTXAS)/.ready
 # Playwright, which drives a browser.
 PAGES_READY := $(VENV)/.pages-ready
+HARDWARE_READY := $(VENV)/.hardware-ready
 # mkdocs, which builds the site of docs/.
 DOCS_READY := $(VENV)/.docs-ready
 # The versions of the packages that developers and CI have; `make lock` takes the newest.
@@ -70,7 +71,7 @@ boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count coun
 	$(BIN)/python -m bench.boards $(ARGS)
 	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/bare
 
-accelerators: $(READY)  ## ResNet-18 and MobileNetV2 of bytes, whole, on VTA's sizes in the simulator, against the processor; a job of a farm there.
+accelerators: $(READY) $(HARDWARE_READY)  ## ResNet-18 and MobileNetV2 of bytes, whole, on VTA's sizes in the simulator, against the processor; a job of a farm there; kernels in Verilator.
 	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/dae tests/end_to_end/test_accelerator.py
 
 gpus: $(READY)  ## Kernels for GPUs by both compilers of WGSL, on a GPU or on Mesa's emulation, which is installed; ARGS=--quick.
@@ -78,6 +79,10 @@ gpus: $(READY)  ## Kernels for GPUs by both compilers of WGSL, on a GPU or on Me
 
 pages: $(READY) $(PAGES_READY)  ## The dashboard in a real browser: its tests; ARGS=--figures measures it.
 	$(BIN)/python -m bench.pages $(or $(ARGS),--tests)
+
+$(HARDWARE_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint $(LOCK) --editable '.[hardware]'
+	@touch $@
 
 $(PAGES_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --constraint $(LOCK) --editable '.[pages]'

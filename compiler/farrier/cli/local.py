@@ -20,6 +20,7 @@ from rich.table import Table
 from farrier.cli.convert import convert
 from farrier.cli.export import export
 from farrier.cli.firmware import firmware
+from farrier.cli.hardware import hardware
 from farrier.cli.inspection import inspect
 from farrier.cli.parsed import parsed
 from farrier.cli.profile import profile
@@ -102,7 +103,7 @@ _SLOWER = 1.05  # Two runs of one artifact differ by less than this factor.
 def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
     app.command("compile", rich_help_panel=PANEL)(compile_)
-    for verb in (inspect, convert, run, export, firmware, bench, profile, opt):
+    for verb in (inspect, convert, run, export, firmware, hardware, bench, profile, opt):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     app.command("verify-signature", rich_help_panel=PANEL)(verify_signature)
     passthrough = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from farrier.targets.dae.program import Program, ProgramError
@@ -27,6 +28,19 @@ class Bound(NamedTuple):
     name: str
     program: Program
     arguments: Sequence[memoryview]
+
+
+_observers: list[Callable[[Bound], None]] = []
+
+
+@contextlib.contextmanager
+def observing(observer: Callable[[Bound], None]) -> Iterator[None]:
+    """Call an observer before each launch of this process's simulators."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
 
 
 class SimulatedDevice(HostMemory[Bound]):
@@ -85,6 +99,8 @@ class SimulatedDevice(HostMemory[Bound]):
         return Bound(name, program, views)
 
     def launch(self, bound: Bound) -> None:
+        for observer in _observers:
+            observer(bound)
         accelerator = bound.program.accelerator
         if self._functional is None or self._functional.accelerator != accelerator:
             self._functional = Functional(accelerator)

@@ -77,7 +77,7 @@ class Form(enum.IntEnum):
 class Alu(enum.IntEnum):
     """The operations on sums, of 32 bits each. `a` is the sum that is replaced, `b` the sum `from`
     or the immediate, `c` the sum `by`. Those of floats take the bits as f32; results are rounded to
-    the nearest, ties to even."""
+    the nearest, ties to even, and a NaN is 0x7FC00000."""
 
     MOVE = 0  # b
     ADD = 1  # The sum of a and b, modulo 2³².

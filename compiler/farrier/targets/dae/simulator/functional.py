@@ -27,6 +27,7 @@ from farrier.targets.dae.tokens import bytes_of
 Array: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[np.int64]
 _I32 = (-(1 << 31), (1 << 31) - 1)
+_NAN = np.int32(0x7FC00000)
 
 
 class Functional:
@@ -175,7 +176,10 @@ def _floats(bits: Array) -> Array:
 
 
 def _bits(floats: Array) -> Array:
-    return np.asarray(floats, np.float32).view(np.int32)
+    """Return the bits of floats. There is one NaN."""
+    bits = np.asarray(floats, np.float32).view(np.int32)
+    is_nan = np.isnan(floats)
+    return np.where(is_nan, _NAN, bits) if is_nan.any() else bits
 
 
 def _of_floats(operation: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:

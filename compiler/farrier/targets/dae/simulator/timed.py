@@ -6,10 +6,15 @@ instruction, so the times of events are those of a simulation cycle by cycle:
 
     fetch     ceil(word / port) cycles an instruction, by a port of its own, as far as the queue of
               commands of the instruction's module has room
-    load      the port is busy for the bytes of each row, and the last is there `latency` later
+    load      the port is busy for ceil(element / port) cycles an element, and the last is there
+              `latency` later; padding is written in the cycles in which no element is
     gemm      a step of the matrix unit a cycle, and its latency
-    alu       ceil(sums / lanes) cycles an element, and the unit's latency
+    alu       ceil(sums / lanes) cycles an element, and the unit's latency; a step that replaces a
+              sum again waits until it was written
     store     as a load
+
+The rest are the cycles in which the hardware (`rtl/`) decodes an instruction, reads its first sum,
+or writes its last element. `rtl/lockstep.py` compares the two.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.instructions import (
@@ -61,42 +67,81 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Work:
-    """The cycles that an instruction takes its module, and the port before that."""
+    """The cycles that an instruction takes its module: `before` it asks for the port, those of the
+    port, and the `cycles` behind that; `least` of all together."""
 
     cycles: int
     port: int = 0
+    before: int = 0
+    least: int = 0
+
+
+# Cycles of the hardware, which its description does not have.
+_FETCHED = 1  # From the last beat of a word to its module.
+_DECODE = 1
+_READ = 1  # A store reads its first sum.
+_TAKE = 3  # A load takes a beat, writes an element, and is done.
+_SETTLE = 2  # Sums that are loaded wait for a bank.
+_ANSWER = 2  # A store takes the answer, and is done.
 
 
 def work_of(instruction: Instruction, accelerator: Accelerator) -> Work:
     """Return the time of an instruction."""
     match instruction.kind:
         case Kind.LOAD:
-            nbytes = bytes_of(Pad(instruction["pad"]), accelerator)
-            return _transfer(instruction, nbytes, accelerator)
+            return _load(instruction, accelerator)
         case Kind.STORE:
             nbytes = accelerator.sum_bytes // (4 if instruction["form"] == Form.BYTE else 1)
-            return _transfer(instruction, nbytes, accelerator)
+            port = _beats(instruction, nbytes, accelerator)
+            return Work(accelerator.port.latency + _ANSWER, port, _DECODE + _READ)
         case Kind.GEMM:
-            return Work(_steps(instruction, GEMM_LOOPS) + accelerator.matrix.latency)
+            return Work(_DECODE + _steps(instruction) + accelerator.matrix.latency)
         case Kind.ALU:
-            sums = accelerator.matrix.batch * accelerator.matrix.outer
-            cycles = -(-sums // accelerator.vector.lanes)
-            return Work(
-                _steps(instruction, ALU_LOOPS) * cycles + accelerator.vector.latency,
-            )
-    return Work(1)
+            latency = accelerator.vector.latency
+            return Work(_DECODE + _steps_of_sums(instruction, accelerator) + latency)
+    return Work(_DECODE + 1)
 
 
-def _transfer(instruction: Instruction, nbytes: int, accelerator: Accelerator) -> Work:
-    row = -(-instruction["columns"] * nbytes // accelerator.port.bytes)
-    return Work(accelerator.port.latency, instruction["rows"] * row)
+def _load(instruction: Instruction, accelerator: Accelerator) -> Work:
+    pad = Pad(instruction["pad"])
+    rows, columns = instruction["rows"], instruction["columns"]
+    width = instruction["left"] + columns + instruction["right"]
+    height = instruction["top"] + rows + instruction["bottom"]
+    settles = _SETTLE if pad >= Pad.SUM else 0
+    # Padding is gone through once, past all that lies within a row at a time.
+    walk = width * height + rows if width * height > rows * columns else 0
+    least = _DECODE + _TAKE + walk + settles
+    port = _beats(instruction, bytes_of(pad, accelerator), accelerator)
+    if not port:
+        return Work(least)
+    return Work(accelerator.port.latency + _TAKE + settles, port, _DECODE, least)
 
 
-def _steps(instruction: Instruction, loops: int) -> int:
+def _beats(instruction: Instruction, nbytes: int, accelerator: Accelerator) -> int:
+    """Return the cycles of the port for elements of some bytes."""
+    beats = -(-nbytes // accelerator.port.bytes)
+    return instruction["rows"] * instruction["columns"] * beats
+
+
+def _steps(instruction: Instruction) -> int:
     steps = 1
-    for n in range(loops):
+    for n in range(GEMM_LOOPS):
         steps *= max(1, instruction[f"count{n}"])
     return steps
+
+
+def _steps_of_sums(instruction: Instruction, accelerator: Accelerator) -> int:
+    """Return the cycles in which the vector unit takes the steps of an instruction."""
+    sums = accelerator.matrix.batch * accelerator.matrix.outer
+    cycles = -(-sums // accelerator.vector.lanes)
+    again = accelerator.vector.latency + 1  # Until a sum that is replaced can be read.
+    for n in reversed(range(ALU_LOOPS)):
+        count = max(1, instruction[f"count{n}"])
+        if count > 1 and not instruction[f"to{n}"]:
+            cycles += (count - 1) * max(cycles, again)
+        else:
+            cycles *= count
+    return cycles
 
 
 def simulate(program: Sequence[Instruction], accelerator: Accelerator) -> Timing:
@@ -104,10 +149,22 @@ def simulate(program: Sequence[Instruction], accelerator: Accelerator) -> Timing
     return _Simulation(program, accelerator).run()
 
 
+class _Next(NamedTuple):
+    """An instruction that can begin. The port takes them by these: whoever asks first, and of two
+    that ask at once the store."""
+
+    asks: int
+    is_no_store: bool
+    number: int
+    begin: int
+    module: Module
+
+
 class _Simulation:
     def __init__(self, program: Sequence[Instruction], accelerator: Accelerator) -> None:
         self._program = program
         self._accelerator = accelerator
+        self._work = [work_of(each, accelerator) for each in program]
         self._fetch = -(-word_bits(accelerator) // 8 // accelerator.port.bytes)
         self._queues: dict[Module, deque[tuple[int, int]]] = {m: deque() for m in Module}
         self._begun: dict[Module, list[int]] = {m: [] for m in Module}
@@ -129,7 +186,7 @@ class _Simulation:
             step = min(filter(None, map(self._next, Module)), default=None)
             if step is None:
                 raise TokenError(self._stuck())
-            self._run(*step)
+            self._run(step.begin, step.number, step.module)
         cycles = max(self._free.values())
         return Timing(cycles, self._busy, self._port_busy, self._events)
 
@@ -145,12 +202,12 @@ class _Simulation:
                 return
             free = begun[number - depth] if number >= depth else 0
             self._fetched_at = max(self._fetched_at, free) + self._fetch
-            self._queues[module].append((self._fetched, self._fetched_at))
+            self._queues[module].append((self._fetched, self._fetched_at + _FETCHED))
             self._sent[module] += 1
             self._fetched += 1
 
-    def _next(self, module: Module) -> tuple[int, int, Module] | None:
-        """Return when the next instruction of a module can begin, None if that is not known."""
+    def _next(self, module: Module) -> _Next | None:
+        """Return the next instruction of a module, None if it is not known when it can begin."""
         if not self._queues[module]:
             return None
         number, fetched = self._queues[module][0]
@@ -168,7 +225,8 @@ class _Simulation:
                 if len(taken) <= at:
                     return None
                 begin = max(begin, taken[at])
-        return begin, number, module
+        asks = begin + self._work[number].before
+        return _Next(asks, module is not Module.STORE, number, begin, module)
 
     def _run(self, begin: int, number: int, module: Module) -> None:
         instruction = self._program[number]
@@ -177,16 +235,16 @@ class _Simulation:
         for queue in pops:
             self._tokens[queue].popleft()
             self._taken.setdefault(queue, []).append(begin)
-        work = work_of(instruction, self._accelerator)
+        work = self._work[number]
         end = begin + work.cycles
         if work.port:
-            first = max(begin, self._port_free)
+            first = max(begin + work.before, self._port_free)
             self._port_free = first + work.port
             self._port_busy += work.port
-            end = self._port_free + work.cycles
+            end = max(self._port_free + work.cycles, begin + work.least)
         self._begun[module].append(begin)
         self._free[module] = end
-        self._busy[module] += work.port + work.cycles
+        self._busy[module] += max(work.before + work.port + work.cycles, work.least)
         for queue in pushes:
             self._tokens.setdefault(queue, deque()).append(end)
             self._pushed[queue] = self._pushed.get(queue, 0) + 1

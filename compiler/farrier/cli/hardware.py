@@ -1,0 +1,97 @@
+"""`farrier hardware`: an accelerator of one's own as Verilog, checked and placed."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from farrier.errors import UsageError
+
+if TYPE_CHECKING:
+    from farrier.targets.dae.description import Accelerator
+
+_MOST_DRIFT = 0.02
+
+
+def hardware(
+    target: Annotated[str, typer.Argument(help="An accelerator: dae:small, or its description.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The folder. By default its name.")
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(help="A model, whose kernels run in Verilator and in the simulator."),
+    ] = None,
+    place: Annotated[
+        bool, typer.Option("--place", help="Synthesize, place and route it for an ECP5-85.")
+    ] = False,
+) -> None:
+    """Write the Verilog of an accelerator; needs farrier[hardware]."""
+    from farrier.targets.dae.description import to_toml
+    from farrier.targets.dae.rtl.emit import verilog
+
+    accelerator = accelerator_of(target)
+    folder = output or Path(accelerator.name)
+    text = verilog(accelerator)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in ((f"{accelerator.name}.v", text), ("shape.toml", to_toml(accelerator))):
+        (folder / name).write_text(content)
+        typer.echo(folder / name)
+    if check is not None:
+        _check(accelerator, check)
+    if place:
+        _place(accelerator)
+
+
+def accelerator_of(target: str) -> Accelerator:
+    """Return the accelerator that a target names. Raises UsageError."""
+    from farrier.cli.targets import read_target
+    from farrier.targets import parse_target
+    from farrier.targets.dae.backend import DaeTarget
+
+    machine = parse_target(read_target(target))
+    if not isinstance(machine, DaeTarget):
+        raise UsageError(
+            f"{target} is not an accelerator of one's own",
+            hint="`farrier targets` lists such as dae:small; docs/accelerators.md describes others",
+        )
+    return machine.accelerator
+
+
+def _check(accelerator: Accelerator, model: Path) -> None:
+    """Print the cycles of a model's kernels in the simulator and in Verilator. Exit with 1 if they
+    differ."""
+    from farrier.hardware.check import check_model
+    from farrier.targets.dae.rtl.lockstep import Hardware
+
+    table = Table("kernel", "simulator", "hardware", "", "bytes that differ")
+    good = True
+    with tempfile.TemporaryDirectory(prefix="farrier-lockstep-") as folder:
+        for each in check_model(Hardware(accelerator, Path(folder)), model):
+            good &= not each.differing and abs(each.drift) < _MOST_DRIFT
+            cycles = (f"{each.simulator.cycles:,}", f"{each.hardware.cycles:,}")
+            table.add_row(each.name, *cycles, f"{each.drift:+.2%}", str(each.differing))
+    Console().print(table)
+    if not good:
+        typer.echo("the hardware and the simulator differ", err=True)
+        raise typer.Exit(1)
+
+
+def _place(accelerator: Accelerator) -> None:
+    from farrier.targets.dae.rtl.synthesis import CAPACITY, NAME, SEEDS
+    from farrier.targets.dae.rtl.synthesis import place as placed_by
+
+    placed = placed_by(accelerator)
+    area = placed.area
+    for name, figure in (("lut", area.lut), ("ff", area.ff), ("dsp", area.dsp), ("ram", area.ram)):
+        typer.echo(f"{name.upper():4} {figure:7,} of {CAPACITY[name]:,}")
+    if placed.mhz:
+        clocks = ", ".join(f"{mhz:.1f}" for mhz in placed.mhz)
+        typer.echo(f"MHz  {clocks} by {len(SEEDS)} seeds")
+    else:
+        typer.echo(f"it does not fit an {NAME}: {', '.join(area.beyond())}")

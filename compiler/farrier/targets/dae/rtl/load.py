@@ -1,0 +1,218 @@
+"""The module that loads: rows of DRAM to a scratchpad, with padding around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Const, Elaboratable, Mux, Signal, Value
+from amaranth import Module as Design
+
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.instructions import Kind, Module, Pad
+from farrier.targets.dae.rtl.port import Requests
+from farrier.targets.dae.rtl.queues import Front
+from farrier.targets.dae.rtl.words import fields_of
+from farrier.targets.dae.tokens import bytes_of
+
+
+class Writes:
+    """Writes of whole elements to a scratchpad."""
+
+    def __init__(self, name: str, nbytes: int, index_bits: int) -> None:
+        self.enable = Signal(name=f"{name}_enable")
+        self.address = Signal(index_bits, name=f"{name}_address")
+        self.data = Signal(8 * nbytes, name=f"{name}_data")
+
+
+class Load(Elaboratable):
+    """Beats are asked for in order; one side counts them as they come, and writes each element
+    when it is whole, and another writes the padding in the cycles that this leaves free."""
+
+    def __init__(self, accelerator: Accelerator, requests: Requests) -> None:
+        self._accelerator = accelerator
+        self._requests = requests
+        self.front = Front(accelerator, Module.LOAD)
+        self.base = Signal(32)  # Of the argument that `argument` names.
+        self.argument = Signal(accelerator.fields.argument)
+        self.read_valid, self.read_data = Signal(), Signal(8 * accelerator.port.bytes)
+        bits = accelerator.fields.index
+        self.inputs = Writes("inputs", accelerator.input_bytes, bits)
+        self.weights = Writes("weights", accelerator.weight_bytes, bits)
+        self.sums = Writes("sums", accelerator.sum_bytes, bits)
+        self.sums_settled = Signal()  # None of the sums that were written is on its way.
+
+    def elaborate(self, platform: Any) -> Design:
+        m = Design()
+        m.submodules.front = front = self.front
+        word = Signal.like(front.head)
+        with m.If(front.begin):
+            m.d.sync += word.eq(front.head)
+        fields = dict(fields_of(word, Kind.LOAD, self._accelerator))
+        head = fields_of(front.head, Kind.LOAD, self._accelerator)
+        is_empty = Signal()  # There is padding alone.
+        m.d.comb += is_empty.eq((fields["rows"] == 0) | (fields["columns"] == 0))
+        starts = Signal()  # The cycle behind `begin`.
+        m.d.sync += starts.eq(front.begin)
+        m.d.comb += self.argument.eq(head["argument"])
+        asked = self._ask(m, fields, starts, is_empty)
+        data, came = self._take(m, fields, starts, is_empty)
+        padding, padded = self._pad(m, fields, starts, data)
+        self._write(m, fields, data, padding)
+        running = Signal()
+        m.d.sync += running.eq((running | starts) & ~front.done)
+        settled = (fields["pad"] < Pad.SUM) | self.sums_settled
+        m.d.comb += front.done.eq(running & asked & came & padded & settled)
+        return m
+
+    def _by_pad(self, pad: Value, figure: dict[Pad, int]) -> Value:
+        """Return the figure of the scratchpad and form that an instruction writes."""
+        value: Value = Const(figure[Pad.INPUT])
+        for each in list(Pad)[1:]:
+            value = Mux(pad == each.value, figure[each], value)
+        return value
+
+    def _beats(self, pad: Value) -> Value:
+        port, accelerator = self._accelerator.port.bytes, self._accelerator
+        return self._by_pad(pad, {p: -(-bytes_of(p, accelerator) // port) for p in Pad})
+
+    def _ask(self, m: Design, fields: dict[str, Value], starts: Signal, is_empty: Value) -> Value:
+        """Ask for all beats; return a flag that holds once they were."""
+        port, accelerator = self._accelerator.port.bytes, self._accelerator
+        requests, front = self._requests, self.front
+        head = fields_of(front.head, Kind.LOAD, accelerator)
+        pad = fields["pad"]
+        most = max(-(-bytes_of(p, accelerator) // port) for p in Pad)
+        rows, columns = Signal.like(fields["rows"]), Signal.like(fields["columns"])
+        beats, total = Signal(range(most + 1)), Signal(range(most + 1))
+        address, row = Signal(32), Signal(32)
+        step, asks, base = Signal(32), Signal(), Signal(32)
+        with m.If(front.begin):
+            m.d.sync += base.eq(self.base + head["offset"])
+            m.d.sync += [rows.eq(head["rows"]), columns.eq(head["columns"])]
+            m.d.sync += [beats.eq(self._beats(head["pad"])), total.eq(self._beats(head["pad"]))]
+            m.d.sync += asks.eq((head["rows"] != 0) & (head["columns"] != 0))
+            m.d.sync += [address.eq(self.base + head["offset"])]
+            m.d.sync += row.eq(self.base + head["offset"])
+        # From the last beat of an element to the next element.
+        lasts = {
+            p: bytes_of(p, accelerator) - (-(-bytes_of(p, accelerator) // port) - 1) * port
+            for p in Pad
+        }
+        m.d.comb += step.eq(Mux(beats == 1, self._by_pad(pad, lasts), port))
+        ends_row = (beats == 1) & (columns == 1)
+        m.d.comb += [
+            requests.wants.eq(asks),
+            requests.address.eq(address),
+            requests.is_last.eq(ends_row & (rows == 1)),
+        ]
+        with m.If(requests.taken):
+            m.d.sync += [address.eq(address + step), beats.eq(beats - 1)]
+            with m.If(beats == 1):
+                m.d.sync += [beats.eq(total), columns.eq(columns - 1)]
+            with m.If(ends_row):
+                ahead = row + fields["stride"]
+                m.d.sync += [address.eq(ahead), row.eq(ahead)]
+                m.d.sync += [columns.eq(fields["columns"]), rows.eq(rows - 1)]
+            with m.If(requests.is_last):
+                m.d.sync += asks.eq(0)
+        return ~asks
+
+    def _take(
+        self, m: Design, fields: dict[str, Value], starts: Signal, is_empty: Value
+    ) -> tuple[Writes, Value]:
+        """Take beats as they come; return the writes of elements, and a flag that holds once all
+        were written."""
+        accelerator = self._accelerator
+        bits = accelerator.fields.index
+        widest = max(bytes_of(p, accelerator) for p in Pad)
+        port = accelerator.port.bytes
+        most = -(-widest // port)
+        # A beat is taken a cycle after it came.
+        valid, beat = Signal(), Signal(8 * port)
+        m.d.sync += [valid.eq(self.read_valid), beat.eq(self.read_data)]
+        rows, columns = Signal.like(fields["rows"]), Signal.like(fields["columns"])
+        beats, total = Signal(range(most + 1)), Signal(range(most + 1))
+        before = Signal(8 * port * max(1, most - 1))  # The beats of an element that came, on top.
+        address, margin, waits = Signal(bits), Signal(bits), Signal()
+        width = fields["left"] + fields["columns"] + fields["right"]
+        m.d.comb += margin.eq(fields["left"] + fields["right"])
+        with m.If(starts):
+            m.d.sync += [rows.eq(fields["rows"]), columns.eq(fields["columns"])]
+            m.d.sync += [beats.eq(self._beats(fields["pad"])), total.eq(self._beats(fields["pad"]))]
+            first = fields["index"] + fields["top"] * width + fields["left"]
+            m.d.sync += [address.eq(first), waits.eq(~is_empty)]
+        whole = Cat(before[-8 * port * (most - 1) :], beat) if most > 1 else beat
+        data = Writes("data", widest, bits)
+        nbytes = {p: -(-bytes_of(p, accelerator) // port) * port for p in Pad}
+        with m.Switch(fields["pad"]):
+            for pad in Pad:
+                with m.Case(pad.value):
+                    m.d.comb += data.data.eq(whole[8 * (most * port - nbytes[pad]) :])
+        m.d.comb += [data.enable.eq(valid & (beats == 1)), data.address.eq(address)]
+        with m.If(valid):
+            m.d.sync += [before.eq(Cat(before, beat)[8 * port :]), beats.eq(beats - 1)]
+        with m.If(data.enable):
+            m.d.sync += [beats.eq(total), columns.eq(columns - 1), address.eq(address + 1)]
+            with m.If(columns == 1):
+                m.d.sync += [columns.eq(fields["columns"]), rows.eq(rows - 1)]
+                m.d.sync += address.eq(address + 1 + margin)
+                with m.If(rows == 1):
+                    m.d.sync += waits.eq(0)
+        return data, ~waits
+
+    def _pad(
+        self, m: Design, fields: dict[str, Value], starts: Signal, data: Writes
+    ) -> tuple[Writes, Value]:
+        """Go through the padding; return its writes, and a flag that holds once all were."""
+        bits = self._accelerator.fields.index
+        count = self._accelerator.fields.count + 2
+        x, y = Signal(count), Signal(count)
+        width, height = Signal(count), Signal(count)
+        address, walks = Signal(bits), Signal()
+        top, left = fields["top"], fields["left"]
+        has_padding = Cat(*(fields[name] for name in ("top", "bottom", "left", "right"))).any()
+        inside = (y >= top) & (y < top + fields["rows"]) & (x == left) & (fields["columns"] != 0)
+        padding = Writes("padding", 1, bits)
+        ahead = Signal(count)  # Elements to go on by: past what lies inside, at once.
+        m.d.comb += ahead.eq(Mux(inside, fields["columns"], 1))
+        m.d.comb += [padding.address.eq(address), padding.data.eq(fields["fill"])]
+        m.d.comb += padding.enable.eq(walks & ~inside & ~data.enable)
+        with m.If(starts):
+            rows = fields["top"] + fields["rows"] + fields["bottom"]
+            m.d.sync += [x.eq(0), y.eq(0), address.eq(fields["index"]), walks.eq(has_padding)]
+            m.d.sync += [width.eq(left + fields["columns"] + fields["right"]), height.eq(rows)]
+        with m.Elif(walks & (inside | ~data.enable)):
+            m.d.sync += [x.eq(x + ahead), address.eq(address + ahead)]
+            with m.If(x + ahead >= width):
+                m.d.sync += [x.eq(0), y.eq(y + 1)]
+                with m.If(y + 1 >= height):
+                    m.d.sync += walks.eq(0)
+        return padding, ~walks
+
+    def _write(self, m: Design, fields: dict[str, Value], data: Writes, padding: Writes) -> None:
+        """Hand writes of data and padding to the scratchpad that the instruction names."""
+        pad = fields["pad"]
+        address = Mux(data.enable, data.address, padding.address)
+        enable = data.enable | padding.enable
+        for writes, pads in (
+            (self.inputs, (Pad.INPUT,)),
+            (self.weights, (Pad.WEIGHT,)),
+            (self.sums, (Pad.SUM, Pad.SIGNED, Pad.UNSIGNED)),
+        ):
+            bits = len(writes.data)
+            filled = padding.data[:8].replicate(bits // 8)
+            content = Mux(data.enable, data.data[:bits], filled)
+            is_this = Cat(*(pad == each.value for each in pads)).any()
+            m.d.comb += [writes.enable.eq(enable & is_this), writes.address.eq(address)]
+            if writes is not self.sums:
+                m.d.comb += writes.data.eq(content)
+                continue
+            lanes = [content[8 * n : 8 * n + 8] for n in range(bits // 32)]
+            with m.Switch(pad):
+                with m.Case(Pad.SIGNED.value):
+                    extended = [Cat(lane, lane[-1].replicate(24)) for lane in lanes]
+                    m.d.comb += writes.data.eq(Cat(*extended))
+                with m.Case(Pad.UNSIGNED.value):
+                    m.d.comb += writes.data.eq(Cat(*(Cat(lane, Const(0, 24)) for lane in lanes)))
+                with m.Default():
+                    m.d.comb += writes.data.eq(content)

@@ -1,0 +1,171 @@
+"""The hardware of an accelerator in Verilator, with the instructions and the memory of the
+simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import struct
+import subprocess
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from farrier.errors import UsageError
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.instructions import Instruction, Module, encode
+from farrier.targets.dae.program import Program
+from farrier.targets.dae.rtl.emit import verilog
+from farrier.targets.dae.simulator.functional import Functional
+from farrier.targets.dae.simulator.timed import simulate
+
+_ALIGNMENT = 64
+_GUARD = 64  # Bytes between arguments, which nothing may change.
+_MOST_CYCLES = 1 << 32
+_FLAGS = (
+    *("-O3", "--x-initial", "fast", "--cc", "--exe", "--build", "-CFLAGS", "-O1"),
+    *("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", "--top-module", "core"),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Span:
+    """The cycles at which an instruction begins and ends."""
+
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a program: its cycles, and the spans of the instructions of each module."""
+
+    cycles: int
+    spans: dict[Module, list[Span]]
+
+
+class Hardware:
+    """The hardware of an accelerator as a program of Verilator's, built in a folder."""
+
+    def __init__(self, accelerator: Accelerator, folder: Path) -> None:
+        """Raise UsageError if a tool is missing or fails."""
+        if not shutil.which("verilator"):
+            raise UsageError(
+                "Verilator, which simulates hardware, is not installed",
+                hint="apt-get install verilator g++",
+            )
+        self.accelerator = accelerator
+        self._folder = folder
+        (folder / "core.v").write_text(verilog(accelerator))
+        harness = (resources.files(__package__) / "harness.cpp").read_text()
+        (folder / "harness.cpp").write_text(harness)
+        command = ["verilator", *_FLAGS, "core.v", "harness.cpp", "-o", "core"]
+        built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if built.returncode:
+            raise UsageError(f"Verilator failed: {built.stderr.strip()[-400:]}")
+
+    def run(self, program: Sequence[Instruction], arguments: Sequence[memoryview]) -> Run:
+        """Run a program with the bytes of its arguments, which it changes. Raises UsageError if it
+        does not end, or writes beyond its arguments."""
+        folder = self._folder
+        bases, size = [], 0
+        for each in arguments:
+            bases.append(size)
+            size += -(-(each.nbytes + _GUARD) // _ALIGNMENT) * _ALIGNMENT
+        memory = np.full(size, 0xA5, np.uint8)
+        for base, each in zip(bases, arguments, strict=True):
+            memory[base : base + each.nbytes] = np.frombuffer(each, np.uint8)
+        port = self.accelerator.port
+        most = min(_MOST_CYCLES, 2 * simulate(program, self.accelerator).cycles + 10_000)
+        settings = struct.pack("<4Q", most, port.latency, port.bytes, len(bases))
+        (folder / "settings").write_bytes(settings)
+        (folder / "bases").write_bytes(struct.pack(f"<{len(bases)}Q", *bases))
+        (folder / "code").write_bytes(self._code(program))
+        (folder / "memory").write_bytes(memory.tobytes())
+        subprocess.run([folder / "obj_dir" / "core", folder], check=True)
+        result = np.frombuffer((folder / "memory").read_bytes(), np.uint8)
+        events = np.frombuffer((folder / "events").read_bytes(), np.uint64).reshape(-1, 3)
+        _, cycles, how = map(int, events[-1])
+        if how:
+            reasons = {1: f"did not end in {most} cycles", 2: "reached beyond its memory"}
+            raise UsageError(f"the hardware {reasons[how]}")
+        outside = np.ones(size, bool)
+        for base, each in zip(bases, arguments, strict=True):
+            np.frombuffer(each, np.uint8)[...] = result[base : base + each.nbytes]
+            outside[base : base + each.nbytes] = False
+        if (result[outside] != 0xA5).any():
+            raise UsageError("the hardware wrote beyond its arguments")
+        return Run(cycles, _spans(events[:-1]))
+
+    def _code(self, program: Sequence[Instruction]) -> bytes:
+        """Return the words of a program, each a whole number of beats."""
+        words = encode(program, self.accelerator)
+        size, port = len(words) // max(1, len(program)), self.accelerator.port.bytes
+        rows = np.frombuffer(words, np.uint8).reshape(-1, size)
+        return np.pad(rows, ((0, 0), (0, -size % port))).tobytes()
+
+
+def _spans(events: np.ndarray[tuple[int, int], np.dtype[np.uint64]]) -> dict[Module, list[Span]]:
+    spans = {}
+    for module in Module:
+        mine = events[events[:, 0] == module]
+        begins, ends = (mine[mine[:, 2] == end, 1] for end in (0, 1))
+        spans[module] = [Span(int(b), int(e)) for b, e in zip(begins, ends, strict=True)]
+    return spans
+
+
+def simulated(
+    program: Sequence[Instruction], accelerator: Accelerator, arguments: Sequence[memoryview]
+) -> Run:
+    """Run a program in the simulator, with the bytes of its arguments, which it changes."""
+    Functional(accelerator).run(program, arguments)
+    timing = simulate(program, accelerator)
+    spans: dict[Module, list[Span]] = {module: [] for module in Module}
+    for event in sorted(timing.events, key=lambda each: each.number):
+        spans[event.module].append(Span(event.begin, event.end))
+    return Run(timing.cycles, spans)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Comparison:
+    """A program in the simulator and in hardware. `differing` counts the bytes of arguments that
+    are not the same."""
+
+    name: str
+    simulator: Run
+    hardware: Run
+    differing: int
+
+    @property
+    def drift(self) -> float:
+        """The cycles of the hardware beyond those of the simulator, as a part of these."""
+        return self.hardware.cycles / self.simulator.cycles - 1
+
+    @property
+    def furthest(self) -> int:
+        """The most cycles between the ends of an instruction in one and in the other."""
+        pairs = (
+            abs(left.end - right.end)
+            for module in Module
+            for left, right in zip(
+                self.simulator.spans[module], self.hardware.spans[module], strict=True
+            )
+        )
+        return max(pairs, default=0)
+
+
+def compare(hardware: Hardware, program: Program, arguments: Sequence[memoryview]) -> Comparison:
+    """Run a program in both, on copies of the same bytes. Raises UsageError if the hardware does
+    not end."""
+    by_hardware, by_simulator = ([bytearray(each) for each in arguments] for _ in range(2))
+    built = hardware.run(program.instructions, [memoryview(each) for each in by_hardware])
+    expected = simulated(
+        program.instructions, program.accelerator, [memoryview(each) for each in by_simulator]
+    )
+    differing = sum(
+        int((np.frombuffer(left, np.uint8) != np.frombuffer(right, np.uint8)).sum())
+        for left, right in zip(by_hardware, by_simulator, strict=True)
+    )
+    return Comparison(program.name, expected, built, differing)

@@ -1,0 +1,46 @@
+"""The matrix unit: all products of a step in one cycle, and a tree of adders for each column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Elaboratable, Signal, Value, signed
+from amaranth import Module as Design
+
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.rtl.pipeline import Pipeline
+
+
+class Matrix(Elaboratable):
+    """`totals` follow an element of inputs and one of weights after `registers` cycles."""
+
+    def __init__(self, accelerator: Accelerator, registers: int) -> None:
+        self._matrix = accelerator.matrix
+        self._registers = registers
+        self.inputs = Signal(8 * accelerator.input_bytes)
+        self.weights = Signal(8 * accelerator.weight_bytes)
+        self.totals = [Signal(signed(32), name=f"total{n}") for n in range(self._matrix.outer)]
+
+    def elaborate(self, platform: Any) -> Design:
+        m = Design()
+        inner, outer = self._matrix.inner, self._matrix.outer
+        terms: dict[str, Value] = {}
+        for row in range(outer):
+            for column in range(inner):
+                left = self.inputs.word_select(column, 8).as_signed()
+                right = self.weights.word_select(row * inner + column, 8).as_signed()
+                terms[f"t{row}_{column}"] = left * right
+        levels = (inner - 1).bit_length()
+        pipe = Pipeline(m, 1 + levels, self._registers)
+        behind, count = pipe.end(**terms), inner
+        for _ in range(levels):
+            terms = {}
+            for row in range(outer):
+                for at in range(0, count, 2):
+                    term = behind[f"t{row}_{at}"]
+                    if at + 1 < count:
+                        term = term + behind[f"t{row}_{at + 1}"]
+                    terms[f"t{row}_{at // 2}"] = term
+            behind, count = pipe.end(**terms), -(-count // 2)
+        m.d.comb += [total.eq(behind[f"t{n}_0"]) for n, total in enumerate(self.totals)]
+        return m

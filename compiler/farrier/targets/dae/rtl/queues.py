@@ -1,0 +1,86 @@
+"""Queues of tokens, and the part of each module that begins its instructions in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Elaboratable, Signal
+from amaranth import Module as Design
+
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.instructions import Kind, Module
+from farrier.targets.dae.rtl.memory import Queue
+from farrier.targets.dae.rtl.words import bits_of, fields_of
+
+
+class Tokens(Elaboratable):
+    """A queue of tokens, which carry nothing: two counters.
+
+    `reserve` takes room for a token when the instruction begins that hands it on; `push` puts it
+    there once that instruction is done.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.reserve, self.push, self.pop = Signal(), Signal(), Signal()
+        self.has_token, self.has_room = Signal(), Signal()
+
+    def elaborate(self, platform: Any) -> Design:
+        m = Design()
+        count, reserved = (Signal(range(self._capacity + 1)) for _ in range(2))
+        m.d.sync += count.eq(count + self.push - self.pop)
+        m.d.sync += reserved.eq(reserved + self.reserve - self.pop)
+        m.d.comb += self.has_token.eq(count != 0)
+        m.d.comb += self.has_room.eq(reserved != self._capacity)
+        return m
+
+
+class Front(Elaboratable):
+    """The commands that wait for a module, and the command that it runs.
+
+    An instruction begins in the cycle of `begin`, in which `head` is its word, and ends after that
+    of `done`. Its own step begins a cycle later.
+    """
+
+    def __init__(self, accelerator: Accelerator, module: Module) -> None:
+        self._accelerator = accelerator
+        bits = bits_of(module, accelerator)
+        self._commands = Queue(bits, accelerator.queues.commands)
+        self.head = Signal(bits)
+        self.begin, self.done, self.busy = Signal(), Signal(), Signal()
+        self.push, self.word, self.has_room = Signal(), Signal(bits), Signal()
+        # Queues of tokens to and from the neighbours, where there are such.
+        self.previous: tuple[Tokens, Tokens] | None = None
+        self.next: tuple[Tokens, Tokens] | None = None
+
+    def elaborate(self, platform: Any) -> Design:
+        m = Design()
+        m.submodules.commands = commands = self._commands
+        m.d.comb += [
+            commands.word.eq(self.word),
+            commands.push.eq(self.push),
+            self.has_room.eq(commands.has_room),
+            self.head.eq(commands.head),
+            commands.pop.eq(self.begin),
+        ]
+        # The fields that order instructions are the same of all kinds.
+        fields = fields_of(self.head, Kind.FINISH, self._accelerator)
+        ready = [commands.has_head, ~self.busy]
+        for name, queues in (("previous", self.previous), ("next", self.next)):
+            if queues is None:
+                continue
+            into, out = queues
+            pops, pushes = fields[f"pop_{name}"], fields[f"push_{name}"]
+            will_push = Signal(name=f"will_push_{name}")
+            ready += [~pops | into.has_token, ~pushes | out.has_room]
+            m.d.comb += into.pop.eq(self.begin & pops)
+            m.d.comb += out.reserve.eq(self.begin & pushes)
+            m.d.comb += out.push.eq(self.done & will_push)
+            with m.If(self.begin):
+                m.d.sync += will_push.eq(pushes)
+        m.d.comb += self.begin.eq(Cat(*ready).all())
+        with m.If(self.begin):
+            m.d.sync += self.busy.eq(1)
+        with m.Elif(self.done):
+            m.d.sync += self.busy.eq(0)
+        return m

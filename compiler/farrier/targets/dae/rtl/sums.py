@@ -1,0 +1,88 @@
+"""The scratchpad of sums: in a cycle one is written by the vector or matrix unit and one by a
+load, and four are read.
+
+Even and odd elements lie in banks of their own, each of which takes one write a cycle, so that two
+writers rarely meet: loads wait in a queue for a bank. Only if that fills up do the units wait.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Cat, Elaboratable, Mux, Signal
+from amaranth import Module as Design
+
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.rtl.load import Writes
+from farrier.targets.dae.rtl.memory import Queue, Ram
+
+READERS = ("to", "from", "by", "store")
+_BANKS = 2
+
+
+class Read:
+    """A port that reads: `data` follows `address` a cycle after `enable`, and stays."""
+
+    def __init__(self, name: str, accelerator: Accelerator) -> None:
+        self.enable = Signal(name=f"read_{name}")
+        self.address = Signal(accelerator.fields.index, name=f"{name}_address")
+        self.data = Signal(8 * accelerator.sum_bytes, name=f"{name}_data")
+
+
+class SumPad(Elaboratable):
+    """`stalls` holds in cycles in which the units must wait, and `write` is not taken."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self.loads = Writes("loads", accelerator.sum_bytes, accelerator.fields.index)
+        self.settled = Signal()  # No load waits for a bank.
+        self.write = Writes("write", accelerator.sum_bytes, accelerator.fields.index)
+        self.lanes = Signal(
+            accelerator.matrix.batch * accelerator.matrix.outer
+        )  # The sums that are written.
+        self.stalls = Signal()
+        self.reads = {name: Read(name, accelerator) for name in READERS}
+
+    def elaborate(self, platform: Any) -> Design:
+        m = Design()
+        accelerator, loads = self._accelerator, self.loads
+        bits, index = 8 * accelerator.sum_bytes, accelerator.fields.index
+        chunks = -(-accelerator.matrix.outer // accelerator.vector.lanes)
+        m.submodules.waiting = waiting = Queue(bits + index, 8 + chunks)
+        m.d.comb += [
+            waiting.word.eq(Cat(loads.data, loads.address)),
+            waiting.push.eq(loads.enable),
+            self.settled.eq((waiting.level == 0) & ~loads.enable),
+        ]
+        loaded, at = waiting.head[:bits], waiting.head[bits:]
+        meets = waiting.has_head & self.write.enable & (at[0] == self.write.address[0])
+        m.d.comb += self.stalls.eq(meets & (waiting.level >= 6 + chunks))
+        m.d.comb += waiting.pop.eq(waiting.has_head & (~meets | self.stalls))
+        banks = []
+        for bank in range(_BANKS):
+            by_unit, by_load = Signal(name=f"by_unit{bank}"), Signal(name=f"by_load{bank}")
+            m.d.comb += by_unit.eq(
+                self.write.enable & ~self.stalls & (self.write.address[0] == bank)
+            )
+            m.d.comb += by_load.eq(waiting.pop & (at[0] == bank))
+            banks.append((by_unit, by_load))
+        size = -(-accelerator.sums // _BANKS)
+        for name, read in self.reads.items():
+            parity = Signal(name=f"parity_{name}")
+            with m.If(read.enable):
+                m.d.sync += parity.eq(read.address[0])
+            parts = []
+            for bank, (by_unit, by_load) in enumerate(banks):
+                memory = Ram(bits, size, lane=32)
+                m.submodules[f"{name}{bank}"] = memory
+                lanes = by_load.replicate(len(self.lanes))
+                m.d.comb += [
+                    memory.write_address.eq(Mux(by_unit, self.write.address[1:], at[1:])),
+                    memory.write_data.eq(Mux(by_unit, self.write.data, loaded)),
+                    memory.write_enable.eq(Mux(by_unit, self.lanes, lanes)),
+                    memory.read_address.eq(read.address[1:]),
+                    memory.read_enable.eq(read.enable),
+                ]
+                parts.append(memory.read_data)
+            m.d.comb += read.data.eq(Mux(parity, parts[1], parts[0]))
+        return m
