@@ -5,6 +5,7 @@ from __future__ import annotations
 ARCH = "nvptx64"  # The architecture of a machine that is a GPU of NVIDIA.
 GPU = "gpu"  # The space of the device.
 PTX = "ptx"  # A code object of this kind is one module.
+CUBIN = "cubin"  # One of this kind is a module for GPUs of one architecture, from its PTX.
 LIBRARY = "cuda"  # A code object of this kind is a `device_library.DeviceLibrary`.
 
 # The architectures of code, oldest first. A GPU runs code for its own and for earlier ones.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import math
 import os
 import re
@@ -22,6 +23,7 @@ from farrier_device.devices.libcuda import LOST, OUT_OF_MEMORY, CudaError, Drive
 from farrier_device.measurement import Launch
 from farrier_device.nvidia import capability_of, cuda_of, name_of, number_of, open_driver
 
+_log = logging.getLogger(__name__)
 # The oldest CUDA whose driver takes a version of PTX, by the release history in the PTX ISA, as
 # NVIDIA's cuda.bindings.utils has it.
 _CUDA_OF_PTX = {
@@ -140,16 +142,23 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
             {str(place): text.decode(errors="replace") for place, text in enumerate(texts)}
         )
 
-    def load_modules(self, modules: Mapping[str, str]) -> None:
-        """Load modules of PTX, in place of the code before them. Raises DeviceError."""
+    def load_modules(
+        self, modules: Mapping[str, str], cubins: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Load modules of PTX, in place of the code before them: each by its cubin if it has one
+        that the driver takes. Raises DeviceError."""
         self.unload()
         self._enter()
+        assembled = self._loaded(cubins or {})
         for name, text in modules.items():
-            if why := _why_not(text, self.name, self.capability, cuda_of(self._driver)):
+            module = assembled.get(name)
+            why = _why_not(text, self.name, self.capability, cuda_of(self._driver))
+            if why and module is None:
                 raise DeviceError(why)
             try:
-                module = self._driver.handle("cuModuleLoadData", text.encode())
-                self._modules.append(module)
+                if module is None:
+                    module = self._driver.handle("cuModuleLoadData", text.encode())
+                    self._modules.append(module)
                 for entry, parameters in _ENTRY.findall(text):
                     self._arguments[entry] = parameters.count(".param")
                     function = self._driver.handle("cuModuleGetFunction", module, entry.encode())
@@ -157,6 +166,21 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
             except CudaError as error:
                 kind = ContextLostError if error.code in LOST else DeviceError
                 raise kind(f"{self.name} does not load {name}: {error}") from None
+
+    def _loaded(self, cubins: Mapping[str, bytes]) -> dict[str, int]:
+        """Load cubins, and return the modules by their names. The driver refuses those of another
+        architecture, or of a toolkit that is newer than it: PTX does without them."""
+        modules: dict[str, int] = {}
+        for name, content in cubins.items():
+            try:
+                modules[name] = self._driver.handle("cuModuleLoadData", content)
+            except CudaError as error:
+                if error.code in LOST:
+                    raise ContextLostError(f"{self.name} does not load {name}: {error}") from None
+                _log.warning("%s compiles PTX, since it does not take cubins: %s", self.name, error)
+                break
+            self._modules.append(modules[name])
+        return modules
 
     def unload(self) -> None:
         self._enter()

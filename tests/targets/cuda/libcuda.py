@@ -14,11 +14,13 @@ from tests.targets.cuda import emulator
 from tests.targets.cuda.memory import Memory
 from tests.targets.cuda.ptx import PtxError, kernels_of
 
-ILLEGAL_ADDRESS, INVALID_CONTEXT = 700, 201
+ILLEGAL_ADDRESS, INVALID_CONTEXT, NO_BINARY = 700, 201, 209
+ASSEMBLED = b"ELF"  # What stands before the PTX of a cubin that this driver can run.
 _NAMES = {
     2: b"CUDA_ERROR_OUT_OF_MEMORY",
     100: b"CUDA_ERROR_NO_DEVICE",
     INVALID_CONTEXT: b"CUDA_ERROR_INVALID_CONTEXT",
+    NO_BINARY: b"CUDA_ERROR_NO_BINARY_FOR_GPU",
     ILLEGAL_ADDRESS: b"CUDA_ERROR_ILLEGAL_ADDRESS",
 }
 _ATTRIBUTES = {UNITS: 4, L2_BYTES: 1 << 20, SHARED_BYTES: 100 << 10, THREADS: 1024}
@@ -47,6 +49,7 @@ class Library:
         self._capability, self._cuda = capability, cuda
         self._free, self._devices = free_bytes, devices
         self.memory = Memory()
+        self.loaded = []  # The kinds of modules.
         self.launches = []  # The names of kernels that have run.
         self.calls = []  # The names of functions that launch, copy or update, in order.
         self._graphs = {}
@@ -141,6 +144,11 @@ class Library:
         return 0
 
     def cuModuleLoadData(self, module, text):
+        is_cubin = text.startswith((ASSEMBLED, b"\x7fELF"))
+        text = text.removeprefix(ASSEMBLED)
+        if is_cubin and b".target sm_%d%d\n" % self._capability not in text:
+            return NO_BINARY
+        self.loaded.append("cubin" if is_cubin else "ptx")
         self._handle(module)
         kernels = self._modules[module._obj.value] = kernels_of(text.decode())
         if self._machine is not None:

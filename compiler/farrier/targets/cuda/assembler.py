@@ -5,14 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
+import logging
+import os
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from farrier.errors import CompilerError
 
+_log = logging.getLogger(__name__)
+_TARGET = re.compile(r"^\.target (\w+)", re.MULTILINE)
 _FRAME = re.compile(
     r"Function properties for ([\w$.]+)\s*\n\s*(\d+) bytes stack frame, (\d+) bytes spill stores"
     r"[^\n]*\n[^\n]*?Used (\d+) registers"
@@ -61,3 +67,22 @@ def assemble(text: str, cpu: str, ptxas: str) -> tuple[bytes, tuple[Frame, ...]]
             for entry, stack, spilled, registers in _FRAME.findall(done.stderr)
         )
         return result.read_bytes(), tuple(frames)
+
+
+def cubins(kernels: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the cubins of modules of PTX by name, each for the architecture of its text: none
+    where the assembler is not installed, or is too old for them."""
+    if (ptxas := find_ptxas()) is None:
+        return {}
+
+    def cubin(text: str) -> bytes:
+        target = _TARGET.search(text)
+        assert target is not None, "PTX names its architecture"
+        return assemble(text, target[1], ptxas)[0]
+
+    try:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return dict(zip(kernels, pool.map(cubin, kernels.values()), strict=True))
+    except CompilerError as error:
+        _log.warning("the artifact has PTX alone: %s", error)
+        return {}

@@ -15,12 +15,12 @@ from farrier.targets.driven.target import DrivenTarget, baseline
 from farrier.targets.gpu.backend import GpuBackend
 from farrier.targets.scheduling import Peaks
 from farrier.targets.target import MemorySpace, ParallelAxis, Target
-from farrier_device.cuda_library import GPU, LIBRARY, MOST_BLOCKS, MOST_THREADS, PTX
+from farrier_device.cuda_library import CUBIN, GPU, LIBRARY, MOST_BLOCKS, MOST_THREADS, PTX
 from farrier_device.describe import MachineDescription
 from farrier_device.program import HOST
 
 if TYPE_CHECKING:
-    from farrier.artifact.code import ModelCode
+    from farrier.artifact.code import CodeObject, ModelCode
     from farrier.intrinsics import TensorIntrinsic
     from farrier.intrinsics.fragments import FragmentProduct
     from farrier.ir.dim import Extent
@@ -124,11 +124,20 @@ class CudaBackend(GpuBackend):
         from farrier_device.devices.cuda import CudaDevice
 
         gpu = CudaDevice()
-        modules = {
+        texts = {
             module.path: module.content.decode() for module in code.objects if module.kind == PTX
         }
-        gpu.load_modules(modules)
+        cubins = {
+            module.path.removesuffix(CUBIN) + PTX: module.content
+            for module in code.objects
+            if module.kind == CUBIN
+        }
+        gpu.load_modules(texts, cubins)
         return gpu, gpu.name
+
+    @property
+    def code_kinds(self) -> frozenset[str]:
+        return super().code_kinds | {CUBIN}
 
     # -- the steps of a compilation
 
@@ -188,6 +197,20 @@ class CudaBackend(GpuBackend):
         return CodeTexts(
             llvm=self._module(function, target), assembly=self.render(function, target)
         )
+
+    def files(self, kernels: Mapping[str, str]) -> Sequence[CodeObject]:
+        from farrier.artifact.code import CodeObject
+        from farrier.targets.cuda.assembler import cubins
+
+        texts = super().files(kernels)
+        assembled = cubins(kernels)
+        return [
+            *texts,
+            *(
+                CodeObject(text.path.removesuffix(PTX) + CUBIN, CUBIN, text.entries, content)
+                for text, content in zip(texts, assembled.values(), strict=False)
+            ),
+        ]
 
     def scratch_bytes(self, function: Function) -> Extent:
         from farrier.targets.cuda.kernel_text import scratch_bytes
