@@ -1,4 +1,4 @@
-"""Where ptxas is at hand, an artifact has cubins beside its PTX, and the driver loads these."""
+"""Artifacts with cubins by a stand-in for ptxas: the driver loads them, or the PTX."""
 
 from __future__ import annotations
 
