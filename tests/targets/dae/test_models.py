@@ -19,8 +19,10 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ops.verify import verify
 from farrier.passes import Settings
+from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.records import MemoryRecords
 from farrier.targets import parse_target
+from farrier.targets.dae.fill_channels import fill_channels
 from farrier.targets.dae.instructions import Instruction, Kind
 from farrier.targets.dae.machines import VTA
 from farrier.targets.dae.passes import write_paddings
@@ -45,6 +47,9 @@ def _kernels_on_device(artifact: farrier.Artifact, path) -> int:
         models.convolution(24, 40, (14, 14), adds=True),
         models.convolution(48, 48, (15, 12), group=48, clips=True),
         models.convolution(32, 32, (40, 38), group=32, stride=2, dilation=2, pad=2, adds=True),
+        models.convolution(3, 32, (15, 17), kernel=7, stride=2, pad=3),
+        models.convolution(1, 20, (13, 13), kernel=5, pad=2),
+        models.convolution(8, 12, (7, 9)),
         models.product(5, 48, 32),
         models.product(1, 64, 48),
     ],
@@ -56,6 +61,9 @@ def _kernels_on_device(artifact: farrier.Artifact, path) -> int:
         "partial blocks",
         "depthwise",
         "depthwise, stride, dilation, sum",
+        "three channels, stride",
+        "one channel",
+        "half a block",
         "product",
         "row",
     ],
@@ -69,8 +77,8 @@ def test_a_layer_has_the_integers_of_the_processor(model, tmp_path):
     assert np.array_equal(result, expected)
 
 
-def test_few_channels_run_on_the_host(tmp_path):
-    model = models.convolution(8, 12)
+def test_a_stride_that_fills_no_block_runs_on_the_host(tmp_path):
+    model = models.convolution(3, 16, (13, 11), stride=3)
     artifact = farrier.compile(model, target="dae:vta", verify=False)
     assert _kernels_on_device(artifact, tmp_path / "m.farrier") == 0
     (result,) = artifact.run(models.inputs(model)).values()
@@ -149,12 +157,18 @@ def f(x: f32[4, 4]):
     assert why_not(program, accelerator) == "it is no convolution or product of bytes"
 
 
-def test_the_docstring_of_the_pass_is_true():
-    """Bytes get a Pad for the zeros around them."""
-    shown = re.search(r"before:\n(.*?)\nafter:\n(.*)", inspect.getdoc(write_paddings), re.DOTALL)
+@pytest.mark.parametrize(
+    ("documented", "run"),
+    [
+        (write_paddings, lambda graph: write_paddings(graph, Settings(parse_target("dae:vta"), 1))),
+        (fill_channels, lambda graph: fill_channels(graph, 4)),
+    ],
+)
+def test_the_docstring_of_a_pass_is_true(documented, run):
+    shown = re.search(r"before:\n(.*?)\nafter:\n(.*)", inspect.getdoc(documented), re.DOTALL)
     before, after = (textwrap.dedent(part).strip() + "\n" for part in shown.groups())
     graph = parse_ir(before)
     verify(graph)
-    result = write_paddings(graph, Settings(parse_target("dae:vta"), 1))
+    result = eliminate_dead_code(run(graph))
     verify(result)
     assert print_ir(result) == after

@@ -92,7 +92,8 @@ class Costs:
 
     def estimate(self, columns: Columns) -> Estimate:
         """Return the cycles of tilings as seconds: with one thread those of all modules, with two
-        those of the busiest one, and of the first transfers, which nothing hides."""
+        those of the busiest one, and of the first transfers and the last ones, which nothing
+        hides."""
         counts = _Counts.of(self.product, columns)
         transfers, starts = self._transfers(columns, counts)
         execute = self._execute(columns, counts)
@@ -100,7 +101,8 @@ class Costs:
         # The latency of stores overlaps with loads, so the port waits for about half of all.
         port = transfers + starts * latency / 2
         first = transfers / (counts.tiles * counts.groups)
-        hidden = np.maximum(np.maximum(execute, port), self._fetch(columns, counts)) + first
+        busiest = np.maximum(np.maximum(execute, port), self._fetch(columns, counts))
+        hidden = busiest + first + self._last(columns)
         serial = transfers + starts * latency + execute
         cycles = np.where(columns["threads"] > 1, hidden, serial)
         hertz = self.accelerator.mhz * 1e6
@@ -136,6 +138,13 @@ class Costs:
         blocks = columns["blocks" if is_depthwise else "inputs"]
         starts = images * blocks + weights + vectors + of_tiles
         return nbytes / accelerator.port.bytes, starts.astype(np.float64)
+
+    def _last(self, columns: Columns) -> Floats:
+        """Return the cycles of the store of the last tile, which nothing hides."""
+        accelerator = self.accelerator
+        nbytes = accelerator.sum_bytes // (4 if self.epilogue.form else 1)
+        cycles: Floats = _tile(columns) * nbytes / accelerator.port.bytes
+        return cycles + accelerator.port.latency
 
     def _execute(self, columns: Columns, counts: _Counts) -> Floats:
         """Return the cycles of the module that computes."""

@@ -19,6 +19,7 @@ from farrier.passes.passes import Pass
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets.cpu.passes import PASSES as OF_CPUS
+from farrier.targets.dae.fill_channels import fill_channels
 from farrier.targets.dae.unit import UnitTarget
 
 _BYTES = (DType.I8, DType.U8)
@@ -35,6 +36,7 @@ ORDER = (
     "eliminate-dead-code",
     "widen-floats",
     "fold-constants",
+    "fill-channels",
     "write-paddings",
     "assign-layouts",
     "split-resizes",
@@ -56,6 +58,13 @@ def _for_unit(name: str) -> Pass:
         return OF_CPUS[name](graph, dataclasses.replace(settings, target=unit))
 
     return run
+
+
+def _fill_channels(graph: Graph, settings: Settings) -> Graph:
+    from farrier.targets.dae.backend import DaeTarget
+
+    assert isinstance(settings.target, DaeTarget)
+    return fill_channels(graph, settings.target.accelerator.matrix.inner)
 
 
 def write_paddings(graph: Graph, settings: Settings) -> Graph:
@@ -115,30 +124,35 @@ def _padded(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
 
 
 def _fuse(graph: Graph, settings: Settings) -> Graph:
-    """Fuse padding with the convolution that reads it: a load pads."""
-    return fuse(graph, _pads)
+    """Fuse padding and dequantization with what reads them: a load pads, and bytes are a fourth of
+    what floats are to store and to load."""
+    return fuse(graph, _joined)
 
 
-def _pads(graph: Graph, home: Home) -> Mapping[int, Node]:
+def _joined(graph: Graph, home: Home) -> Mapping[int, Node]:
     readers = graph.consumers()
     returned = {value.name for value in graph.outputs}
     joined: dict[int, Node] = {}
     for node in graph.nodes:
-        if not PAD.matches(node) or node.outputs[0].name in returned:
-            continue
         reading = readers.get(node.outputs[0].name, [])
-        if len(reading) != 1:
+        if len(reading) != 1 or node.outputs[0].name in returned:
             continue
         (reader,) = reading
-        product = product_of(reader)
-        layout = node.outputs[0].type.layout
-        if product is not None and product.is_convolution and layout and not layout.is_plain:
+        if node.op == "DequantizeLinear" or (PAD.matches(node) and _loads_pad(node, reader)):
             joined[id(node)] = reader
     return joined
 
 
+def _loads_pad(node: Node, reader: Node) -> bool:
+    """Check whether the reader of a Pad is a convolution of an image in blocks."""
+    product, layout = product_of(reader), node.outputs[0].type.layout
+    is_blocked = layout is not None and not layout.is_plain
+    return product is not None and product.is_convolution and is_blocked
+
+
 PASSES: Mapping[str, Pass] = {
     "assign-layouts": _for_unit("assign-layouts"),
+    "fill-channels": _fill_channels,
     "fuse": _fuse,
     "integer-products": _for_unit("integer-products"),
     "match-signedness": _for_unit("match-signedness"),
