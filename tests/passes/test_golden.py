@@ -14,10 +14,11 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ops.verify import verify
 from farrier.passes import PASSES
+from farrier.targets.bare import passes as bare_passes
 from farrier.targets.cpu import passes as cpu_passes
 from farrier.targets.gpu import passes as gpu_passes
 
-_ALL = {**PASSES, **cpu_passes.PASSES, **gpu_passes.PASSES}
+_ALL = {**PASSES, **cpu_passes.PASSES, **gpu_passes.PASSES, **bare_passes.PASSES}
 _GOLDEN = Path(__file__).parents[1] / "golden"
 _CASES = sorted(_GOLDEN.glob("*/*.ir"))
 _MARK = "# after\n"

@@ -25,7 +25,9 @@ EmitDot: TypeAlias = Callable[[Writer, int, Operand, Operand, Operand], Operand]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dot:
-    """One dot product, for vectors of any of `lanes` totals."""
+    """One dot product, for vectors of any of `lanes` totals. Each group is first unpacked into
+    `parts` registers, by one instruction each, and multiplied by one instruction for each; with 0,
+    it is multiplied as it lies in memory."""
 
     name: str
     group: int
@@ -35,6 +37,7 @@ class Dot:
     lanes: tuple[int, ...]
     feature: str  # what the target must have, as `Target.required_features`
     emit: EmitDot
+    parts: int = 0
 
 
 def held_as(dtype: DType) -> tuple[DType, ...]:

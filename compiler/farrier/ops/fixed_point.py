@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from farrier.ir.expr import BinaryOp
+from farrier.ir.graph import Node
 from farrier.ir.types import DType
 from farrier.ops.operator import Array, Attrs, Mismatch, Operator, Types, as_ints, required
 from farrier.ops.pointwise import first_dtype, function, pointwise
@@ -32,6 +33,10 @@ from farrier.ops.traits import Trait
 
 ONCE, TWICE = "once", "twice"  # Products are rounded so often.
 _MOST_PLACES = 31  # Requantize shifts by this at most.
+IS_SMALL = "is_small"
+"""The attribute of a Requantize that says that no sum exceeds `LARGEST_SUM` in magnitude, and that
+its shifts to the right are within `SHIFTS`."""
+LARGEST_SUM, SHIFTS = (1 << 29) - 1, (1, 20)
 _LEAST, _MOST = DType.I32.limits
 
 
@@ -79,17 +84,29 @@ def _requantized(
 ) -> Scalar:
     """Compute clamp(rounded(x · 2^left · multiplier / 2^(31 + right)) + zero)."""
     right = bits(BinaryOp.BIT_AND, right, _MOST_PLACES)  # A target need not ask for more.
+    zero, low, high = _numbers(attrs)
     if left is not None:
         x = bits(BinaryOp.SHL, x, bits(BinaryOp.BIT_AND, left, _MOST_PLACES))
-    if attrs["rounding"] == TWICE:
-        product = _rounded_shift(_high_product(x, multiplier), right)
+    if attrs.get(IS_SMALL):
+        shifted = _small_product(x, multiplier, right, zero)
+    elif attrs["rounding"] == TWICE:
+        shifted = _rounded_shift(_high_product(x, multiplier), right) + zero
     else:
-        product = _rounded_product(x, multiplier, right)
-    zero, low, high = _numbers(attrs)
-    shifted = product + zero
+        shifted = _rounded_product(x, multiplier, right) + zero
     if (low, high) != (_LEAST, _MOST):
         shifted = minimum(maximum(shifted, low), high)
     return cast(shifted, DType(str(attrs["to"])))
+
+
+def _small_product(x: Scalar, y: Scalar, right: Scalar, zero: int) -> Scalar:
+    """Compute a product that is rounded twice, plus `zero`, as `IS_SMALL` says of it: nothing
+    exceeds 32 bits on the way, so half of the divisor, added before the shift, rounds it. Less one,
+    a half goes down, which is away from zero where the product is negative."""
+    wide = cast(bits(BinaryOp.SHL, x, 1), DType.I64) * cast(y, DType.I64) + (1 << 31)
+    high = cast(_right(wide, 32), DType.I32)
+    half = _right(bits(BinaryOp.SHL, number(1, DType.I32), right), 1)
+    added = half + bits(BinaryOp.SHL, number(zero, DType.I32), right)
+    return bits(BinaryOp.SHR, high + _right(high, 31) + added, right)
 
 
 def _rounded_product(x: Scalar, y: Scalar, right: Scalar) -> Scalar:
@@ -163,6 +180,13 @@ REQUANTIZE = pointwise(
     traits=Trait.TOTAL,
     instructions=24,
 )
+
+
+def rounds_twice(node: Node) -> bool:
+    """Check whether a node is a Requantize whose products are rounded twice."""
+    return REQUANTIZE.matches(node) and node.attr("rounding") == TWICE
+
+
 OPERATORS: tuple[Operator, ...] = (
     REQUANTIZE,
     pointwise("HighProduct", _saturating, _np_saturating, result=_words, traits=Trait.TOTAL),

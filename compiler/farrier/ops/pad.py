@@ -161,4 +161,11 @@ PAD = Operator(
     positions=positions.changed_axes,
     layout=layout.blocks_moved(_keeps_channels),
 )
+
+
+def adds_border(node: Node) -> bool:
+    """Check whether a node adds elements of one value around a tensor."""
+    return PAD.matches(node) and node.attr("mode", "constant") == "constant"
+
+
 OPERATORS: tuple[Operator, ...] = (PAD,)

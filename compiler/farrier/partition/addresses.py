@@ -85,9 +85,11 @@ def plan_spaces(
     kernels: Mapping[str, Interface],
     threads: int,
     alignments: Mapping[str, int] = _NONE,
+    *,
+    lends: bool = False,
 ) -> dict[str, MemoryPlan]:
     """Return the plan of each space, the host's first. `kernels` are by task key, and `alignments`
-    in bytes, by space: 64 in those left out."""
+    in bytes, by space: 64 in those left out. `lends` is as for `plan_memory`."""
     scratch: dict[str, Extent] = {}
     slices: dict[str, Extent] = {}
     for call in program.calls:
@@ -112,6 +114,7 @@ def plan_spaces(
             threads,
             space,
             alignments.get(space, ALIGNMENT),
+            lends=lends,
         )
     return plans
 

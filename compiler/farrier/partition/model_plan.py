@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Self
+from typing import ClassVar, Self
 
 from farrier.artifact.calls import CallRecord
 from farrier.artifact.params import ParamArena
@@ -35,6 +35,7 @@ class ModelPlan:
     max_threads: int
     calls: tuple[CallRecord, ...]
     sizes: tuple[int, ...]
+    lends: ClassVar[bool] = False  # Inputs and outputs lie in the workspace, as `plan_memory` says.
 
     @classmethod
     def of(
@@ -48,7 +49,7 @@ class ModelPlan:
         """Place the memory of a program, with room for `threads` threads. `kernels` are by task
         key; constants and sizes are placed behind those of the plan `beside`. `alignments`, in
         bytes, are of the spaces that need more than 64."""
-        memories = plan_spaces(program, kernels, threads, alignments)
+        memories = plan_spaces(program, kernels, threads, alignments, lends=cls.lends)
         if beside is None:
             typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
             # The size that fails a check: of this program, or of a program for sizes of its dims.

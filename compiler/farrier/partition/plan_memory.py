@@ -68,6 +68,9 @@ class MemoryPlan:
     Offsets may contain the symbols of `tops` in addition to the dims. Each top is the largest of
     some extents over the dims and earlier tops. `most_bytes` is over the dims alone and at least
     `workspace_bytes`; the two are equal without tops.
+
+    `lent` are the offsets in the workspace at which the caller may place inputs and outputs, by
+    name, if the workspace has room for them.
     """
 
     places: Mapping[str, Place]
@@ -76,6 +79,7 @@ class MemoryPlan:
     most_bytes: Extent
     lower_bound: int
     tops: Mapping[Symbol, tuple[Extent, ...]]
+    lent: Mapping[str, Extent] = dataclasses.field(default_factory=dict)
 
     def workspace_at(self, sizes: Mapping[str, int]) -> int:
         """Return the bytes of workspace for these sizes of the dims, by name."""
@@ -108,11 +112,15 @@ def plan_memory(
     threads: int = 1,
     space: str = HOST,
     alignment: int = ALIGNMENT,
+    *,
+    lends: bool = False,
 ) -> MemoryPlan:
     """Return the memory plan of a program of kernels for the values in a space. `scratch` has the
     bytes that a call needs for itself while it runs, by the name of its first output, and `slices`
     the bytes that each of `threads` threads needs for itself. Offsets of whole values are multiples
-    of `alignment` bytes, itself a multiple of 64.
+    of `alignment` bytes, itself a multiple of 64. With `lends` the workspace has room for the
+    outputs, and for the input of a model that has one: other values share it while these are not
+    alive. Of several inputs some may be states, which the caller keeps from call to call.
 
     Slices are spread if the workspace grows by a tenth at most, for two reasons. Loads with a large
     stride, one for each channel, make the processor prefetch lines beyond the end of a slice; if
@@ -124,7 +132,8 @@ def plan_memory(
     values that a loop reads, carries or writes live during the whole loop. Raises CompilerError for
     an output without memory of its own; `fuse` prevents that.
     """
-    pack = functools.partial(_Packing.of, program, scratch, slices, threads, space, alignment)
+    lent = _lent(program) if lends and space == HOST else frozenset[str]()
+    pack = functools.partial(_Packing.of, program, scratch, slices, threads, space, alignment, lent)
     chosen = tight = pack(_TIGHT)
     if slices and threads > 1:
         most = _MOST_SPREAD * tight.typical_bytes
@@ -156,14 +165,17 @@ class _Packing:
         threads: int,
         space: str,
         alignment: int,
+        lent: frozenset[str],
         spread: _Spread,
     ) -> _Packing:
         fixed = _fixed_places(program, space)
         steps = {name: nbytes + spread.gap for name, nbytes in slices.items()}
         spans = {name: (threads - 1) * steps[name] + nbytes for name, nbytes in slices.items()}
         slices_among = _NONE if spread.behind else spans
-        timeline = _Timeline(program, space, alignment, fixed, scratch, slices_among)
+        timeline = _Timeline(program, space, alignment, fixed, scratch, slices_among, lent)
+        timeline.touch_lent(program.inputs)
         timeline.walk(program.steps)
+        timeline.touch_lent(program.outputs)
         unowned = [place.index for name, place in fixed.items() if name in timeline.pointers]
         if unowned:
             raise CompilerError(f"output {program.outputs[unowned[0]].name} is what a loop carries")
@@ -184,8 +196,10 @@ class _Packing:
         """Return the plan for any sizes."""
         stack = stacked(self.blocks, self.offsets, self.total)
         space, places = self.timeline.space, dict(self.fixed)
+        lent = {name: offset for name, offset in stack.offsets.items() if name in self.fixed}
         for name, offset in stack.offsets.items():
-            places[name] = Place(Segment.WORKSPACE, 0, offset, space=space)
+            if name not in lent:
+                places[name] = Place(Segment.WORKSPACE, 0, offset, space=space)
         pointers = self.timeline.pointers
         places |= {name: Place(Segment.POINTER, pointer=name, space=space) for name in pointers}
         if self.behind != 0:
@@ -204,6 +218,7 @@ class _Packing:
             most_bytes=(self._all_bytes() if stack.tops else stack.nbytes) + self.behind,
             lower_bound=lower_bound,
             tops=stack.tops,
+            lent=lent,
         )
 
     def _all_bytes(self) -> Extent:
@@ -249,6 +264,12 @@ def _fixed_places(program: DriverProgram, space: str) -> dict[str, Place]:
     return places
 
 
+def _lent(program: DriverProgram) -> frozenset[str]:
+    """Return the names of the values whose memory may be a part of the workspace."""
+    inputs = program.inputs if len(program.inputs) == 1 else ()
+    return frozenset(program.home(value).name for value in (*inputs, *program.outputs))
+
+
 class _Timeline:
     """Walk a program in the order of its text, and record the lifetime of each block."""
 
@@ -260,6 +281,7 @@ class _Timeline:
         fixed: Mapping[str, Place],
         scratch: Mapping[str, Extent],
         spans: Mapping[str, Extent],
+        lent: frozenset[str],
     ) -> None:
         self._program = program
         self.space = space
@@ -267,6 +289,7 @@ class _Timeline:
         self._fixed = fixed
         self._scratch = scratch
         self._spans = spans
+        self._lent = lent
         self._step = 0
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
@@ -281,8 +304,14 @@ class _Timeline:
         return [
             Block(name, self._padded(self._sizes[name]), first, self._last[name])
             for name, first in self._first.items()
-            if name not in self._fixed
+            if name not in self._fixed or name in self._lent
         ]
+
+    def touch_lent(self, values: Iterable[Value]) -> None:
+        """Keep inputs or outputs alive here, if their memory is a part of the workspace."""
+        for value in values:
+            if self._program.home(value).name in self._lent:
+                self._touch(value)
 
     def _padded(self, nbytes: Extent) -> Extent:
         """Return the bytes of a block after which another one is aligned."""

@@ -25,22 +25,33 @@ _TYPES = {
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arena:
     """The memory that a C program lends to a model: the bytes of each input, of each output, and of
-    the workspace, and the numbers of 64 bits that its entry point takes in addition."""
+    the workspace, and the numbers of 64 bits that its entry point takes in addition. `lent` are the
+    offsets in the workspace of inputs and outputs, -1 for memory of their own."""
 
     inputs: Sequence[int]
     outputs: Sequence[int]
     workspace: int
     sizes: int = 0
+    lent: Sequence[int] = ()
 
     @property
     def offsets(self) -> tuple[int, ...]:
         """The offsets of the inputs, the outputs, the workspace and the sizes; the last is the end,
         the bytes of the arena."""
+        sizes = (*self.inputs, *self.outputs, self.workspace, 8 * self.sizes)
+        lent = (*(self.lent or [-1] * (len(sizes) - 2)), -1, -1)
         at, offsets = 0, []
-        for nbytes in (*self.inputs, *self.outputs, self.workspace, 8 * self.sizes):
+        for nbytes, place in zip(sizes, lent, strict=True):
             offsets.append(at)
-            at += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return (*offsets, at)
+            at += 0 if place >= 0 else -(-nbytes // ALIGNMENT) * ALIGNMENT
+        workspace = offsets[-2]
+        within = [workspace + place if place >= 0 else -1 for place in lent]
+        return (*(w if w >= 0 else o for w, o in zip(within, offsets, strict=True)), at)
+
+    @property
+    def keeps_inputs(self) -> bool:
+        """True if no input shares its memory with other values."""
+        return all(place < 0 for place in self.lent[: len(self.inputs)])
 
     @property
     def nbytes(self) -> int:
@@ -92,6 +103,7 @@ def header(name: str, manifest: Manifest, arena: Arena, machine: str) -> str:
     inputs = "\n".join(_accessors(name, "input", manifest.inputs, arena.offsets))
     outputs_at = arena.offsets[len(arena.inputs) :]
     outputs = "\n".join(_accessors(name, "output", manifest.outputs, outputs_at))
+    kept = "but for the inputs" if arena.keeps_inputs else "the inputs too"
     return f"""\
 /* {manifest.name}, compiled by Farrier for {machine}. Nothing is allocated: the caller has the
    arena, {arena.nbytes} bytes at a multiple of {ALIGNMENT}. */
@@ -109,8 +121,8 @@ extern "C" {{
 
 {outputs}
 
-/* Run the model: the inputs in the arena become outputs. What else lies there is lost, but for the
-   inputs. Returns 0, or a code of failure. */
+/* Run the model: the inputs in the arena become outputs. What else lies there is lost,
+   {kept}. Returns 0, or a code of failure. */
 int32_t {name}_run(void *arena);
 
 #ifdef __cplusplus

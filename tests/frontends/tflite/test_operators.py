@@ -8,7 +8,7 @@ from farrier.frontends.builder import Declared, Source
 from farrier.frontends.tflite.reading import read_model
 from farrier.ir.types import DType
 from farrier.ops import lookup
-from farrier.ops.fixed_point import ONCE, TWICE
+from farrier.ops.fixed_point import IS_SMALL, LARGEST_SUM, ONCE, SHIFTS, TWICE
 from tests.frontends.fuzz import fuzz
 from tests.frontends.tflite.compare import calls_of
 from tests.frontends.tflite.hashes import hashed, read_hashes
@@ -56,12 +56,27 @@ def test_requantize_compiled_and_in_numpy(rounding):
         assert compiled.tolist() == expected, (right, multiplier)
 
 
+def test_requantize_of_small_sums_needs_no_more_than_32_bits():
+    rng = np.random.default_rng(6)
+    edges = [0, 1, -1, LARGEST_SUM, -LARGEST_SUM, 2**15, -(2**15) - 1]
+    x = [*edges, *rng.integers(-LARGEST_SUM, LARGEST_SUM, 300), *rng.integers(-9999, 9999, 300)]
+    x = np.array(x, np.int32)
+    attrs = {"low": -(2**31), "high": 2**31 - 1, "to": "i32", "rounding": TWICE, IS_SMALL: 1}
+    multipliers = [2**30, 2**31 - 1, int(rng.integers(2**30, 2**31))]
+    for zero in (-128, 0, 255):
+        for right, multiplier in [(r, m) for r in (1, 2, 7, SHIFTS[1]) for m in multipliers]:
+            operands = [np.array(value, np.int32) for value in (multiplier, right)]
+            expected = [_reference(int(v), multiplier, right, 0, TWICE) + zero for v in x]
+            compiled = _compiled(x, operands, {**attrs, "zero": zero})
+            assert compiled.tolist() == expected, (right, multiplier)
+
+
 _SESSIONS = {}
 
 
 def _compiled(x, operands, attrs):
     """Run one kernel for all factors of a rounding."""
-    key = attrs["rounding"]
+    key = attrs["rounding"], attrs["zero"], IS_SMALL in attrs
     if key not in _SESSIONS:
 
         def build(b):

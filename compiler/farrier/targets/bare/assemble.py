@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import ClassVar
 
 from farrier.artifact.code import CodeObject, ModelCode
 from farrier.errors import CompilerError, UsageError
@@ -22,7 +23,10 @@ _PATH = "code/model.o"
 
 
 class BarePlan(Plan):
-    """The plan of a model whose objects stay modules of LLVM text until all are there."""
+    """The plan of a model whose objects stay modules of LLVM text until all are there, and whose
+    inputs and outputs share the workspace with other values."""
+
+    lends: ClassVar = True
 
     def measured_entry(self, target: Target, name: str) -> bytes:
         return self.measured_text(name).encode()
@@ -55,6 +59,7 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> Lin
         workspace=typical(planned.memory.workspace_bytes),
         params=planned.params_bytes,
         sizes=len(planned.sizes),
+        lent=_lent(planned),
     )
     _check_fit(part, len(content), target)
     image = linked_image(target.tune, content, [name])
@@ -72,6 +77,13 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> Lin
         calls=planned.calls,
         entries=(name,),
     )
+
+
+def _lent(planned: Plan) -> tuple[int, ...]:
+    """Return the offsets in the workspace of the inputs and outputs; -1 for memory of their own."""
+    program, lent = planned.program, planned.memory.lent
+    names = [program.home(value).name for value in (*program.inputs, *program.outputs)]
+    return tuple(typical(lent[name]) if name in lent else -1 for name in names)
 
 
 def _check_fit(part: BarePart, code_bytes: int, target: BareTarget) -> None:

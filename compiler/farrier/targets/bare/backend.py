@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from farrier.llvm import LLVMMachine
     from farrier.measure import Runner
     from farrier.partition.program import DriverProgram
+    from farrier.passes.passes import Pass
     from farrier.targets.cpu.assemble import Plan
     from farrier.targets.exporting import Exportable, Exported
     from farrier.targets.interface import Interface
@@ -74,6 +75,8 @@ class BareTarget(CpuTarget):
         core = self.known_core
         return Instructions(
             counts_loops=True,
+            index_bits=32,
+            has_pool=False,
             fuses=bool(self.figures["fused"]),
             to_nearest_i32=to_nearest_i32 if core.has_dsp and core.has_floats else None,
         )
@@ -182,6 +185,18 @@ class BareBackend(CpuBackend):
     # -- the steps of a compilation
 
     @property
+    def passes(self) -> tuple[str, ...]:
+        from farrier.targets.bare.passes import ORDER
+
+        return ORDER
+
+    @property
+    def own_passes(self) -> Mapping[str, Pass]:
+        from farrier.targets.bare.passes import PASSES
+
+        return PASSES
+
+    @property
     def takes_open_sizes(self) -> bool:
         return False  # There is nobody to ask for more memory.
 
@@ -251,10 +266,10 @@ def _described(name: str, board: Board) -> MachineDescription:
     )
 
 
-# Loads and multiplications in order take their latencies, which LLVM's scheduler fills. The other
-# flags are as for ARM, as flags are a process's.
+# To fill the latencies of an in-order core, LLVM's scheduler would hold more values than the
+# registers, and spill. The other flags are as for ARM, as flags are a process's.
 _FLAGS = (
-    "-enable-misched=true",
+    "-enable-misched=false",
     "-x86-machine-combiner=false",
     "-cgp-max-address-users-to-scan=100",
 )

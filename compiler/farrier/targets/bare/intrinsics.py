@@ -56,7 +56,7 @@ def to_nearest_i32(b: Builder, x: Operand) -> Operand:
     return b.bitcast(b.call("llvm.arm.vcvtr.f32", F32, x), I32)
 
 
-def _dots(feature: str, add_of: Callable[[DType, DType], _Add]) -> tuple[Dot, ...]:
+def _dots(feature: str, add_of: Callable[[DType, DType], _Add], parts: int) -> tuple[Dot, ...]:
     """Return the dot products of bytes of each signedness with i8."""
 
     def dot(left: DType) -> Dot:
@@ -70,9 +70,10 @@ def _dots(feature: str, add_of: Callable[[DType, DType], _Add]) -> tuple[Dot, ..
             lanes=(1,),
             feature=feature,
             emit=lambda writer, lanes, total, a, b: add(writer, total, a, b),
+            parts=parts,
         )
 
     return dot(DType.I8), dot(DType.U8)
 
 
-DOTS = (*_dots(DSP, _in_pairs), *_dots(MULTIPLIES, _one_by_one))
+DOTS = (*_dots(DSP, _in_pairs, 2), *_dots(MULTIPLIES, _one_by_one, 4))

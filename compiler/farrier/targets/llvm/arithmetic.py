@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from farrier.ir import instr
 from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp
-from farrier.ir.instr import I32, Operand, vector
+from farrier.ir.instr import I32, Constant, Instruction, Operand, vector
 from farrier.ir.types import DType
 from farrier.targets.llvm import math_functions, narrow_floats
 from farrier.targets.llvm.builder import Builder
@@ -457,6 +457,15 @@ def _upper_half(b: Builder, left: Value, right: Value) -> Operand:
     return b.convert(instr.TRUNC, upper, left.operand.type)
 
 
+def _is_below(x: Value, width: int) -> bool:
+    """Check whether a mask shows that an integer is below a width."""
+    masked = x.operand
+    if not isinstance(masked, Instruction) or masked.operation is not instr.AND:
+        return False
+    mask = masked.operands[1]
+    return isinstance(mask, Constant) and 0 <= mask.number < width
+
+
 def _shift(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
     """Emit a shift by any amount; the machine's own takes amounts below the width."""
     lanes, dtype = left.lanes, left.dtype
@@ -464,7 +473,7 @@ def _shift(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
     arithmetic = op is BinaryOp.SHR and dtype.is_signed
     right_shift = instr.ASHR if arithmetic else instr.LSHR
     operation = instr.SHL if op is BinaryOp.SHL else right_shift
-    if right.const is not None and 0 <= right.const < width:
+    if (right.const is not None and 0 <= right.const < width) or _is_below(right, width):
         return b.op(operation, left.operand, right.operand)
     most = literal(width - 1, dtype, lanes).operand
     beyond = b.icmp("ugt", right.operand, most)

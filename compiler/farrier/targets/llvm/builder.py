@@ -72,9 +72,10 @@ class Instructions:
     `takes_lanes`: a dot product reads one lane of a register as factor for all its lanes.
     `to_nearest_i32(b, x)` rounds an f32 to an i32, ties to even, if that is cheaper than rounding
     it to a float first; it saturates, and NaN becomes 0. `pair_reach` is the largest offset in
-    bytes of two vectors that one instruction loads or stores, 0 without such an instruction. LLVM
-    needs `attributes` of every function, and `spaces` numbers the address spaces other than the
-    common one.
+    bytes of two vectors that one instruction loads or stores, 0 without such an instruction.
+    Addresses have `index_bits`. `has_pool`: a pool of threads runs parallel loops, which are else
+    serial. LLVM needs `attributes` of every function, and `spaces` numbers the address spaces other
+    than the common one.
     """
 
     scale: Scale | None = None
@@ -86,6 +87,8 @@ class Instructions:
     takes_lanes: bool = False
     pair_reach: int = 0
     fuses: bool = True
+    index_bits: int = 64
+    has_pool: bool = True
     to_nearest_i32: Nearest | None = None
     attributes: tuple[str, ...] = ()
     spaces: Mapping[MemoryScope, int] = dataclasses.field(default_factory=dict)

@@ -324,8 +324,8 @@ def _call(x: Instruction, names: _Names, _: Declarations) -> str:
 
 def _offset(x: Instruction, names: _Names, _: Declarations) -> str:
     pointer, nbytes = x.operands
-    text = nbytes.number if type(nbytes) is Constant else names[nbytes]
-    return f"getelementptr i8, {_TYPES[x.type]} {names[pointer]}, i64 {text}"
+    number = f"i64 {nbytes.number}" if type(nbytes) is Constant else _typed((nbytes,), names)
+    return f"getelementptr i8, {_TYPES[x.type]} {names[pointer]}, {number}"
 
 
 def _stack(x: Instruction, names: _Names, _: Declarations) -> str:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from farrier.ir import instr
-from farrier.ir.instr import F32, I64, PTR, Carried, Function, Loop, Variable, index
+from farrier.ir.instr import F32, I8, I32, I64, PTR, Carried, Function, Loop, Variable, index
 from farrier.targets.cpu.codegen.instruction_passes import instruction_passes
 from farrier.targets.llvm.builder import Builder, Instructions
 from farrier.targets.llvm.llvm_text import lines_of
 
 _GOLDEN = Path(__file__).parents[3] / "golden" / "instructions"
-_PASSES = instruction_passes(Instructions(pair_reach=1008))
+_PASSES = instruction_passes(Instructions(pair_reach=1008, index_bits=32))
 _LINE_BYTES = 3136  # Beyond the reach of an instruction for two vectors.
 
 
@@ -35,7 +35,22 @@ def _pair_vectors(b):
     b.body.append(Loop(carried, body, again, b.labels(2)))
 
 
-_BODIES = {"pair-vectors": _pair_vectors}
+def _narrow_indices(b):
+    """Copy bytes by an index that 32 bits hold, and store it and another that they do not."""
+    source, target, i = Variable(PTR, "source"), Variable(PTR, "target"), b.variable(I64, "i")
+    with b.nested() as body:
+        line = b.op(instr.UDIV, i, index(7))
+        at = b.op(instr.ADD, b.op(instr.MUL, line, index(100)), index(-3))
+        b.store(b.load(I8, b.offset(source, at), 1), b.offset(target, i), 1)
+        b.store(b.convert(instr.TRUNC, at, I32), target, 4)
+        b.store(at, target, 8)
+        b.store(b.op(instr.MUL, at, index(1 << 30)), target, 8)
+        following = b.op(instr.ADD, i, index(1))
+        again = b.icmp("slt", following, index(1000))
+    b.body.append(Loop([Carried(i, index(0), following)], body, again, b.labels(2)))
+
+
+_BODIES = {"narrow-indices": _narrow_indices, "pair-vectors": _pair_vectors}
 
 
 @pytest.mark.parametrize("name", _BODIES)

@@ -1,5 +1,6 @@
 """The passes on the instructions of a kernel, in order.
 
+    narrow-indices  compute indices in 32 bits
     pair-vectors    bring accesses of neighbouring vectors together
 
 The rest is done when an instruction is made. `Builder` merges the equal ones of a basic block, and
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from farrier.ir.instr import Function
+from farrier.targets.cpu.codegen.narrow_indices import narrow_indices
 from farrier.targets.cpu.codegen.pair_vectors import pair_vectors
 from farrier.targets.llvm.builder import Instructions
 
@@ -25,6 +27,8 @@ Pass: TypeAlias = Callable[[Function], Function]
 def instruction_passes(instructions: Instructions) -> Mapping[str, Pass]:
     """Return the passes for a machine by their names."""
     passes: dict[str, Pass] = {}
+    if instructions.index_bits == 32:
+        passes["narrow-indices"] = narrow_indices
     if instructions.pair_reach:
         passes["pair-vectors"] = functools.partial(pair_vectors, reach=instructions.pair_reach)
     return passes

@@ -63,7 +63,7 @@ class _Block(NamedTuple):
 def pair_vectors(function: Function, reach: int) -> Function:
     """Return the function with its accesses brought together. `reach` is how many bytes from its
     pointer the first of two vectors may lie. Addresses are changed in their places."""
-    numbers = itertools.count(_largest(function.body) + 1)
+    numbers = itertools.count(largest_number(function.body) + 1)
     return dataclasses.replace(function, body=_paired(function.body, reach, numbers))
 
 
@@ -105,7 +105,7 @@ def _flat(body: Sequence[Statement]) -> Iterator[Instruction | Loop | While | Br
             yield x
 
 
-def _largest(body: Sequence[Statement]) -> int:
+def largest_number(body: Sequence[Statement]) -> int:
     """Return the largest number of an instruction."""
     largest = 0
     for x in _flat(body):
@@ -113,11 +113,11 @@ def _largest(body: Sequence[Statement]) -> int:
             case Instruction():
                 largest = max(largest, x.number)
             case Loop():
-                largest = max(largest, _largest(x.body))
+                largest = max(largest, largest_number(x.body))
             case While():
-                largest = max(largest, _largest(x.test), _largest(x.body))
+                largest = max(largest, largest_number(x.test), largest_number(x.body))
             case Branch():
-                largest = max(largest, _largest(x.then), _largest(x.otherwise))
+                largest = max(largest, largest_number(x.then), largest_number(x.otherwise))
             case Return():
                 pass
     return largest

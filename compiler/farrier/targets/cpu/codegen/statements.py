@@ -275,10 +275,10 @@ class _Emitter:
             self._dot(loop)
         elif kind is LoopKind.GROUP:
             self._group(loop)
-        elif kind is LoopKind.PARALLEL and self.outer is None:
+        elif kind is LoopKind.PARALLEL and self.outer is None and self.b.instructions.has_pool:
             self._parallel(loop)
         else:
-            # A parallel loop within a parallel loop: every thread is busy already.
+            # In a parallel loop every thread is busy already.
             self._serial(loop, instr.index(0), self.expressions.indices.size(loop.extent))
 
     def _unless_empty(self, loop: For) -> None:

@@ -60,7 +60,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     contraction = find_contraction(program, leading=(PACKED,))
     if contraction is None or 2 * extent_of(product.total, product.lane) < machine.lanes:
         return None
-    kernel = BlockPanelKernel(program, contraction, machine, (), 0, False, True, None, layout)
+    kernel = BlockPanelKernel(program, contraction, machine, (), 0, "", True, None, layout)
     return Space.of(RULE, kernel)
 
 

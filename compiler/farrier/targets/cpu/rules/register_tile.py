@@ -60,6 +60,7 @@ from farrier.targets.cpu.units.operands import (
     pack,
     pack_groups,
     pack_lane_operand,
+    window_copy,
 )
 from farrier.targets.cpu.units.phase_axes import INTERLEAVED, PhaseAxis, find_phase_axes, take_apart
 from farrier.targets.cpu.units.program_kernel import ProgramKernel
@@ -71,6 +72,7 @@ _COPY = 0.02  # The least share of a kernel's time that one more copy of its til
 # The approximate number of widths of a tile along an open extent (`lower/narrow_tiles.py`).
 _WIDTHS = 3.0
 _ROWS = 8  # The limit for a tile that also has columns.
+_ADDRESSES = 4  # Registers for two addresses, a counter and a temporary value.
 # The least number of steps of a sum that is cut into slices, and of a slice.
 _LONG_SUM, _SLICE_STEPS = 1024, 256
 
@@ -86,7 +88,8 @@ def _kernel(
     program: TensorProgram, machine: Machine, target: CpuTarget
 ) -> RegisterTileKernel | None:
     """Return the program prepared for tiling, or None if the rule does not apply."""
-    contraction = find_contraction(program)
+    copied = window_copy(program)
+    contraction = find_contraction(program, leading=(copied,))
     if contraction is None:
         return None
     machine = machine.for_elements(contraction.stage.buffer.dtype)
@@ -98,8 +101,8 @@ def _kernel(
     turns = () if contraction.depthwise else find_phase_axes(contraction.stage)
     if turns:
         program = accumulate(program)
-        program = take_apart(program, _again(program).stage, turns)
-        contraction = find_contraction(program)
+        program = take_apart(program, _again(program, copied).stage, turns)
+        contraction = find_contraction(program, leading=(copied,))
         # The lanes themselves alternated between phases, as in a plain image.
         if contraction is None:
             return None
@@ -111,16 +114,17 @@ def _kernel(
     if packs and not is_permuted(contraction.vector_load):
         return None
     program = accumulate(program)
-    hoisted = contraction.padded and not contraction.depthwise
-    for wanted, rewrite in ((hoisted, hoist_padding), (packs, pack_lane_operand)):
+    hoists = contraction.padded and not contraction.depthwise
+    for wanted, rewrite in ((hoists, hoist_padding), (packs, pack_lane_operand)):
         if wanted:
-            program = rewrite(program, _again(program))
-    contraction = _again(program)
-    return RegisterTileKernel(program, contraction, machine, turns, group, hoisted, packs, grouping)
+            program = rewrite(program, _again(program, copied))
+    contraction = _again(program, copied)
+    copied = PADDED if hoists else copied
+    return RegisterTileKernel(program, contraction, machine, turns, group, copied, packs, grouping)
 
 
-def _again(program: TensorProgram) -> Contraction:
-    contraction = find_contraction(program, leading=(PADDED, PACKED))
+def _again(program: TensorProgram, copied: str) -> Contraction:
+    contraction = find_contraction(program, leading=(PADDED, PACKED, copied))
     assert contraction is not None  # Rewrites of a contraction leave a contraction.
     return contraction
 
@@ -134,7 +138,8 @@ class RegisterTileKernel(ProgramKernel):
     machine: Machine
     turns: tuple[PhaseAxis, ...]  # The axes of the output whose parts are axes of the contraction.
     group: int  # The neighbours on the lane axis that read the same points; 0: all do.
-    hoisted: bool  # Set if the padding is a stage of its own, computed for each row of tiles.
+    # The stage of the points with their padding, which each row of tiles computes, or "".
+    copied: str
     packs: bool  # Set if the lane operand is a stage of its own, computed for each panel.
     # The grouping of the sum in dot products; None: its products one by one.
     grouping: Grouping | None
@@ -194,10 +199,15 @@ class RegisterTileKernel(ProgramKernel):
             Knob("columns", tuple(range(1, min(columns, limit) + 1))),
             Knob("unroll", self._sum.unrolls(self.machine.unroll)),
             Knob("order", tuple(map(int, orders))),
-            Knob("prefetch", (0, 1) if is_constant(self.contraction.vector_load) else (0,)),
-            Knob("ahead", (0, 1) if self._is_scattered else (0,)),
+            Knob("prefetch", (0, 1) if self._prefetches else (0,)),
+            Knob("ahead", (0, 1) if self._is_scattered and not self._sum.parts else (0,)),
             Knob("slices", self._slices),
         )
+
+    @property
+    def _prefetches(self) -> bool:
+        """True if weights may be fetched ahead, which machines without caches do not do."""
+        return is_constant(self.contraction.vector_load) and not self._sum.parts
 
     @functools.cached_property
     def _vectors(self) -> tuple[int, ...]:
@@ -211,7 +221,7 @@ class RegisterTileKernel(ProgramKernel):
         """The numbers of slices of the reduction; more than one only for a plain sum with constant
         tiles."""
         contraction = self.contraction
-        is_plain = not (self.turns or self.hoisted or self.packs or contraction.depthwise)
+        is_plain = not (self.turns or self.copied or self.packs or contraction.depthwise)
         is_long = self._problem.steps >= _LONG_SUM
         whole = not (is_plain and is_long and not self._open)
         return (1,) if whole else self._sum.slice_choices(_SLICE_STEPS)
@@ -224,6 +234,13 @@ class RegisterTileKernel(ProgramKernel):
         points, dtype = columns["rows"] * columns["columns"], self.contraction.stage.buffer.dtype
         held = np.where((columns["unroll"] > 1) & self._sum.by_lane, points, 1)
         fits = self.machine.fits(vectors, points, dtype, held)
+        if self._sum.parts:
+            # Of one point each vector is done with before the next.
+            unpacked = self._sum.parts * (np.where(points > 1, vectors, 1) + 1)
+            taken = vectors * points + unpacked + _ADDRESSES
+            fits &= (taken <= self.machine.registers) | (vectors * points == 1)
+            if self.copied:  # A copy of more lines takes more memory than it saves time.
+                fits &= columns["rows"] == 1
         lanes = vectors * self.machine.lanes
         if self.group:
             fits &= self.group % lanes == 0
@@ -279,6 +296,7 @@ class RegisterTileKernel(ProgramKernel):
             points=(self.extent(self.tiled[0]), self.extent(self.tiled[1])),
             steps=volume(stage, contraction.reduction) // self._sum.group,
             group=self._sum.group,
+            parts=self._sum.parts,
             taps=(rows[0], columns[0]),
             strides=(rows[1], columns[1]),
             lane_bytes=typical(contraction.vector_load.buffer.nbytes),
@@ -287,7 +305,7 @@ class RegisterTileKernel(ProgramKernel):
             common=not self._has_lanes_of_its_own,
             depthwise=contraction.depthwise,
             packs=self.packs,
-            padded=self._padded_line() if self.hoisted else 0,
+            padded=self._copied_line(),
             epilogue=operations(contraction.epilogue),
             row_bytes=0 if self.tiled[1] else self._row_bytes(),
             scattered=bool(self._sum.blocked) and not contraction.depthwise,
@@ -310,6 +328,12 @@ class RegisterTileKernel(ProgramKernel):
         layout = buffer.layout or Layout.plain(len(buffer.shape))
         at = next(place for place, dim in enumerate(layout.dims) if dim.axis == axis)
         return typical(product(layout.physical_shape(buffer.shape)[at + 1 :])) * buffer.dtype.nbytes
+
+    def _copied_line(self) -> int:
+        """Return the cost of copying one line of the points, in single elements."""
+        if not self.copied or self.contraction.depthwise:
+            return 0
+        return self._padded_line() // (self._sum.group if self._sum.parts else 1)
 
     def _padded_line(self) -> int:
         """Return the elements of the padded operand that share one index along the tile's rows."""
@@ -340,18 +364,18 @@ class RegisterTileKernel(ProgramKernel):
         step = sliced.order(schedule, decisions["unroll"])
         # The innermost shared loop: computations for its iteration belong to one thread.
         last = "row" if "row" in outer else "panel"
-        if self.hoisted:
-            schedule.compute_at(PADDED, last)
-            copy = self.program.stage(PADDED)
-            loop = f"{PADDED}_{copy.axes[-1].name}"
-            schedule.vectorize(schedule.split(loop, self.machine.lanes)[1])
+        if self.copied:
+            if self.contraction.depthwise:  # Each panel reads channels of its own.
+                last = "panel"
+            schedule.compute_at(self.copied, last)
+            self._copy_window(schedule, self.program.stage(self.copied))
         if self.packs:
             last = "panel"
             schedule.compute_at(PACKED, last)
             self._pack_panel(schedule, self.program.stage(PACKED))
         if sliced.slices > 1:
             last = "panel"
-        elif not (self.hoisted or self.packs):
+        elif not (self.copied or self.packs):
             last = max("panel", last, key=outer.index)
         if decisions["prefetch"]:
             ahead = sliced.slice_loop if sliced.slices > 1 else "panel"
@@ -371,6 +395,19 @@ class RegisterTileKernel(ProgramKernel):
         else:
             pack_groups(schedule, stage, self.machine.lanes, self.grouping)
             lay_out_packed(schedule, stage, 0, self.grouping)
+
+    def _copy_window(self, schedule: Schedule, stage: Stage) -> None:
+        """Put the copy of the points on vectors, or on groups of neighbouring channels."""
+        name, layout = stage.buffer.name, stage.buffer.layout
+        *others, last = (f"{name}_{axis.name}" for axis in stage.axes)
+        if self.grouping is None or layout is None:
+            schedule.vectorize(schedule.split(last, self.machine.lanes)[1])
+            return
+        schedule.transform_layout(name, layout)
+        axis = layout.dims[-1].axis
+        others[axis], group = schedule.split(others[axis], self.grouping.group)
+        schedule.reorder(*others, last, group)
+        schedule.group(group)
 
     def _is_paced(self, decisions: Decisions) -> bool:
         """Check whether every step of a sum may fetch one cache line of the next panel."""

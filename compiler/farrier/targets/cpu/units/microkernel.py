@@ -84,6 +84,7 @@ class Problem:
     epilogue: int  # The operations on each result.
     # The products that a step adds to each lane: an element of an operand is a group.
     group: int = 1
+    parts: int = 0  # The registers that a group of either operand is unpacked into (`Dot.parts`).
     # The bytes from one row's points to the next's; 0 if a tile has columns as well.
     row_bytes: int = 0
     by_lane: bool = False  # The points of several steps are read as vectors, and used lane by lane.
@@ -397,7 +398,7 @@ def _product(
     """Return the cycles of a tile of a product, or of a convolution over channels: points are
     broadcast."""
     points, steps = r * c, problem.steps / tiles.slices
-    multiply = steps * v * points / machine.fma_ports
+    multiply = steps * v * points * max(problem.parts, 1) / machine.fma_ports
     broadcasts = points
     if problem.by_lane:
         lanes = np.minimum(tiles.unroll, machine.lanes)
@@ -405,6 +406,8 @@ def _product(
     # In a tile of one vector, each broadcast is folded into its multiply-add.
     folded = (v == 1) & machine.folds_loads
     operations = steps * (v + np.where(folded, 0, broadcasts) + v * points)
+    if problem.parts:
+        operations += steps * (problem.parts * (v + points) + (problem.parts - 1) * v * points)
     if not machine.folds_loads:
         operations += steps * (_PAIR * v + _LOOP / tiles.unroll)
     if machine.by_lane and problem.group == 1:  # Broadcasts use the arithmetic ports.

@@ -78,6 +78,16 @@ def hoist_padding(
     return _with_operand(program, contraction, stage, load, tuple(indices))
 
 
+def window_copy(program: TensorProgram) -> str:
+    """Return the name of the first stage of a program if it is the points of a contraction with a
+    border around them, and "" if it is not."""
+    first, *rest = program.stages
+    is_copy = isinstance(first.body, Select) and isinstance(first.body.then, Load)
+    is_read = rest and isinstance(rest[0].body, Reduce) and reads_of(first.buffer.name, [rest[0]])
+    is_local = first.buffer.scope is MemoryScope.WORKSPACE
+    return first.buffer.name if is_copy and is_read and is_local else ""
+
+
 def by_first_use(program: TensorProgram) -> TensorProgram:
     """Return the program with each stage without a reduction right before the first that reads it,
     so that operands of the epilogue stand after the contraction.

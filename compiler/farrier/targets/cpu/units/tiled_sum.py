@@ -35,6 +35,7 @@ _WINDOW = 49  # A depthwise window of at most this number of taps is unrolled wh
 _SMALLEST_BLOCK = 4  # The smallest block of channels that is worth its own loop.
 _UNROLL = (1, 2, 4)  # The steps in one iteration.
 _SHORT_LOOP = 8  # Up to this number of steps may be one iteration, without a loop.
+_SHORT_TAPS = 4  # A loop of at most this number of steps is unrolled if groups are unpacked.
 _PART = "part"  # The part of a sum that one slice of the reduction adds.
 _SLICE = "slice"
 
@@ -117,6 +118,11 @@ class TiledSum:
     def group(self) -> int:
         """The products that one step adds to a lane."""
         return 1 if self.grouping is None else self.grouping.dot.group
+
+    @property
+    def parts(self) -> int:
+        """The registers that a group of either operand is unpacked into, 0 if it is not."""
+        return 0 if self.grouping is None else self.grouping.dot.parts
 
     @property
     def slice_loop(self) -> str:
@@ -265,6 +271,8 @@ class TiledSum:
                 parts, in_step = self._split(schedule, in_step, self.width, "parts", "in_part")
             steps = [*steps[:-1], step, *([parts] if parts else []), in_step]
             unrolled += [parts, in_step] if parts else [in_step]
+        elif self.parts:
+            unrolled += self._short_loop(schedule, steps)
         by_row = (
             contraction.depthwise and self._is_window and not self.folds_loads and len(steps) == 2
         )
@@ -287,6 +295,20 @@ class TiledSum:
         if self.by_lane and unroll > 1:
             self._read_by_lane(schedule, steps[-2])
         return next((step for step in reversed(steps) if step not in unrolled), "")
+
+    def _short_loop(self, schedule: Schedule, steps: list[str]) -> list[str]:
+        """Return the innermost loop to unroll: the whole loop if it has a few iterations, else two
+        iterations. Unpacked groups leave no registers for more addresses and counters."""
+        at = max((n for n, step in enumerate(steps) if schedule.extent(step) != 1), default=-1)
+        extent = schedule.extent(steps[at])
+        if at < 0 or not isinstance(extent, int):
+            return []
+        if extent > _SHORT_TAPS:
+            if extent % 2:
+                return []
+            steps[at : at + 1] = self._split(schedule, steps[at], 2, "pairs", "in_pair")
+            at += 1
+        return [steps[at]]
 
     @property
     def by_lane(self) -> bool:

@@ -1,0 +1,29 @@
+"""The passes of a CPU in their order, and the passes that microcontrollers add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from farrier.ir.graph import Graph, Node
+from farrier.passes.fuse import Home, fuse
+from farrier.passes.passes import Pass
+from farrier.passes.settings import Settings
+from farrier.targets.bare.passes.bound_sums import bound_sums
+from farrier.targets.bare.passes.take_in_padding import padded_windows
+from farrier.targets.cpu.passes import ORDER as CPU_ORDER
+from farrier.targets.cpu.passes import PASSES as CPU_PASSES
+from farrier.targets.cpu.passes.inverted_bottlenecks import inverted_bottlenecks
+
+
+def _fuse(graph: Graph, settings: Settings) -> Graph:
+    """Fuse inverted bottlenecks and the borders that convolutions read, too."""
+
+    def joins(whole: Graph, home: Home) -> Mapping[int, Node]:
+        return {**inverted_bottlenecks(whole, home, settings), **padded_windows(whole)}
+
+    return fuse(graph, joins)
+
+
+PASSES: Mapping[str, Pass] = {**CPU_PASSES, "bound-sums": bound_sums, "fuse": _fuse}
+
+ORDER: tuple[str, ...] = (*CPU_ORDER[:-1], "bound-sums", CPU_ORDER[-1])

@@ -1,0 +1,87 @@
+"""The passes that microcontrollers add to a CPU's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import farrier
+from farrier.frontends.builder import Declared, Source
+from farrier.ir.types import DType
+from farrier.ops.fixed_point import LARGEST_SUM
+from farrier.targets.bare.part import BarePart
+from tests.targets.bare.test_models import needs_qemu
+
+BOARD = "mps2-an386"
+
+
+def product(bias):
+    """Return a product of bytes, whose sums are at most 4 · 127 · 128 and the bias, as bytes."""
+    weights = np.full((4, 3), 127, np.int8)
+
+    def build(b):
+        (y,) = b.node("MatMul", ["x", b.constant(weights)], {"accumulator": "i32"}, origin="y")
+        (total,) = b.node("Add", [y, b.constant(np.full(3, bias, np.int32))], origin="total")
+        operands = [b.constant(np.array(value, np.int32)) for value in (1518500250, 15)]
+        attrs = {"zero": -5, "low": -128, "high": 127, "to": "i8", "rounding": "twice"}
+        (z,) = b.node("Requantize", [total, *operands], attrs, origin="z")
+        b.output("z", z)
+
+    return Source([Declared("x", DType.I8, (6, 4))], build)
+
+
+@needs_qemu
+@pytest.mark.parametrize("bias", [-7, LARGEST_SUM - 4 * 127 * 128, LARGEST_SUM, 2**31 - 1])
+def test_sums_are_quantized_as_elsewhere_whether_they_are_small_or_not(bias):
+    x = np.random.default_rng(0).integers(-128, 128, (6, 4)).astype(np.int8)
+    here = farrier.compile(product(bias), verify=False).run({"x": x})["z"]
+    there = farrier.compile(product(bias), target=BOARD, verify=False).run({"x": x})["z"]
+    np.testing.assert_array_equal(here, there)
+
+
+def windows(channels, group, stride, size):
+    """Return a convolution of bytes with a border of a zero point, and its result as bytes."""
+    rng = np.random.default_rng(1)
+    per_group = channels // group
+    weights = rng.integers(-128, 128, (8, per_group, 3, 3)).astype(np.int8)
+    bias = rng.integers(-500, 500, 8).astype(np.int32)
+
+    def build(b):
+        pads = b.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1]))
+        value = b.constant(np.array(-7, np.int8))
+        (padded,) = b.node("Pad", ["x", pads, value], {"mode": "constant"}, origin="padded")
+        attrs = {"strides": (stride, stride), "group": group, "accumulator": "i32"}
+        inputs = [padded, b.constant(weights), b.constant(bias)]
+        (y,) = b.node("Conv", inputs, attrs, origin="y")
+        operands = [b.constant(np.array(value, np.int32)) for value in (1518500250, 8)]
+        attrs = {"zero": -5, "low": -128, "high": 127, "to": "i8", "rounding": "twice"}
+        (z,) = b.node("Requantize", [y, *operands], attrs, origin="z")
+        b.output("z", z)
+
+    return Source([Declared("x", DType.I8, (1, channels, *size))], build)
+
+
+@needs_qemu
+@pytest.mark.parametrize(
+    ("channels", "group", "stride", "size"),
+    [
+        (8, 1, 1, (7, 13)),
+        (8, 8, 1, (11, 5)),
+        (8, 8, 2, (9, 6)),
+        (3, 1, 2, (16, 10)),
+        (8, 1, 1, (1, 1)),
+    ],
+)
+def test_convolutions_read_a_border_of_which_no_whole_copy_is_made(channels, group, stride, size):
+    model = windows(channels, group, stride, size)
+    x = np.random.default_rng(2).integers(-128, 128, (1, channels, *size)).astype(np.int8)
+    expected = farrier.compile(model, verify=False).run({"x": x})["z"]
+    artifact = farrier.compile(model, target=BOARD, verify=False)
+    np.testing.assert_array_equal(artifact.run({"x": x})["z"], expected)
+    part = BarePart.of_json(artifact.manifest.backend)
+    if stride == 1:  # Channels become the last axis of blocks before, and the first axis behind.
+        assert part.arena.nbytes <= 2 * (whole(x.nbytes) + whole(expected.nbytes))
+
+
+def whole(nbytes):
+    return -(-nbytes // 64) * 64
