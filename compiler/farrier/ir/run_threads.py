@@ -409,6 +409,7 @@ class _Blocks:
                 tile,
                 [wide(self._value(index, stmt, mask)) for index in tile.origin],
                 wide(self._owners(tile.buffer)),
+                tile.buffer.scope in PRIVATE and param.scope is MemoryScope.SUBGROUP,
             )
             for param, tile in zip(semantics.params, stmt.operands, strict=True)
         }
@@ -426,11 +427,14 @@ class _Blocks:
 
     def element_offsets(self, place: _Place, indices: list[Array], stmt: Stmt) -> Array:
         """Return the places of elements of a tile, [threads, ...]."""
-        at = list(place.origin)
+        at, owners = list(place.origin), place.owners
+        if place.is_spread:
+            first, *indices = indices
+            owners = owners + first
         steps = place.tile.steps or (1,) * len(place.tile.axes)
         for axis, index, step in zip(place.tile.axes, indices, steps, strict=True):
             at[axis] = at[axis] + index * step
-        return self._offsets(place.tile.buffer, at, place.owners, stmt)
+        return self._offsets(place.tile.buffer, at, owners, stmt)
 
     def look(self, place: _Place, at: Array, stmt: Stmt, threads: Array, blocks: Array) -> Array:
         values = self._look(place.tile.buffer, at.reshape(-1), stmt, threads, blocks)
@@ -496,6 +500,7 @@ class _Place:
     tile: Tile
     origin: list[Array]
     owners: Array
+    is_spread: bool = False  # Each thread of the subgroup has an element of the first axis.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,9 @@ buffers. Within the block loops
 - a local or register buffer that is allocated around phases is each thread's own: every phase that
   uses it has the same extents, its first axes run over these, and its first indices are the
   variables of the phase;
+- an exchange is a phase that stores an element of each thread's own to another one, of the thread
+  whose number, within a subgroup, differs in one bit: the last of the first indices is `t xor m`.
+  The block has whole subgroups, and the innermost loop of the phase whole groups of `2 * m`;
 - a barrier that waits for copies may stand between phases. Only a launch that is one phase, within
   nothing but allocations, has others. Each stands where all threads come: under no condition that
   names a thread or loads what the launch writes.
@@ -28,7 +31,16 @@ from typing import assert_never
 
 from farrier.errors import CompilerError
 from farrier.ir.dim import Extent, number
-from farrier.ir.expr import Buffer, Expr, Load, MemoryScope, Var
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Const,
+    Expr,
+    Load,
+    MemoryScope,
+    Var,
+)
 from farrier.ir.loop import (
     Alloc,
     Barrier,
@@ -46,6 +58,7 @@ from farrier.ir.loop import (
 from farrier.ir.operands import operands
 from farrier.ir.printer import print_ir
 from farrier.ir.statements import below, walk_stmts
+from farrier.ir.types import DType
 from farrier.ir.walk import walk
 
 PRIVATE = (MemoryScope.LOCAL, MemoryScope.REGISTER)
@@ -102,6 +115,26 @@ def phase_of(stmt: Stmt) -> tuple[tuple[For, ...], Stmt]:
     if isinstance(stmt, For) and stmt.kind in _OF_PHASES:
         return nest_of(stmt, stmt.kind)
     return (), stmt
+
+
+def exchange_name(dtype: DType, mask: int) -> str:
+    """Return the name of the intrinsic that exchanges values within a subgroup."""
+    return f"exchange_{dtype.value}_{mask}"
+
+
+def exchange_of(nest: tuple[For, ...], body: Stmt) -> int:
+    """Return the bit in which the numbers of threads differ that exchange elements in a phase; 0 if
+    it is not an exchange."""
+    if not isinstance(body, Store) or not isinstance(body.value, Load):
+        return 0
+    leading = body.value.indices[: len(nest)]
+    match leading[-1:]:
+        case (Binary(BinaryOp.BIT_XOR, Var(name), Const(int() as mask, _)),) if (
+            body.value.buffer.scope in PRIVATE and name == nest[-1].var
+        ):
+            return mask
+        case _:
+            return 0
 
 
 def threads_of(nest: tuple[For, ...]) -> int:
@@ -218,6 +251,10 @@ class _Checker:
 
     def _phase(self, nest: tuple[For, ...], body: Stmt) -> None:
         names = tuple(loop.var for loop in nest)
+        if mask := exchange_of(nest, body):
+            assert isinstance(body, Store)
+            self._exchange(mask, nest, body)
+            return
         for stmt in walk_stmts(body):
             if isinstance(stmt, For) and stmt.kind in _OF_BLOCKS_OR_THREADS:
                 raise self._fail(f"the {stmt.kind} loop {stmt.var} stands within a phase", stmt)
@@ -231,6 +268,23 @@ class _Checker:
                 if buffer.name in self._private:
                     self._own(buffer, indices, nest, stmt)
         self._barriers(body, names, None)
+
+    def _exchange(self, mask: int, nest: tuple[For, ...], store: Store) -> None:
+        """Check a phase in which threads exchange elements of their own."""
+        source = store.value
+        assert isinstance(source, Load)
+        if mask & (mask - 1) or mask >= SUBGROUP_SIZE or number(nest[-1].extent) % (2 * mask):
+            raise self._fail(f"threads that differ by {mask} are not all of one subgroup", store)
+        if threads_of(nest) % SUBGROUP_SIZE or nest[0].kind is not LoopKind.THREAD:
+            raise self._fail(f"{threads_of(nest)} threads are no whole subgroups", store)
+        rest = (*store.indices[len(nest) :], *source.indices[len(nest) :])
+        if not all(isinstance(index, Const) for index in rest) or store.buffer == source.buffer:
+            raise self._fail("threads exchange one element of their own to another", store)
+        mine = (*map(Var, (loop.var for loop in nest)), *source.indices[len(nest) :])
+        for buffer, indices in (store.buffer, store.indices), (source.buffer, mine):
+            if buffer.name not in self._private:
+                raise self._fail(f"{buffer.name} is not each thread's own", store)
+            self._own(buffer, indices, nest, store)
 
     def _own(
         self, buffer: Buffer, indices: tuple[Expr, ...], nest: tuple[For, ...], stmt: Stmt

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import TypeAlias, assert_never
 
 from farrier.ir.affine import Simplifier
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, MemoryScope, Var
+from farrier.ir.dim import number
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, MemoryScope, Select, Var
 from farrier.ir.loop import (
     Alloc,
     Barrier,
@@ -20,6 +22,7 @@ from farrier.ir.loop import (
     Prefetch,
     Stmt,
     Store,
+    Tile,
     While,
 )
 from farrier.ir.operands import operands
@@ -29,6 +32,8 @@ from farrier.ir.threads import (
     SUBGROUP_SIZE,
     UNSEEN,
     Launch,
+    exchange_name,
+    exchange_of,
     extents_of,
     launches,
     phase_of,
@@ -37,6 +42,7 @@ from farrier.ir.threads import (
     touched,
 )
 from farrier.ir.types import DType
+from farrier.ir.walk import walk
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -261,11 +267,13 @@ class _Launch:
             for access in accesses
             if any(access.clashes(other) for other in pending)
         }
-        threads = self._as_threads(nest, body)
+        mask = exchange_of(nest, body)
+        threads = self._as_threads(nest, _exchange(mask, body) if mask else body)
         accesses = frozenset(each for each in accesses if each.name not in begun)
-        is_alone = nest[0].kind is LoopKind.THREAD
+        is_alone = nest[0].kind is LoopKind.THREAD and not mask and self._may_part(nest, body)
+        is_together = mask > 0 or nest[0].kind is LoopKind.SUBGROUP
         if not clashes:
-            met = pending if is_alone else pending - {_APART}
+            met = pending - {_APART} if is_together else pending
             if met != pending:
                 threads = block([Barrier(MemoryScope.SUBGROUP), threads])
             return threads, met | accesses | ({_APART} if is_alone else frozenset())
@@ -301,6 +309,16 @@ class _Launch:
         if not isinstance(modulus, int) or modulus < 1 or not isinstance(form.const, int):
             return None
         return _Part(frozenset(terms.items()), form.const % modulus, modulus)
+
+    def _may_part(self, nest: tuple[For, ...], body: Stmt) -> bool:
+        """Check whether threads of a subgroup may run different statements of a phase."""
+        if threads_of(nest) < math.prod(number(extent) for _, extent in self._threads):
+            return True
+        return any(
+            isinstance(part, If | While)
+            or any(isinstance(node, Select) for each in operands(part) for node in walk(each))
+            for part in walk_stmts(body)
+        )
 
     def _is_seen(self, buffer: Buffer) -> bool:
         """Check whether another thread may touch a buffer that the launch writes."""
@@ -344,6 +362,14 @@ class _Launch:
             )
             return dataclasses.replace(stmt, operands=tiles)
         return map_children(stmt, lambda part: self._with_own_axes(part, dropped))
+
+
+def _exchange(mask: int, store: Stmt) -> Stmt:
+    """Return the exchange that a phase is as an intrinsic."""
+    assert isinstance(store, Store)
+    assert isinstance(store.value, Load)
+    tiles = Tile(store.buffer, store.indices), Tile(store.value.buffer, store.value.indices)
+    return Intrinsic(exchange_name(store.buffer.dtype, mask), tiles)
 
 
 def _touches(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], bool]]:

@@ -31,6 +31,7 @@ def attend(
     threads: _Pair,
     each: _Pair,
     depth: int,
+    lanes: int = 1,
 ) -> Function:
     """Compute two products, and the buffers between them row by row, as one launch: a block has the
     whole rows of a tile in workgroup memory.
@@ -154,12 +155,13 @@ y_tx5, y_ey6, 0]
 
     The pairs `first` and `last` have the sums of a product and the buffer that is computed of them,
     as in `tile_product`; the buffers `between` go from row to row, as in `share_rows`. An element
-    that replaces another one, which nothing reads any more, lies in its place.
+    that replaces another one, which nothing reads any more, lies in its place. Up to `lanes`
+    threads of a row exchange their parts of it, as in `share_rows`.
     """
     nest = NestView(function, "attend")
     if threads[1] % each[0]:
         nest.fail(f"{threads[0] * each[0]} rows do not share {threads[0] * threads[1]} threads")
-    return _Attention(nest, first, between, last, threads, each, depth).function()
+    return _Attention(nest, first, between, last, threads, each, depth, lanes).function()
 
 
 class _Attention(RowLaunch):
@@ -174,6 +176,7 @@ class _Attention(RowLaunch):
         threads: _Pair,
         each: _Pair,
         depth: int,
+        lanes: int,
     ) -> None:
         self._nest = nest
         self._products = Product.of(nest, *first), Product.of(nest, *last)
@@ -181,7 +184,8 @@ class _Attention(RowLaunch):
         rows = Rows.of(nest, between, (first[1],))
         self._check(rows)
         self._tile = threads, each, depth
-        super().__init__(nest.function, rows, threads[0] * each[0], threads[1] // each[0], 0)
+        shape = threads[0] * each[0], threads[1] // each[0]
+        super().__init__(nest.function, rows, *shape, 0, lanes)
 
     def _check(self, rows: Rows) -> None:
         """Refuse products whose rows are not those between them."""

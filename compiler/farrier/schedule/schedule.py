@@ -169,9 +169,14 @@ class Schedule:
         self.apply("subgroup_product", total, reader, intrinsic, subgroups, each, depth, stages)
 
     def share_rows(
-        self, buffers: tuple[str, ...], rows: int, threads: int, shared_bytes: int
+        self,
+        buffers: tuple[str, ...],
+        rows: int,
+        threads: int,
+        shared_bytes: int,
+        lanes: int = 1,
     ) -> None:
-        self.apply("share_rows", buffers, rows, threads, shared_bytes)
+        self.apply("share_rows", buffers, rows, threads, shared_bytes, lanes)
 
     def attend(
         self,
@@ -181,8 +186,9 @@ class Schedule:
         threads: tuple[int, int],
         each: tuple[int, int],
         depth: int,
+        lanes: int = 1,
     ) -> None:
-        self.apply("attend", first, between, last, threads, each, depth)
+        self.apply("attend", first, between, last, threads, each, depth, lanes)
 
     def tensorize(self, loop: str, intrinsic: str) -> None:
         self.apply("tensorize", loop, intrinsic)

@@ -12,7 +12,8 @@ from farrier.ir.expr import Binary, Buffer, Expr, Load, MemoryScope, Var
 from farrier.ir.loop import Alloc, For, Function, LoopKind, Stmt, Store
 from farrier.ir.statements import block
 from farrier.ir.substitute import Indices, Substitution, loads, variables
-from farrier.ir.threads import PRIVATE
+from farrier.ir.threads import PRIVATE, SUBGROUP_SIZE
+from farrier.ir.types import DType
 from farrier.schedule.accesses import touches, writes
 from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView, allocated, loops, outermost_block
@@ -27,11 +28,17 @@ from farrier.schedule.tiling_parts import (
     under,
 )
 
+_WORDS = (DType.F32, DType.I32, DType.U32)  # The types of values that threads exchange.
 _MOST_OWN = 64  # Elements of a row that a thread keeps itself: more do not stay in registers.
 
 
 def share_rows(
-    function: Function, buffers: Sequence[str], rows: int, threads: int, shared_bytes: int
+    function: Function,
+    buffers: Sequence[str],
+    rows: int,
+    threads: int,
+    shared_bytes: int,
+    lanes: int = 1,
 ) -> Function:
     """Compute buffers row by row as one launch: a block for each `rows` rows, `threads` of its
     threads for each.
@@ -94,12 +101,19 @@ x[s_block * 2 + s_row8, s_turn9 * 4 + s_t8] / s[s_row8, s_t8]
     its row, and joins the parts of all. What has a single element in a row is each thread's own;
     longer buffers that nothing else reads lie in workgroup memory, or in the thread's own where it
     has a row to itself, as far as `shared_bytes` reach, and otherwise stay where they are.
+
+    Up to `lanes` neighbouring threads exchange what lies in their registers, where the block
+    consists of whole subgroups and values are words: a thread joins its part with that of the
+    thread whose number differs in one bit, bit by bit. So they need no workgroup memory.
     """
     nest = NestView(function, "share_rows")
+    if lanes < 1 or lanes & (lanes - 1) or lanes > SUBGROUP_SIZE:
+        nest.fail(f"{lanes} threads do not exchange the parts of {buffers[0]}")
     if min(rows, threads) < 1:
         nest.fail(f"{threads} threads for each of {rows} rows")
     group = Rows.of(nest, buffers)
-    return _replaced(function, group, RowLaunch(function, group, rows, threads, shared_bytes))
+    launch = RowLaunch(function, group, rows, threads, shared_bytes, lanes)
+    return _replaced(function, group, launch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,10 +266,18 @@ class RowLaunch:
     """The launch of a group."""
 
     def __init__(
-        self, function: Function, group: Rows, rows: int, threads: int, shared_bytes: int
+        self,
+        function: Function,
+        group: Rows,
+        rows: int,
+        threads: int,
+        shared_bytes: int,
+        lanes: int,
     ) -> None:
         self._group = group
         self._rows, self._threads = rows, threads
+        is_whole = rows * threads % SUBGROUP_SIZE == 0 and threads & (threads - 1) == 0
+        self._lanes = min(lanes, threads) if is_whole else 1
         self._name = group.parts[0].store.buffer.name
         self._numbers = itertools.count()
         # The buffers that live within a block, by name.
@@ -446,46 +468,87 @@ class RowLaunch:
     def _join(self, part: Part, own: Buffer, op: e.BinaryOp, first: Expr) -> list[Stmt]:
         """The phases that join the threads' parts: some threads join those of a few, and then each
         thread all of theirs."""
-        name, groups = part.store.buffer.name, self._groups()
+        if self._lanes > 1 and own.dtype in _WORDS:
+            return self._exchanged(part, own, op, first)
+        groups = self._groups()
         each = -(-self._threads // groups)
-
-        def shared(label: str, width: int) -> Buffer:
-            buffer = Buffer(
-                f"{name}_{label}", own.dtype, (self._rows, width), None, MemoryScope.WORKGROUP
-            )
-            self.joined.append(buffer)
-            return buffer
-
-        parts = shared("parts", self._threads)
+        parts = self._shared(part, "parts", self._threads)
 
         def put(row: Expr, thread: Expr) -> Stmt:
             return Store(parts, (row, thread), Load(own, (row, thread)))
 
-        def total(row: Expr, thread: Expr, source: Buffer, count: int, to: int) -> Stmt:
+        def total(row: Expr, thread: Expr, count: int) -> Stmt:
             turn = self._var(f"turn{next(self._numbers)}")
-            at = e.add(e.mul(thread, count), turn) if to else turn
+            at = e.add(e.mul(thread, count), turn)
             place = (row, thread)
-            join = Binary(op, Load(own, place), Load(source, (row, at)))
-            conditions = [e.less(at, self._threads)] if to and groups * count > to else []
+            join = Binary(op, Load(own, place), Load(parts, (row, at)))
+            conditions = [e.less(at, self._threads)] if groups * count > self._threads else []
             loop = For(
                 turn.name, count, LoopKind.SERIAL, under(conditions, Store(own, place, join))
             )
             return block([Store(own, place, first), loop])
 
-        def all_parts(row: Expr, thread: Expr) -> Stmt:
-            return total(row, thread, parts, self._threads, 0)
-
         if each == 1:
-            return [self._phase(put), self._phase(all_parts)]
-        sums = shared("sums", groups)
+            return [self._phase(put), self._all(own, parts, op, first)]
+        sums = self._shared(part, "sums", groups)
 
         def some(row: Expr, thread: Expr) -> Stmt:
-            joined = total(row, thread, parts, each, self._threads)
+            joined = total(row, thread, each)
             keep = Store(sums, (row, thread), Load(own, (row, thread)))
             return under([e.less(thread, groups)], block([joined, keep]))
 
         return [
             self._phase(put),
             self._phase(some),
-            self._phase(lambda row, thread: total(row, thread, sums, groups, 0)),
+            self._all(own, sums, op, first),
         ]
+
+    def _shared(self, part: Part, label: str, width: int) -> Buffer:
+        """A buffer of workgroup memory for each row."""
+        target = part.store.buffer
+        shape = self._rows, width
+        name = f"{target.name}_{label}"
+        buffer = Buffer(name, target.dtype, shape, None, MemoryScope.WORKGROUP)
+        self.joined.append(buffer)
+        return buffer
+
+    def _all(self, own: Buffer, source: Buffer, op: e.BinaryOp, first: Expr) -> Stmt:
+        """The phase in which each thread joins all parts of its row."""
+        _, count = source.shape
+
+        def join(row: Expr, thread: Expr) -> Stmt:
+            turn = self._var(f"turn{next(self._numbers)}")
+            place = (row, thread)
+            both = Binary(op, Load(own, place), Load(source, (row, turn)))
+            loop = For(turn.name, count, LoopKind.SERIAL, Store(own, place, both))
+            return block([Store(own, place, first), loop])
+
+        return self._phase(join)
+
+    def _exchanged(self, part: Part, own: Buffer, op: e.BinaryOp, first: Expr) -> list[Stmt]:
+        """The phases that join the parts of the lanes of a subgroup, and then those of all."""
+        other = dataclasses.replace(own, name=f"{part.store.buffer.name}_other")
+        self.joined.append(other)
+        phases = []
+        mask = self._lanes // 2
+        while mask:
+
+            def exchange(row: Expr, thread: Expr, mask: int = mask) -> Stmt:
+                lane = Binary(e.BinaryOp.BIT_XOR, thread, e.index(mask))
+                return Store(other, (row, thread), Load(own, (row, lane)))
+
+            def join(row: Expr, thread: Expr) -> Stmt:
+                place = (row, thread)
+                return Store(own, place, Binary(op, Load(own, place), Load(other, place)))
+
+            phases += [self._phase(exchange), self._phase(join)]
+            mask //= 2
+        if self._lanes == self._threads:
+            return phases
+        parts = self._shared(part, "parts", self._threads // self._lanes)
+
+        def put(row: Expr, thread: Expr) -> Stmt:
+            keep = Store(parts, (row, e.floordiv(thread, self._lanes)), Load(own, (row, thread)))
+            return under([e.less(e.mod(thread, self._lanes), 1)], keep)
+
+        return [*phases, self._phase(put), self._all(own, parts, op, first)]

@@ -13,7 +13,7 @@ from farrier.ir.loop import For, If, LoopKind, Stmt, Store
 from farrier.ir.operands import map_operands
 from farrier.ir.statements import map_children
 from farrier.ir.substitute import Indices, Substitution
-from farrier.ir.threads import UNSEEN, nest_of, phase_of, phases
+from farrier.ir.threads import UNSEEN, exchange_of, nest_of, phase_of, phases
 from farrier.schedule.nest import allocated, loops
 
 Axes: TypeAlias = tuple[tuple[str, Extent], ...]
@@ -77,6 +77,8 @@ def simplified(stmt: Stmt) -> Stmt:
         if isinstance(part, For) and part.kind is LoopKind.SERIAL and part.extent == 1:
             return visit(Substitution({part.var: ZERO}).stmt(part.body))
         nest, body = phase_of(part)
+        if nest and exchange_of(nest, body):
+            return part
         if nest:
             first = tuple(Var(loop.var) for loop in nest)
 

@@ -9,11 +9,16 @@ import pytest
 
 import farrier
 from farrier.lower.lower_threads import lower_threads
+from farrier.targets.cuda.expressible import LIMITS
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
+from farrier.targets.gpu import rows
+from farrier.targets.gpu.device import USUAL
 from farrier_device.devices import libcuda as driver
 from tests.ir.kernels import KERNELS
 from tests.ir.kernels import inputs_of as inputs_of_phases
+from tests.schedule.programs import inputs_of as softmax_inputs
+from tests.schedule.programs import softmax
 from tests.targets.cuda.compiled import Machine
 from tests.targets.cuda.libcuda import Library
 from tests.targets.cuda.products import inputs_of, lowered, product
@@ -28,6 +33,10 @@ def _cases():
     """Yield kernels with their inputs and architectures: phases, and products of fragments."""
     function, _ = KERNELS["attention"]
     yield lower_threads(function), inputs_of_phases(function), "sm_80"
+    program = softmax(3, 300)
+    space = rows.space(program, LIMITS, USUAL)
+    shared = space.schedule({"row_threads": 64, "rows_each": 1}).function
+    yield lower_threads(shared), softmax_inputs(program), "sm_75"
     for name, cpu, stages in (
         ("mma_f16_k8", "sm_75", 1),
         ("mma_f16", "sm_80", 3),

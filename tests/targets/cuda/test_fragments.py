@@ -127,6 +127,18 @@ def test_each_wait_matters():
             run_ptx(mutant, function, inputs)
 
 
+def test_threads_of_a_warp_meet_before_they_multiply():
+    declared = BY_NAME["mma_i8_i8"]
+    program = product(40, 64, 200, declared, is_transposed=True)
+    function, inputs = lowered(program, declared, stages=2), inputs_of(program)
+    text = ptx_of(render(function, "sm_80"), "sm_80")
+    run_ptx(text, function, inputs)
+    mutant = re.sub(r"bar\.warp\.sync[^;]*;", "", text)
+    assert mutant != text
+    with pytest.raises(PtxError, match="not all threads of a warp reach the instruction"):
+        run_ptx(mutant, function, inputs)
+
+
 def test_the_interpreter_misses_each_wait():
     declared = BY_NAME["mma_f16"]
     program = product(40, 64, 160, declared, is_transposed=True)

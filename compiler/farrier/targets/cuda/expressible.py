@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
+from farrier.ir.threads import SUBGROUP_SIZE
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.gpu.device import Limits
 from farrier.targets.gpu.inexpressible import InexpressibleError
 
 # A kernel has at most 4096 bytes of parameters, pointers of 8 bytes: sizes and scratch are two.
-LIMITS = Limits(threads=256, workgroup_bytes=48 << 10, buffers=510)
+LIMITS = Limits(threads=256, workgroup_bytes=48 << 10, buffers=510, lanes=SUBGROUP_SIZE)
 
 
 def why_not(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from farrier.intrinsics.copies import clear_name, copy_name
+from farrier.intrinsics.exchanges import MASKS
 from farrier.intrinsics.fragments import FragmentProduct, load_name, store_name, zero_name
 from farrier.ir import expr as e
 from farrier.ir import instr
@@ -17,16 +18,17 @@ from farrier.ir.dim import number
 from farrier.ir.expr import Buffer, Expr
 from farrier.ir.instr import F32, I32, PTR, Operand, Type
 from farrier.ir.loop import Intrinsic, Tile
-from farrier.ir.threads import SUBGROUP_SIZE
+from farrier.ir.threads import SUBGROUP_SIZE, exchange_name
 from farrier.ir.types import DType
 from farrier.targets.cuda.expressions import Expressions
-from farrier.targets.cuda.tensor_cores import COPIED, COPY_BYTES, PRODUCTS
+from farrier.targets.cuda.tensor_cores import COPIED, COPY_BYTES, EXCHANGED, PRODUCTS
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier.targets.llvm.builder import Builder
 
 _COLUMNS = 16  # Also the rows of a product.
 _CHUNK = 16  # Bytes: a row of a matrix of `ldmatrix`.
 _WORD = 4  # Bytes.
+_WHOLE_WARP = -1  # A bit for each thread.
 _LDMATRIX = "llvm.nvvm.ldmatrix.sync.aligned.m8n8"
 _CP_ASYNC = "llvm.nvvm.cp.async.cg.shared.global.16"
 _LANE = "llvm.nvvm.read.ptx.sreg.laneid"
@@ -56,6 +58,9 @@ class Fragments:
         for dtype in COPIED:
             self._writers[copy_name(dtype)] = self.copy
             self._writers[clear_name(dtype)] = self._clear
+        for dtype, mask in itertools.product(EXCHANGED, MASKS):
+            exchange = functools.partial(self._exchange, mask)
+            self._writers[exchange_name(dtype, mask)] = exchange
 
     def _add(self, product: FragmentProduct) -> None:
         name, writers = product.name, self._writers
@@ -150,6 +155,15 @@ class Fragments:
                 for lane in (0, 1):
                     both = self._b.insert(both, values[4 * side + 2 * half + lane], lane)
                 self._b.store(both, self._b.offset(base, 8 * _WORD * side), 2 * _WORD)
+
+    def _exchange(self, mask: int, to: Tile, source: Tile) -> None:
+        """Get the word of the thread whose number differs in one bit."""
+        kind, name = (F32, "f32") if to.buffer.dtype is DType.F32 else (I32, "i32")
+        addresses = [self._expressions.address(tile.buffer, tile.origin) for tile in (to, source)]
+        word = self._b.load(kind, addresses[1], _WORD)
+        operands = _number(_WHOLE_WARP), word, _number(mask), _number(SUBGROUP_SIZE - 1)
+        other = self._b.effect(f"llvm.nvvm.shfl.sync.bfly.{name}", kind, *operands)
+        self._b.store(other, addresses[0], _WORD)
 
     def are_choices(self, copy: Intrinsic, clear: Intrinsic) -> bool:
         """Check whether one call copies to a tile, and the other one clears it."""

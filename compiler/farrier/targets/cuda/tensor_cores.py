@@ -1,4 +1,5 @@
-"""The products of NVIDIA's tensor cores, and which architectures have them.
+"""The products of NVIDIA's tensor cores, and other instructions of a warp, and which architectures
+have them.
 
 Where elements lie is that of the PTX ISA, section "Matrix multiply-accumulate operation using mma
 instruction": lane `l` of a warp is in group `l // 4`, a row of `a` and `c` and a column of `b`. A
@@ -8,14 +9,15 @@ product here is two of the instruction's, side by side, so that one `ldmatrix` r
 from __future__ import annotations
 
 from farrier.errors import CompilerError
-from farrier.intrinsics import copies
+from farrier.intrinsics import copies, exchanges
 from farrier.intrinsics.fragments import FragmentProduct, declared
 from farrier.ir.loop import Function, Intrinsic
 from farrier.ir.statements import walk_stmts
 from farrier.ir.types import DType, Layout, PhysicalDim
 
-# The features by the first architecture that has them, from the PTX ISA: mma, ldmatrix, cp.async.
-_TURING = frozenset({"mma_f16_k8"})
+# The features by the first architecture that has them, from the PTX ISA: mma, ldmatrix, shfl.sync,
+# cp.async.
+_TURING = frozenset({"mma_f16_k8", "shfl_sync"})
 _AMPERE = _TURING | {"mma_f16", "mma_bf16", "mma_i8", "cp_async"}
 FEATURES = {
     "sm_75": _TURING,
@@ -67,7 +69,13 @@ PRODUCTS = (
 # `cp.async` copies 16 bytes past the first cache; with no bytes of a source it writes zeros.
 COPIED = (DType.F16, DType.BF16, DType.I8, DType.U8)
 COPY_BYTES = 16
-INTRINSICS = declared(PRODUCTS) + copies.declared(COPIED, COPY_BYTES, "cp_async")
+# `shfl.sync.bfly` exchanges words.
+EXCHANGED = (DType.F32, DType.I32, DType.U32)
+INTRINSICS = (
+    declared(PRODUCTS)
+    + copies.declared(COPIED, COPY_BYTES, "cp_async")
+    + exchanges.declared(EXCHANGED, "shfl_sync")
+)
 _FEATURE = {intrinsic.name: feature for intrinsic in INTRINSICS for feature in intrinsic.features}
 
 

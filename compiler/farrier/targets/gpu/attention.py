@@ -23,7 +23,7 @@ from farrier.targets.gpu.device import Device, Limits
 from farrier.targets.gpu.product_cost import INDEX_OPERATIONS
 from farrier.targets.gpu.tiles import Tiled, products_of
 
-RULE = RuleId("attention", version=1)
+RULE = RuleId("attention", version=2)
 _VALUES = {
     "attend_rows": (4, 8, 16, 32),
     "attend_threads": (16, 32),
@@ -74,14 +74,14 @@ def _attention_of(program: TensorProgram) -> _Attention | None:
         attention = _Attention(first, between, last)
         smallest = {name: values[0] for name, values in _VALUES.items()}
         try:
-            _attend(Schedule(to_loops(program)), attention, smallest)
+            _attend(Schedule(to_loops(program)), attention, smallest, lanes=1)
         except ScheduleError:
             continue
         return attention
     return None
 
 
-def _attend(schedule: Schedule, attention: _Attention, decisions: Decisions) -> None:
+def _attend(schedule: Schedule, attention: _Attention, decisions: Decisions, *, lanes: int) -> None:
     each = _rows_each(decisions["attend_rows"])
     schedule.attend(
         (attention.first.total, attention.first.reader),
@@ -90,6 +90,7 @@ def _attend(schedule: Schedule, attention: _Attention, decisions: Decisions) -> 
         (decisions["attend_rows"] // each, decisions["attend_threads"]),
         (each, _COLUMNS_EACH),
         decisions["attend_depth"],
+        lanes,
     )
 
 
@@ -159,6 +160,6 @@ class _Kernel:
 
     def schedule(self, decisions: Decisions) -> Schedule:
         schedule = Schedule(to_loops(self._program))
-        _attend(schedule, self._attention, decisions)
+        _attend(schedule, self._attention, decisions, lanes=self._limits.lanes)
         done = rows.share_all(schedule, self._limits, self._device) | self._attention.names
         return points.with_the_rest(schedule, self._program, done, self._limits.packed)

@@ -12,13 +12,15 @@ from farrier.ir.types import DType
 class Limits:
     """The largest launch: the threads of a block, the bytes that these share, and the arrays of a
     kernel. An element of shared memory takes `element_bytes` at least. Elements of the types
-    `packed` share words of the device's memory, and a thread writes whole words."""
+    `packed` share words of the device's memory, and a thread writes whole words. Up to `lanes`
+    neighbouring threads exchange what lies in their registers."""
 
     threads: int
     workgroup_bytes: int
     buffers: int
     element_bytes: int = 1
     packed: frozenset[DType] = frozenset()
+    lanes: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

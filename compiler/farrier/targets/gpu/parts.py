@@ -157,7 +157,7 @@ class Kernel:
         (group,) = groups
         choice = rows.best(group, self.limits, self.device)
         columns = {name: np.array([value]) for name, value in choice.items()}
-        return float(rows.cost(group, self.device, columns).seconds[0])
+        return float(rows.cost(group, self.device, columns, self.limits.lanes).seconds[0])
 
     def _split(self, count: int) -> Schedule:
         """Compute parts of the sum, and the sum of them where it is stored or read."""

@@ -21,6 +21,7 @@ from farrier.ir.expr import Var
 from farrier.ir.loop import For, Function, LoopKind, Stmt
 from farrier.ir.substitute import loads
 from farrier.ir.tensor import TensorProgram
+from farrier.ir.threads import SUBGROUP_SIZE
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule, ScheduleError
@@ -34,7 +35,7 @@ from farrier.space.operations import operations_of
 from farrier.targets.gpu import points
 from farrier.targets.gpu.device import Device, Limits
 
-RULE = RuleId("rows", version=1)
+RULE = RuleId("rows", version=2)
 _VALUES = {"row_threads": (1, 8, 16, 32, 64, 128, 256), "rows_each": (1, 2, 4, 8, 16, 32, 64, 128)}
 _LEAST_THREADS = 32  # A block of fewer leaves lanes of its groups idle, on most devices.
 _OWN_ROW = 256  # Elements: a thread alone takes long for a row of more.
@@ -139,8 +140,8 @@ def _is_dense(part: Part) -> bool:
     return any(step == 1 for step in steps)
 
 
-def cost(group: Group, device: Device, columns: Columns) -> Estimate:
-    """Return the seconds of a group, [candidates]."""
+def cost(group: Group, device: Device, columns: Columns, lanes: int = 1) -> Estimate:
+    """Return the seconds of a group, [candidates], where that many threads exchange registers."""
     threads = columns["row_threads"].astype(np.float64)
     rows = columns["rows_each"].astype(np.float64)
     blocks = np.ceil(group.rows / rows)
@@ -154,8 +155,15 @@ def cost(group: Group, device: Device, columns: Columns) -> Estimate:
         share = np.ceil(size / threads)
         operations += share * (own + 4)
         turns += share
-    joins = np.where(threads > 1, group.reductions * 2 * np.sqrt(threads), 0.0)
+    joins = group.reductions * np.where(threads > 1, 2 * np.sqrt(threads), 0.0)
     waits = np.where(threads > 1, (3 * group.reductions + 1) * device.barrier, 0.0)
+    if lanes > 1:
+        # An exchange and a sum for each bit, and then a sum for each subgroup of the row.
+        is_whole = rows * threads % SUBGROUP_SIZE == 0
+        steps = 2 * np.log2(np.minimum(threads, lanes)) + np.maximum(threads / lanes, 1.0) - 1
+        joins = np.where(is_whole, group.reductions * steps, joins)
+        barriers = np.where(threads > lanes, 2 * group.reductions + 1, 1)
+        waits = np.where(is_whole & (threads > 1), barriers * device.barrier, waits)
     issue = rounds * groups * device.group / device.lanes * (operations + 2 * joins)
     stalls = (
         rounds / at_once * (turns / AHEAD * device.memory_latency + joins * device.latency + waits)
@@ -198,14 +206,14 @@ def share(schedule: Schedule, group: Group, decisions: Decisions, limits: Limits
     rows, threads = decisions["rows_each"], decisions["row_threads"]
     least = group.least_bytes
     most = limits.workgroup_bytes * least // max(least, limits.element_bytes)
-    schedule.share_rows(group.names, rows, threads, most)
+    schedule.share_rows(group.names, rows, threads, most, limits.lanes)
 
 
 def best(group: Group, limits: Limits, device: Device) -> dict[str, int]:
     """Return the decisions that the model ranks first."""
     grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
     columns = dict(zip(_VALUES, grid, strict=True))
-    seconds = cost(group, device, columns).seconds
+    seconds = cost(group, device, columns, limits.lanes).seconds
     first = int(np.argmin(np.where(allowed(group, limits, columns), seconds, np.inf)))
     return {name: int(column[first]) for name, column in columns.items()}
 
@@ -237,7 +245,7 @@ class _Kernel:
         return allowed(self._main, self._limits, columns)
 
     def estimate(self, columns: Columns) -> Estimate:
-        return cost(self._main, self._device, columns)
+        return cost(self._main, self._device, columns, self._limits.lanes)
 
     def schedule(self, decisions: Decisions) -> Schedule:
         schedule = Schedule(to_loops(self._program))

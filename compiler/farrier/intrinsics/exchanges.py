@@ -1,0 +1,40 @@
+"""The declaration of exchanges between the threads of a subgroup: each gets the value of another.
+
+to[i] = from[i xor mask]        for each thread i of the subgroup, in its registers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farrier.errors import CompilerError
+from farrier.intrinsics.declare import TensorIntrinsic, Writer
+from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, MemoryScope, Var, index
+from farrier.ir.instr import Operand
+from farrier.ir.loop import For, Function, LoopKind, Store
+from farrier.ir.threads import SUBGROUP_SIZE, exchange_name
+from farrier.ir.types import DType, Layout
+
+MASKS = tuple(1 << bit for bit in range(SUBGROUP_SIZE.bit_length() - 1))
+
+
+def declared(dtypes: Sequence[DType], feature: str) -> tuple[TensorIntrinsic, ...]:
+    """Return the exchanges of values of some types, by a bit of the thread's number each."""
+    return tuple(_declared(dtype, mask, feature) for dtype in dtypes for mask in MASKS)
+
+
+def _declared(dtype: DType, mask: int, feature: str) -> TensorIntrinsic:
+    lanes, at = Layout.plain(1), Var("i")
+    to, source = (
+        Buffer(name, dtype, (SUBGROUP_SIZE,), lanes, MemoryScope.SUBGROUP)
+        for name in ("to", "source")
+    )
+    other = Binary(BinaryOp.BIT_XOR, at, index(mask))
+    body = For("i", SUBGROUP_SIZE, LoopKind.SERIAL, Store(to, (at,), Load(source, (other,))))
+    name = exchange_name(dtype, mask)
+    semantics = Function(name, (to, source), body)
+    return TensorIntrinsic(name, semantics, frozenset({feature}), _of_no_thread)
+
+
+def _of_no_thread(writer: Writer, operands: Sequence[Operand]) -> Operand:
+    raise CompilerError("an exchange between threads is not an instruction of one thread")
