@@ -63,7 +63,7 @@ class Cost:
 
     @property
     def each_ms(self) -> float:
-        """The milliseconds a candidate."""
+        """The milliseconds per candidate."""
         return sum(self.ms.values()) / self.candidates
 
 

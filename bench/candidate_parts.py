@@ -150,7 +150,7 @@ class Others:
 
 
 def serve() -> None:
-    """The main program of a helper that is watched (`farrier.compile_pool.helper.serve`)."""
+    """Run a helper (`farrier.compile_pool.helper.serve`) that writes its times to a file."""
     file = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getppid()}-{os.getpid()}.json"
     watched, began = watch(), process_ns()
     answer = helper._answer

@@ -164,7 +164,7 @@ class Service:
                 pass
 
     def keep(self) -> None:
-        """Return after Ctrl-C or SIGTERM. Raises ServiceError where the service ends by itself."""
+        """Wait for Ctrl-C or SIGTERM. Raises ServiceError if the service ends by itself."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         self._console.print(
             f"the dashboard is {self.url}/; log in with the token {self._whereabouts}; "

@@ -64,7 +64,7 @@ class Case:
 
     @property
     def target(self) -> CpuTarget:
-        """A machine of two cores, independent of this one."""
+        """A machine with two cores and fixed caches, whatever machine this is."""
         return dataclasses.replace(
             as_cpu(parse_target(self.level)),
             features=_EXTENSIONS if self.level == "x86-64-v4" else (),

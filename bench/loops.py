@@ -65,12 +65,12 @@ class Loop:
 
     @property
     def multiply_adds(self) -> int:
-        """The number of instructions that add products to four sums."""
+        """The number of instructions that add products to four sums each."""
         return len(self._mnemonics)
 
     @property
     def multiplies_by(self) -> str:
-        """The mnemonic of most of them."""
+        """The most frequent mnemonic among these instructions."""
         return collections.Counter(self._mnemonics).most_common(1)[0][0]
 
     @property

@@ -88,7 +88,7 @@ class Result:
 
     @property
     def others(self) -> list[Figures]:
-        """The peers, and the float form where there is one."""
+        """The peers, and the float form if there is one."""
         return self.peers + [figure for figure in (self.float_form,) if figure is not None]
 
     @property
@@ -98,8 +98,7 @@ class Result:
     @property
     def differing(self) -> list[str]:
         """The labels of engines whose outputs differ from the reference's by more than the
-        tolerance. The outputs of quantized models may differ from each other by as much as the
-        float form's from them."""
+        tolerance; for a quantized model the tolerance is the error of the float form."""
         floats = self.float_form
         allowed = TOLERANCES[self.precision] if floats is None else floats.max_error
         return [figure.label for figure in self.figures if not figure.max_error <= allowed]
@@ -120,7 +119,8 @@ class Result:
         ]
 
     def floors_ms(self) -> tuple[float, float]:
-        """The least time of the arithmetic, and the time to read the parameters once, in ms."""
+        """Return the least time that the arithmetic takes, and the time to read the parameters
+        once, in ms."""
         return self.arithmetic_s * 1e3, self.params_bytes / self.roofline.bandwidth * 1e3
 
     def to_json(self) -> dict[str, Any]:

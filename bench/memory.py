@@ -30,7 +30,7 @@ from farrier.pipeline import compile_model
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workspace:
-    """Bytes of one model; the peer's are None where it is not installed."""
+    """The workspace of one model, in bytes; the peer's figures are None if it is not installed."""
 
     model: str
     threads: int

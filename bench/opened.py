@@ -80,7 +80,8 @@ class Result:
     places: tuple[SizeResult, ...]
 
     def ratio(self, kind: str) -> float | None:
-        """The geometric mean of the places of a kind, or of `compile`."""
+        """Return the geometric mean of the ratios at places of a kind, or the ratio of compile
+        times for `compile`; None without such places."""
         if kind == "compile":
             return self.compile_s / self.static_compile_s
         ratios = [place.ratio for place in self.places if place.kind == kind]
@@ -112,7 +113,8 @@ def lines(results: Sequence[Result]) -> list[Line]:
 
 
 def measure(name: str, model: bytes, settings: Settings) -> Result:
-    """Raises FarrierError where the model cannot be compiled."""
+    """Compile a model with open dims, and compare it with static artifacts at several sizes. Raises
+    FarrierError if it cannot be compiled."""
     with tempfile.TemporaryDirectory(prefix="farrier-opened-") as folder:
         bench = _Bench(name, model, settings, Path(folder))
         opened, seconds = bench.timed({})
@@ -142,7 +144,7 @@ class _Bench:
         self._folder = folder
 
     def timed(self, shapes: Mapping[str, GivenShape]) -> tuple[Artifact, float]:
-        """The artifact, and the seconds that it took in a process that has compiled no other."""
+        """Return an artifact and the seconds to compile it in a fresh process."""
         context = multiprocessing.get_context("spawn")
         path = self._folder / ("static.timed" if shapes else "open.timed")
         work = self._name, self._model, self._options(shapes), path
@@ -156,7 +158,8 @@ class _Bench:
         return CompileOptions(shapes=shapes, threads=self._settings.threads, verify=False)
 
     def batched(self, opened: Artifact, batch: NamedDim) -> Artifact:
-        """The artifact whose batch alone is open, as it is where nothing else was."""
+        """Return an artifact in which only the batch is open; `opened` itself if that is so
+        already."""
         dims = opened.manifest.dims
         if len(dims) == 1:
             return opened
@@ -229,7 +232,7 @@ def _inputs(manifest: Manifest, shapes: Shapes) -> Arrays:
 
 
 def _batch(manifest: Manifest) -> NamedDim | None:
-    """The open dim that leads the first input."""
+    """Return the open dim that is the first axis of the first input, or None."""
     leading = str(manifest.inputs[0].shape[0])
     return next((dim for dim in manifest.dims if dim.symbol == leading), None)
 
@@ -244,8 +247,8 @@ def _batches(manifest: Manifest) -> Iterator[Sizes]:
 
 
 def _other_sizes(manifest: Manifest) -> Iterator[Sizes]:
-    """The typical sizes but for height, width and length, which are a share of theirs, or the next
-    that there is."""
+    """Yield sizes in which all open dims but the batch have a share of their typical size, within
+    their ranges."""
     batch = _batch(manifest)
     usual = {dim.symbol: dim.typical for dim in manifest.dims}
     free = [dim for dim in manifest.dims if dim != batch and dim.low < dim.high]

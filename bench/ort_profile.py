@@ -88,7 +88,7 @@ def run(
 
 
 def repeat(action: Callable[[], Any], seconds: float) -> None:
-    """Call `action` for so long, and no fewer than some times."""
+    """Call `action` for `seconds`, and at least `_LEAST_RUNS` times."""
     end, count = time.perf_counter() + seconds, 0
     while count < _LEAST_RUNS or time.perf_counter() < end:
         action()

@@ -62,7 +62,7 @@ def add() -> bytes:
 
 
 def point_conv() -> bytes:
-    """A 1x1 convolution of 16 channels on 8x8 pixels."""
+    """Return a model of one 1x1 convolution: 16 channels on 8x8 pixels."""
     w = Writer("point_conv", seed=0)
     w.output(w.conv(w.input("x", (1, 16, 8, 8)), 16, 16, 1), "y", (1, 16, 8, 8))
     return w.finish()
@@ -107,7 +107,7 @@ def _peer(data: bytes, inputs: dict[str, npt.NDArray[Any]], calls: int) -> float
 
 
 def _placed(array: npt.NDArray[Any], skew: int) -> npt.NDArray[Any]:
-    """A copy that lies `skew` bytes behind a cache line."""
+    """Return a copy of an array that begins `skew` bytes after a cache line's start."""
     memory = aligned_buffer(array.nbytes + 64).view[skew : skew + array.nbytes]
     copy = np.frombuffer(memory, array.dtype).reshape(array.shape)
     copy[...] = array

@@ -6,8 +6,8 @@ from pathlib import Path
 
 
 def put(page: Path, name: str, text: str) -> None:
-    """Replace what stands between `<!-- NAME -->` and `<!-- end of NAME -->`. Raises ValueError
-    where the page has no such marks."""
+    """Replace the text between `<!-- NAME -->` and `<!-- end of NAME -->` in a page. Raises
+    ValueError if the page has no such marks."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     before, mark, rest = page.read_text().partition(begin)
     _, end_mark, after = rest.partition(end)

@@ -26,7 +26,8 @@ _STYLE = "font-family='sans-serif' font-size='11'"
 
 
 def chart(results: Sequence[Result]) -> str:
-    """The SVG document. Results without a peer are left out: there is nothing to compare."""
+    """Return the SVG document. Results without a peer are left out, since there is nothing to
+    compare."""
     parts: list[str] = []
     y = _TOP
     for result in results:

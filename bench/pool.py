@@ -138,7 +138,7 @@ def mean_ms(artifact: Artifact, threads: int, seconds: float) -> float:
 
 @contextlib.contextmanager
 def neighbour(cpus: Collection[int]) -> Iterator[None]:
-    """A process that never sleeps, on one of `cpus`."""
+    """Run a process that never sleeps on one of `cpus`, during the context."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         os.sched_setaffinity(process.pid, cpus)

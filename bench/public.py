@@ -175,7 +175,8 @@ def _dtype(kind: str) -> str:
 
 
 def models(arguments: Sequence[str]) -> list[tuple[str, Path]]:
-    """Names and files. Raises UsageError, and ServiceError where a wheel cannot be fetched."""
+    """Return the names and files of the models that the arguments name. Raises UsageError, and
+    ServiceError if a wheel cannot be downloaded."""
     collected: list[tuple[str, Path]] = []
     for argument in arguments or TRAINED:
         path = Path(argument)

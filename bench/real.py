@@ -80,7 +80,7 @@ class Run:
 
     @property
     def own_error(self) -> float:
-        """The error that is Farrier's."""
+        """Farrier's own error: against float64 if that was computed, else against ONNX Runtime."""
         return self.error if self.exact is None else self.exact
 
 
@@ -125,7 +125,7 @@ class Line:
 
 
 def lines(results: Sequence[Result]) -> list[Line]:
-    """The lines that the results can be held to."""
+    """Return the figures that have limits, as far as the results contain them."""
 
     def worst(asked: str, most: float, figures: Mapping[str, float | None]) -> Iterator[Line]:
         present = {model: figure for model, figure in figures.items() if figure is not None}
@@ -165,7 +165,8 @@ class Settings:
 
 
 def measure(source: Workload, settings: Settings) -> Result:
-    """Raises FarrierError where the model cannot be compiled or run."""
+    """Compile a model and run it at its hot sizes and at random ones. Raises FarrierError if it
+    cannot be compiled or run."""
     data = source.build()
     shapes = source.open_shapes or open_shapes(data)
     opened = import_model(data, shapes, source.hot)
@@ -189,7 +190,7 @@ def measure(source: Workload, settings: Settings) -> Result:
 
 
 class _Bench:
-    """One model's engines, and what they are compared with."""
+    """The engines of one model, and the data with which they are compared."""
 
     def __init__(
         self,
@@ -215,7 +216,7 @@ class _Bench:
         self._peer = onnxruntime.InferenceSession(data, options)
 
     def run(self, sizes: Mapping[str, int], rng: np.random.Generator, *, is_hot: bool) -> Run:
-        """One size of each symbol."""
+        """Compare and time the engines at one size of each symbol."""
         shapes = shapes_at(self._opened, sizes)
         inputs = self._inputs(shapes, sizes, rng)
         names = list(self._opened.output_names)
@@ -253,7 +254,8 @@ class _Bench:
         sizes: Mapping[str, int],
         rng: np.random.Generator,
     ) -> Arrays:
-        """Floats from a normal distribution, integers that are an index of whatever there is."""
+        """Return random inputs: floats from a normal distribution, and integers below 100 and below
+        every size, so that they are valid indices."""
         limit = min((_INTEGERS, *sizes.values()))
         arrays: Arrays = {}
         for name, value in zip(self._opened.input_names, self._opened.graph.inputs, strict=True):
@@ -273,7 +275,7 @@ def _below(rng: np.random.Generator, limit: int) -> Any:
 
 
 def open_shapes(data: bytes) -> dict[str, GivenShape]:
-    """The model's inputs, with ranges for their open dims."""
+    """Return the shapes of the model's inputs, with a range for each open dim."""
     return {
         declared.name: tuple(dim if isinstance(dim, int) else _range(dim) for dim in declared.dims)
         for declared in inspect(data).inputs
@@ -347,7 +349,7 @@ def workloads(
 
 
 def _of(model: str, texts: Sequence[str]) -> list[str]:
-    """The texts that are of this model, without its name."""
+    """Return the texts for this model, without its name."""
     return [text.removeprefix(f"{model}:") for text in texts if text.startswith(f"{model}:")]
 
 

@@ -11,7 +11,8 @@ from bench.measure import Result, ratio
 
 
 def headline(result: Result) -> str:
-    """Sizes, times to compile, and what no engine can be faster than with these algorithms."""
+    """Return a line with sizes, times to compile, and a lower bound of the latency for these
+    algorithms."""
     arithmetic, parameters = result.floors_ms()
     compiled = ", ".join(f"{label} {s:.1f} s" for label, s in result.compile_s.items())
     return (
@@ -92,8 +93,9 @@ def means(results: Sequence[Result]) -> list[str]:
 
 
 def costs_table(results: Sequence[Result]) -> Table:
-    """One row a model: seconds to compile and to load, memory, size. `size` is the artifact without
-    what Winograd's weights add, over the model's weights."""
+    """Return a table of costs with one row for each model: seconds to compile and to load, memory,
+    size. `size` is that of the artifact, less what Winograd's transformed weights add, over that of
+    the model's weights."""
     labels = list(dict.fromkeys(peer.label for result in results for peer in result.peers))
     table = Table(box=None)
     table.add_column("model", no_wrap=True)

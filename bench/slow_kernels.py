@@ -51,7 +51,7 @@ class Finding:
 
     @property
     def operator(self) -> str:
-        """The operator that is accepted for it; "" if there is none."""
+        """The accepted operator to which the kernel belongs; "" if none."""
         name = self.kernel.kernel
         return next((op for op in ACCEPTED if name.startswith(op.lower())), "")
 

@@ -9,7 +9,7 @@ GRID = "#eeeeee"
 
 
 def document(width: int, height: int, parts: Iterable[str]) -> str:
-    """A white page."""
+    """Return an SVG document: the parts on a white page."""
     style = "font-family='sans-serif' font-size='12'"
     return "\n".join(
         (

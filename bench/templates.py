@@ -55,7 +55,7 @@ class Contest:
 
     @property
     def ratio(self) -> float:
-        """The template's median over the built-in rule's."""
+        """The median latency of the template over that of the built-in rule."""
         return statistics.median(self.template_us) / statistics.median(self.built_in_us)
 
 
@@ -100,7 +100,8 @@ def _layer(rows: int, steps: int, columns: int) -> Layer:
 
 
 def table(contests: Sequence[Contest]) -> Table:
-    """A layer a row: median microseconds, the tenth and the ninetieth percentile, the ratio."""
+    """Return a table with one row for each layer: median microseconds, the 10th and 90th
+    percentile, and the ratio."""
     shown = Table(box=None)
     shown.add_column("layer", no_wrap=True)
     for name in ("template", "p10-p90", "built-in", "p10-p90", "ratio"):

@@ -46,8 +46,8 @@ class Result:
 
 
 def read_back(source: Workload, folder: Path, *, by_command: bool = True) -> Result:
-    """Dump the stages of a model into the folder, and read them, graphs by `farrier opt` too.
-    Raises FarrierError where the model cannot be compiled."""
+    """Dump the stages of a model into the folder and read them back; graphs are read by `farrier
+    opt` too. Raises FarrierError if the model cannot be compiled."""
     data = source.build()
     shapes = source.open_shapes or open_shapes(data)
     options = CompileOptions(shapes=shapes, hot=source.hot or ({},), threads=2, verify=False)

@@ -59,7 +59,7 @@ class Viewer:
         self._draw = draw
 
     async def follow(self, path: str) -> None:
-        """An event stream, for ever."""
+        """Read an event stream without end, and note the age of each event, in ms."""
         async with self._http.stream("GET", path, timeout=60) as answer:
             if answer.status_code != 200:
                 self._seen.failed[f"{path} {answer.status_code}"] += 1

@@ -23,7 +23,7 @@ _LIST, _MEMBER = "list", "member"
 
 
 def save(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write the arrays and lists; what lies there is replaced."""
+    """Write the arrays and lists to a file, which is replaced."""
     tensors = [tensor for name, value in arrays.items() for tensor in _tensors(name, value)]
     path.write_bytes(onnx.GraphProto(initializer=tensors).SerializeToString())
 

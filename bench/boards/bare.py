@@ -40,9 +40,9 @@ _WORKSPACE = -2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tools:
-    """The tools that run code for an architecture, and the Debian package of each: an emulator, a C
-    compiler, and the folder of a C library. `cpus` are the emulator's processors, with what code
-    may use there, the least first: anything else in it is an illegal instruction."""
+    """The tools that run code for an architecture: an emulator, a C compiler and the folder of a C
+    library, with the Debian package of each. `cpus` are the emulator's processors with their
+    instruction set extensions, smallest first; an instruction outside these is illegal there."""
 
     qemu: str
     gcc: str
@@ -64,8 +64,8 @@ TOOLS = {
 
 
 def missing(arch: str) -> str:
-    """Return the sentence that names Debian's packages that code for `arch` cannot run without; ""
-    where all are there."""
+    """Return a sentence that names the missing Debian packages without which code for `arch` cannot
+    run; "" if none is missing."""
     tools = TOOLS[arch]
     there = shutil.which(tools.qemu), shutil.which(tools.gcc), tools.library.is_dir()
     lacks = [name for name, has in zip(tools.packages, there, strict=True) if not has]
@@ -74,7 +74,8 @@ def missing(arch: str) -> str:
 
 def runner(target: str) -> Run:
     """Return a function that runs artifacts for a target with the threads they were compiled for.
-    Raises NoRootError where a tool is missing, UsageError for a target of other architectures."""
+    Raises NoRootError if a tool is missing, and UsageError if no tools are listed for the target's
+    architecture."""
     arch = parse_target(target).arch
     if arch not in TOOLS:
         raise UsageError(f"--bare runs code for {', '.join(TOOLS)}, and {target} is {arch}")
@@ -85,7 +86,7 @@ def runner(target: str) -> Run:
 
 def run(artifact: Artifact, inputs: Arrays, threads: int = 1, timeout_s: float = 600.0) -> Arrays:
     """Call an artifact without states and strings once, and return its outputs by name. Raises
-    GuestError where the program fails or does not answer in time."""
+    GuestError if the program fails or does not answer in time."""
     manifest, part = artifact.manifest, _part(artifact)
     [library] = artifact.code.objects
     arch = manifest.architecture
@@ -119,7 +120,8 @@ def _part(artifact: Artifact) -> CpuPart:
 
 
 def _given(manifest: Manifest, inputs: Arrays) -> dict[str, int]:
-    """The sizes of the dims, by symbol, that the inputs have; a capacity is what it is at first."""
+    """Return the size of each open dim, by symbol, from the shapes of the inputs; a capacity has
+    its first size."""
     sizes = {capacity.symbol: capacity.first for capacity in manifest.capacities}
     by_extent = {dim.step * dim.extent: dim for dim in manifest.dims}
     for spec in manifest.inputs:
@@ -130,7 +132,7 @@ def _given(manifest: Manifest, inputs: Arrays) -> dict[str, int]:
 
 
 def _arguments(artifact: Artifact, inputs: Arrays, sizes: Mapping[str, int]) -> list[bytes]:
-    """The contents of the entry's arguments; a workspace has none."""
+    """Return the bytes of each argument of the entry; the workspace's are empty."""
     manifest, params = artifact.manifest, artifact.params
     assert params is not None, "an artifact out of a file has its parameters there"
     numbers = np.array(manifest.sizes, np.int64)
@@ -141,14 +143,15 @@ def _arguments(artifact: Artifact, inputs: Arrays, sizes: Mapping[str, int]) -> 
 
 
 def _written(contents: Sequence[bytes], workspace: int) -> bytes:
-    """The file that the program reads; `workspace` is in bytes."""
+    """Return the content of the file that the program reads: the number and sizes of the arguments,
+    then their bytes. `workspace` is in bytes."""
     sizes = [len(content) for content in contents]
     sizes[_WORKSPACE] = workspace
     return np.array([len(sizes), *sizes], np.int64).tobytes() + b"".join(contents)
 
 
 def _outputs(manifest: Manifest, contents: Sequence[bytes], memory: bytes) -> Arrays:
-    """The outputs in the memory that a call leaves."""
+    """Return the outputs, by name, out of the memory after a call."""
     numbers = np.frombuffer(memory[-len(contents[-1]) :] if contents[-1] else b"", np.int64)
     names = [size.symbol for size in (*manifest.given, *manifest.counted)]
     sizes = dict(zip(names, numbers.tolist(), strict=False))
@@ -163,7 +166,8 @@ def _outputs(manifest: Manifest, contents: Sequence[bytes], memory: bytes) -> Ar
 
 
 def _nbytes(manifest: Manifest, spec: TensorSpec, sizes: Mapping[str, int]) -> int:
-    """The room for an output; a size that the entry finds out has the most that it may be."""
+    """Return the bytes to reserve for an output; a size that only the entry computes counts with
+    its upper bound."""
     shape = [
         upper(extent, lambda symbol: symbol.name in sizes) for extent in manifest.extents(spec)
     ]
@@ -173,7 +177,7 @@ def _nbytes(manifest: Manifest, spec: TensorSpec, sizes: Mapping[str, int]) -> i
 
 @functools.cache
 def _program(gcc: str) -> Path:
-    """The program, compiled once a process."""
+    """Return the path of the program, which is compiled once in a process."""
     folder = tempfile.mkdtemp(prefix="farrier-bare-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     program = Path(folder) / "call"

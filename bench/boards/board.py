@@ -1,4 +1,4 @@
-"""The description of the emulated machine: the processor of qemu that stands for a board's."""
+"""The description of the emulated machine: the qemu processor that takes the place of a board's."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _environment(service: Service) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _agent(root: Root, cpu: str, shared: Path, home: Path, port: int) -> Iterator[None]:
-    """The agent in the root, for the time of the context."""
+    """Run the agent inside the root, during the context."""
     (shared / "device.token").write_text((home / "device.token").read_text())
     inside = f"{INSIDE}/{shared.relative_to(REPOSITORY)}"
     words = ["-m", "farrier_device", "--broker", f"127.0.0.1:{port}", "--name", NAME]

@@ -12,8 +12,8 @@ from bench.conformance.workers import Outcome, Verdict
 
 
 def main() -> None:
-    """Run the suite and write the page. With a pattern, run what it finds, print what did not
-    pass, and exits with 1 where anything did not."""
+    """Run the suite and write the page. With a pattern, run only the tests that it matches, print
+    every failure, and exit with status 1 after any."""
     parser = argparse.ArgumentParser(prog="python -m bench.conformance", description=__doc__)
     parser.add_argument("-k", metavar="PATTERN", help="only tests that it finds; writes no page")
     parser.add_argument("--target", help="a device with a host, such as webgpu")

@@ -88,7 +88,8 @@ CASES: dict[str, Callable[[], Speech]] = {
 
 
 def export(speech: Speech, path: Path) -> None:
-    """Write the model; raise what torch's exporter raises."""
+    """Randomize the weights of a model and export it to a file. Raises the errors of torch's
+    exporter."""
     module, inputs, axes = speech
     randomize(module)
     torch.onnx.export(

@@ -1,1 +1,2 @@
-"""The tests of GPUs with both compilers of WGSL, on what drivers this machine has or can get."""
+"""The GPU tests under both compilers of WGSL, with the drivers that this machine has or can
+install."""

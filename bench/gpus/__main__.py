@@ -87,8 +87,8 @@ def _ends_well(words: Sequence[str], variables: Mapping[str, str]) -> bool:
 
 
 def _marks(arguments: argparse.Namespace, name: str) -> Sequence[str]:
-    """The choice of tests. Jobs and tuning depend on no compiler of WGSL: naga has them, unless
-    files are named."""
+    """Return pytest's options that choose tests. Tests of jobs and tuning, which are slow, do not
+    depend on the compiler of WGSL: only naga runs them, unless files are named."""
     is_quick = arguments.quick or (name != "naga" and not arguments.files)
     return ("-m", "not slow" if is_quick else "slow or not slow")
 

@@ -82,7 +82,7 @@ def _asked(variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 def _path() -> list[str]:
-    """The folders of the caller's environment in which Python looks for modules."""
+    """Return the folders of PYTHONPATH in the caller's environment."""
     return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
@@ -142,7 +142,7 @@ def backports(sources: str) -> str:
 
 
 def _check_apt() -> None:
-    """Raise NoGpuError where packages of Debian cannot be had."""
+    """Raise NoGpuError if Debian packages cannot be installed."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None or not _SOURCES.exists():
         raise NoGpuError(
             "a driver for Vulkan has to be installed, which takes root on Debian 12 or newer",

@@ -123,7 +123,8 @@ def _moved(buffer: Buffer) -> int:
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return Spearman's; equal values share their mean rank. It is NaN where all are equal."""
+    """Return Spearman's rank correlation; equal values share their mean rank. It is NaN if all
+    values of a side are equal."""
     left, right = (_ranks(np.asarray(values)) for values in (x, y))
     spread = left.std() * right.std()
     mean = ((left - left.mean()) * (right - right.mean())).mean()
@@ -157,7 +158,7 @@ def _command(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _correlations(candidates: Sequence[Candidate]) -> tuple[float, float]:
-    """The correlations of seconds with operations, and with bytes."""
+    """Return the rank correlations of the seconds with the operations, and with the bytes."""
     seconds = [each.seconds for each in candidates]
     return (
         rank_correlation(seconds, [each.operations for each in candidates]),

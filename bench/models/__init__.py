@@ -48,7 +48,8 @@ NAMES = tuple(_BUILDERS)
 
 
 def build(name: str, seed: int = 0, **overrides: Any) -> bytes:
-    """The model `name` as ONNX bytes, the same for the same seed; `overrides` are its sizes.
+    """Return the model `name` as ONNX bytes, the same for the same seed; `overrides` replace its
+    default sizes.
 
     Raises KeyError for a name that is none of NAMES.
     """

@@ -21,7 +21,8 @@ def bert_base(
     intermediate: int | None = None,
     vocabulary: int = 30522,
 ) -> bytes:
-    """The encoder with its pooler, as transformers' eager attention is exported.
+    """Return BERT's encoder with its pooler, in the form in which transformers' eager attention is
+    exported.
 
     Inputs `input_ids`, `attention_mask`, `token_type_ids` i64[batch, tokens]; outputs
     `last_hidden_state` f32[batch, tokens, width], `pooler_output` f32[batch, width].

@@ -21,9 +21,9 @@ _FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 def light(name: str, seed: int = 0, shape: Sequence[Size] | None = None) -> bytes:
-    """`squeezenet`, `densenet121`, `inception_v2`, `shufflenet`, …: ONNX bytes, the same for the
-    same seed. `shape` is another one for the input. Raises UsageError for a name that the package
-    does not have."""
+    """Return one of the `onnx` package's light models (`squeezenet`, `densenet121`, `inception_v2`,
+    `shufflenet`, …) as ONNX bytes, the same for the same seed. `shape` replaces the input's shape.
+    Raises UsageError for an unknown name."""
     path = _FOLDER / f"light_{name}.onnx"
     if not path.is_file():
         names = sorted(p.stem.removeprefix("light_") for p in _FOLDER.glob("light_*.onnx"))

@@ -47,7 +47,8 @@ def _relu6(w: Writer, x: str) -> str:
 
 
 def _block(w: Writer, x: str, channels: int, outputs: int, expansion: int, stride: int) -> str:
-    """Expand, filter each channel, project; the input is added where shapes agree."""
+    """Add a block: expand the channels, filter each, project; the input is added if the shapes
+    agree."""
     inner, y = channels * expansion, x
     if expansion > 1:
         y = _relu6(w, w.batch_norm(w.conv(y, channels, inner, 1), inner))

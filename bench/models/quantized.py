@@ -29,8 +29,8 @@ _HINT = "pip install onnxruntime"
 
 
 def statically(model: bytes, samples: Sequence[Inputs]) -> bytes:
-    """`model` with scales that hold the tensors' values on `samples`. Raises UsageError where
-    ONNX Runtime is not installed."""
+    """Return `model` quantized statically: its scales cover the tensors' values on `samples`.
+    Raises UsageError if ONNX Runtime is not installed."""
 
     def quantize(source: Path, target: Path) -> None:
         from onnxruntime import quantization
@@ -49,8 +49,8 @@ def statically(model: bytes, samples: Sequence[Inputs]) -> bytes:
 
 
 def dynamically(model: bytes) -> bytes:
-    """`model` with products of integers whose activations are quantized as they come. Raises
-    UsageError where ONNX Runtime is not installed."""
+    """Return `model` quantized dynamically: activations are quantized at run time, for products of
+    integers. Raises UsageError if ONNX Runtime is not installed."""
 
     def quantize(source: Path, target: Path) -> None:
         from onnxruntime import quantization
@@ -84,7 +84,7 @@ def _made(form: str, model: bytes, quantize: Callable[[Path, Path], None]) -> by
 
 
 def _with_axes(model: bytes) -> bytes:
-    """The model in an opset whose DequantizeLinear has scales a channel."""
+    """Return the model in an opset whose DequantizeLinear takes one scale a channel."""
     proto = onnx.load_model_from_string(model)
     version = next(opset.version for opset in proto.opset_import if not opset.domain)
     if version >= _OPSET_OF_AXES:
@@ -105,7 +105,7 @@ class _Samples:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """The quantizer advises to fold nodes first, which was done."""
+    """Silence the quantizer, which advises to fold nodes first although that was done."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.ERROR)

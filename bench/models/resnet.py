@@ -89,7 +89,8 @@ def _resnet(
 def _branch(
     w: Writer, x: str, channels: int, inner: int, stride: int, bottleneck: bool, groups: int
 ) -> str:
-    """The residual branch of one block; in groups it is twice as wide between its ends."""
+    """Add the residual branch of one block. With groups, its inner convolution has twice the
+    channels."""
     if not bottleneck:
         x = w.op("Relu", w.batch_norm(w.conv(x, channels, inner, 3, stride=stride), inner))
         return w.batch_norm(w.conv(x, inner, inner, 3), inner, _RESIDUAL_GAIN)

@@ -20,7 +20,8 @@ def vit_b16(
     heads: int = 12,
     classes: int = 1000,
 ) -> bytes:
-    """The classifier, as torchvision's is exported: attention of torch.nn.MultiheadAttention.
+    """Return ViT's classifier, in the form in which torchvision's is exported: with the attention
+    of torch.nn.MultiheadAttention.
 
     Input `x` f32[batch, 3, size, size], output `logits` f32[batch, classes].
     """

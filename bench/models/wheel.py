@@ -62,8 +62,8 @@ TRAINED = tuple(_PLACES)
 
 
 def trained(name: str) -> Path:
-    """The model `name`, one of TRAINED, as a path in the user's cache folder. Raises UsageError for
-    another name, ServiceError where the wheel cannot be downloaded."""
+    """Return the path, in the user's cache folder, of the model `name`, one of TRAINED. Raises
+    UsageError for another name, and ServiceError if the wheel cannot be downloaded."""
     if name not in _PLACES:
         raise UsageError(f"there is no model {name!r}", hint=f"models: {', '.join(TRAINED)}")
     place = _PLACES[name]
@@ -74,8 +74,8 @@ def trained(name: str) -> Path:
 
 
 def rapidocr(name: str) -> Path:
-    """The text-direction classifier `cls`, the detector `det` or the recognizer `rec`: `trained`
-    by their short names."""
+    """Return the path of one of RapidOCR's models: the text-direction classifier `cls`, the
+    detector `det` or the recognizer `rec`."""
     return trained(f"rapidocr_{name}")
 
 

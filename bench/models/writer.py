@@ -17,7 +17,7 @@ Size: TypeAlias = int | str  # An extent, or the name of an input's dim that sta
 
 
 def image(batch: Size, size: Size | tuple[Size, Size]) -> tuple[Size, ...]:
-    """The shape of RGB images; `size` is height and width, or both."""
+    """Return the shape of RGB images; `size` is height and width if they are equal, or both."""
     height, width = size if isinstance(size, tuple) else (size, size)
     return batch, 3, height, width
 
@@ -55,7 +55,7 @@ class Writer:
         self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
 
     def op(self, op: str, *inputs: str, **attrs: Any) -> str:
-        """A node with one output."""
+        """Add a node with one output, and return the output's name."""
         self._count += 1
         name = f"{op}_{self._count}"
         node = helper.make_node(op, inputs, [f"{name}_output_0"], name=name, **attrs)
@@ -63,7 +63,7 @@ class Writer:
         return str(node.output[0])
 
     def constant(self, value: Any, dtype: npt.DTypeLike = np.float32) -> str:
-        """A Constant node, as exporters write for literals and shapes."""
+        """Add a Constant node, as exporters write for literals and shapes."""
         return self.op("Constant", value=numpy_helper.from_array(np.array(value, dtype)))
 
     def weight(self, data: npt.NDArray[Any]) -> str:
@@ -73,7 +73,7 @@ class Writer:
         return name
 
     def normal(self, shape: Sequence[int], scale: float) -> str:
-        """A weight drawn from N(0, scale²)."""
+        """Add a weight drawn from N(0, scale²)."""
         return self.weight(self.rng.standard_normal(shape, np.float32) * np.float32(scale))
 
     def uniform(self, shape: Sequence[int], low: float, high: float) -> str:
@@ -82,7 +82,7 @@ class Writer:
     def conv(
         self, x: str, channels: int, outputs: int, kernel: int, *, stride: int = 1, group: int = 1
     ) -> str:
-        """A square convolution without bias, padded to keep the extent at stride 1."""
+        """Add a square convolution without bias, padded so that stride 1 keeps the extent."""
         fan_in = channels // group * kernel * kernel
         shape = (outputs, channels // group, kernel, kernel)
         return self.op(
@@ -128,7 +128,8 @@ class Writer:
         return self.op("Reshape", x, self.sizes(shape), allowzero=0)
 
     def sizes(self, shape: Sequence[Size]) -> str:
-        """A vector of sizes, i64: a Constant, or a Concat of what the inputs' shapes are asked."""
+        """Add a vector of sizes, i64: a Constant if all are numbers, else a Concat that reads the
+        open ones from the inputs' shapes."""
         if not any(isinstance(size, str) for size in shape):
             return self.constant(shape, np.int64)
         parts = [
@@ -138,13 +139,15 @@ class Writer:
         return self.op("Concat", *parts, axis=0)
 
     def _asked(self, dim: str) -> str:
-        """The size of an open dim as a vector of one."""
+        """Add nodes that read the size of an open dim from an input's shape, as a vector of length
+        one."""
         name, axis = self._places[dim]
         size = self.op("Gather", self.op("Shape", name), self.constant(axis, np.int64), axis=0)
         return self.op("Unsqueeze", size, self.constant([0], np.int64))
 
     def shape(self, shape: Sequence[Size]) -> str:
-        """A shape for Expand in the exporter's words, where −1 would stand for 1."""
+        """Add a shape for Expand in the nodes that an exporter writes: they would replace −1 by
+        1."""
         wanted, length = self.sizes(shape), self.constant([len(shape)], np.int64)
         unit = numpy_helper.from_array(np.ones(1, np.int64))
         ones = self.op("ConstantOfShape", length, value=unit)

@@ -60,11 +60,12 @@ class OperatorModel:
 
     @property
     def seed(self) -> int:
-        """The seed of its constants and inputs: equal for equal names, in every process."""
+        """The seed of the model's constants and inputs; equal names have equal seeds in every
+        process."""
         return int.from_bytes(self.name.encode(), "little") % (1 << 32)
 
     def build(self) -> bytes:
-        """Return the ONNX file; the shapes of its outputs are inferred where that is possible."""
+        """Return the ONNX file; the shapes of its outputs are inferred if possible."""
         rng = np.random.default_rng(self.seed)
         names, inputs, constants = [], [], []
         for position, operand in enumerate(self.operands):

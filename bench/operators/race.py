@@ -74,7 +74,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The median of Farrier's latency over ONNX Runtime's, turn by turn."""
+        """The median over all turns of Farrier's latency over ONNX Runtime's."""
         if self.farrier is None or self.peer is None:
             return None
         pairs = zip(self.farrier.turns, self.peer.turns, strict=True)
@@ -82,7 +82,7 @@ class Row:
 
     @property
     def best_ratio(self) -> float | None:
-        """The ratio of the shortest runs: what other work on the machine disturbs least."""
+        """The ratio of the shortest runs, which other work on the machine disturbs least."""
         if self.farrier is None or self.peer is None:
             return None
         return self.farrier.best / self.peer.best
@@ -144,7 +144,7 @@ def _error(output: Array, expected: Array) -> float:
 
 
 def _peer(data: bytes, inputs: Mapping[str, Array], threads: int) -> Run | None:
-    """Return a call of ONNX Runtime; None where it does not run the model."""
+    """Return a call of ONNX Runtime; None if it cannot run the model."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4

@@ -26,7 +26,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """Return one line of the table as texts; "-" is what was not measured."""
+    """Return one line of the table as texts; "-" if a figure was not measured."""
     rules = row.failure or counted(row.rules)
     return (
         row.model,

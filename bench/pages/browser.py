@@ -52,7 +52,8 @@ def find_chromium() -> str:
 
 
 def install_chromium(say: Callable[[str], None]) -> str:
-    """Chromium's path; on Debian, root gets it where it is missing. Raises NoBrowserError."""
+    """Return Chromium's path; on Debian as root, install it first if it is missing. Raises
+    NoBrowserError."""
     apt = shutil.which("apt-get")
     if shutil.which("chromium") is None and apt is not None and os.geteuid() == 0:
         say("installing Debian's chromium")
@@ -71,5 +72,5 @@ def install_chromium(say: Callable[[str], None]) -> str:
 
 
 def launch(playwright: Playwright) -> Browser:
-    """A headless Chromium with an empty profile. Raises NoBrowserError."""
+    """Start a headless Chromium with an empty profile. Raises NoBrowserError."""
     return playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))

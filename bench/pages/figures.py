@@ -147,7 +147,7 @@ def _opened(browser: Any, url: str, token: str, place: str) -> Opening:
 
 
 def enter(browser: Any, url: str, token: str, **options: Any) -> Any:
-    """A page of a browser of its own, logged in and probed."""
+    """Return a page in a browser context of its own, logged in and with the probe installed."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
     context.add_init_script(PROBE)
     answer = context.request.post(f"{url}/v1/session", data={"token": token})
@@ -169,7 +169,8 @@ def watch(
     per_second: float,
     console: Console,
 ) -> None:
-    """The page of a running job, while its worker says that it measured more."""
+    """Watch the page of a running job while its worker reports new trials, and print the page's
+    figures."""
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
     page.evaluate("longTasks.length = 0")

@@ -68,7 +68,8 @@ def take_all(folder: Path, budget_s: float, console: Console) -> None:
 
 @contextlib.contextmanager
 def _seeded(home: Path, console: Console) -> Iterator[str]:
-    """A home with the farm of `bench.seeded`, which goes on; the id of its job that goes on."""
+    """Seed a home with the farm of `bench.seeded`, which keeps running during the context; yield
+    the id of its newest running job."""
     words = [*("--jobs", "153"), *("--trials", "6000"), *("--live", "40")]
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.seeded", str(home), *words],

@@ -80,8 +80,8 @@ def trials_within(batches: Iterable[DeviceBatch], window: Window, candidate_s: f
 def busy_shares(
     batches: Iterable[DeviceBatch], window: Window, devices: Sequence[str], candidate_s: float
 ) -> list[float]:
-    """For each device the part of the window in which it measures. A batch that waits for others to
-    leave the machine keeps its device busy for no longer than its pace asks for."""
+    """Return, for each device, the share of the window in which it measures. A batch that waits for
+    others on the machine counts for no longer than its pace or its run takes."""
     busy_s = dict.fromkeys(devices, 0.0)
     for batch in batches:
         taken_s = max(candidate_s * batch.candidates, batch.ran_s)
@@ -99,7 +99,7 @@ def late_share(batches: Iterable[DeviceBatch], candidate_s: float) -> float:
 
 
 def most_at_once(batches: Iterable[DeviceBatch]) -> int:
-    """The most batches that were measured at the same time."""
+    """Return the most batches that were measured at the same time."""
     changes: collections.Counter[float] = collections.Counter()
     for batch in batches:
         changes[batch.begin] += 1

@@ -16,7 +16,8 @@ Points = Sequence[tuple[int, float]]  # Pairs of devices and trials a second.
 
 
 def chart(measured: Points, predicted: Points, candidate_s: float) -> str:
-    """The SVG document. The ideal is a device that never waits: a trial each `candidate_s`."""
+    """Return the SVG document. Its ideal is a device that never waits: one trial each
+    `candidate_s`."""
     devices = [count for count, _ in measured]
     ideal = [(count, count / candidate_s) for count in devices]
     rates = [rate for points in (measured, predicted, ideal) for _, rate in points]

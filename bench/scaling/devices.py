@@ -97,7 +97,8 @@ class PacedRunner:
         blobs: BlobStore,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """As `ChildRunner.measure`, and no earlier than the device's pace allows."""
+        """Measure as `ChildRunner.measure` does, but return no earlier than the device's pace
+        allows."""
         begin = time.monotonic()
         cancelled = cancelled or threading.Event()
         alone = is_of_kernels_alone(request)
@@ -141,8 +142,8 @@ def is_of_kernels_alone(request: MeasureRequest) -> bool:
 
 
 def invented(request: MeasureRequest) -> list[CandidateResult]:
-    """A time for each candidate, the same for the same library and symbol: between what it takes to
-    move the arguments and `_SPREAD` times that, evenly in the logarithm."""
+    """Return an invented time for each candidate, the same for the same library and symbol: between
+    the time to move the arguments and `_SPREAD` times that, evenly on a logarithmic scale."""
     return [_invented(request.code[0].blob, candidate) for candidate in request.candidates]
 
 
@@ -155,8 +156,8 @@ def _invented(library: str, candidate: Candidate) -> CandidateResult:
 
 
 def _without_drift(request: MeasureRequest) -> MeasureRequest:
-    """A machine that builds and measures at the same time does not keep its pace, and a fault for
-    that would measure the machine instead of the farm."""
+    """Return the request without its limit on drift: a machine that builds and measures at the same
+    time drifts, and that fault says nothing about the farm."""
     policy = dataclasses.replace(request.policy, max_drift=math.inf)
     return dataclasses.replace(request, policy=policy)
 
@@ -202,7 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _channel(broker: str) -> Any:
-    """A connection of its own: channels to one address share theirs otherwise."""
+    """Return a channel with a connection of its own; by default, channels to one address share
+    one."""
     options = [*channel.CLIENT_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
     return grpc.insecure_channel(broker, options=options)
 

@@ -52,8 +52,8 @@ class OwnFarm:
 
 @contextlib.contextmanager
 def own_farm() -> Iterator[OwnFarm]:
-    """A farm in a home of its own, which is removed with it. Raises ServiceError where a role does
-    not come up."""
+    """Run a farm in a home of its own, which is removed afterwards. Raises ServiceError if a role
+    does not start."""
     home = Path(tempfile.mkdtemp(prefix="farrier-"))  # The path of a Unix socket has to be short.
     settings = Settings(
         home=home, min_free_bytes=0, api_port=free_port(), broker_port=free_port(), drain_s=1.0

@@ -98,13 +98,13 @@ class Run(Figures):
 
     @property
     def rate(self) -> float:
-        """The trials a second."""
+        """The trials per second."""
         return self.trials / self.elapsed_s
 
 
 def measure(setting: Setting, devices: int) -> Run:
-    """Start a farm, tune on `devices` devices, and end both. Raises FarrierError where the farm
-    does not come up, or the job measures no kernel."""
+    """Start a farm, tune on `devices` devices, and end both. Raises FarrierError if the farm does
+    not start, or the job measures no kernel."""
     with (
         own_farm() as farm,
         _devices(farm, setting, devices) as log,
@@ -230,7 +230,8 @@ def _first_alone(log: BatchLog, watch: _Watch) -> DeviceBatch:
 
 
 def _window_end(log: BatchLog, watch: _Watch, begin: float, seconds: float) -> float:
-    """The end of the phase, or of the time that it is measured for."""
+    """Wait until the phase of single kernels or its `seconds` are over; return that time, by the
+    monotonic clock."""
     while time.monotonic() < begin + seconds:
         later = [
             entry.begin for entry in list(log.batches) if not entry.alone and entry.begin > begin

@@ -38,7 +38,7 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """The error of the prediction, as a share of the measured rate."""
+        """The error of the prediction, relative to the measured rate."""
         return self.predicted / self.measured - 1
 
 
@@ -97,7 +97,7 @@ def _modelled(
 
 
 def _slowed(times: ServiceTimes, left: float) -> ServiceTimes:
-    """On cores of which a part is left."""
+    """Return the service times on cores of which only the share `left` is free."""
     names = ("job_s", "build_s", "supervisor_s", "broker_s", "redis_s", "local_s")
     return dataclasses.replace(times, **{name: getattr(times, name) / left for name in names})
 

@@ -28,7 +28,7 @@ class Row(Figures):
 
     @property
     def rate(self) -> float:
-        """The trials a second."""
+        """The trials per second."""
         return self.trials / self.elapsed_s
 
     @property
@@ -65,8 +65,8 @@ class Measurement:
         return None if single is None else row.rate / single.rate
 
     def time_share(self, row: Row) -> float | None:
-        """The part of one device's time in which it came to the same quality; None where it did not
-        come to it."""
+        """Return the time in which a run reached the quality of one device, over that device's
+        time; None if it never did."""
         single = self.row(1)
         if single is None or row.reached_s is None or not single.reached_s:
             return None
@@ -83,8 +83,8 @@ class Measurement:
 
 
 def summarized(setting: Setting, runs: Sequence[Run], measured_at: str) -> Measurement:
-    """The runs on one scale of quality: a task that a run has not measured takes what its default
-    schedule takes in the fastest of the runs."""
+    """Return the runs on one scale of quality: a task that a run has not measured counts with the
+    time of its default schedule in the fastest of the runs."""
     start_us: dict[str, float] = {}
     for run in runs:
         for task, us in quality.defaults_us(run.tasks, run.measured).items():
@@ -111,7 +111,8 @@ def summarized(setting: Setting, runs: Sequence[Run], measured_at: str) -> Measu
 
 
 def equal_ms(points: Sequence[tuple[float, float]]) -> float | None:
-    """The latency that counts as the quality of one device; None where that gained nothing."""
+    """Return the latency, in ms, that counts as the quality of one device; None if tuning on it
+    gained nothing."""
     first, last = points[0][1], points[-1][1]
     return first - _EQUAL * (first - last) if last < first else None
 

@@ -101,8 +101,8 @@ def simulate(
     warm_up_s: float | None = None,
     seed: int = 0,
 ) -> Outcome:
-    """Run the model for so long after a warm-up; without one, from when the first batch is
-    measured. The same arguments give the same outcome."""
+    """Run the model for `seconds` after a warm-up; without a warm-up, from the time at which the
+    first batch is measured. The same arguments give the same outcome."""
     return _Farm(times, size, load, seed).run(warm_up_s, seconds)
 
 
@@ -122,7 +122,7 @@ class _Server:
         )
 
     def work(self, what: str, seconds: float) -> Steps:
-        """Wait for its turn, then for the work, which counts as used of `what`."""
+        """Wait for a turn, then hold the resource for `seconds`, which count as use of `what`."""
         if seconds <= 0:
             return
         if self._places is None:
@@ -197,8 +197,8 @@ class _Farm:
         self._begin, self._end = begin, begin + self._seconds
 
     def use(self, what: str, seconds: float) -> None:
-        """Count a use of a resource for `seconds` from now on, as far as it is after the
-        warm-up."""
+        """Count a use of a resource for `seconds` from now on; the part before the end of the
+        warm-up does not count."""
         now = self.env.now
         self._used[what] += max(0.0, min(now + seconds, self._end) - max(now, self._begin))
 
@@ -215,7 +215,7 @@ class _Farm:
                 yield self.env.timeout(self._draw.expovariate(1 / self.load.think_s))
 
     def _heartbeats(self, what: str, server: _Server, beat_s: float) -> Steps:
-        """The work of all devices' heartbeats, evenly."""
+        """Put the load of all devices' heartbeats on a server, evenly over time."""
         share = beat_s * self.size.devices / self.times.beat_s
         while share:
             self.env.process(server.work(what, share * _TICK_S))
@@ -228,7 +228,7 @@ class _Farm:
                 self._active_s += self.active * _TICK_S
 
     def measure(self, candidates: int, seconds: float) -> Steps:
-        """A device is at work on a batch."""
+        """Keep a device busy with a batch for `seconds`, and count its candidates as finished."""
         if not self._first.triggered:
             self._first.succeed()
             if math.isinf(self._begin):

@@ -29,8 +29,8 @@ _HEADS = (
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 0) -> str:
-    """A table whose columns are numbers, but for the first `words`; cells are padded, so that it
-    reads as text too."""
+    """Return a Markdown table. All columns but the first `words` hold numbers; cells are padded, so
+    that the source is readable too."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     rules = [
         "-" * (width + 2) if number < words else "-" * (width + 1) + ":"
@@ -49,7 +49,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], words: int) -> str:
 
 
 def measured(measurement: Measurement) -> str:
-    """A row for each number of devices."""
+    """Return a table with one row for each number of devices."""
     rows = []
     for row in measurement.rows:
         rows.append(

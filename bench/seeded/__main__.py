@@ -48,7 +48,7 @@ def hasty(farm: Farm, owned: bool) -> Iterator[None]:
 
 
 def seed_throughput(farm: Farm, draw: random.Random) -> None:
-    """The last hour, as if the farm had worked in it as it seems to have."""
+    """Write the throughput of each minute of the last hour, in keeping with the seeded jobs."""
     this = int(time.time() // 60)
     for minute in range(this - 59, this + 1):
         batches = round(20 + 12 * draw.random() + (10 if minute % 17 < 6 else 0))
@@ -59,7 +59,8 @@ def seed_throughput(farm: Farm, draw: random.Random) -> None:
 
 
 async def live(farm: Farm, fleet: Fleet, jobs: Sequence[SeededJob], rate: float) -> None:
-    """Until it is cancelled."""
+    """Renew leases, send heartbeats and measure `rate` trials a second, until the task is
+    cancelled."""
     beaten, done, begin = 0.0, 0, time.monotonic()
     while True:
         now = time.monotonic()

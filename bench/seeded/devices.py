@@ -120,7 +120,7 @@ class Fleet:
         return batch
 
     async def _measure(self, device: SeededDevice, seconds: float) -> None:
-        """A batch from its lease to its result, which began so long ago."""
+        """Lease and finish a batch that seems to have begun `seconds` ago."""
         batch = await self._hold(device)
         key, held = f"farrier:device:{device.id}", int((time.time() - seconds) * 1000)
         self._farm.client.command("HSET", key, "held", held)

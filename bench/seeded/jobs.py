@@ -78,7 +78,7 @@ class SeededJob:
         self._records = farm.records.of_job(lease.item)
 
     def begin(self) -> None:
-        """Up to where its tasks are known."""
+        """Send a job's first events, up to the list of its tasks."""
         for stage in _STAGES:
             self.say(progress.StageStarted(stage))
             self._seconds += self._draw.uniform(0.05, 2)
@@ -103,7 +103,7 @@ class SeededJob:
         self.say(event)
 
     def end(self, state: State) -> None:
-        """In a final state."""
+        """Bring the job to a final state."""
         jobs, tuned = self._farm.jobs, self.trials > 0
         if state is State.SUCCEEDED:
             self._schedule("tuned" if tuned else "default")
@@ -257,7 +257,7 @@ def submit(farm: Farm, draw: random.Random, number: int, machine: str, **options
 
 
 def take(farm: Farm, machine: str) -> Lease:
-    """The job that waits for a machine of this name. There is one, which `submit` queued."""
+    """Lease the job that waits for the machine of this name; `submit` has queued one."""
     lease = farm.jobs.leases.take("seeded:1", [f"place:{admitted_on(machine).place.queue}"], 1.0)
     assert lease is not None
     return lease
@@ -315,7 +315,7 @@ def seed_long(farm: Farm, draw: random.Random, trials: int) -> SeededJob:
 
 
 def date(farm: Farm, job_id: str, created: float, began: float | None, ran_s: float | None) -> None:
-    """Have a job be as old as it is to look."""
+    """Set the times of a job, in Unix seconds, so that it looks as old as intended."""
     times = {"created": created}
     if began is not None:
         times["started"] = began

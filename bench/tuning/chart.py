@@ -14,7 +14,8 @@ _MOST = 1.5  # Times the best known; slower times are cut off.
 
 
 def chart(figures: Report) -> str:
-    """The SVG document; the first trials are far apart, so trials are on a logarithmic axis."""
+    """Return the SVG document. Trials are on a logarithmic axis, which spreads out the first
+    ones."""
     held_out = bool(figures.half(True))
     parts = [text(_LEFT, 22, "Best so far over the best known, by trials", "start")]
     for power in range(int(math.log2(TRIALS)) + 1):

@@ -68,12 +68,13 @@ class Known:
 
     @property
     def best_s(self) -> float:
-        """The seconds of a call of the fastest candidate."""
+        """The seconds that a call of the fastest candidate takes."""
         return float(self.seconds.min())
 
     @functools.cached_property
     def described(self) -> tuple[Features, Floats]:
-        """The features of the rows for the learned model, and the analytic model's seconds."""
+        """The features of the rows for the learned model, and the analytic model's seconds for
+        each."""
         return self.space.described(self.rows)
 
     @property
@@ -287,7 +288,7 @@ class _Collector:
 
 @contextlib.contextmanager
 def _told(say: Callable[[str], None]) -> Iterator[None]:
-    """Say where the machine changed meanwhile, and go on; other faults of a device last."""
+    """Report to `say` that the machine drifted, and go on; other device faults are raised."""
     try:
         yield
     except DeviceFaultError as error:
@@ -301,6 +302,6 @@ def _file_name(text: str) -> str:
 
 
 def random_rows(space: Space) -> Population:
-    """The allowed rows of a space in a random order, the same each time."""
+    """Return the allowed rows of a space in a random order that is the same each time."""
     rows = space.candidates()
     return rows[np.random.default_rng(0).permutation(len(rows))]

@@ -29,7 +29,8 @@ _DIGITS = 4  # of seconds
 
 
 def keep(corpus: Corpus, layers: Sequence[Layer]) -> Path:
-    """Write what a corpus knows of these layers to the file of its class."""
+    """Write the measurements that a corpus has of these layers to the file of its class of
+    machines."""
     tasks = []
     for layer in layers:
         task = corpus.known(layer)

@@ -72,7 +72,8 @@ def _all_known(options: argparse.Namespace) -> dict[str, list[Known]]:
 
 
 def _small(model: cost_model.CostModel) -> bytes:
-    """The saved model without what training noted of each node, which predicts nothing."""
+    """Return the saved model without the training statistics of each node, which prediction does
+    not use."""
     saved = json.loads(model.save())
     for tree in saved["trees"]["learner"]["gradient_booster"]["model"]["trees"]:
         for noted in ("base_weights", "loss_changes", "sum_hessian"):

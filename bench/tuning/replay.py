@@ -37,7 +37,7 @@ def searched(task: Known, trials: int, model: CostModel, seed: int = 0) -> Float
 
 
 def drawn(task: Known, trials: int) -> Floats:
-    """The same of a random search: the mean of many."""
+    """Return the same curve for random search: the mean over many orders."""
     rng = np.random.default_rng(0)
     pool = task.seconds[task.sample]
     curves = [_best_so_far(rng.permutation(pool)[:trials], trials) for _ in range(DRAWS)]
@@ -46,7 +46,8 @@ def drawn(task: Known, trials: int) -> Floats:
 
 
 def trials_to(curve: Floats, ratio: float) -> int | None:
-    """The trials after which the best takes at most `ratio` times the best known; None if never."""
+    """Return the number of trials after which the best takes at most `ratio` times the best known;
+    None if never."""
     reached = np.flatnonzero(curve <= ratio)
     return int(reached[0]) + 1 if len(reached) else None
 

@@ -55,8 +55,8 @@ class Report:
         return statistics.geometric_mean(ratios)
 
     def trials_to(self, search: str, held_out: bool) -> float:
-        """Trials to 98% of the best known: the median task's, infinite where it takes more than
-        were replayed."""
+        """Return the number of trials that come within 2% of the best known time (more if the task
+        is noisy), for the median task; infinite if the replayed trials are too few."""
         needed = [
             replay.trials_to(np.array(row.curves[search]), max(NEARLY, 1 + 2 * row.noise))
             for row in self.half(held_out)
@@ -65,9 +65,9 @@ class Report:
 
 
 def report(corpus: Sequence[Known], taught: Sequence[Known], say: Callable[[str], None]) -> Report:
-    """Every task ranked by the analytic model, and by a model learned of the tasks that `taught`,
-    those held out and the task itself left out; searched with what was learned, without, and at
-    random."""
+    """Rank every task by the analytic model and by a learned one, and replay its search with the
+    learned model, without it, and at random. The learned model is trained on the tasks of `taught`
+    that are not held out, except for the task itself."""
     seen = [task for task in taught if not task.layer.held_out]
     of_all = trained(seen)
     rows = []
@@ -107,7 +107,8 @@ def _row(task: Known, model: CostModel) -> Row:
 
 
 def trained(corpus: Sequence[Known]) -> CostModel:
-    """A model that has seen all of these; a layer is a task on each machine."""
+    """Return a model trained on all tasks of a corpus; a layer counts as a task of its own on each
+    machine."""
     model = CostModel()
     for number, task in enumerate(corpus):
         model.add(f"{task.layer.name} {number}", *task.described, task.seconds)

@@ -33,13 +33,14 @@ class Layer:
     held_out: bool = False
 
     def model(self) -> bytes:
-        """As ONNX."""
+        """Return a model of this layer alone, as ONNX."""
         writer = Writer(self.name, seed=0)
         self.write(writer)
         return writer.finish()
 
     def task(self, target: Target, threads: int) -> ScheduledTask:
-        """Its task. Raises FarrierError where the target has no code for it."""
+        """Return the layer's task for a target. Raises FarrierError if the target has no code for
+        it."""
         settings = Settings(target, threads)
         imported = import_model(model_of(self.model()), {})
         choices = make_variant(prepare(imported.graph, settings), settings).choices
@@ -51,7 +52,7 @@ class Layer:
 def _conv(
     channels: int, outputs: int, size: int, kernel: int, stride: int = 1, group: int = 1
 ) -> Callable[[Writer], None]:
-    """A convolution of one image, and ReLU."""
+    """Return what writes a convolution of one image, followed by ReLU."""
 
     def write(w: Writer) -> None:
         x = w.input("x", (1, channels, size, size))
@@ -83,7 +84,7 @@ def _inverted_residual(channels: int, inner: int, size: int) -> Callable[[Writer
 
 
 def _linear(rows: int, inputs: int, outputs: int) -> Callable[[Writer], None]:
-    """A product with weights, and a bias."""
+    """Return what writes a product with weights, plus a bias."""
 
     def write(w: Writer) -> None:
         x = w.input("x", (rows, inputs))
@@ -227,7 +228,7 @@ _ATTENTION = ((8, 64, 32), (12, 197, 64), (4, 256, 64), (16, 49, 32), (6, 100, 6
 def _many(
     kind: str, make: Callable[..., Callable[[Writer], None]], sizes: Iterable[tuple[int, ...]]
 ) -> list[Layer]:
-    """A layer of each of the sizes, which are what `make` takes."""
+    """Return a layer for each of the sizes, which are arguments of `make`."""
     return [Layer(f"{kind} {'·'.join(map(str, size))}", make(*size)) for size in sizes]
 
 

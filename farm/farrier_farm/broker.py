@@ -1,4 +1,4 @@
-"""A farm as its brokers see it: what devices ask for, on an event loop."""
+"""The farm's side of the brokers: everything that devices ask for, on an event loop."""
 
 from __future__ import annotations
 

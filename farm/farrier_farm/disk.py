@@ -1,4 +1,4 @@
-"""The room and the errors of the disk that a farm's home lies on."""
+"""Free space and errors of the disk with a farm's home."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _free_bytes(directory: Path) -> int:
 
 @contextlib.contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Turn OSError into a StorageError that says what could not be done."""
+    """Turn an OSError into a StorageError that names the failed action."""
     try:
         yield
     except OSError as error:

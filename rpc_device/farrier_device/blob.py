@@ -35,8 +35,8 @@ class Blob:
         return ctypes.addressof(ctypes.c_char.from_buffer(view)) if self.nbytes else 0
 
     def read_into(self, memory: memoryview) -> None:
-        """Fill memory of `nbytes`. The bytes are read and not mapped, because mapped pages would
-        be in memory once more. Raises ArgumentError where the file has become shorter."""
+        """Read the blob into memory of `nbytes`. It is read, not mapped, because mapped pages would
+        take that memory again. Raises ArgumentError if the file has become shorter."""
         os.lseek(self._file, 0, os.SEEK_SET)
         with open(self._file, "rb", buffering=0, closefd=False) as file:
             done = 0

@@ -73,7 +73,7 @@ class BlobStore(ContentStore):
 
     @contextlib.contextmanager
     def holding(self, names: frozenset[str]) -> Iterator[None]:
-        """A context in which none of these blobs is evicted."""
+        """Return a context during which none of these blobs is evicted."""
         with self._lock:
             self._held.append(names)
         try:

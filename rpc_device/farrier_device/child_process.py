@@ -76,7 +76,8 @@ class ChildProcess(Closing):
         return self._process.returncode is not None
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, and to what it started; a process that was reaped gets none."""
+        """Send a signal to the process and to all that it started; a process that was reaped gets
+        none."""
         with self._reaping, contextlib.suppress(ProcessLookupError):
             if not self.is_reaped:
                 self._signal(self.pid, number)

@@ -1,4 +1,5 @@
-"""The choice of a device for a child, with what its driver needs of this installation."""
+"""The choice of a device for a child process, with the packages and variables that its driver
+needs."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """A device by its kind and, where there are several, by its `name`. A `simulator` opens
-    the device of another package. `packages` are folders of Python packages, `secrets` are paths
-    that stay closed to the child, and `variables` are those of its environment."""
+    """A device by its kind and, if this machine has several, by its `name`. A `simulator` opens the
+    device of another package. `packages` are folders of Python packages, `secrets` are paths that
+    stay closed to the child, and `variables` are environment variables for it."""
 
     kind: str
     name: str = ""

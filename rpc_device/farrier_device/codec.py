@@ -66,7 +66,8 @@ class Longest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Null:
-    """The value that null stands for: JSON has no infinity."""
+    """An annotation of a field: JSON's null means `value`, such as infinity, which JSON cannot
+    write."""
 
     value: Any
 

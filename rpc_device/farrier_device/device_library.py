@@ -17,7 +17,8 @@ CALL = "/"  # It stands between the name of a program and the number of a call.
 
 
 def call_of(program: str, number: int) -> str:
-    """Return the entry point that stands for one call of a program, by its number in the text."""
+    """Return the name of the entry point for one call of a program; `number` is the call's place in
+    the program's text."""
     return f"{program}{CALL}{number}"
 
 

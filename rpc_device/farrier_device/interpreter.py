@@ -66,7 +66,7 @@ class _Pointer:
 
 
 class _Bound(NamedTuple):
-    """A launch with its arguments, and what it was bound from."""
+    """A bound launch, with the places and the shape from which it was bound."""
 
     places: list[tuple[Any, int]]
     shape: tuple[tuple[int, ...], tuple[int, ...]]
@@ -327,7 +327,8 @@ class Interpreter:
         return pointer.memory, pointer.offset + self._value(place.offset)
 
     def _end(self, place: Place) -> tuple[Any, int]:
-        """Return an end of a copy, of an attached memory where it lies."""
+        """Return the memory and offset of one end of a copy; for attached host memory, those of the
+        attached memory itself."""
         if place.space != HOST or place.memory not in self.attached:
             return self._at(place)
         memory, offset = self.attached[place.memory]

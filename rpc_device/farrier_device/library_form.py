@@ -31,7 +31,7 @@ def to_library_form(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_library_form(raw: Any) -> Any:
-    """Return the fields of a request as its dataclasses have them. Raises ValueError where a field
+    """Return the fields of a request in the form of its dataclasses. Raises ValueError if a field
     of this form is missing; values of other types are left to the reader of the fields."""
     if not isinstance(raw, dict) or "library" not in raw:
         return raw

@@ -50,7 +50,8 @@ class NvmlError(Exception):
 
 
 class Nvml:
-    """One GPU, by its place on the bus. `library` stands for NVML. Raises NvmlError."""
+    """A GPU by its address on the PCI bus, as NVML reports it. `library` takes the place of NVML.
+    Raises NvmlError."""
 
     def __init__(self, bus: str, library: Any = None) -> None:
         self._library = _loaded() if library is None else library
@@ -73,8 +74,8 @@ class Nvml:
 
     @contextlib.contextmanager
     def locked_clocks(self) -> Iterator[int | None]:
-        """Within it the clock stays where the GPU holds it under any load, in MHz; None where this
-        user may not do so."""
+        """Lock the clock, during the context, to the rate that the GPU can hold under any load.
+        Yield it in MHz, or None if this user may not lock it."""
         clock = self._figure("nvmlDeviceGetDefaultApplicationsClock", _OF_UNITS)
         try:
             if clock is not None:

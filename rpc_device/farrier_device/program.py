@@ -177,8 +177,9 @@ class Branch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Carried:
-    """Pointers that a loop exchanges: `current` begins at `initial`, `next` at `even`; where an
-    iteration has written `next`, that is `current`, and the other buffer is `next`."""
+    """Two pointers that a loop exchanges after each iteration: `current` begins at `initial` and
+    `next` at `even`. After an iteration, `current` is what `next` was, and `next` is `odd` after
+    the first iteration, then the former `current`."""
 
     current: str
     next: str

@@ -1,4 +1,4 @@
-"""Start Python processes that find their modules where this one does."""
+"""Start Python processes with the module path of this one."""
 
 from __future__ import annotations
 

@@ -25,16 +25,16 @@ KEY, RETIRED = "signing.key", "signing.retired"
 
 
 class Keys:
-    """Safe to share between threads, and between processes of one home: each call sees what any of
-    them has changed. Every method raises StorageError where a file cannot be read or written, and
-    UsageError where the package `cryptography` is missing."""
+    """The signing keys of a farm's home. They are safe to share between threads, and between
+    processes of one home: each call sees every change so far. Every method raises StorageError if a
+    file cannot be read or written, and UsageError if the package `cryptography` is missing."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._path = home / KEY
 
     def current(self) -> SigningKey:
-        """The key in use, made where there is none."""
+        """Return the key in use; create it if there is none."""
         with _packages():
             key = self._read()
             while key is None:
@@ -43,7 +43,7 @@ class Keys:
             return key
 
     def retired(self) -> list[PublicKey]:
-        """The keys that were in use before, the latest first."""
+        """Return the keys that were in use before, the latest first."""
         try:
             with disk.storage_errors(f"cannot read {self._home / RETIRED}"):
                 return PublicKey.all_of_text((self._home / RETIRED).read_text())[::-1]
@@ -57,8 +57,7 @@ class Keys:
             ) from error
 
     def rotate(self) -> SigningKey:
-        """Make another key, which signs from now on; the one before is retired. What it signed
-        stays signed by it."""
+        """Replace the key by a new one and retire the old; signatures by the old one stay valid."""
         with _packages(), self._changing():
             before = self._read()
             if before is not None:

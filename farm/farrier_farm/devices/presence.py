@@ -62,6 +62,7 @@ class Presence:
         }
 
     def devices(self, class_id: str, limit: int) -> Sequence[str]:
-        """The ids of the connected devices of a class that were seen last, `limit` at most."""
+        """Return the ids of connected devices of a class, those seen last first, `limit` at
+        most."""
         names: Sequence[str] = self._devices([f"{_PRESENT}:{class_id}"], [self._expiry_ms, limit])
         return names

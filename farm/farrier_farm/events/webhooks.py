@@ -264,7 +264,7 @@ class Webhooks:
 
 
 def no_webhook(hook_id: str) -> NotFoundError:
-    """The error for a webhook that does not exist."""
+    """Return the error for a webhook that does not exist."""
     return NotFoundError(
         f"no webhook {hook_id!r}", hint="farrier webhooks list shows which there are"
     )

@@ -23,8 +23,8 @@ Measure = Callable[[MeasurementTarget], MeasureResult]
 
 
 class Confirmation:
-    """A verification by devices of a place. Raises ServiceError if Redis is out of reach, and what
-    measuring at the place raises."""
+    """A verification by devices of a place. Raises ServiceError if Redis is out of reach, and the
+    errors of measuring at the place."""
 
     def __init__(
         self, devices: Devices, place: MeasurementTarget, listener: progress.Listener

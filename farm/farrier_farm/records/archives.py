@@ -100,7 +100,7 @@ class RecordArchives:
         return digest if noted else None
 
     def renew(self, most: int) -> bool:
-        """Write up to `most` stale archives anew; return whether any is left."""
+        """Rewrite up to `most` stale archives; return whether any is left."""
         for archive in self._client.command("SRANDMEMBER", self._stale, most):
             self._renew(archive)
         return bool(self._client.command("EXISTS", self._stale))

@@ -51,7 +51,7 @@ def extensions(isa: str) -> list[str]:
 
 def probed() -> tuple[int, int]:
     """Return the bits of hwprobe for base behavior and extensions, which hold for all processors;
-    0 where the kernel has no such call."""
+    zeros if the kernel has no such call."""
     pairs = ctypes.create_string_buffer(struct.pack("=qQqQ", _BASE_BEHAVIOR, 0, _EXTENSIONS, 0))
     libc = ctypes.CDLL(None)
     if libc.syscall(_HWPROBE, pairs, ctypes.c_size_t(2), ctypes.c_size_t(0), None, 0) != 0:

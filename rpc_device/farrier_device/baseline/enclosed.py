@@ -1,4 +1,4 @@
-"""The process of an engine on a device: walls, then `process`.
+"""The process of an engine on a device: it puts up its walls, then runs `process`.
 
 Started by `sandbox.SandboxedProcess`, it encloses itself, greets, and takes its order.
 
@@ -23,8 +23,9 @@ from farrier_device.landlock import Access
 
 
 def main(argv: Sequence[str]) -> None:
-    """`argv`: the limits as JSON, the process id of the keeper, the descriptor of the socket; where
-    packages lie, the paths that stay closed, and the folder of the model."""
+    """Run the process. `argv` holds the limits as JSON, the process id of the keeper and the
+    descriptor of the socket; then the folders of packages, the forbidden paths, and the folder of
+    the model."""
     limits, parent, descriptor, packages, secrets, folder = argv
     sys.path += json.loads(packages)
     reads = installation.readable(map(Path, json.loads(secrets)))

@@ -95,8 +95,8 @@ class Loaded:
 
 
 class Lane:
-    """An engine in a race. Every method raises EngineError for what the engine does, TimeoutError
-    where no answer comes in time, and what `glance` does."""
+    """An engine in a race. Every method raises EngineError if the engine fails, TimeoutError if no
+    answer comes in time, and the errors of `glance`."""
 
     def __init__(
         self,
@@ -105,8 +105,8 @@ class Lane:
         ended: Callable[[], str],
         glance: Callable[[], None] = lambda: None,
     ) -> None:
-        """`ended` returns how a process that says nothing more has ended. `glance` is called
-        several times a second while an answer is awaited; whatever it raises ends the waiting."""
+        """`ended` returns how a process that no longer answers has ended. `glance` is called
+        several times a second during a wait for an answer; an exception of it ends the wait."""
         self._process = process
         self._ended = ended
         self._glance = glance
@@ -137,7 +137,8 @@ class Lane:
         within_s: float,
         most: int = _MOST_FRAME,
     ) -> dict[str, Any]:
-        """Return the answer, after which the process stands still."""
+        """Send the process a message and return its answer. The process runs only until it has
+        answered."""
         sock = self._process.sock
         self._process.go_on()
         sock.settimeout(_WIRE_TIMEOUT_S)

@@ -32,8 +32,9 @@ class Limit:
 
 
 def apply(limit: Limit, package: str, folder: Path) -> str:
-    """Limit the engine of `package`, which is not imported yet. Copies lie in `folder`. Return what
-    was done. Raises RuntimeError where a library is not there, or does not ask.
+    """Limit the engine of `package`, which must not be imported yet. Changed copies of libraries
+    are written to `folder`. Return a text about the changes. Raises RuntimeError if a library is
+    missing or has no XGETBV.
     """
     done = []
     for name, value in limit.environment.items():

@@ -15,9 +15,9 @@ _FEW = 3  # Their median is the second guess.
 
 
 def runs_of_a_round(run_s: Callable[[int], float], round_s: float, most: int = MOST_RUNS) -> int:
-    """Return how many runs take about `round_s` seconds, at least one. `run_s` returns the median
-    of that number of runs in seconds. The first run of an engine is slower than later ones, so it
-    is not relied on where others can be had."""
+    """Return how many runs take about `round_s` seconds, at least one. `run_s(count)` returns the
+    median of that many runs, in seconds. The first run of an engine is slower than later ones, so a
+    fast engine is timed twice."""
 
     def runs(seconds: float) -> int:
         return max(1, min(most, int(round_s / max(seconds, 1e-9))))

@@ -52,7 +52,8 @@ class Board:
     """A board at the other end of a link."""
 
     def __init__(self, link: Link) -> None:
-        """Ask the board what it is. Raises UnfitError, SilentError, LineGoneError."""
+        """Read the board's description over the link. Raises UnfitError, SilentError,
+        LineGoneError."""
         self.link = link
         self.greet()
 

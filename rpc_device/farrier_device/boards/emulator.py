@@ -34,8 +34,8 @@ class Emulation:
 
 
 class EmulatorLine:
-    """Implements `Line`: each reset starts the emulator anew. It dies with the thread that has
-    started it."""
+    """Implements `Line` with an emulator, which each reset starts again. The emulator dies with the
+    thread that started it."""
 
     bytes_a_second = float("inf")
 

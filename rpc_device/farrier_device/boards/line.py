@@ -31,7 +31,7 @@ class Line(Protocol):
         ...
 
     def reset(self) -> None:
-        """Have the board start anew, as far as the line can. Raises LineGoneError."""
+        """Restart the board, as far as the line can. Raises LineGoneError."""
         ...
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ class Link:
         first_s: float = _FIRST_S,
         quiet_s: float = _QUIET_S,
     ) -> None:
-        """`glance` is called again and again while an answer is awaited; what it raises ends the
+        """`glance` is called repeatedly during a wait for an answer; an exception of it ends the
         wait. A question is sent again after `first_s`, or when the line has been quiet for
         `quiet_s` after a damaged frame."""
         self._first_s = first_s

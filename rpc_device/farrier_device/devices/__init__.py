@@ -25,8 +25,9 @@ class UnknownKindError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """`device` names what opens one, as `module:name`; it takes no arguments, or the name of one of
-    several devices of this machine. `profile` is that of the sandbox in which it runs."""
+    """A kind of device. `device` names the function that opens one, as `module:name`; it takes no
+    arguments, or the name of one of several devices of this machine. `profile` is that of the
+    sandbox in which it runs."""
 
     device: str
     profile: Profile = HOST

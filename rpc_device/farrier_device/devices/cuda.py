@@ -70,8 +70,8 @@ class LentMemory:
 
 
 def _free(context: _Context, address: int) -> None:
-    """Free memory on any thread, which may have another context or none: other libraries drop
-    arrays where they like."""
+    """Free memory from any thread, with another current context or none: other libraries may drop
+    arrays anywhere."""
     driver = context.driver
     with contextlib.suppress(CudaError):  # Where the context is gone, so is the memory.
         driver.call("cuCtxPushCurrent_v2", context.handle)
@@ -85,8 +85,8 @@ def _attempt(driver: Driver, name: str, *arguments: Any) -> None:
 
 
 class CudaDevice(Device[CudaMemory, CudaLaunch]):
-    """The GPU of a name (`nvidia.find_gpus`) or a number, by default the first. `library` stands
-    for the driver's. Raises DeviceError if the driver or the GPU is missing."""
+    """A GPU by its name (`nvidia.find_gpus`) or its number, by default the first. `library` takes
+    the place of the driver's. Raises DeviceError if the driver or the GPU is missing."""
 
     def __init__(self, name: str = "", library: Any = None) -> None:
         self._driver, self._number = _opened(name, library)
@@ -366,8 +366,8 @@ def driving_host(name: str = "") -> DrivingHost[CudaDevice]:
 
 
 def why_not_on(architecture: str, library: Any = None) -> str:
-    """Return the reason why the GPU of this machine does not run code for an architecture, such as
-    sm_80; "" where it does."""
+    """Return the reason why the GPU of this machine cannot run code for an architecture, such as
+    sm_80; "" if it can."""
     try:
         driver, number = _opened("", library)
     except DeviceError as error:
@@ -386,7 +386,7 @@ def _opened(name: str, library: Any) -> tuple[Driver, int]:
 
 
 def _why_not(text: str, name: str, has: tuple[int, int], cuda: tuple[int, int]) -> str:
-    """Return the reason why a GPU and its driver do not run a module; "" where they do."""
+    """Return the reason why a GPU and its driver cannot run a module; "" if they can."""
     version, target = _VERSION.search(text), _TARGET.search(text)
     if version is None or target is None:
         return "a module is not PTX: the artifact is damaged"

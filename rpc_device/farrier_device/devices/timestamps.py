@@ -39,7 +39,7 @@ class Timestamps:
         }
 
     def resolve(self, encoder: Any, count: int) -> None:
-        """Record the copy of the timestamps of the first passes to where `read` finds them."""
+        """Record a copy of the timestamps of the first `count` passes into the buffer of `read`."""
         encoder.resolve_query_set(self._queries, 0, 2 * count, self._resolved, 0)
 
     def read(self, count: int) -> list[tuple[int, int]]:

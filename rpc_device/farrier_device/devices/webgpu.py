@@ -49,7 +49,8 @@ class WebGpuLaunch(NamedTuple):
 
 
 class _Received(NamedTuple):
-    """A copy to the host: a buffer that is mapped, the bytes before, and where the others go."""
+    """A copy to the host: the mapped buffer, the number of bytes to skip in it, and the memory for
+    the rest."""
 
     staging: Any
     before: int
@@ -237,8 +238,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         repeats: int,
         cold: Sequence[tuple[WebGpuMemory, int]],
     ) -> Ticks:
-        """By the timestamps of the GPU where it has them: a step begins where the one before it
-        has ended, so that the gap between two launches counts."""
+        """Time the steps by the GPU's timestamps if it has them. A step begins at the end of the
+        one before it, so that the gap between two launches counts."""
         self.synchronize()  # The steps that are queued already do not count.
         if not self.is_emulated and time.monotonic() > self._awake_until:
             self._warm_up(steps)

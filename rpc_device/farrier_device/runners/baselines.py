@@ -1,8 +1,7 @@
 """Race a compiled model with another engine on the same machine, round by round.
 
-The engine has a process of its own behind walls (`baseline/enclosed.py`). Whatever it does, that it
-cannot read the model, hangs, dies or answers wrong, is a result about the engine, as is that it is
-not here.
+The engine has a process of its own behind walls (`baseline/enclosed.py`). Any failure of it is a
+result about the engine: that it is missing, cannot read the model, hangs, dies or answers wrong.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ Ours: TypeAlias = Callable[[TimingPolicy], CandidateResult]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Engines:
-    """Other engines that an operator lets models run on: their versions by name. Models lie in
-    `folder` meanwhile, which is on the disk of the blobs, because a model's files are links to
-    them. No engine reads one of the `secrets`, or a file below it."""
+    """The engines on which an operator lets models run: their versions by name. Models are laid out
+    in `folder`, which has to be on the disk of the blobs, because a model's files are links to
+    them. No engine can read one of the `secrets`, or a file below it."""
 
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     folder: Path | None = None

@@ -55,8 +55,8 @@ class BoardRunner(Closing):
     def __init__(
         self, open_line: Callable[[], Line], *, name: str = "", device: str = "local"
     ) -> None:
-        """`open_line` may raise LineGoneError and SandboxError. A board that is to be the one of a
-        `name` says so itself."""
+        """`open_line` may raise LineGoneError and SandboxError. With a `name`, the board has to
+        report that name."""
         self._open_line = open_line
         self._name = name
         self._device = device
@@ -170,8 +170,8 @@ class BoardRunner(Closing):
 
 
 class _Session:
-    """A batch on a board. When the board was reset, or code on it went astray, its memory is filled
-    anew."""
+    """A batch on a board. After a reset of the board, or a fault of code on it, its memory is
+    filled again."""
 
     def __init__(
         self,

@@ -22,8 +22,8 @@ from farrier_device.measuring import Candidates
 
 
 class InProcessRunner:
-    """Implements `farrier.measure.Runner`: each batch opens the device anew. Code that hangs or
-    crashes takes this process with it."""
+    """Implements `farrier.measure.Runner` in this process; each batch opens the device again. Code
+    that hangs or crashes takes this process with it."""
 
     devices: int | None = None
 

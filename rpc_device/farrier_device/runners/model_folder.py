@@ -18,8 +18,8 @@ _MODEL = "model.onnx"
 
 @contextlib.contextmanager
 def laid_out(rival: Rival, parent: Path | None, blobs: BlobSource) -> Iterator[Path]:
-    """Yield the model's file in a folder below `parent`, its data where it says. Raises
-    EngineError."""
+    """Lay out a model's files in a new folder below `parent`, and yield the path of the model.
+    Raises EngineError."""
     if parent is not None:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="farrier-model-", dir=parent))
@@ -44,7 +44,7 @@ def _link_all(rival: Rival, blobs: BlobSource, folder: Path) -> Path:
 
 
 def _check_location(location: str) -> None:
-    """Raise EngineError unless the path is relative and stays below where it starts."""
+    """Raise EngineError unless the path is relative and stays inside its folder."""
     path = PurePosixPath(location)
     if "\0" in location or path.is_absolute() or ".." in path.parts:
         raise EngineError(f"the model names a file outside of its folder: {location[:100]!r}")

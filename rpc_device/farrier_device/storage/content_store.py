@@ -65,7 +65,7 @@ class ContentStore(FileStore):
         self, chunks: Iterable[bytes | memoryview], *, expected: str | None = None
     ) -> str:
         """Store a sequence of chunks as one blob and return its digest. Raises NoSpaceError, and
-        BlobMismatchError where the digest is not the expected one."""
+        BlobMismatchError if the digest is not the expected one."""
         hasher = hashlib.sha256()
         with self._draft() as (draft, file):
             for chunk in chunks:
@@ -77,9 +77,9 @@ class ContentStore(FileStore):
             return self.adopt(draft, expected, hasher.hexdigest())
 
     def adopt(self, draft: Path, expected: str | None = None, digest: str | None = None) -> str:
-        """Make a complete file on the same disk a blob; its former name is gone then. Its digest is
-        computed where the caller has not done so. Raises BlobMismatchError where it is not the
-        expected one."""
+        """Turn a complete file on the same disk into a blob, and return its digest; the file loses
+        its former name. The digest is computed unless the caller passes it. Raises
+        BlobMismatchError if it is not the expected one."""
         with self._errors("cannot store the blob"):
             with draft.open("rb") as file:
                 digest = digest or digest_of_file(file)

@@ -1,7 +1,7 @@
-"""Files that are complete and on the disk, or absent.
+"""Files that are either complete and on the disk, or absent.
 
-A file is written under another name, synced, and takes its own at once. A process that dies
-meanwhile leaves a hidden draft, `.NAME.XXXXXXXX`, and whatever had the name before.
+A file is written under a temporary name, synced, and then renamed in one step. A process that dies
+before that leaves a hidden draft, `.NAME.XXXXXXXX`, and the former file.
 """
 
 from __future__ import annotations

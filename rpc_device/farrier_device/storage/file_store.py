@@ -137,7 +137,7 @@ class FileStore:
 
 
 def _paths(folder: Path) -> list[Path]:
-    """The files of a folder; none where it cannot be read."""
+    """Return the files of a folder; none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return [Path(entry.path) for entry in entries if entry.is_file()]

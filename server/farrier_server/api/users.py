@@ -93,7 +93,7 @@ class TokenView(BaseModel):
 
 @router.get("/account", responses=documented())
 def get_account(caller: CallerDep) -> AccountView:
-    """The user whose token or session the request has."""
+    """Return the user to whom the request's token or session belongs."""
     return AccountView(
         name=caller.owner, role=caller.role, group=caller.group, expires=caller.expires
     )
