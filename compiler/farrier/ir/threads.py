@@ -127,14 +127,14 @@ def exchange_of(nest: tuple[For, ...], body: Stmt) -> int:
     it is not an exchange."""
     if not isinstance(body, Store) or not isinstance(body.value, Load):
         return 0
-    leading = body.value.indices[: len(nest)]
-    match leading[-1:]:
-        case (Binary(BinaryOp.BIT_XOR, Var(name), Const(int() as mask, _)),) if (
-            body.value.buffer.scope in PRIVATE and name == nest[-1].var
-        ):
-            return mask
-        case _:
-            return 0
+    indices = body.value.indices
+    if body.value.buffer.scope not in PRIVATE or len(indices) < len(nest):
+        return 0
+    thread = indices[len(nest) - 1]
+    if not isinstance(thread, Binary) or not isinstance(thread.right, Const):
+        return 0
+    is_other = thread.op is BinaryOp.BIT_XOR and thread.left == Var(nest[-1].var)
+    return int(thread.right.value) if is_other else 0
 
 
 def threads_of(nest: tuple[For, ...]) -> int:

@@ -200,20 +200,18 @@ def _around_stores(stmt: Stmt, around: _Loops) -> Iterator[_Loops]:
 def _mapped(stmt: Stmt, at: Indices, change: Callable[[Store, Indices], Store]) -> Stmt:
     """Return a phase with its stores changed, by the variables of the loops around each. Loops of a
     thread are unrolled, so that registers have constant indices."""
-    match stmt:
-        case Store():
-            return change(stmt, at)
-        case For(var, extent, kind, body):
-            kind = kind if kind is LoopKind.THREAD else LoopKind.UNROLLED
-            return For(var, extent, kind, _mapped(body, (*at, Var(var)), change))
-        case If(condition, then, otherwise) if otherwise is not None:
-            taken, passed = _mapped(then, at, change), _mapped(otherwise, at, change)
-            names = [[loop.var for loop in loops(side)] for side in (taken, passed)]
-            if len(names[0]) == len(names[1]) and _with_loops(passed, names[1], names[0]) == taken:
-                return taken
-            return If(condition, taken, passed)
-        case _:
-            return map_children(stmt, lambda part: _mapped(part, at, change))
+    if isinstance(stmt, Store):
+        return change(stmt, at)
+    if isinstance(stmt, For):
+        kind = stmt.kind if stmt.kind is LoopKind.THREAD else LoopKind.UNROLLED
+        return For(stmt.var, stmt.extent, kind, _mapped(stmt.body, (*at, Var(stmt.var)), change))
+    mapped = map_children(stmt, lambda part: _mapped(part, at, change))
+    if isinstance(mapped, If) and mapped.otherwise is not None:
+        taken, passed = mapped.then, mapped.otherwise
+        names = [[loop.var for loop in loops(side)] for side in (taken, passed)]
+        if len(names[0]) == len(names[1]) and _with_loops(passed, names[1], names[0]) == taken:
+            return taken
+    return mapped
 
 
 def _renamed(phase: Stmt, suffix: str) -> Stmt:
