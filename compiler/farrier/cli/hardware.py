@@ -1,4 +1,4 @@
-"""`farrier hardware`: an accelerator of one's own as Verilog, checked and placed."""
+"""`farrier hardware`: an accelerator of one's own as Verilog, and checked."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ def hardware(
         Path | None,
         typer.Option(help="A model, whose kernels run in Verilator and in the simulator."),
     ] = None,
-    place: Annotated[
-        bool, typer.Option("--place", help="Synthesize, place and route it for an ECP5-85.")
-    ] = False,
 ) -> None:
     """Write the Verilog of an accelerator; needs farrier[hardware]."""
     from farrier.targets.dae.description import to_toml
@@ -44,8 +41,6 @@ def hardware(
         typer.echo(folder / name)
     if check is not None:
         _check(accelerator, check)
-    if place:
-        _place(accelerator)
 
 
 def accelerator_of(target: str) -> Accelerator:
@@ -80,18 +75,3 @@ def _check(accelerator: Accelerator, model: Path) -> None:
     if not good:
         typer.echo("the hardware and the simulator differ", err=True)
         raise typer.Exit(1)
-
-
-def _place(accelerator: Accelerator) -> None:
-    from farrier.targets.dae.rtl.synthesis import CAPACITY, NAME, SEEDS
-    from farrier.targets.dae.rtl.synthesis import place as placed_by
-
-    placed = placed_by(accelerator)
-    area = placed.area
-    for name, figure in (("lut", area.lut), ("ff", area.ff), ("dsp", area.dsp), ("ram", area.ram)):
-        typer.echo(f"{name.upper():4} {figure:7,} of {CAPACITY[name]:,}")
-    if placed.mhz:
-        clocks = ", ".join(f"{mhz:.1f}" for mhz in placed.mhz)
-        typer.echo(f"MHz  {clocks} by {len(SEEDS)} seeds")
-    else:
-        typer.echo(f"it does not fit an {NAME}: {', '.join(area.beyond())}")
