@@ -101,7 +101,7 @@ def test_an_address_of_variables_is_that_of_their_values():
         ('swizzle("t", 1, 1, 12)', "a swizzle of 12 chunks of 1 by 1 rows"),
         ('swizzle("t", 1, 0, 8)', "a swizzle of 8 chunks of 1 by 0 rows"),
         ('swizzle("t", 3, 1, 8)', "a row has 32 elements, not 8 chunks of 3"),
-        ('swizzle("a", 1, 1, 8)', "no buffer a is allocated; those that are: t"),
+        ('swizzle("a", 1, 1, 8)', "no buffer a is allocated; the allocated ones: t"),
     ],
 )
 def test_it_refuses(step, reason):

@@ -123,9 +123,9 @@ def test_compiled():
     ("made", "error", "message"),
     [
         (node("Cast", ["x"], ["y"], to=1), UnsupportedOperatorError, "Cast of strings to f32"),
-        (node("Concat", ["x", "n"], ["y"], axis=0), InvalidModelError, "no tensor of strings"),
+        (node("Concat", ["x", "n"], ["y"], axis=0), InvalidModelError, "not a tensor of strings"),
         (node("Concat", ["x", "x"], ["y"], axis=2), InvalidModelError, "axis 2"),
-        (node("StringConcat", ["n", "n"], ["y"]), InvalidModelError, "no tensor of strings"),
+        (node("StringConcat", ["n", "n"], ["y"]), InvalidModelError, "not a tensor of strings"),
         (node("Add", ["n", "x"], ["y"]), UnsupportedOperatorError, "'x' of strings"),
     ],
 )
