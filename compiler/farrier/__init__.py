@@ -12,7 +12,7 @@ used: the command answers Ctrl-C before the compiler is read.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # of `typing`, which takes milliseconds to import
+TYPE_CHECKING = False  # Stands for that of `typing`, whose import takes milliseconds.
 if TYPE_CHECKING:
     from typing import Any
 

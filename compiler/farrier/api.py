@@ -54,22 +54,22 @@ def compile(
     dynamic_shapes: Any = None,
 ) -> Artifact:
     """Compile a model for this machine: an ONNX, TFLite, PyTorch or StableHLO model (a path or its
-    bytes; the content tells the format), a ModelProto, or what another frontend describes
+    bytes; the content decides the format), a ModelProto, or the description of another frontend
     (`farrier.frontends.builder.Source`).
 
-    Weights that the model keeps in files of their own lie in the folder of its path; of bytes and
-    of a ModelProto, `folder` says where.
+    Weights in separate files are read from the folder of the model's path; for bytes and a
+    ModelProto, from `folder`.
 
-    `shapes` gives dimensions by input name, numbers or what stays open: `("batch:1..8", 3, "h",
-    "w")`; what the model leaves open and nobody gives stays open. `typical` says what open dims
-    usually are: `{"batch": 1, "h": 640}`. Each of `hot` is such sizes that get code of their own:
-    by default, the typical ones do.
+    `shapes` maps an input's name to its dimensions, numbers or open dims: `("batch:1..8", 3, "h",
+    "w")`; a dimension that neither the model nor the caller fixes stays open. `typical` maps open
+    dims to their usual sizes: `{"batch": 1, "h": 640}`. Each of `hot` is such sizes that get
+    kernels of their own: by default, the typical ones do.
 
-    With `trials` or `budget_s` the kernels are tuned by
-    measuring here; with neither, the analytic ranking decides. `max_layer_error` bounds what the
-    algorithm of a layer may be off by, as share of the layer's range. With `precision` "bf16"
-    or "f16" (aarch64) contractions multiply in that and sum in f32; the report states the error.
-    `cores` bounds how many of this machine's cores compile (0: all); the code is the same.
+    With `trials` or `budget_s` the kernels are tuned by measuring here; with neither, the analytic
+    ranking decides. `max_layer_error` bounds the rounding error of a layer's algorithm, as a share
+    of the layer's range. With `precision` "bf16" or "f16" (aarch64) contractions multiply in that
+    and sum in f32; the report states the error. `cores` bounds the number of this machine's cores
+    that compile (0: all); the code is the same.
 
     `states` names inputs that each session keeps between its calls, and the outputs that take their
     place: `{"past_key_values.*": "present.*:capacity=4096"}`; docs/guide/states.md says more.
@@ -78,13 +78,13 @@ def compile(
     `dynamic_shapes` as `torch.export.export` takes them; docs/pytorch.md says more. So is a
     function of `jax.jit`; docs/jax.md says more.
 
-    With `background` the artifact is there at once, untuned, and tuned by another process from then
-    on: it becomes each better version that is found, and its sessions go on with that code from
-    their next call on. `Artifact.tuning` tells of it, stops it and goes back;
-    docs/guide/background.md says what to expect. `listener` hears of it in another thread.
-    What cannot be verified, or differs from ONNX Runtime's result beyond rounding, is warned of: to
-    `listener`, or as a `VerificationWarning`; so are open dims of which one size is left, as a
-    `SizeWarning`. Raises FarrierError.
+    With `background` the artifact is returned at once, untuned, and another process tunes it from
+    then on: it changes to each better version, and its sessions run that code from their next call
+    on. `Artifact.tuning` shows the versions, stops the tuning and reverts to earlier ones;
+    docs/guide/background.md says what to expect. `listener` gets its events in another thread. A
+    model that cannot be verified, or that differs from ONNX Runtime's result beyond rounding,
+    causes a warning: to `listener`, or as a `VerificationWarning`; so do open dims that are left
+    with one size, as a `SizeWarning`. Raises FarrierError.
     """
     example = (args, kwargs, dynamic_shapes)
     source = _source(model, None if folder is None else Path(folder), example)
@@ -151,7 +151,8 @@ def _begin_in_background(
 
 
 def _warn(event: Event) -> None:
-    """The listener of those who do not listen: what makes a result doubtful is a warning."""
+    """Turn events that make a result doubtful into Python's warnings, if the caller has no
+    listener."""
     from farrier.progress import SIZES, VERIFICATION, Warned
 
     kinds = {VERIFICATION: VerificationWarning, SIZES: SizeWarning}
@@ -174,7 +175,7 @@ def _given(
         return Model.of_bytes(model, folder=folder)
     try:
         message = model.SerializeToString()
-    except Exception as error:  # protobuf's own, which differ between its implementations
+    except Exception as error:  # Implementations of protobuf differ in the classes of their errors.
         raise InvalidModelError(
             f"the ModelProto cannot be written as one message: {error}",
             hint="a message ends at 2 GiB: onnx.save(model, 'm.onnx', save_as_external_data=True), "
@@ -184,7 +185,7 @@ def _given(
 
 
 def frames_of_farrier() -> int:
-    """The `stacklevel` of who called Farrier, so that the warning names that line."""
+    """Return the `stacklevel` of the caller of Farrier, so that a warning names that line."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and _package(frame) in ("farrier", "contextlib"):
         frame, level = frame.f_back, level + 1

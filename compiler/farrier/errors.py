@@ -1,8 +1,8 @@
 """Errors that a user can act on.
 
-Each says what is wrong, where, and what to do about it; the command line prints one and exits with
-`exit_code`, the REST API answers with `http_status` and the same words as problem+json. Anything
-else that escapes is a defect of Farrier and keeps its traceback.
+Each names the problem, its place, and the way out; the command line prints one and exits with
+`exit_code`, the REST API answers with `http_status` and the same words as problem+json. Any other
+exception is a defect of Farrier and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def _shown(text: str) -> str:
 class FarrierError(Exception):
     """Base of every error meant for a user.
 
-    `message` names the thing and the clash; `hint` says the way out, as a command where there is
-    one. Both may quote what strangers wrote: characters that are not printable are escaped, and
-    what is very long loses its middle.
+    `message` names the thing and the clash; `hint` is the way out, as a command if there is one.
+    Both may quote text of strangers: characters that are not printable are escaped, and a very long
+    text loses its middle.
     """
 
     code: ClassVar[str] = "error"
@@ -51,7 +51,7 @@ class UsageError(FarrierError):
 
 
 class InvalidModelError(FarrierError):
-    """The bytes are no ONNX model that Farrier can read: truncated, empty, too large, malformed."""
+    """The bytes are not a model that Farrier can read: truncated, empty, too large, malformed."""
 
     code = "invalid-model"
     exit_code = 3
@@ -69,7 +69,8 @@ class UnsupportedOperatorError(FarrierError):
 class UnresolvedShapeError(FarrierError):
     """Dimensions have no value; the hint is the `--shape` that would fix them.
 
-    `deciding` names the model's inputs whose values they depend on, where it is those.
+    `deciding` names the model's inputs whose values they depend on; empty if they depend on
+    none.
     """
 
     code = "unresolved-shape"
@@ -90,7 +91,7 @@ class InputMismatchError(FarrierError):
 
 
 class MemoryLimitError(FarrierError):
-    """A model asks, by the values of its inputs, for more memory than it may have."""
+    """A call needs, by the values of its inputs, more memory than the limit of the model."""
 
     code = "memory-limit"
     exit_code = 16
@@ -98,7 +99,7 @@ class MemoryLimitError(FarrierError):
 
 
 class TimeLimitError(FarrierError):
-    """A job, or a step of one, ran for longer, or was silent for longer, than it may."""
+    """A job, or a step of one, ran longer, or was silent longer, than the limit."""
 
     code = "time-limit"
     exit_code = 17
@@ -160,7 +161,7 @@ class AuthenticationError(FarrierError):
 
 
 class PrivateError(FarrierError):
-    """What is private to another user."""
+    """The job, records or model belong privately to another user."""
 
     code = "private"
     exit_code = 19
@@ -168,7 +169,7 @@ class PrivateError(FarrierError):
 
 
 class ForbiddenError(FarrierError):
-    """A request beyond the role of its user, or about what is another user's."""
+    """A request beyond the role of its user, or about another user's property."""
 
     code = "forbidden"
     exit_code = 20
@@ -176,7 +177,7 @@ class ForbiddenError(FarrierError):
 
 
 class NotFoundError(FarrierError):
-    """No such job, artifact or upload."""
+    """The job, artifact or upload does not exist."""
 
     code = "not-found"
     exit_code = 12
@@ -200,7 +201,8 @@ class CancelledError(FarrierError):
 
 
 class ConflictError(FarrierError):
-    """The request clashes with what is there: same key, other content; a state that is final."""
+    """The request contradicts the present state: the same key with other content, or a state that
+    is final."""
 
     code = "conflict"
     exit_code = 15
@@ -208,8 +210,8 @@ class ConflictError(FarrierError):
 
 
 class QueueFullError(FarrierError):
-    """So many jobs wait already that no more are taken, of the owner or at all. `retry_after_s` is
-    when to ask again."""
+    """The limit of waiting jobs is reached, of the owner or of all users. `retry_after_s` is the
+    number of seconds until the next try."""
 
     code = "queue-full"
     exit_code = 18
@@ -221,8 +223,8 @@ class QueueFullError(FarrierError):
 
 
 class TooManyRequestsError(FarrierError):
-    """A user has as much under way, or has asked as often, as one user may. `retry_after_s` is when
-    to ask again, and `limit` the name of the limit."""
+    """A user has reached the limit of running work or of requests. `retry_after_s` is the number of
+    seconds until the next try, and `limit` the name of the limit."""
 
     code = "too-many-requests"
     exit_code = 21
@@ -245,20 +247,21 @@ class CompilerError(FarrierError):
 
 
 def problem_of(error: FarrierError) -> dict[str, str]:
-    """An error as one process tells it to another."""
+    """Return an error in the form in which processes exchange it."""
     return {"code": error.code, "detail": error.message, "hint": error.hint}
 
 
 def error_from_problem(problem: Mapping[str, Any]) -> FarrierError:
-    """The error of another process, rebuilt from its `code`; unknown ones: ServiceError."""
+    """Return the error of another process, rebuilt from its `code`; an unknown code becomes
+    ServiceError."""
     detail = str(problem.get("detail") or problem.get("title") or "the server gave no reason")
-    known = {kind.code: kind for kind in FarrierError.__subclasses__()}
-    known["dead"] = CompilerError  # a job that crashed its process too often
-    kind = known.get(str(problem.get("code")), ServiceError)
+    kinds = {kind.code: kind for kind in FarrierError.__subclasses__()}
+    kinds["dead"] = CompilerError  # A job that crashed its process too often.
+    kind = kinds.get(str(problem.get("code")), ServiceError)
     return kind(detail, hint=str(problem.get("hint") or ""))
 
 
-# Of which extra each package is a part that something may miss.
+# The packages of each extra.
 _PACKAGES = {
     "compiler": ("httpx", "llvmlite", "ml_dtypes", "onnx", "rich", "typer", "xgboost", "ziglang"),
     "device": ("google", "grpc"),
@@ -269,8 +272,8 @@ _PACKAGES = {
 
 
 def not_installed(error: ModuleNotFoundError) -> UsageError:
-    """The error for a user, which names the extra. Raises `error` itself where the missing module
-    is no package that an extra brings."""
+    """Return the error for a user, which names the extra. Raises `error` itself if no extra
+    contains the missing module."""
     package = (error.name or "").partition(".")[0]
     for extra, packages in _PACKAGES.items():
         if package in packages:

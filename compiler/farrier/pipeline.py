@@ -1,5 +1,5 @@
-"""The way of a model: ONNX bytes, or another frontend's source → Artifact. Each named step is a
-block, in the order of the text:
+"""The steps of a compilation: ONNX bytes, or another frontend's source → Artifact. Each named step
+is a block, in the order of the text:
 
 import → prepare → optimize → partition → space → schedule → compare → lower → codegen → reference
 → link → verify
@@ -127,7 +127,7 @@ def _specialize_all(session: Session, since: Artifact | None = None) -> list[Spe
         general = _specialize(session, placed(imported), since=since)
     if message := slower_than_floats(imported.graph, general.variant):
         listener(Warned(message))
-    if session.hot and not session.tunes:  # nothing is measured meanwhile
+    if session.hot and not session.tunes:  # Nothing is measured at the same time.
         session.helpers.begin(lowered(general.variant.choices, session.settings.target))
     specializations = [general]
     for number, sizes in enumerate(session.hot):
@@ -184,7 +184,8 @@ def _build(
     general, *hot = specializations
     specializations = [general, *(each.sharing_with(general) for each in hot)]
     variants = [each.variant for each in specializations]
-    timed = specializations[1] if hot else general  # the one whose figures the artifact shows
+    # The specialization whose figures the artifact shows.
+    timed = specializations[1] if hot else general
     with start_engine(session) as engine:  # It starts while kernels are compiled.
         kernels, plan = _compile_kernels(session, variants)
         # The parameters are packed at the link, which holds them in memory once more, so the

@@ -99,7 +99,7 @@ def test_an_option_that_makes_no_sense_is_named(farrier, mlp, options, words):
         ("nothing.onnx", "no such file: nothing.onnx"),
         ("home.onnx", "home.onnx is a directory"),
         (".", ". is a directory"),
-        ("/dev/null", "/dev/null is no regular file"),
+        ("/dev/null", "/dev/null is not a regular file"),
         ("n" * 300, "File name too long"),
     ],
 )

@@ -340,7 +340,7 @@ def test_a_descriptor_of_no_file_ends_the_attempt(served: Served) -> None:
     wire.send_files(served.sock, [reading])
     served.sock.settimeout(20)
     assert served.sock.recv(1) == b""
-    assert "no regular file" in served.aborted[0][0]
+    assert "not a regular file" in served.aborted[0][0]
     os.close(reading)
     os.close(writing)
 

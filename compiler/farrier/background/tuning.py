@@ -94,7 +94,7 @@ class Tuning:
     def revert(self, to: int | None = None) -> Version:
         """Change the artifact to the version before the present one, or to the one with the number
         `to`, and keep that: later versions are listed, but not put into use. Raises UsageError if
-        there is no such version."""
+        that version does not exist."""
         with _changing:
             number = self._current - 1 if to is None else to
             if not 1 <= number <= len(self._versions):

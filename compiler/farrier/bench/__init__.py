@@ -1,1 +1,1 @@
-"""Latency beside what a user would pick instead: each engine in its own process, interleaved."""
+"""Latency compared with other engines: each in its own process, interleaved."""

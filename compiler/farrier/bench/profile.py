@@ -1,9 +1,9 @@
-"""Where the time of a compiled model goes: its kernels one by one, in the order of the model.
+"""The profile of a compiled model: the time of its kernels one by one, in the order of the model.
 
 Each kernel runs once a round on the memory that the whole model uses, so its weights are as cold
-and its activations as warm as in the model. Rounds of the whole model stand between them. A kernel
-in a loop runs once as well, as in the first iteration, and counts as often as the loop runs it;
-both branches of a condition run, and count.
+and its activations as warm as in the model. Rounds of the whole model run between them. A kernel in
+a loop runs once as well, as in the first iteration, and counts for every iteration; both branches
+of a condition run, and count.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class KernelProfile:
     summed over `calls`; operations and bytes are summed likewise."""
 
     name: str
-    origin: str  # the ONNX nodes of the first call
+    origin: str  # The ONNX nodes of the first call.
     calls: int
     rule: str
-    source: str  # tuned, transferred or default
+    source: str  # One of tuned, transferred, default.
     seconds: float
     operations: int
     nbytes: int
-    floor_s: float  # by the roofline, as if nothing were in a cache
+    floor_s: float  # The least time by the roofline, with nothing in a cache.
     function: str = ""
 
     @property
@@ -58,23 +58,23 @@ class KernelProfile:
 
     @property
     def roofline_share(self) -> float:
-        """Floor over time; above 1 where the data came out of caches."""
+        """The floor over the time; above 1 if the data came from caches."""
         return self.floor_s / self.seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
-    """All kernels of a model, the longest first, and its calls, ordered as they run.
+    """All kernels of a model, the longest first, and its calls, in the order of execution.
 
-    On a machine that others use too, `model_s` is above the sum of the kernels: hardly a run of the
-    whole is undisturbed, but most runs of a kernel are, and medians show those.
+    On a machine with other users, `model_s` exceeds the sum of the kernels: few runs of the whole
+    model are undisturbed, but most runs of a kernel are, and medians show those.
     """
 
     model: str
     threads: int
     rounds: int
     roofline: Roofline
-    model_s: float  # the whole model by its entry point, median
+    model_s: float  # The median for the whole model by its entry point.
     best_s: float
     kernels: tuple[KernelProfile, ...]
     ordered: tuple[KernelProfile, ...] = ()
@@ -99,10 +99,10 @@ class Profile:
 def profile(
     artifact: Artifact, *, threads: int = 0, seconds: float = 2.0, by_call: bool = False
 ) -> Profile:
-    """Run the model for about `seconds`; one row a kernel, or with `by_call` one a call.
+    """Run the model for about `seconds`; return one row a kernel, or with `by_call` one a call.
 
-    `threads` 0: the number it was tuned for. Raises ArtifactError where the artifact does not tell
-    its calls, or was made for another machine.
+    `threads` 0: the number it was tuned for. Raises ArtifactError if the artifact does not list its
+    calls, or was made for another machine.
     """
     calls = artifact.calls
     session = artifact.session(threads)
@@ -115,7 +115,7 @@ def profile(
         )
     roofline = _roofline_here(artifact, session.threads) if is_native else Roofline(0.0, 0.0)
     session.load_state(typical_states(artifact))
-    # The rounds read and write these arrays where they lie.
+    # The rounds read and write these arrays in place.
     inputs = runnable_inputs(artifact)
     outputs = session.run(inputs)
     whole, each = _rounds(session, calls, seconds)
@@ -158,7 +158,7 @@ def _roofline_here(artifact: Artifact, threads: int) -> Roofline:
 def _rounds(
     session: Session, calls: Sequence[CallRecord], seconds: float
 ) -> tuple[list[float], list[list[float]]]:
-    """Seconds of the whole model, and of each call, a round."""
+    """Return the seconds of the whole model, and of each call, a round."""
     bases = session.addresses
     code = session.code
     if isinstance(code, InterpretedEntry):
@@ -208,14 +208,14 @@ def _row(
 
 
 def _floor_s(roofline: Roofline, report: KernelReport, call: CallRecord) -> float:
-    """The least seconds of a call; 0 where the roofline is not of what runs it: the host of a
-    device."""
+    """Return the least seconds of a call; 0 if the roofline describes the host of the device that
+    runs it."""
     is_known = roofline.operations and roofline.bandwidth and not report.reason
     return roofline.floor_s(report, call.nbytes) if is_known else 0.0
 
 
 def _joined(rows: Sequence[KernelProfile]) -> KernelProfile:
-    """The calls of one kernel as one row."""
+    """Return the calls of one kernel as one row."""
     return dataclasses.replace(
         rows[0],
         calls=sum(row.calls for row in rows),

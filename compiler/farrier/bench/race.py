@@ -36,17 +36,17 @@ ENGINES: Mapping[str, Engine] = {
     ),
     **engines.ENGINES,
 }
-_MOST_TURNS = 4  # times the rounds, where the machine does not become calm
+_MOST_TURNS = 4  # The most turns, as a multiple of the rounds, if the machine does not become calm.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entrant:
     """One engine with the file it loads: a .farrier artifact for `farrier`, else the ONNX file.
-    `precision` is what it multiplies in; an artifact's is that of its compilation.
+    `precision` is the type in which it multiplies; an artifact's is that of its compilation.
 
-    `label` tells two artifacts apart, such as `farrier:untuned`; what stands before the colon is
-    the engine. `python` is the interpreter of another environment, where the engine is not
-    installed in this one.
+    `label` distinguishes two artifacts, as in `farrier:untuned`; the part before the colon is the
+    engine. `python` is the interpreter of another environment, if the engine is not installed in
+    this one.
     """
 
     label: str
@@ -75,24 +75,24 @@ class Entrant:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """One engine's latencies in milliseconds, and how far its outputs are from the reference: those
-    of the first entrant in f32, or of the first where there is none."""
+    """One engine's latencies in milliseconds, and the difference of its outputs from the reference:
+    the first entrant in f32, or the first of all without one."""
 
     label: str
     version: str
-    limited: str  # how it was kept to the race's target, "" where it was not
-    load_s: float  # from the file to the first outputs, its packages being imported
+    limited: str  # The way in which it was limited to the race's target, "" if it was not.
+    load_s: float  # From the file to the first outputs, after its packages are imported.
     median_ms: float
     best_ms: float
     p10_ms: float
     p90_ms: float
-    ratio: float  # the first entrant's median over this one's, round by round, then the median
-    max_error: float  # against the reference, over the range of its outputs
+    ratio: float  # The first entrant's median over this one's, round by round, then the median.
+    max_error: float  # Against the reference, over the range of its outputs.
     samples: int
-    rounds_ms: tuple[float, ...]  # the median of each round
-    peak_bytes: int  # of its process, Python and numpy included
-    model_bytes: int  # of the files it loads
-    other_cores: float  # what other processes took of the machine while this one ran
+    rounds_ms: tuple[float, ...]  # The median of each round.
+    peak_bytes: int  # The peak of its process, with Python and numpy.
+    model_bytes: int  # The size of the files it loads.
+    other_cores: float  # The use of the machine by other processes while this one ran, in cores.
 
 
 def missing_packages(engine: str) -> list[str]:
@@ -101,12 +101,12 @@ def missing_packages(engine: str) -> list[str]:
 
 
 def precisions(engine: str) -> tuple[Precision, ...]:
-    """Return the precisions that the engine can be asked to multiply in."""
+    """Return the precisions in which the engine can multiply."""
     return tuple(map(Precision, ENGINES[engine].precisions))
 
 
 def peer(engine: str, model: Path, python: str, precision: Precision) -> Entrant:
-    """The entrant of an engine in a precision; in f32 where it cannot be asked for another."""
+    """Return the entrant of an engine in a precision; in f32 if it does not have that precision."""
     if engine in ENGINES and precision in precisions(engine) and precision is not Precision.F32:
         return Entrant(f"{engine}:{precision}", model, python, precision)
     return Entrant(engine, model, python)
@@ -125,14 +125,14 @@ def race(
 ) -> list[Figures]:
     """Run every entrant on the same inputs, `rounds` times in turn, `round_s` seconds each.
 
-    With a `target`, an x86-64 level, the engines are kept to its instructions; Farrier's artifacts
-    are expected to be made for it.
+    With a `target`, an x86-64 level, the engines are limited to its instructions; Farrier's
+    artifacts are expected to be made for it.
 
-    With `calm`, turns in which other processes took more than so many cores from an entrant are run
-    again, up to four times as many in all, and the calmest are kept.
+    With `calm`, turns in which other processes took more than `calm` cores from an entrant are run
+    again, up to four times the rounds in all, and the calmest are kept.
 
-    An entrant that cannot run the model ends the race with FarrierError; with `failed` it is told
-    there and left out, unless it is the first.
+    An entrant that cannot run the model ends the race with FarrierError; with `failed`, the error
+    is passed to that and the entrant left out, unless it is the first.
     """
     with (
         tempfile.TemporaryDirectory(prefix="farrier-bench-") as name,
@@ -160,8 +160,8 @@ def race(
 
 
 def _order(entrant: Entrant, threads: int, target: str, folder: Path) -> Order:
-    """Return the order for an entrant's process. Raises UsageError if the engine cannot be kept to
-    the target."""
+    """Return the order for an entrant's process. Raises UsageError if the engine cannot be limited
+    to the target."""
     engine = ENGINES[entrant.engine]
     if target != "host" and target not in engine.limits:
         raise UsageError(f"{entrant.label} cannot be kept to {target}")
@@ -184,7 +184,7 @@ class Racer(Protocol):
 def run_turns(
     racers: Sequence[Racer], rounds: int, round_s: float, calm: float | None
 ) -> list[list[Round]]:
-    """Return the rounds of each, of the turns that count."""
+    """Return the rounds of each racer, of the turns that count."""
     race = turns([_rounds_of(racer, round_s) for racer in racers])
     raced: list[list[Round]] = []
     quiet = 0

@@ -1,7 +1,7 @@
-"""What this machine can do right now: products in registers, and memory read in a stream.
+"""The present speed of this machine: products in registers, and memory read in a stream.
 
-All are measured with the pool that the models run on, because clocks drift and cores are shared:
-a share of a roofline is worth something only against the roofline of the same minute.
+All are measured with the pool that the models run on, because clocks drift and cores are shared: a
+share of a roofline only means something against the roofline of the same minute.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from farrier.targets.llvm.values import type_of
 from farrier_device.memory import aligned_buffer, pointers
 from farrier_device.native import Library, Pool
 
-_ITEMS = 64  # that the threads share
-_SUMS = 12  # more than ports times latency, and with an operand within 16 registers
-_ROUNDS = 4000  # multiply-adds of one sum in one item
+_ITEMS = 64  # The threads share them.
+_SUMS = 12  # More than ports times latency, and with an operand within 16 registers.
+_ROUNDS = 4000  # The multiply-adds of one sum in one item.
 _LOADS = 8
 _STREAM_BYTES = 256 << 20
 _TURNS = 6
@@ -54,25 +54,25 @@ _Step: TypeAlias = Callable[[Operand, Sequence[Operand]], list[Operand]]
 class Roofline:
     """Operations and bytes a second, of all threads together; a multiply-add counts two."""
 
-    operations: float  # on f32
+    operations: float  # The rate on f32.
     bandwidth: float
-    # of the machine's dot products, by the dtypes of factors and sum: "u8 i8 i32"
+    # The rates of the machine's dot products, by the dtypes of factors and sum: "u8 i8 i32".
     dots: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def arithmetic_s(self, kernel: KernelReport) -> float:
-        """Seconds that a call's arithmetic takes at least: products at the rate of the machine's
-        dot product, where it has one for them, and all else as multiply-adds on f32."""
+        """Return the least seconds of a call's arithmetic: products at the rate of the machine's
+        dot product, if it has one for them, and all else as multiply-adds on f32."""
         products = 2 * kernel.multiply_adds
         rest = (kernel.operations - products) / self.operations
         return rest + products / self.dots.get(kernel.factors, self.operations)
 
     def floor_s(self, kernel: KernelReport, nbytes: float) -> float:
-        """Seconds below which no call can come that reads and writes so much cold memory."""
+        """Return the least seconds of a call that reads and writes `nbytes` of cold memory."""
         return max(self.arithmetic_s(kernel), nbytes / self.bandwidth)
 
 
 def measure_roofline(target: CpuTarget, threads: int) -> Roofline:
-    """With vectors of the target, the best of some runs of each; takes about half a second.
+    """Measure with vectors of the target, the best of some runs of each; takes about half a second.
     Products of whole tiles are not measured."""
     vector_bytes = 4 * target.lanes
     stream_bytes = -(-max(_STREAM_BYTES, 4 * target.l3_bytes) // (1 << 20)) << 20
@@ -97,7 +97,7 @@ def measure_roofline(target: CpuTarget, threads: int) -> Roofline:
                 measured = loaded.time(loaded.entry(name), args, pool, _REPEATS)
                 seconds[name] += (ns / 1e9 for ns in measured)
     best = {name: min(samples) for name, samples in seconds.items()}
-    multiplied = 2 * _SUMS * _ROUNDS * _ITEMS  # in each lane, and of each product of a group
+    multiplied = 2 * _SUMS * _ROUNDS * _ITEMS  # In each lane, and for each product of a group.
     rates = {
         key: multiplied * dots[key].group * _lanes(dots[key], target) / best[name]
         for name, key in names.items()
@@ -108,7 +108,7 @@ def measure_roofline(target: CpuTarget, threads: int) -> Roofline:
 
 
 def _multiply_adds(lanes: int) -> list[Function]:
-    """sum = sum * operand + operand, _SUMS of them that do not wait for each other."""
+    """Return functions for sum = sum * operand + operand, with _SUMS independent sums."""
     sums = F32.of(lanes)
 
     def begin(b: Builder, stream: Operand) -> _Step:
@@ -129,8 +129,8 @@ def _lanes(dot: Dot, target: CpuTarget) -> int:
 
 
 def _dots(name: str, dot: Dot, target: CpuTarget) -> list[Function]:
-    """sum = sum + dot product of operand and sum, likewise: a product of what does not change would
-    leave the loop."""
+    """Return functions for sum = sum + dot product of operand and sum: the product of constant
+    operands would move out of the loop."""
     lanes = _lanes(dot, target)
     sums = type_of(dot.total, lanes)
 
@@ -147,7 +147,7 @@ def _dots(name: str, dot: Dot, target: CpuTarget) -> list[Function]:
 
 
 def _read_stream(lanes: int, steps: int) -> list[Function]:
-    """sum = sum + stream[…], a block of _LOADS vectors a step."""
+    """Return functions for sum = sum + stream[…], a block of _LOADS vectors a step."""
     vector, nbytes = F32.of(lanes), 4 * lanes
 
     def begin(b: Builder, stream: Operand) -> _Step:
@@ -169,10 +169,10 @@ def _kernel(
     steps: int,
     begin: Callable[[Builder, Operand], _Step],
 ) -> list[Function]:
-    """An entry point and its body, which shares `_ITEMS` times `steps` steps among the threads. A
-    step makes the next `count` sums from the present ones; `begin` makes it from the stream. The
-    arguments are the stream and a place for each worker's result, without which nothing would be
-    computed."""
+    """Return an entry point and its body, which shares `_ITEMS` times `steps` steps among the
+    threads. A step makes the next `count` sums from the present ones; `begin` makes it from the
+    stream. The arguments are the stream and a place for each worker's result, without which nothing
+    would be computed."""
     args, pool = Variable(PTR, "args"), Variable(PTR, "pool")
     b = Builder()
     run = b.load(PTR, pool, 8)

@@ -30,10 +30,10 @@ class Resources(TypedDict, total=False):
     """The resources of a compilation, in addition to the model and its options. Each is optional.
 
     - `runner` measures on the device that the target names. Default: a child process here.
-    - `records` are read for known schedules and extended with what is measured. Default: none.
+    - `records` are read for known schedules and extended with new measurements. Default: none.
     - `listener` hears the events of `farrier.progress`.
     - `dump` says where the IR of every step is written, and which step is the last.
-    - `builders` compile kernels beside this machine.
+    - `builders` compile kernels in addition to this machine.
     - `definitions` store the tasks that new records name.
     - `base` is the cost model that tuning begins with. Default: the pretrained one.
     - `reference_s` is the time that Farrier's own reference may take, in seconds
@@ -58,10 +58,10 @@ class Session:
     model: Model | Source
     name: str
     imported: ImportedModel
-    hot: Sequence[Mapping[str, int]]  # the hot sizes, by symbol
+    hot: Sequence[Mapping[str, int]]  # The hot sizes, by symbol.
     options: CompileOptions
     settings: Settings
-    run_threads: int  # of the runs that verify the model
+    run_threads: int  # The threads of the runs that verify the model.
     steps: Steps
     listener: Listener
     device: NotedRunner
@@ -72,7 +72,7 @@ class Session:
     base: CostModel | None
     reference_s: float
     as_floats: bool
-    tunes: bool  # at once, or later
+    tunes: bool  # At once, or later.
 
     @property
     def onnx_model(self) -> Model | None:

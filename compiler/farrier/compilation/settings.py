@@ -30,9 +30,9 @@ def resolve_settings(options: CompileOptions, *, is_here: bool) -> tuple[Setting
 
 
 def resolve_options(options: CompileOptions) -> CompileOptions:
-    """Return the options with as many threads as this machine tunes for, so that tuned code can
-    take the place of untuned code. Raises UsageError for what the target or this machine cannot
-    do."""
+    """Return the options with the number of threads for which this machine tunes, so that tuned
+    code can take the place of untuned code. Raises UsageError if the target or this machine lacks
+    something."""
     settings, _ = resolve_settings(options, is_here=True)
     return dataclasses.replace(options, threads=settings.threads)
 

@@ -31,12 +31,12 @@ class Specialization:
     """The model as kernels with schedules: for all sizes that it may have, or for hot ones."""
 
     prepared: Graph
-    default: Variant  # with the schedules of the analytic ranking
+    default: Variant  # It has the schedules of the analytic ranking.
     variant: Variant
     comparison: Comparison
-    sizes: Mapping[str, int]  # the hot sizes, by symbol; {} for any size
-    race: Race | None = None  # between the default and the tuned variant
-    tuning: Mapping[str, Any] | None = None  # the time that each part of tuning took
+    sizes: Mapping[str, int]  # The hot sizes, by symbol; {} for any size.
+    race: Race | None = None  # The race between the default and the tuned variant.
+    tuning: Mapping[str, Any] | None = None  # The time that each part of tuning took.
 
     @property
     def in_use(self) -> Variant:
@@ -66,7 +66,7 @@ def begin(
 def emit_schedules(
     session: Session, variant: Variant, sizes: Mapping[str, int], before: Variant | None = None
 ) -> None:
-    """Tell the listener which schedules the tasks have, if they differ from those `before`."""
+    """Send the listener the schedules of the tasks, if they differ from those `before`."""
     if variant is not before:
         for event in schedule_events(variant, sizes, before):
             session.listener(event)

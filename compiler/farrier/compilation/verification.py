@@ -87,8 +87,8 @@ def verify(
     specializations: Sequence[Specialization],
     race: Race | None,
 ) -> Verification | None:
-    """Run the whole model on the device and report the result; `race` is the one that tuning ended
-    with. Return None if the model refuses all inputs that are drawn. Raises VerificationError."""
+    """Run the whole model on the device and report the result; `race` is the last race of tuning.
+    Return None if the model refuses all inputs that are drawn. Raises VerificationError."""
     # If the data decides sizes, the typical ones say nothing of a run.
     has_sizes = not linked.capacities and not linked.counted
     floor = min(_floor_ns(session, each) for each in specializations) if has_sizes else 0

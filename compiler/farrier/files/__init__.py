@@ -1,1 +1,1 @@
-"""What lies on disk: mapped files, arrays, constants beside dumped text."""
+"""Files on disk: mapped files, arrays, constants next to dumped text."""

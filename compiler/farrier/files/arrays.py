@@ -1,7 +1,7 @@
 """Arrays by name in a .npz file, of plain elements alone: nothing pickles, nothing unpickles.
 
-numpy's own `savez` pickles objects unless it is told otherwise, which only newer versions can be.
-This file needs numpy and nothing of Farrier: an engine of another environment runs it as it is.
+numpy's own `savez` pickles objects by default, which only newer versions can switch off. This file
+needs numpy and nothing of Farrier: an engine of another environment runs it as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 def save_arrays(
     file: str | PathLike[str] | IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> None:
-    """Write the arrays as `numpy.savez` does. Raises ValueError for one of objects."""
+    """Write the arrays as `numpy.savez` does. Raises ValueError for an array of objects."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -26,7 +26,8 @@ def save_arrays(
 
 
 def load_arrays(file: str | PathLike[str] | IO[bytes]) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a .npz file. Raises ValueError where it holds objects, or one array alone."""
+    """Return the arrays of a .npz file. Raises ValueError if it holds objects, or is a single
+    array."""
     loaded = np.load(file, allow_pickle=False)
     if not isinstance(loaded, Mapping):
         raise ValueError(f"{file} is one array, not an archive of them")

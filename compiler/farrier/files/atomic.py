@@ -14,11 +14,11 @@ _ANOTHER_PLACE = "free some space or choose another directory"
 
 
 def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
-    """Write the file by `write_to`, whole or not at all; raise StorageError where it cannot, the
-    disk being full for one, and what `write_to` raises.
+    """Write the file by `write_to`, whole or not at all. Raises StorageError if that fails, on a
+    full disk for example, and the errors of `write_to`.
 
-    A link stays: what it points to is written. What is no regular file, such as /dev/null or a
-    pipe, is written to and never replaced.
+    A link stays: the file that it points to is written. Anything but a regular file, such as
+    /dev/null or a pipe, is written to and never replaced.
     """
     check_writable(path)
     place = Path(os.path.realpath(path))
@@ -46,10 +46,10 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raises StorageError where `write_atomically` would: for what takes long to make, before it
-    is made. Nothing is written."""
+    """Raise StorageError if `write_atomically` would: a check before work whose result takes long.
+    Nothing is written."""
     place = Path(os.path.realpath(path))
-    folder = next(one for one in place.parents if one.exists())
+    folder = next(parent for parent in place.parents if parent.exists())
     reason = None
     if place.is_dir():
         reason = "it is a directory"
@@ -62,5 +62,6 @@ def check_writable(path: Path) -> None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether it is there and neither a regular file nor a directory: a device or a pipe."""
+    """Check whether the path exists and is neither a regular file nor a directory: a device or a
+    pipe."""
     return path.exists() and not path.is_file() and not path.is_dir()

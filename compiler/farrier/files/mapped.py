@@ -1,4 +1,4 @@
-"""Files as memory: read where they lie, checked for changes, and let go of page by page."""
+"""Files as memory: read in place, checked for changes, and released page by page."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _READ_BYTES = 1 << 20
-_PIECE_BYTES = 1 << 14  # what follows bytes that were asked for, and is probably asked for next
+_PIECE_BYTES = 1 << 14  # Bytes after the requested ones, which are probably requested next.
 
 
 class _Pages(mmap.mmap):
-    """A mapping that knows what file it is of, if anybody still asks about changes of it."""
+    """A mapping that knows its file, if somebody still checks that for changes."""
 
     file: weakref.ref[MappedFile] | None = None
 
 
 class FileMemory:
-    """Zeroed memory whose pages lie in a temporary file without a name: what is let go of takes no
-    memory of the process, and the disk gets it back with the last reference to `view`."""
+    """Zeroed memory whose pages lie in a temporary file without a name: released pages take no
+    memory of the process, and the disk gets the space back with the last reference to `view`."""
 
     def __init__(self, nbytes: int) -> None:
-        """Raises StorageError where the disk has no room."""
+        """Allocate the memory. Raises StorageError if the disk is full."""
         self.nbytes = nbytes
         try:
             self._file, name = tempfile.mkstemp(prefix="farrier-")
             weakref.finalize(self, os.close, self._file)
             os.unlink(name)
-            if nbytes:  # now: a page that found no room later would end the process
+            if nbytes:  # Now: a page without room later would end the process.
                 os.posix_fallocate(self._file, 0, nbytes)
             self.view = memoryview(mmap.mmap(self._file, nbytes) if nbytes else bytearray())
         except OSError as error:
@@ -53,27 +53,27 @@ class FileMemory:
 
     @property
     def path(self) -> Path:
-        """Where this process finds the file, as long as this object is there."""
+        """The path of the file for this process, while this object exists."""
         return Path(f"/proc/self/fd/{self._file}")
 
 
 class MappedFile:
-    """A regular file's bytes, mapped at the first use of `view`; pages that nobody looks at take no
-    memory of the process.
+    """A regular file's bytes, mapped at the first use of `view`; pages that are not accessed take
+    no memory of the process.
 
-    The file is held open, so that whatever happens to its name, the bytes are of one file. Who
-    shortens it in the very moment in which `view` is read ends this process (SIGBUS), but within
+    The file is held open, so all bytes are of one file, whatever happens to its name. A program
+    that shortens it during an access to `view` ends this process (SIGBUS), except within
     `farrier.frontends.onnx.model.bus_errors`: readers call `check_unchanged` before each larger
-    piece, and once more before they rely on what they made. `read` and `Pieces` are safe anywhere.
+    piece, and once more before they rely on their result. `read` and `Pieces` are safe anywhere.
     """
 
     def __init__(
         self, path: Path, of: str = "", *, shown: Path | None = None, fixed: bool = False
     ) -> None:
-        """`of` says what is read from it, for who reads that it has changed; errors name the file
-        `shown`, where that is another. A `fixed` one is named by its content: others may touch it,
-        or put the same bytes in its place, and it has not changed. Raises UsageError where the path
-        leads to no regular file, or to none that can be read."""
+        """Open the file. `of` describes its contents in the error of a changed file; errors name
+        the file `shown`, if that is another. The name of a `fixed` file is a hash of its content:
+        others may touch it, or replace it by the same bytes, and it counts as unchanged. Raises
+        UsageError if the path does not lead to a readable regular file."""
         self.path = path
         self.shown = shown or path
         self._of = of
@@ -88,21 +88,22 @@ class MappedFile:
             ) from error
         weakref.finalize(self, os.close, self._file)
         _make_room(self._file)
-        found = os.fstat(self._file)
-        if not stat.S_ISREG(found.st_mode):
-            raise UsageError(f"{self.shown} is no regular file")
-        self.size = found.st_size
-        self.stat = found
+        status = os.fstat(self._file)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{self.shown} is not a regular file")
+        self.size = status.st_size
+        self.stat = status
         self._view: memoryview | None = None
 
     @property
     def place(self) -> Path:
-        """Where the open file really lies."""
+        """The present path of the open file."""
         return Path(os.readlink(f"/proc/self/fd/{self._file}"))
 
     @property
     def stamp(self) -> tuple[int, ...]:
-        """What another process finds of the same file, if nobody has written to it since."""
+        """A value that another process computes equally for the same file, if it was not written to
+        since."""
         return _stamp(self.stat)
 
     @property
@@ -113,7 +114,8 @@ class MappedFile:
                 if not self.size:
                     return memoryview(b"")
                 pages = _Pages(self._file, self.size, access=mmap.ACCESS_READ)
-            except (OSError, ValueError) as error:  # it has shrunk, or is of no such file system
+            # It has shrunk, or its file system cannot map files.
+            except (OSError, ValueError) as error:
                 self.check_unchanged()
                 reason = getattr(error, "strerror", None) or error
                 raise UsageError(
@@ -125,20 +127,20 @@ class MappedFile:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether `view` was asked for."""
+        """True if `view` was used."""
         return self._view is not None
 
     def read(self, at: int, count: int) -> bytes:
-        """So many bytes from `at` on, fewer at the end: for who sends or hashes them and maps
-        nothing. Raises UsageError."""
+        """Return `count` bytes from `at` on, fewer at the end, without mapping the file. Raises
+        UsageError."""
         try:
             return os.pread(self._file, count, at)
         except OSError as error:
             raise UsageError(f"cannot read {self.shown}: {error.strerror}") from error
 
     def check_unchanged(self) -> None:
-        """Raises InvalidModelError where the file is not what it was when it was opened: by size,
-        time, and which file its path leads to."""
+        """Raise InvalidModelError if the file has changed since it was opened: its size, its time,
+        or the file to which its path leads."""
         if self._fixed and os.fstat(self._file).st_size == self.size:
             return
         try:
@@ -160,7 +162,7 @@ class MappedFile:
 
     @functools.cached_property
     def sha1(self) -> str:
-        """The digest of all bytes in hex, read in pieces."""
+        """Return the digest of all bytes in hex, read in pieces."""
         state, at = hashlib.sha1(usedforsecurity=False), 0
         while piece := os.pread(self._file, _READ_BYTES, at):
             state.update(piece)
@@ -169,8 +171,8 @@ class MappedFile:
 
 
 class Pieces:
-    """A file's bytes by index, read where they are looked at and not mapped: of a file that was cut
-    short they are an error, and no bus error. Raises InvalidModelError, UsageError."""
+    """A file's bytes by index, read on access and not mapped: if the file was cut short, they are
+    an error and not a bus error. Raises InvalidModelError, UsageError."""
 
     def __init__(self, file: MappedFile) -> None:
         self._file = file
@@ -188,7 +190,8 @@ class Pieces:
         return self._piece[start : start + index.stop - index.start]
 
     def _offset(self, start: int, end: int) -> int:
-        """Where `start` is in the piece, which reaches up to `end`."""
+        """Return the offset of `start` in the piece, which is read anew unless it reaches up to
+        `end`."""
         if start < self._at or end > self._at + len(self._piece):
             piece = self._file.read(start, max(end - start, _PIECE_BYTES))
             if len(piece) < end - start:
@@ -199,16 +202,16 @@ class Pieces:
 
 
 def pages_of(array: npt.NDArray[Any]) -> mmap.mmap | None:
-    """The mapped file that an array is a view of, if it is one."""
+    """Return the mapped file that an array is a view of, or None."""
     owner: Any = array
     while getattr(owner, "base", None) is not None:
         owner = owner.base
-    found = owner.obj if isinstance(owner, memoryview) else None
-    return found if isinstance(found, mmap.mmap) else None
+    mapping = owner.obj if isinstance(owner, memoryview) else None
+    return mapping if isinstance(mapping, mmap.mmap) else None
 
 
 def check_unchanged(array: npt.NDArray[Any]) -> None:
-    """Raises InvalidModelError where an array is a view of a mapped file that has changed."""
+    """Raise InvalidModelError if an array is a view of a mapped file that has changed."""
     pages = pages_of(array)
     file = pages.file() if isinstance(pages, _Pages) and pages.file is not None else None
     if file is not None:
@@ -216,8 +219,8 @@ def check_unchanged(array: npt.NDArray[Any]) -> None:
 
 
 def release(array: npt.NDArray[Any]) -> None:
-    """Let go of the pages of a mapped file that an array is a view of; they come back from the
-    file where it is read again. Other arrays stay as they are."""
+    """Release the pages of a mapped file that an array is a view of; another access reads them from
+    the file again. Arrays outside of mapped files are not affected."""
     import numpy as np
 
     pages = pages_of(array)
@@ -234,7 +237,7 @@ def release(array: npt.NDArray[Any]) -> None:
 
 
 def check_is_file(path: Path) -> None:
-    """Raises UsageError where the path leads to no regular file."""
+    """Raise UsageError if the path does not lead to a regular file."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -250,20 +253,20 @@ def check_is_file(path: Path) -> None:
             )
         raise UsageError(f"{path} is a directory", hint="name a file in it")
     if not stat.S_ISREG(mode):
-        raise UsageError(f"{path} is no regular file")
+        raise UsageError(f"{path} is not a regular file")
 
 
 def _make_room(descriptor: int) -> None:
-    """Let this process open as many files as it may once half of what it does is in use. A mapping
-    holds a descriptor too, so that a file takes two, and a model may have one for each tensor."""
+    """Raise this process's limit of open files to the maximum once half of it is in use. A mapping
+    holds a descriptor too, so a file takes two, and a model may have one for each tensor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard and soft != resource.RLIM_INFINITY and 2 * descriptor >= soft:
-        with contextlib.suppress(ValueError, OSError):  # as it is then, until none is left
+        with contextlib.suppress(ValueError, OSError):  # The limit stays then.
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _way_out(error: Exception) -> str:
-    """The hint for a file that cannot be opened or mapped; "" where there is none."""
+    """Return the hint for a file that cannot be opened or mapped; "" if there is none."""
     if getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
         return ""
     return (
@@ -272,5 +275,5 @@ def _way_out(error: Exception) -> str:
     )
 
 
-def _stamp(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,5 +1,5 @@
-"""What machines can do to whole tiles and to groups of products. Backends declare their own, and
-other packages tensor intrinsics as entry points of the group `farrier.intrinsics`."""
+"""Instructions for whole tiles and for groups of products. Backends declare their own, and other
+packages declare tensor intrinsics as entry points of the group `farrier.intrinsics`."""
 
 from __future__ import annotations
 
@@ -36,18 +36,20 @@ __all__ = [
 
 
 def lookup(name: str) -> TensorIntrinsic:
-    """The intrinsic of that name; raises KeyError where nobody declares one."""
+    """Return the intrinsic `name`. Raises KeyError if nobody declares it."""
     return _by_name()[name]
 
 
 @functools.cache
 def _by_name() -> Mapping[str, TensorIntrinsic]:
-    found = {one.name: one for backend in backends() for one in backend.intrinsics}
+    by_name = {
+        intrinsic.name: intrinsic for backend in backends() for intrinsic in backend.intrinsics
+    }
     for plugin in plugins(INTRINSICS, "intrinsic", TensorIntrinsic, "TensorIntrinsic"):
         name = plugin.loaded.name
-        if name in found:
+        if name in by_name:
             raise UsageError(
                 f"{plugin} is called {name}, as is another intrinsic", hint=plugin.way_out
             )
-        found[name] = plugin.loaded
-    return found
+        by_name[name] = plugin.loaded
+    return by_name

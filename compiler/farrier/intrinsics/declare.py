@@ -1,12 +1,12 @@
-"""How a tensor intrinsic is declared: what it means, and the code that does it.
+"""The declaration of a tensor intrinsic: its meaning, and the code that performs it.
 
 The meaning is a loop function over tiles, output first. `tensorize` matches a loop nest against it
 and puts a call in its place; `expand` puts the loops back, so that a call can be run and checked
-anywhere. An accelerator is added by declaring what it can do, in a file of its own.
+anywhere. A new accelerator declares its instructions in a file of its own.
 
-A tile is a scalar; a vector of elements that lie next to each other in memory, along the innermost
-dimension of its buffer's layout; or rows: a tile of two axes, each row a run of neighbours, all
-one distance apart. The layout of a declared tile says what a row holds.
+A tile is a scalar; a vector of elements that are neighbours in memory, along the innermost
+dimension of its buffer's layout; or rows: a tile of two axes, each row a run of neighbours, at
+equal distances. The layout of a declared tile defines the contents of a row.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ Argument: TypeAlias = Operand | tuple[str, Operand | str]
 
 
 class Writer(Protocol):
-    """What an emitter writes to: the function that code generation is making."""
+    """The interface that an emitter writes to: the function under construction in code
+    generation."""
 
     def call(self, name: str, result: Type | str, *arguments: Argument, flags: str = "") -> Operand:
         """Call the LLVM intrinsic `name` and return its result."""
         ...
 
     def effect(self, name: str, result: Type | str, *arguments: Argument) -> Operand:
-        """As `call`, for one that is not the same wherever it stands."""
+        """As `call`, for a function with effects, whose calls may not be merged or moved."""
         ...
 
     def assembly(self, text: str, constraints: str, result: Type) -> Operand:
-        """Write a line of assembly without operands, of which LLVM knows the constraints alone."""
+        """Write a line of assembly without operands; LLVM only knows its constraints."""
         ...
 
     def op(self, operation: Operation, left: Operand, right: Operand) -> Operand:
@@ -108,24 +109,25 @@ Emit: TypeAlias = Callable[[Writer, Sequence[Operand]], Operand]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowRegisters:
-    """Registers that hold a tile of rows each. `load` and `store` take its count of rows, the bytes
-    of one, the address of the first and the bytes from each to the next."""
+    """Registers that hold tiles of rows. `load` and `store` take the number of rows, the bytes of
+    one, the address of the first and the bytes from each to the next."""
 
     type: Type
     load: Callable[[Writer, int, int, Operand, Operand], Operand]
-    store: Callable[[Writer, int, int, Operand, Operand, Operand], None]  # the value last
+    store: Callable[[Writer, int, int, Operand, Operand, Operand], None]  # The value is last.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorIntrinsic:
-    """`semantics.params` are the operand tiles: the output, which may also be read, and the inputs.
-    Those of an intrinsic on tiles of rows are all of two axes."""
+    """An instruction on tiles. `semantics.params` are the operand tiles: the output, which may also
+    be read, and the inputs. If one tile has rows, all tiles have two axes."""
 
     name: str
     semantics: Function
-    features: frozenset[str]  # what the target must have, as `Target.features` or its level's name
+    # Required of the target, as in `Target.features`, or its level's name.
+    features: frozenset[str]
     emit: Emit
-    rows: RowRegisters | None = None  # where tiles of rows are held; None: there are none
+    rows: RowRegisters | None = None  # The registers that hold tiles of rows; None: there are none.
 
     @property
     def reads_output(self) -> bool:
@@ -135,19 +137,19 @@ class TensorIntrinsic:
 
     @property
     def lanes(self) -> int:
-        """Elements of the widest tile."""
+        """The elements of the widest tile."""
         return max(
             (number(tile.shape[0]) for tile in self.semantics.params if tile.shape), default=1
         )
 
 
 def vector_axis(buffer: Buffer) -> int:
-    """The logical axis along which neighbours in memory lie."""
+    """Return the logical axis along which neighbours in memory lie."""
     return buffer.layout.dims[-1].axis if buffer.layout is not None else len(buffer.shape) - 1
 
 
 def expand(call: Intrinsic, intrinsic: TensorIntrinsic, prefix: str) -> Stmt:
-    """The loops that a call stands for, their names made new with `prefix`."""
+    """Return the loops that a call stands for; their names begin with `prefix`."""
     semantics = intrinsic.semantics
     operands: Mapping[str, Tile] = {
         param.name: tile for param, tile in zip(semantics.params, call.operands, strict=True)
@@ -166,14 +168,14 @@ def expand(call: Intrinsic, intrinsic: TensorIntrinsic, prefix: str) -> Stmt:
 
 
 def physical_shape(declared: Buffer) -> tuple[int, ...]:
-    """The extents of a declared tile as it lies in memory."""
+    """Return the extents of a declared tile in the order of memory."""
     layout = declared.layout or Layout.plain(len(declared.shape))
     return tuple(map(number, layout.physical_shape(declared.shape)))
 
 
 def place(tile: Tile, declared: Buffer, simplifier: Simplifier) -> tuple[Linear, Extent] | None:
-    """Where a tile of rows begins in its buffer, and how far its rows lie apart, in bytes; None
-    where its rows are no runs of neighbours as declared, or lie at uneven distances."""
+    """Return the offset of a tile of rows in its buffer, and the distance of its rows, in bytes;
+    None if its rows are not runs of neighbours as declared, or have uneven distances."""
     layout = declared.layout or Layout.plain(len(declared.shape))
     extents = physical_shape(declared)
     # No loop can have these names.
@@ -187,8 +189,8 @@ def place(tile: Tile, declared: Buffer, simplifier: Simplifier) -> tuple[Linear,
     form = flatten(tile.buffer, _beyond(tile, tuple(indices)), within, size)
     steps = [form.terms.get(Var(name), 0) for name in names]
     step = size
-    for found, extent in zip(reversed(steps[1:]), reversed(extents[1:]), strict=True):
-        if found != step:
+    for between, extent in zip(reversed(steps[1:]), reversed(extents[1:]), strict=True):
+        if between != step:
             return None
         step *= extent
     own = {Var(name) for name in names}
@@ -199,7 +201,7 @@ def place(tile: Tile, declared: Buffer, simplifier: Simplifier) -> tuple[Linear,
 
 
 def _beyond(tile: Tile, indices: Indices) -> Indices:
-    """The indices in its buffer of an element of a tile."""
+    """Return the indices in its buffer of an element of a tile."""
     at = list(tile.origin)
     steps = tile.steps or (1,) * len(tile.axes)
     for axis, index, step in zip(tile.axes, indices, steps, strict=True):
@@ -208,8 +210,8 @@ def _beyond(tile: Tile, indices: Indices) -> Indices:
 
 
 def _loops(stmt: Stmt) -> list[For]:
-    found = []
+    loops = []
     while isinstance(stmt, For):
-        found.append(stmt)
+        loops.append(stmt)
         stmt = stmt.body
-    return found
+    return loops

@@ -1,10 +1,10 @@
-"""How a dot product of a machine is declared: what it multiplies, and the code that does it.
+"""The declaration of a machine's dot product: its factors, and the code that performs it.
 
     total[l] = total[l] + sum(a[g] * b[l, g] for g in axes(group))        for each lane l
 
-`a` and `b` are groups of `group` neighbours, as wide together as one element of the total. A loop
-of the kind `dot` over such products becomes one; where the target declares none that fits, the
-products are taken one by one.
+`a` and `b` are groups of `group` neighbours, together of the width of one element of the total. A
+loop of the kind `dot` over such products becomes one; if the target declares no fitting one, the
+products are computed one by one.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class Dot:
     right: DType
     total: DType
     lanes: tuple[int, ...]
-    feature: str  # what the target must have, as `Target.required_features`
+    feature: str  # Required of the target, as in `Target.required_features`.
     emit: EmitDot
     parts: int = 0
 
 
 def held_as(dtype: DType) -> tuple[DType, ...]:
-    """The types of bytes that hold an element unchanged, the best first: an unsigned integer of
-    less than a byte is a byte of either sign."""
+    """Return the types of bytes that hold an element unchanged, the best first: an unsigned integer
+    of less than a byte is a byte of either sign."""
     is_short = dtype.is_integer and dtype.bits < 8 and not dtype.is_signed
     return (DType.U8, DType.I8) if is_short else (dtype,)
 
 
 def factors_of(store: Store) -> tuple[Load, Load] | None:
-    """The factors of a store that adds a product of two loads, converted to its dtype where they
-    have another, to its own element; None for any other store."""
+    """Return the factors of a store that adds a product of two loads to its own element, converted
+    to its dtype if they have another; None for any other store."""
     total, term = _sides(store.value, BinaryOp.ADD)
     left, right = (
         side.operand if isinstance(side, Cast) else side for side in _sides(term, BinaryOp.MUL)

@@ -1,4 +1,4 @@
-"""How a machine looks bytes up in a table of 256, many at once."""
+"""The declaration of a machine's lookup of many bytes at once in a table of 256."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ EmitLookup: TypeAlias = Callable[[Writer, Operand, Operand], Operand]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TableLookup:
-    """Entries of a table of 256 bytes, for vectors of as many as `lanes` indices."""
+    """A lookup in a table of 256 bytes, for vectors of `lanes` indices."""
 
     name: str
     lanes: int
-    feature: str  # what the target must have, as `Target.required_features`
+    feature: str  # Required of the target, as in `Target.required_features`.
     emit: EmitLookup

@@ -1,10 +1,10 @@
-"""How a product of whole tiles in registers is declared: what it multiplies, and the code that does
+"""The declaration of a product of whole tiles in registers: its factors, and the code that performs
 it.
 
     c[m, n] += a[m, k] * b[k, n]        for rows m, lanes n, and k as deep as one instruction goes
 
-`declared` makes the tensor intrinsics of it, which `tensorize` puts in the place of loops: one for
-each count of rows and each depth, and what sets totals to zero and stores them.
+`declared` makes its tensor intrinsics, which `tensorize` puts in the place of loops: one for each
+number of rows and each depth, and others that set totals to zero and store them.
 """
 
 from __future__ import annotations
@@ -28,40 +28,42 @@ EmitProduct: TypeAlias = Callable[[Writer, int, int, Operand, Operand, Operand],
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TileProduct:
-    """One product of tiles. `group` neighbours of k lie beside each other in b. Names of what
-    products of one `family` share begin with it."""
+    """One product of tiles. In b, `group` elements along k are neighbours. Names of intrinsics that
+    several products of one `family` share begin with it."""
 
     family: str
     name: str
     left: DType
     right: DType
     total: DType
-    rows: range  # that a tile may have
-    lanes: int  # totals of a row
-    depths: tuple[int, ...]  # products that one instruction may add to each total, the best first
+    rows: range  # The possible numbers of rows of a tile.
+    lanes: int  # The totals of a row.
+    # The products that one instruction may add to each total, the best first.
+    depths: tuple[int, ...]
     group: int
-    features: frozenset[str]  # that the target must have, of `Target.required_features`
-    registers: Callable[[int], RowRegisters]  # for tiles of so many rows of totals
+    features: frozenset[str]  # Required of the target, as in `Target.required_features`.
+    # The registers for tiles of a number of rows of totals.
+    registers: Callable[[int], RowRegisters]
     zero: EmitZero
     product: EmitProduct
 
     def zero_name(self, rows: int) -> str:
-        """The intrinsic c[m, n] = 0."""
+        """Return the name of the intrinsic c[m, n] = 0."""
         return f"{self.family}_zero_{self.total.value}_{rows}"
 
     def store_name(self, rows: int) -> str:
-        """The intrinsic memory[m, n] = c[m, n]."""
+        """Return the name of the intrinsic memory[m, n] = c[m, n]."""
         return f"{self.family}_store_{self.total.value}_{rows}"
 
     def product_name(self, rows: int, depth: int) -> str:
-        """The intrinsic c[m, n] = c[m, n] + a[m, k] * b[k, n], for `depth` k."""
+        """Return the name of the intrinsic c[m, n] = c[m, n] + a[m, k] * b[k, n], for `depth` k."""
         return f"{self.name}_{rows}x{depth}"
 
 
 def declared(products: Iterable[TileProduct]) -> tuple[TensorIntrinsic, ...]:
-    """The intrinsics of products, each once."""
-    found = (one for product in products for one in _declared(product))
-    return tuple({one.name: one for one in found}.values())
+    """Return the intrinsics of products, each once."""
+    intrinsics = (intrinsic for product in products for intrinsic in _declared(product))
+    return tuple({intrinsic.name: intrinsic for intrinsic in intrinsics}.values())
 
 
 def _declared(product: TileProduct) -> Iterator[TensorIntrinsic]:
@@ -114,7 +116,8 @@ def _intrinsic(
     emit: Emit,
     depth: int = 0,
 ) -> TensorIntrinsic:
-    """operands[0][m, n] = value for all rows m and lanes n, and `depth` k where not 0."""
+    """Return the intrinsic operands[0][m, n] = value for all rows m and lanes n, and `depth` k if
+    that is not 0."""
     output, point = operands[0], (Var("m"), Var("n"))
     rows, lanes = map(number, output.shape)
     body = Store(output, point, value)

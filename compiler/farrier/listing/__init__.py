@@ -1,5 +1,5 @@
-"""What a compiled model consists of, to be read: its kernels, their code, the graph of their calls.
+"""A compiled model for readers: its kernels, their code, the graph of their calls.
 
-`listing.py` makes it of a model and its artifact, `rebuild.py` the code once more, and `archive.py`
-is the file that it is kept in, which is read without any of that.
+`listing.py` makes it from a model and its artifact, `rebuild.py` compiles the code again for it,
+and `archive.py` is the file that stores it, which can be read without any of that.
 """

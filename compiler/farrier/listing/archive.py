@@ -2,9 +2,9 @@
 
     magic | length of the index (u64, little-endian) | index | texts of kernel 0 | those of 1 | …
 
-The index is the JSON object {"listing": …, "texts": [[offset, length] | null, …]}, offsets counted
-from behind it; the texts of a kernel are an object of texts. Each is compressed by itself (zlib).
-Whoever reads a listing may take it for an attack: nothing is read or unpacked without a bound.
+The index is the JSON object {"listing": …, "texts": [[offset, length] | null, …]}; offsets count
+from its end. The texts of a kernel are an object of texts. Each is compressed separately (zlib).
+The file may be hostile: everything is read and unpacked with a bound.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import IO, Any
 from farrier.errors import ArtifactError
 
 MOST_BYTES = 64 << 20  # of the file
-MOST_INDEX = 8 << 20  # of the index, unpacked
-LONGEST_TEXT = 2 << 20  # characters of one text of a kernel
-MOST_TEXTS = 24 << 20  # of those of one kernel as JSON
+MOST_INDEX = 8 << 20  # Of the index, unpacked.
+LONGEST_TEXT = 2 << 20  # The characters of one text of a kernel.
+MOST_TEXTS = 24 << 20  # The characters of all texts of one kernel as JSON.
 _MAGIC = b"farrier-listing1"
 _LENGTH = struct.Struct("<Q")
-_LEVEL = 3  # of zlib: 6 takes twice as long for a tenth less
+_LEVEL = 3  # A level of zlib: 6 takes twice the time for a tenth less.
 
 
 def packed(texts: Mapping[str, str]) -> bytes:
-    """The texts of a kernel as they are kept; of one that is too long, the beginning."""
+    """Return the texts of a kernel in their form in the file; too long ones are cut at the end."""
     cut = {name: _cut(text) for name, text in texts.items()}
     return zlib.compress(json.dumps(cut).encode(), _LEVEL)
 
 
 def write(file: IO[bytes], listing: Mapping[str, Any], texts: Iterable[bytes]) -> None:
-    """Write a listing with the `packed` texts of its kernels, in their order. Texts for which
-    there is no room any more are left out."""
+    """Write a listing with the `packed` texts of its kernels, in their order. Texts beyond the
+    limit of the file are left out."""
     places: list[tuple[int, int] | None] = []
     kept: list[bytes] = []
     at, room = 0, MOST_BYTES - MOST_INDEX - (1 << 10)
@@ -51,14 +51,15 @@ def write(file: IO[bytes], listing: Mapping[str, Any], texts: Iterable[bytes]) -
 
 
 def read_listing(path: Path) -> Any:
-    """The listing, as JSON types. Raises ArtifactError for a file that is none."""
+    """Return the listing, as JSON types. Raises ArtifactError for a file that does not contain
+    one."""
     with path.open("rb") as file:
         return _index(file)[0].get("listing")
 
 
 def read_texts(path: Path, kernel: int) -> dict[str, str] | None:
-    """The texts of a kernel, None where they were left out. Raises ArtifactError as `read_listing`,
-    LookupError where there is no such kernel."""
+    """Return the texts of a kernel; None if they were left out. Raises ArtifactError as
+    `read_listing`, LookupError if `kernel` is out of range."""
     with path.open("rb") as file:
         index, start = _index(file)
         places = index.get("texts")
@@ -71,26 +72,26 @@ def read_texts(path: Path, kernel: int) -> dict[str, str] | None:
                 return None
             case [int(offset), int(length)] if offset >= 0 and 0 <= length <= MOST_BYTES:
                 file.seek(start + min(offset, MOST_BYTES))
-                found = _unpacked(file.read(length), MOST_TEXTS)
+                texts = _unpacked(file.read(length), MOST_TEXTS)
             case _:
                 raise _damaged("no place of texts")
-    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise _damaged("no texts")
-    return found
+    return texts
 
 
 def _index(file: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """The index, and where what follows it begins."""
+    """Return the index, and the offset of its end."""
     head = file.read(len(_MAGIC) + _LENGTH.size)
     if len(head) != len(_MAGIC) + _LENGTH.size or not head.startswith(_MAGIC):
         raise _damaged("no listing")
     (length,) = _LENGTH.unpack_from(head, len(_MAGIC))
     if length > MOST_INDEX:
         raise _damaged("its index is too large")
-    found = _unpacked(file.read(length), MOST_INDEX)
-    if not isinstance(found, dict):
+    index = _unpacked(file.read(length), MOST_INDEX)
+    if not isinstance(index, dict):
         raise _damaged("no index")
-    return found, len(head) + length
+    return index, len(head) + length
 
 
 def _unpacked(data: bytes, most: int) -> Any:

@@ -1,4 +1,4 @@
-"""An artifact's kernels as a document: what each computes, how long it takes, how it reads."""
+"""An artifact's kernels as a document: the meaning of each, its time, and its code."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from farrier.runtime.artifact import Artifact
 from farrier.targets import Target
 from farrier.targets.scheduling import Peaks
 
-_MOST = 10_000  # kernels, and calls in the graph
+_MOST = 10_000  # The most kernels, and calls in the graph.
 _MOST_EDGES = 40_000
-_LONGEST = 200  # characters of a name
+_LONGEST = 200  # The most characters of a name.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listing:
-    """`texts` are those of each kernel, packed (`archive.packed`)."""
+    """A document, and the `texts` of each kernel, packed (`archive.packed`)."""
 
     document: Mapping[str, Any]
     texts: Sequence[bytes]
@@ -46,19 +46,19 @@ def list_kernels(
     artifact: Artifact,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Listing:
-    """The kernels of an artifact that was made of `model` with `options`. `progress` is told how
-    many have been listed, and how many there are. Raises FarrierError."""
+    """Return the kernels of an artifact that was made from `model` with `options`. Calls `progress`
+    with the number of listed kernels and the number of all. Raises FarrierError."""
 
     def texts(variants: tuple[Variant, ...]) -> list[bytes]:
-        found, choices = [], _choices(variants)
+        listed, choices = [], _choices(variants)
         target = variants[0].settings.target
         for number, choice in enumerate(choices.values()):
             progress(number, len(choices))
-            found.append(archive.packed(_texts(choice, target)))
-        return found
+            listed.append(archive.packed(_texts(choice, target)))
+        return listed
 
     gc_was_enabled = gc.isenabled()
-    gc.disable()  # IR is made of trees, and looking for cycles in them takes a sixth of the time
+    gc.disable()  # IR consists of trees, and a search for cycles in them takes a sixth of the time.
     try:
         rebuilt, packed = rebuild(model, options, artifact, texts)
     finally:
@@ -68,14 +68,15 @@ def list_kernels(
 
 
 def _choices(variants: Sequence[Variant]) -> dict[str, ScheduledTask]:
-    """Every kernel, by key, those of the variant that is shown first."""
+    """Return every kernel, by key, from the first of the shown order that has it: hot variants,
+    then the general one."""
     general, *hot = variants
     ordered = [*hot, general]
-    found: dict[str, ScheduledTask] = {}
+    choices: dict[str, ScheduledTask] = {}
     for variant in ordered:
         for key, choice in variant.choices.items():
-            found.setdefault(key, choice)
-    return dict(list(found.items())[:_MOST])
+            choices.setdefault(key, choice)
+    return dict(list(choices.items())[:_MOST])
 
 
 def _texts(choice: ScheduledTask, target: Target) -> dict[str, str]:
@@ -112,7 +113,7 @@ def _document(rebuilt: Rebuilt) -> dict[str, Any]:
     return {
         "is_same": rebuilt.is_same,
         "target": _named(f"{target.cpu}, {settings.threads} threads"),
-        "sizes": {one.name: one.typical * one.step for one in rebuilt.imported.dims[:1000]},
+        "sizes": {dim.name: dim.typical * dim.step for dim in rebuilt.imported.dims[:1000]},
         "kernels": kernels,
         "graph": _graph(rebuilt, numbers, names),
     }
@@ -163,8 +164,8 @@ def _bytes(value: Value) -> int:
 def _graph(
     rebuilt: Rebuilt, numbers: Mapping[str, int], names: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The calls of the shown variant in the order of the program's text, with its inputs before and
-    its outputs behind them; edges lead from what writes a buffer to what reads it."""
+    """Return the calls of the shown variant in the order of the program's text, with its inputs
+    before and its outputs behind them; edges lead from the writers of a buffer to its readers."""
     program = rebuilt.shown.program
     buffers = _Buffers(program)
     nodes: list[dict[str, Any]] = []
@@ -174,8 +175,8 @@ def _graph(
         kernel: int | None, op: str, name: str, value: Value | None, reads: Sequence[Value]
     ) -> int:
         at = len(nodes)
-        for one in reads:
-            for writer in buffers.writers(one):
+        for read in reads:
+            for writer in buffers.writers(read):
                 if writer != at and len(edges) < _MOST_EDGES:
                     edges[writer, at] = None
         nodes.append(
@@ -210,11 +211,11 @@ def _graph(
 
 
 class _Buffers:
-    """Which nodes have written a buffer: several where each writes a part."""
+    """The nodes that have written each buffer: several if each writes a part."""
 
     def __init__(self, program: DriverProgram) -> None:
         self._program = program
-        self._same: dict[str, str] = {}  # what a loop carries changes places
+        self._same: dict[str, str] = {}  # The values that a loop carries change places.
         self._writers: dict[str, dict[int, None]] = {}
         for name, other in _carried(program):
             self._same[self._root(name)] = self._root(other)
@@ -235,11 +236,14 @@ class _Buffers:
 
 
 def _carried(program: DriverProgram) -> Iterator[tuple[str, str]]:
-    """Names of values that lie in one buffer, as far as a reader can tell."""
+    """Yield pairs of names of values that share a buffer, as far as a reader of the graph can
+    see."""
     for step in steps_in(program.steps):
         if isinstance(step, Repeat):
-            for one in step.carried:
-                homes = [program.home(v).name for v in (one.initial, one.current, one.next)]
+            for carried in step.carried:
+                homes = [
+                    program.home(v).name for v in (carried.initial, carried.current, carried.next)
+                ]
                 yield homes[0], homes[1]
                 yield homes[2], homes[1]
             for part in (*step.read, *step.written):

@@ -1,7 +1,7 @@
-"""An artifact's kernels once more: the model, with the schedules that the artifact was made with.
+"""Compile an artifact's kernels again: the model, with the schedules of the artifact.
 
-Nothing is measured or chosen. What comes of it is held against the artifact's own library, byte by
-byte: code is a function of the model, the schedules, the target and the versions of the tools.
+Nothing is measured or chosen. The result is compared with the artifact's own library, byte by byte:
+code is a function of the model, the schedules, the target and the versions of the tools.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The variants of the model, that for all sizes first, and the names of its open dims by
-    symbol. `is_same`: their library is the artifact's."""
+    """The variants of the model, the one for all sizes first, and the names of its open dims by
+    symbol. `is_same`: their library equals the artifact's."""
 
     imported: ImportedModel
     variants: tuple[Variant, ...]
@@ -45,7 +45,7 @@ class Rebuilt:
 
     @property
     def shown(self) -> Variant:
-        """What figures are of: the first at hot sizes, where there is one."""
+        """The variant of the shown figures: the first at hot sizes, if there is one."""
         return self.variants[1] if len(self.variants) > 1 else self.variants[0]
 
 
@@ -55,8 +55,8 @@ def rebuild(
     artifact: Artifact,
     meanwhile: Callable[[tuple[Variant, ...]], T],
 ) -> tuple[Rebuilt, T]:
-    """The kernels of `artifact`, which was made of `model` with `options`; while helper processes
-    compile them, this one does what `meanwhile` says. Raises FarrierError."""
+    """Return the kernels of `artifact`, which was made from `model` with `options`, and the result
+    of `meanwhile`, which runs here while helper processes compile them. Raises FarrierError."""
     settings = _settings(options, artifact)
     schedules = artifact.schedules
     reports = artifact.manifest.kernels
@@ -73,27 +73,32 @@ def rebuild(
             prepare(placed(imported), shared), shared, schedules[0], reports
         )
         variants = [general]
-        for sizes, given in zip(hot, schedules[1:], strict=True):
-            one = import_model(model, shapes_at(imported, sizes))
+        for sizes, table in zip(hot, schedules[1:], strict=True):
+            at_sizes = import_model(model, shapes_at(imported, sizes))
             variant = variant_from_artifact(
-                prepare(placed(imported, one.graph), settings), settings, given, reports
+                prepare(placed(imported, at_sizes.graph), settings), settings, table, reports
             )
-            variants.append(with_own_kernels(variant, general, sizes, given.decisions.keys()))
-        choices = {key: one for each in variants for key, one in each.choices.items()}
+            variants.append(with_own_kernels(variant, general, sizes, table.decisions.keys()))
+        choices = {key: choice for each in variants for key, choice in each.choices.items()}
         build_inputs = lowered(choices, settings.target)
         # Which kernels share an object goes by which were begun together (`pipeline`).
         early = general.choices.keys() if hot and not options.tunes else frozenset[str]()
-        helpers.begin({key: one for key, one in build_inputs.items() if key in early})
-        helpers.begin({key: one for key, one in build_inputs.items() if key not in early})
-        made = meanwhile(tuple(variants))
+        helpers.begin(
+            {key: build_input for key, build_input in build_inputs.items() if key in early}
+        )
+        helpers.begin(
+            {key: build_input for key, build_input in build_inputs.items() if key not in early}
+        )
+        result = meanwhile(tuple(variants))
         linked = link(variants, [{}, *hot], helpers.compile(build_inputs))
     made_now = [code.file.sha256 for code in linked.code.objects]
     is_same = made_now == [file.sha256 for file in artifact.manifest.code]
-    return Rebuilt(imported, tuple(variants), is_same), made
+    return Rebuilt(imported, tuple(variants), is_same), result
 
 
 def _settings(options: CompileOptions, artifact: Artifact) -> Settings:
-    """Raises ArtifactError where the artifact is for another machine than the options name."""
+    """Return the settings. Raises ArtifactError if the artifact is for another machine than the
+    options name."""
     target, manifest = parse_target(options.target), artifact.manifest
     made_for = manifest.architecture, manifest.machine, manifest.features
     if (target.arch, target.cpu, target.features) != made_for:

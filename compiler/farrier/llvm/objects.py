@@ -17,16 +17,17 @@ from typing import Any
 from farrier.errors import CompilerError, UsageError
 
 _FLAGS = ("-disable-lsr",)
-_ASSEMBLY = re.compile(r' asm (sideeffect )?"[^"]')  # none that says nothing to an assembler
-_emitting = threading.Lock()  # flags are the process's: no thread sets them while another emits
+_ASSEMBLY = re.compile(r' asm (sideeffect )?"[^"]')  # Assembly that is not empty.
+# Flags belong to the process: no thread sets them while another emits.
+_emitting = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LLVMMachine:
-    """A machine as LLVM knows it. `features` are each with + or -; `flags` are those of LLVM's
-    command line, `-name=value`, which hold for a whole process until others are set: all machines
-    name the same ones. Code for a `freestanding` machine is linked at a fixed address; `abi` is
-    LLVM's name of the calling convention, where the triple does not imply it."""
+    """A machine for LLVM. `features` each begin with + or -; `flags` are options of LLVM's command
+    line, `-name=value`, which hold for a whole process until others are set: all machines name the
+    same ones. Code for a `freestanding` machine is linked at a fixed address; `abi` is LLVM's name
+    of the calling convention, if the triple does not imply it."""
 
     triple: str
     cpu: str
@@ -37,9 +38,9 @@ class LLVMMachine:
 
 
 def object_of(text: str, machine: LLVMMachine) -> bytes:
-    """The object of a module of LLVM text; CompilerError names the line that does not parse.
-    Raises UsageError for inline assembly of another architecture than this one, for which llvmlite
-    has no assembler."""
+    """Return the object of a module of LLVM text. Raises CompilerError that names the line at
+    fault, and UsageError for inline assembly of another architecture than this one, for which
+    llvmlite has no assembler."""
     _check_assembly(text, machine)
     return _object_of(_parse(text, machine), machine)
 
@@ -47,7 +48,7 @@ def object_of(text: str, machine: LLVMMachine) -> bytes:
 def joined_object(
     texts: Sequence[str], exports: Iterable[str] | None, machine: LLVMMachine
 ) -> bytes:
-    """The object of several modules as one. Functions that are not `exports` (None: all are) are
+    """Return one object of several modules. Functions that are not `exports` (None: all are) are
     local to it, so that objects of different models define no symbol twice. Raises as
     `object_of`."""
     context = initialized().create_context()
@@ -72,7 +73,7 @@ def _object_of(module: Any, machine: LLVMMachine) -> bytes:
 
 
 def assembly(text: str, machine: LLVMMachine) -> str:
-    """The module as assembly text, to read and for tests to look at."""
+    """Return the module as assembly text, for readers and tests."""
     module = _parse(text, machine)
     with _emitting:
         _set_flags(machine)
@@ -106,7 +107,8 @@ def _parse(text: str, machine: LLVMMachine, context: Any = None) -> Any:
 
 @functools.cache
 def initialized() -> Any:
-    """llvmlite's binding, every target initialised and the flags set: once a process."""
+    """Return llvmlite's binding, with every target initialised and the flags set: once a
+    process."""
     from llvmlite import binding
 
     binding.initialize_all_targets()
@@ -117,11 +119,11 @@ def initialized() -> Any:
     return binding
 
 
-_set: dict[str, str] = {}  # the flags of this process, by name
+_set: dict[str, str] = {}  # The flags of this process, by name.
 
 
 def _set_flags(machine: LLVMMachine) -> None:
-    """Set what code for a machine takes, where it is not so by now."""
+    """Set the flags for a machine, unless they are set already."""
     for flag in machine.flags:
         name, _, value = flag.partition("=")
         if _set.get(name) != value:
@@ -131,10 +133,10 @@ def _set_flags(machine: LLVMMachine) -> None:
 
 @functools.cache
 def _llvm_machine(machine: LLVMMachine) -> Any:
-    known = initialized().Target.from_triple(machine.triple)
+    llvm_target = initialized().Target.from_triple(machine.triple)
     features = ",".join(machine.features)
     reloc = "static" if machine.freestanding else "pic"
-    return known.create_target_machine(
+    return llvm_target.create_target_machine(
         cpu=machine.cpu,
         features=features,
         opt=2,

@@ -1,4 +1,4 @@
-"""From decisions to a batch: every candidate scheduled, compiled, linked into one library."""
+"""A batch from decisions: every candidate scheduled, compiled, linked into one library."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ from farrier_device.program import HOST
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A request, and what becomes of each candidate that was asked for.
+    """A request, and the result or the place of each candidate.
 
-    `places[i]` is where the result of candidate `i` stands in the answer to the request, or None
-    where it could not be built: then `failures[i]` is its result.
+    `places[i]` is the index of the result of candidate `i` in the answer to the request, or None if
+    it could not be built: then `failures[i]` is its result.
     """
 
-    request: MeasureRequest | None  # None where no candidate could be built
+    request: MeasureRequest | None  # None if no candidate could be built.
     places: tuple[int | None, ...]
     failures: Mapping[int, CandidateResult]
 
     def results(self, measured: Sequence[CandidateResult]) -> list[CandidateResult]:
-        """One result for each candidate that was asked for."""
+        """Return one result for each candidate, in their order."""
         return [
             self.failures[number] if place is None else measured[place]
             for number, place in enumerate(self.places)
@@ -61,7 +61,7 @@ class Batch:
 
 
 class BatchBuilder:
-    """Builds batches of one task. Inputs and expected outputs are made, and put, once."""
+    """A builder of batches of one task. Inputs and expected outputs are made and stored once."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class BatchBuilder:
         helpers: CompilePool | None = None,
         runs_in: str = HOST,
     ) -> None:
-        """The task's kernels are to run in the space `runs_in` of the target."""
+        """Make a builder. The task's kernels are to run in the space `runs_in` of the target."""
         self._task = task
         self._target = target
         self._runs_in = runs_in
@@ -86,7 +86,7 @@ class BatchBuilder:
         self._floor_ns: int | None = None
 
     def build(self, space: Space, candidates: Sequence[Decisions]) -> Batch:
-        """A batch of `candidates`; one that is listed twice is built once and measured twice."""
+        """Return a batch of `candidates`; a repeated one is built once and measured twice."""
         packers: dict[tuple[Buffer, ...], Function] = {}
         distinct = dict.fromkeys(pairs(decisions) for decisions in candidates)
         build_inputs = {
@@ -97,21 +97,25 @@ class BatchBuilder:
         }
         compiled = self._helpers.build(build_inputs, meanwhile=self._data)
         built = {
-            decisions: self._candidate(one, packers)
-            for decisions, one in zip(distinct, compiled.values(), strict=True)
+            decisions: self._candidate(compiled_one, packers)
+            for decisions, compiled_one in zip(distinct, compiled.values(), strict=True)
         }
-        objects = [one.content for one in compiled.values() if isinstance(one, Compiled)]
+        objects = [
+            compiled_one.content
+            for compiled_one in compiled.values()
+            if isinstance(compiled_one, Compiled)
+        ]
         requested: list[Candidate] = []
         places: list[int | None] = []
         failures: dict[int, CandidateResult] = {}
         for number, decisions in enumerate(candidates):
-            one = built[pairs(decisions)]
-            if isinstance(one, CandidateResult):
-                failures[number] = one
+            candidate = built[pairs(decisions)]
+            if isinstance(candidate, CandidateResult):
+                failures[number] = candidate
                 places.append(None)
             else:
                 places.append(len(requested))
-                requested.append(one)
+                requested.append(candidate)
         if not requested:
             return Batch(None, tuple(places), failures)
         own = packing_objects(list(packers.values()), self._machine)
@@ -131,7 +135,7 @@ class BatchBuilder:
     def _candidate(
         self, compiled: Compiled | CompilerError, packers: dict[tuple[Buffer, ...], Function]
     ) -> Candidate | CandidateResult:
-        """One candidate with its arguments, or why there is none."""
+        """Return one candidate with its arguments, or the result of a failed compilation."""
         if isinstance(compiled, CompilerError):
             return CandidateResult(Status.REJECTED, message=str(compiled).partition("\n")[0])
         kernel = compiled.interface
@@ -140,23 +144,27 @@ class BatchBuilder:
         plain: list[tuple[Buffer, Argument]] = []
         packed: list[tuple[Buffer, Buffer]] = []
         values = (*self._task.region.inputs, *self._task.region.outputs)
-        for buffer, value, given in zip(kernel.params, values, (*inputs, *outputs), strict=True):
+        for buffer, value, plain_argument in zip(
+            kernel.params, values, (*inputs, *outputs), strict=True
+        ):
             cold = buffer.scope is MemoryScope.CONSTANT
             if buffer.layout == value.type.layout:
-                arguments.append(dataclasses.replace(given, cold=cold))
+                arguments.append(dataclasses.replace(plain_argument, cold=cold))
                 continue
             if not self._machine.backend.packs_on_device:
-                arguments.append(dataclasses.replace(self._laid_out(buffer, given), cold=cold))
+                arguments.append(
+                    dataclasses.replace(self._laid_out(buffer, plain_argument), cold=cold)
+                )
                 continue
             source = as_argument(Buffer("", buffer.dtype, buffer.shape), f"{buffer.name}_plain")
             packed.append((source, as_argument(buffer)))
-            plain.append((source, given))
+            plain.append((source, plain_argument))
             arguments.append(Argument(Role.SCRATCH, static(buffer.nbytes), cold=cold))
         params = [as_argument(buffer) for buffer in kernel.params]
         for number, argument in enumerate(self._own_memory(kernel)):
             arguments.append(argument)
             params.append(Buffer(f"own{number}", DType.U8, (argument.nbytes,)))
-        arguments += [given for _, given in plain]
+        arguments += [plain_argument for _, plain_argument in plain]
         prepare: tuple[Launch, ...] = ()
         if packed:
             params += [source for source, _ in plain]
@@ -167,20 +175,20 @@ class BatchBuilder:
         launches = self._machine.backend.launches(kernel)
         return Candidate(launches, tuple(arguments), prepare)
 
-    def _laid_out(self, buffer: Buffer, given: Argument) -> Argument:
-        """An input in the layout of a kernel's buffer."""
-        assert given.blob is not None
+    def _laid_out(self, buffer: Buffer, source: Argument) -> Argument:
+        """Return an input in the layout of a kernel's buffer."""
+        assert source.blob is not None
         assert buffer.layout is not None
-        key = given.blob, buffer.layout
+        key = source.blob, buffer.layout
         if key not in self._packed:
-            raw = self._blobs.path(given.blob).read_bytes()
+            raw = self._blobs.path(source.blob).read_bytes()
             plain = np.frombuffer(raw, buffer.dtype.numpy).reshape(buffer.type.static_shape)
             packed = np.ascontiguousarray(buffer.layout.pack(plain)).tobytes()
             self._packed[key] = Argument(Role.INPUT, len(packed), blob=self._blobs.put(packed))
         return self._packed[key]
 
     def _floor(self) -> int:
-        """The nanoseconds that no call of a candidate can beat."""
+        """Return the nanoseconds that no call of a candidate can beat."""
         if self._floor_ns is None:
             task, target = self._task, self._machine
             program = lower_region(task.region, task.symbol, task.constant_inputs)
@@ -188,7 +196,7 @@ class BatchBuilder:
         return self._floor_ns
 
     def _own_memory(self, kernel: Interface) -> list[Argument]:
-        """The arguments of a kernel behind its params; its slices are as far apart as ever."""
+        """Return the arguments of a kernel after its params: its own memory."""
         arguments = list[Argument]()
         if kernel.slice_bytes != 0:
             step = static(kernel.slice_bytes) + GAP_BYTES
@@ -200,7 +208,7 @@ class BatchBuilder:
         return arguments
 
     def _data(self) -> tuple[list[Argument], list[Argument]]:
-        """The arguments for the region's inputs and outputs, their blobs put."""
+        """Return the arguments for the region's inputs and outputs, whose blobs are stored."""
         if self._arguments is None:
             data: TaskData = make_task_data(self._task)
             inputs = [

@@ -1,7 +1,7 @@
-"""numpy's BLAS on one core: beside others that work.
+"""numpy's BLAS on one core, so that other work can use the others.
 
-OpenBLAS, which numpy's wheels bring, shares a product among threads of its own, and those go on
-spinning for some 25 ms, each on a core, in case another product comes.
+OpenBLAS, which numpy's wheels bring, shares a product among its threads, and those go on spinning
+for some 25 ms, each on a core, in case another product comes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-_limiting = threading.Lock()  # the number of threads is the process's: nobody restores another's
+# The number of threads belongs to the process: with the lock, nobody restores another's.
+_limiting = threading.Lock()
 
 
 @contextlib.contextmanager
 def on_one_core() -> Iterator[None]:
-    """Products of matrices take one core; who else asks for that waits."""
+    """Compute products of matrices on one core within the block; other threads that enter it
+    wait."""
     with _limiting, _libraries().limit(limits=1, user_api="blas"):
         yield
 

@@ -1,7 +1,7 @@
 """The reference kernel that shows whether a device kept its pace through a batch.
 
-It adds one small array up again and again: a chain of additions in the first-level cache, whose
-time follows the clock and nothing else. On a device of blocks and threads every thread does so.
+It adds up one small array again and again: a chain of additions in the first-level cache, whose
+time only depends on the clock. On a device of blocks and threads every thread does so.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _ROUNDS_OF_THREADS = 16
 
 @functools.cache
 def drift_object(target: Target) -> bytes:
-    """The kernel as an object."""
-    (made,) = target.backend.compile([_lowered(target)], target)
-    return made
+    """Return the object of the kernel."""
+    (object_code,) = target.backend.compile([_lowered(target)], target)
+    return object_code
 
 
 def drift_candidate(target: Target, blobs: Keeps) -> Candidate:
-    """The kernel with its arguments: some 10 µs a call, depending on the clock."""
+    """Return the kernel with its arguments: some 10 µs a call, depending on the clock."""
     function = _lowered(target)
     source, result = (number(buffer.nbytes) for buffer in function.params)
     data = np.ones(source // 4, np.float32).tobytes()
@@ -51,14 +51,14 @@ def drift_candidate(target: Target, blobs: Keeps) -> Candidate:
 
 @functools.cache
 def _lowered(target: Target) -> Function:
-    """The loops of the kernel."""
+    """Return the loops of the kernel."""
     if len(target.axes) == 1:
         return _function()
     return run_loop_passes(_of_threads(), target.backend.loop_passes(target))
 
 
 def _of_threads() -> Function:
-    """The kernel on blocks of threads."""
+    """Return the kernel on blocks of threads."""
     source = Buffer("source", DType.F32, (_STEPS,))
     result = Buffer("result", DType.F32, (_BLOCKS, _THREADS))
     total = Buffer("total", DType.F32, (1,), None, MemoryScope.LOCAL)

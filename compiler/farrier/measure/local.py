@@ -16,7 +16,7 @@ _BLOB_BYTES = 2 << 30
 
 
 class _LocalBlobs(BlobStore):
-    """Of a folder that goes with the process. A full disk is the user's business."""
+    """The blobs of a folder that ends with the process. A full disk is the user's problem."""
 
     def __init__(self, root: Path, max_bytes: int) -> None:
         super().__init__(root, max_bytes, durable=False)
@@ -37,7 +37,7 @@ class _LocalBlobs(BlobStore):
 
 
 class LocalDevice(Closing):
-    """A runner of this machine and the blobs of its batches, in a temporary folder. Of native code
+    """A runner of this machine and the blobs of its batches, in a temporary folder. For native code
     the runner is a sandboxed child."""
 
     def __init__(self, runner: Runner | None = None) -> None:

@@ -18,15 +18,16 @@ from farrier.targets import Target
 from farrier_device.measurement import Blame, CandidateResult, DeviceFault, TimingPolicy
 from farrier_device.program import HOST
 
-_RECENT = 0.25  # weight of the newest batch in what a candidate takes
+_RECENT = 0.25  # The weight of the newest batch in the time of a candidate.
 
 
 class TaskMeasurer:
-    """Measures candidates of `tasks`, by task key (`farrier.schedule_search.Measurer`).
+    """Measure candidates of `tasks`, by task key (`farrier.schedule_search.Measurer`).
 
-    Batches are built one after another, each by all who compile for this process, so the first is
-    ready soon; and measured side by side, as far as the runner has devices. On this machine nothing
-    is built and nobody computes `aside` while a batch is measured: that would spoil it.
+    Batches are built one after another, each by all compilers of this process, so the first is
+    ready soon; they are measured in parallel, as far as the runner has devices. If this machine
+    measures, it builds nothing and computes nothing `aside` at the same time, which would disturb
+    the times.
     """
 
     def __init__(
@@ -40,8 +41,8 @@ class TaskMeasurer:
         clock: Clock | None = None,
         spaces: Mapping[str, str] | None = None,
     ) -> None:
-        """`spaces` are those in which the kernels of tasks run, by task key: the host for those
-        left out."""
+        """`spaces` are those in which the kernels of tasks run, by task key; the host for missing
+        keys."""
         self._tasks = tasks
         self._target = target
         self._runner = runner
@@ -51,22 +52,24 @@ class TaskMeasurer:
         self._spaces = spaces or {}
         self._clock = clock or Clock()
         self._building = threading.Lock()
-        self._quiet = threading.Lock()  # held by what measures here, and by whoever computes aside
+        # Held during a measurement here, and during a computation aside.
+        self._quiet = threading.Lock()
         self._builders: dict[str, BatchBuilder] = {}
         self._candidate_s = 0.0
 
     @property
     def devices(self) -> int | None:
-        """How many devices measure now; None where it is this machine."""
+        """The number of devices that measure now; None if this machine measures."""
         return self._runner.devices
 
     def aside(self) -> contextlib.AbstractContextManager[object]:
-        """Within it the caller computes, and this machine measures nothing."""
+        """Return a context in which the caller computes, and this machine measures nothing."""
         return self._quiet if self.devices is None else contextlib.nullcontext()
 
     @property
     def candidate_s(self) -> float:
-        """Seconds that a device took for a candidate of the last batches; 0.0 before the first."""
+        """Return the seconds that a device took for a candidate of the last batches; 0.0 before the
+        first."""
         return self._candidate_s
 
     def measure(
@@ -76,10 +79,11 @@ class TaskMeasurer:
         batch: Sequence[Decisions],
         called_off: threading.Event | None = None,
     ) -> list[CandidateResult]:
-        """One result a candidate; a batch that the device could not run raises DeviceFaultError."""
+        """Return one result a candidate. Raises DeviceFaultError if the device could not run the
+        batch."""
         with self._building:
             built = self._built(task, space, batch, called_off)
-            if self.devices is None:  # the next batch is built when this one is measured
+            if self.devices is None:  # The next batch is built when this one is measured.
                 with self._quiet:
                     return self._measured(built, called_off)
         return self._measured(built, called_off)
@@ -93,7 +97,9 @@ class TaskMeasurer:
             raise DeviceFaultError(measured.fault, measured.message, is_final=is_final)
         self._took(measured.run_s / len(built.request.candidates))
         device = "" if self.devices is None else measured.device
-        return built.results([dataclasses.replace(one, device=device) for one in measured.results])
+        return built.results(
+            [dataclasses.replace(result, device=device) for result in measured.results]
+        )
 
     def _built(
         self,

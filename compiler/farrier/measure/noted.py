@@ -1,4 +1,4 @@
-"""What results tell of the device beside times: noted, and said once to whoever listens."""
+"""A runner that notes facts about the device in its results, and reports each once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from farrier_device.measurement import MeasureRequest, MeasureResult
 
 
 class NotedRunner:
-    """A runner whose results are looked at on their way.
+    """A runner that looks at the results of another.
 
-    Times of an emulated device rank candidates, for want of others, and are told to nobody;
-    `is_emulated` says whether one has measured. The listener is warned of such a device, and of one
-    that measured while it was hot, by the thread that measures.
+    Times of an emulated device rank candidates, for want of others, but are not reported;
+    `is_emulated` says whether one has measured. The listener gets a warning of such a device, and
+    of a device that measured while hot, in the thread that measures.
     """
 
     def __init__(self, runner: Runner, listener: Listener) -> None:
@@ -28,7 +28,7 @@ class NotedRunner:
 
     @property
     def devices(self) -> int | None:
-        """As the runner's own."""
+        """The runner's number of devices."""
         return self._runner.devices
 
     def measure(
@@ -37,7 +37,7 @@ class NotedRunner:
         blobs: Blobs,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """As the runner's own."""
+        """Measure with the runner."""
         result = self._runner.measure(request, blobs, cancelled)
         if result.emulated:
             self.is_emulated = True
@@ -53,7 +53,7 @@ class NotedRunner:
         self._runner.close()
 
     def say(self, event: Event) -> None:
-        """Tell the listener, who is one for the whole compilation; of times, real ones alone."""
+        """Send an event to the listener, without times of an emulated device."""
         self._listener(_without_times(event) if self.is_emulated else event)
 
     def _warn(self, device: str, what: str, more: str) -> None:

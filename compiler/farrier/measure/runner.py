@@ -1,4 +1,5 @@
-"""Who runs a batch, and where its blobs go: the same for this machine and for the farm."""
+"""The contracts of a runner of batches and of the store of its blobs: the same for this machine and
+for the farm."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from farrier_device.measurement import MeasureRequest, MeasureResult
 
 
 class Keeps(Protocol):
-    """Immutable bytes by sha256, to put there."""
+    """A store of immutable bytes by sha256."""
 
     def put(self, data: bytes) -> str:
         """Store the bytes, unless they are there, and return their sha256 hex digest."""
@@ -20,29 +21,30 @@ class Keeps(Protocol):
 
 
 class Blobs(Keeps, Protocol):
-    """Immutable bytes by sha256: what a batch refers to is put here first."""
+    """Immutable bytes by sha256: the objects that a batch refers to are stored here first."""
 
     def put(self, data: bytes | memoryview) -> str:
         """Store the bytes, unless they are there, and return their sha256 hex digest."""
         ...
 
     def lend(self, sha256: str, path: Path) -> None:
-        """Make a file a blob that lies elsewhere, without a copy: it has the bytes of this digest,
-        and outlives the batches that name it."""
+        """Make a file elsewhere a blob, without a copy: its bytes have this digest, and it outlives
+        the batches that name it."""
         ...
 
     def path(self, sha256: str) -> Path:
-        """The file with exactly the bytes of this digest; raises where there is none."""
+        """Return the file with exactly the bytes of this digest; raises if it does not exist."""
         ...
 
 
 class Runner(Protocol):
-    """Runs batches, one after another or as the devices allow. Several threads may ask at once."""
+    """Run batches, one after another or as the devices allow. Several threads may call it at
+    once."""
 
     @property
     def devices(self) -> int | None:
-        """How many devices measure now, each a batch at a time; None where this machine itself
-        measures, which should do nothing else meanwhile."""
+        """The number of devices that measure now, each a batch at a time; None if this machine
+        itself measures, which should do nothing else at the same time."""
         ...
 
     def measure(
@@ -51,23 +53,24 @@ class Runner(Protocol):
         blobs: Blobs,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """One result a candidate in the request's order, or a fault of the device without results.
+        """Return one result a candidate in the request's order, or a fault of the device without
+        results.
 
-        It never raises for what a candidate does, nor does that touch the other candidates: one
-        that fails has a message and no samples, one that is OK has samples. A library that cannot
-        be loaded rejects all of them. A blob that `blobs` lacks, and a library with other bytes
-        than its name says, is the fault BROKEN, whose message names it; nothing is run. A batch
-        whose `cancelled` is set ends within seconds, as the fault LOST where it has not ended
-        before. `run_s` and `transfer_s` are no more than what the call takes.
+        A candidate's failure raises nothing and does not touch the other candidates: its result has
+        a message and no samples, an OK result has samples. A library that cannot be loaded rejects
+        all of them. If `blobs` lacks a blob, or a library has other bytes than its name says, the
+        fault is BROKEN, its message names it, and nothing is run. A batch whose `cancelled` is set
+        ends within seconds, as the fault LOST if it has not ended before. `run_s` and `transfer_s`
+        are at most the time of the call.
 
-        Raises FarrierError where there is nothing to measure on, or no wish to: NoDeviceError,
-        StorageError, ServiceError, CancelledError.
+        Raises FarrierError if it cannot or should not measure: NoDeviceError, StorageError,
+        ServiceError, CancelledError.
         """
         ...
 
     def close(self) -> None:
-        """Ends whatever the runner started; a second call does nothing. No batch may be measured
-        meanwhile or later."""
+        """End everything that the runner started; a second call does nothing. No batch may be
+        measured at the same time or later."""
         ...
 
 
@@ -78,8 +81,8 @@ def measure_by(
     blobs: Blobs,
     cancelled: threading.Event | None = None,
 ) -> MeasureResult:
-    """The runner's result, and its time by the clock: what the device ran is spent on `measure`,
-    what the blobs took on their way on `transfer`, the rest on `wait`, for a device above all."""
+    """Return the runner's result, and add its time to the clock: the device's run to `measure`, the
+    transfer of blobs to `transfer`, the rest to `wait`, most of it for a device."""
     begin = time.monotonic()
     result = runner.measure(request, blobs, cancelled)
     wait_s = time.monotonic() - begin - result.run_s - result.transfer_s

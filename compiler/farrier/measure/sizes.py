@@ -11,7 +11,7 @@ from farrier_device.measurement import Argument, Role
 
 
 def sizes_argument(sizes: Sequence[int], blobs: Blobs) -> list[Argument]:
-    """The argument that holds sizes as i64; none where there are no sizes."""
+    """Return the argument that holds sizes as i64; an empty list for no sizes."""
     if not sizes:
         return []
     data = np.array(sizes, np.int64).tobytes()

@@ -1,8 +1,8 @@
-"""What a task's candidates are fed, and what they must answer: made once a task.
+"""The input data and expected outputs of a task's candidates: made once a task.
 
-Activations and weights are random; the answer is the reference's, in float64. Arrays lie in memory
-as the task's types say: halos are zero, the lanes that fill up a partial block are NaN where they
-are inputs (nobody may read them) and marked as not compared where they are outputs.
+Activations and weights are random; the expected output is the reference's, in float64. Arrays lie
+in memory as the task's types say: halos are zero; the lanes that fill up a partial block are NaN in
+inputs, since no candidate may read them, and marked as not compared in outputs.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from farrier.partition.task import Task
 
 Fillers: TypeAlias = Mapping[DType, "np.uint32 | np.uint16"]
 
-# Quiet NaNs, as integers of the dtype's width
+# Quiet NaNs, as integers of the dtype's width.
 _FILLERS: Fillers = {DType.F32: np.uint32(0x7FC00000), DType.BF16: np.uint16(0x7FC0)}
-# What no computation gives, or hardly any; of integers of 16 bits and fewer what is rarest is taken
+# Values that no computation returns, or hardly any; for integers of 16 bits and fewer the rarest
+# value of the array.
 _MARKS = {DType.F32: 0x7FC0DEAD, DType.BF16: 0x7FED, DType.F16: 0x7EED, DType.I32: 0x7FC0DEAD}
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """Bytes of the inputs and of the expected outputs, each in the order of the region; `padding`
-    are the bits of those elements of each output that are not to be compared."""
+    """The bytes of the inputs and of the expected outputs, each in the order of the region;
+    `padding` are the bits of the elements of each output that are not compared."""
 
     inputs: tuple[bytes, ...]
     expected: tuple[bytes, ...]
@@ -42,7 +43,7 @@ class TaskData:
 
 
 def make_task_data(task: Task) -> TaskData:
-    """Deterministic by the task's key."""
+    """Return the data of a task, deterministic by the task's key."""
     rng = np.random.default_rng(zlib.crc32(task.key.encode()))
     region = task.region
     arrays = {value.name: _random(value.type, region, rng) for value in region.inputs}
@@ -65,7 +66,7 @@ def make_task_data(task: Task) -> TaskData:
 
 
 def _random(kind: TensorType, region: Graph, rng: np.random.Generator) -> npt.NDArray[Any]:
-    """Normal floats, coins for booleans; integers that index any axis of two elements."""
+    """Return normal floats, random booleans, or integers that index any axis of two elements."""
     shape, dtype = kind.static_shape, kind.dtype
     if dtype.is_float:
         return convert(rng.standard_normal(shape, np.float32), dtype)
@@ -76,7 +77,7 @@ def _random(kind: TensorType, region: Graph, rng: np.random.Generator) -> npt.ND
 
 
 def _mark(kind: TensorType, array: npt.NDArray[Any]) -> int | None:
-    """The bits that mark elements of an output as not compared; None where there are none such."""
+    """Return the bits that mark elements of an output as not compared; None if all are compared."""
     if kind.layout is None or not _fills_up(kind.layout, array).any():
         return None
     if kind.dtype in _MARKS:
@@ -88,7 +89,7 @@ def _mark(kind: TensorType, array: npt.NDArray[Any]) -> int | None:
 
 
 def _unsigned(array: npt.NDArray[Any]) -> np.dtype[Any]:
-    """The dtype of the bits of an array's elements."""
+    """Return the unsigned dtype with the width of an array's elements."""
     return np.dtype(f"u{array.itemsize}")
 
 
@@ -107,7 +108,7 @@ def _packed(
 
 
 def _fills_up(layout: Layout, array: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which elements in memory are neither the array's nor those of a halo."""
+    """Return which elements in memory belong neither to the array nor to a halo."""
     halo = [layout.halo_of(axis) for axis in range(array.ndim)]
     whole = np.pad(np.ones(array.shape, np.uint8), halo, constant_values=1)
     fills_up: npt.NDArray[np.bool_] = Layout(layout.dims).pack(whole) == 0

@@ -3,8 +3,8 @@
     import farrier.onnx_backend as backend
     (y,) = backend.prepare(model).run([x])
 
-This module speaks ONNX's own Python interface, whose arguments are protobuf messages: beside the
-importer it is the one place that imports onnx.
+This module implements ONNX's own Python interface, whose arguments are protobuf messages: except
+for the importer, only this module imports onnx.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Key: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
 class PreparedModel(BackendRep):  # type: ignore[misc]
     """A model, compiled for every combination of input shapes that it is run with.
 
-    Inputs whose values decide ranks and the like (axes) are constants of a compilation: the code
-    is kept for the shapes of the others and the values of these.
+    Inputs whose values decide ranks and the like (axes) are constants of a compilation: the code is
+    kept for the shapes of the others and the values of these.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         target: str = "host",
         run: Run = Artifact.run,
     ) -> None:
-        """Compile at once where the model leaves no shape open. `threads` 0: one a core. `run`
-        runs artifacts where this machine is not the target.
+        """Compile at once if the model leaves no shape open. `threads` 0: one a core. `run` runs
+        artifacts if this machine is not the target.
 
-        Raises FarrierError for what cannot be compiled.
+        Raises FarrierError if the model cannot be compiled.
         """
         self._model, self._threads, self._target, self._run = model, threads, target, run
         summary = inspect(model.SerializeToString())
@@ -68,9 +68,9 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
                     raise
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Array, ...]:
-        """The outputs, a named tuple. `inputs` are arrays in the model's order, or by name.
+        """Return the outputs, a named tuple. `inputs` are arrays in the model's order, or by name.
 
-        Raises InputMismatchError, and FarrierError where the shapes cannot be compiled.
+        Raises InputMismatchError, and FarrierError if the shapes cannot be compiled.
         """
         arrays = self._by_name(inputs)
         results = self.named(arrays)
@@ -82,19 +82,19 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
     def _by_name(self, inputs: Any) -> dict[str, Array]:
         names = [declared.name for declared in self._inputs]
         if isinstance(inputs, Mapping):
-            given = dict(inputs)
+            arrays = dict(inputs)
         else:
             listed = inputs if isinstance(inputs, Sequence) else [inputs]
             if len(listed) != len(names):
                 raise InputMismatchError(f"the model takes {len(names)} inputs, not {len(listed)}")
-            given = dict(zip(names, listed, strict=True))
+            arrays = dict(zip(names, listed, strict=True))
         return {
             name: strings_of(codes_of(array)) if name in self._strings else np.asarray(array)
-            for name, array in given.items()
+            for name, array in arrays.items()
         }
 
     def named(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        """The outputs of the compiled model by name; raises as `run` does."""
+        """Return the outputs of the compiled model by name. Raises as `run`."""
         while True:
             try:
                 artifact = self._artifact(arrays)
@@ -137,8 +137,8 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
 
 
 class PreparedSequences(BackendRep):  # type: ignore[misc]
-    """A model with sequences or optionals among its inputs or outputs: compiled as one of tensors,
-    anew for every number of tensors that it is run with."""
+    """A model with sequences or optionals among its inputs or outputs: compiled as a model of
+    tensors, anew for every number of tensors that it is run with."""
 
     def __init__(
         self,
@@ -151,19 +151,19 @@ class PreparedSequences(BackendRep):  # type: ignore[misc]
         self._prepared: dict[tuple[str, ...], PreparedModel] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs: arrays, lists of arrays for sequences, None for an optional that is absent.
+        """Return the outputs: arrays, lists of arrays for sequences, None for an absent optional.
         `inputs` are the same, in the model's order."""
-        given = dict(zip((info.name for info in self._model.graph.input), inputs, strict=True))
+        values = dict(zip((info.name for info in self._model.graph.input), inputs, strict=True))
         arrays = {
             name: np.asarray(array)
-            for key, value in given.items()
+            for key, value in values.items()
             for name, array in _tensors(key, value)
         }
         key = tuple(arrays)
         if key not in self._prepared:
-            self._prepared[key] = PreparedModel(_of_tensors(self._model, given), *self._how)
-        found = dict(self._prepared[key].named(arrays))
-        return tuple(_gathered(info, found) for info in self._model.graph.output)
+            self._prepared[key] = PreparedModel(_of_tensors(self._model, values), *self._how)
+        results = dict(self._prepared[key].named(arrays))
+        return tuple(_gathered(info, results) for info in self._model.graph.output)
 
 
 Prepared: TypeAlias = PreparedModel | PreparedSequences
@@ -172,7 +172,8 @@ Prepared: TypeAlias = PreparedModel | PreparedSequences
 def prepared(
     model: onnx.ModelProto, threads: int, target: str = "host", run: Run = Artifact.run
 ) -> Prepared:
-    """The model, ready to run, as what its inputs and outputs are."""
+    """Return the model, ready to run, with tensors or with sequences as its inputs and outputs
+    need."""
     infos = (*model.graph.input, *model.graph.output)
     kinds = {info.type.WhichOneof("value") for info in infos}
     if kinds <= {"tensor_type", None}:
@@ -181,7 +182,7 @@ def prepared(
 
 
 def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
-    """The tensors of an input, by name; of a sequence, by place as well."""
+    """Return the tensors of an input, by name; of a sequence, by place as well."""
     if value is None:
         return []
     if isinstance(value, list):
@@ -189,34 +190,36 @@ def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
     return [(name, value)]
 
 
-def _of_tensors(model: onnx.ModelProto, given: Mapping[str, Any]) -> onnx.ModelProto:
-    """The model with a tensor input for each tensor in `given`; what makes sequences and optionals
-    of them stands before its nodes."""
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    del made.graph.input[:]
-    del made.graph.node[:]
+def _of_tensors(model: onnx.ModelProto, values: Mapping[str, Any]) -> onnx.ModelProto:
+    """Return the model with a tensor input for each tensor in `values`; nodes that make sequences
+    and optionals from these stand before its nodes."""
+    converted = onnx.ModelProto()
+    converted.CopyFrom(model)
+    del converted.graph.input[:]
+    del converted.graph.node[:]
     for info in model.graph.input:
-        name, value = info.name, given[info.name]
+        name, value = info.name, values[info.name]
         for tensor, array in _tensors(name, value):
             kind = helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype)
-            made.graph.input.append(helper.make_tensor_value_info(tensor, kind, np.shape(array)))
+            converted.graph.input.append(
+                helper.make_tensor_value_info(tensor, kind, np.shape(array))
+            )
         names = [tensor for tensor, _ in _tensors(name, value)]
         if value is None:
             element = info.type.optional_type.elem_type
-            made.graph.node.append(helper.make_node("Optional", [], [name], type=element))
+            converted.graph.node.append(helper.make_node("Optional", [], [name], type=element))
         elif isinstance(value, list):
             op = "SequenceConstruct" if names else "SequenceEmpty"
-            made.graph.node.append(helper.make_node(op, names, [name]))
-    made.graph.node.extend(model.graph.node)
-    return made
+            converted.graph.node.append(helper.make_node(op, names, [name]))
+    converted.graph.node.extend(model.graph.node)
+    return converted
 
 
-def _gathered(info: onnx.ValueInfoProto, found: Mapping[str, Array]) -> Any:
-    """An output of a model, of the tensors that the compiled one returns."""
-    if info.name in found:
-        return found[info.name]
-    items = [array for name, array in found.items() if name.rpartition(".")[0] == info.name]
+def _gathered(info: onnx.ValueInfoProto, results: Mapping[str, Array]) -> Any:
+    """Return an output of a model, from the tensors that the compiled model returns."""
+    if info.name in results:
+        return results[info.name]
+    items = [array for name, array in results.items() if name.rpartition(".")[0] == info.name]
     kind = info.type.WhichOneof("value")
     return None if kind == "optional_type" and not items else items
 
@@ -226,11 +229,11 @@ class FarrierBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """The model, ready to run; `threads` is the number it may use, 0 one a core. It is compiled
-        for `target`, by default this machine; `run` runs artifacts where that is another.
+        """Return the model, ready to run; `threads` is the number it may use, 0 one a core. It is
+        compiled for `target`, by default this machine; `run` runs artifacts of another target.
 
-        Raises UsageError for another device than the CPU, FarrierError for what Farrier does not
-        compile.
+        Raises UsageError for another device than the CPU, FarrierError if the model cannot be
+        compiled.
         """
         if not cls.supports_device(device):
             raise UsageError(f"device {device!r} is not supported", hint='device="CPU"')
@@ -246,7 +249,8 @@ class FarrierBackend(Backend):  # type: ignore[misc]
         outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Array, ...]:
-        """The outputs of one node, of the operator's version `opset_version` or the newest."""
+        """Return the outputs of one node, of the operator's version `opset_version` or the
+        newest."""
         names = [name for name in node.input if name]
         arrays = [np.asarray(array) for array in inputs]
         infos = [
@@ -264,12 +268,12 @@ class FarrierBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether `device` ("CPU", "CUDA:1") is the CPU."""
+        """Check whether `device` ("CPU", "CUDA:1") is the CPU."""
         return bool(Device(device).type == DeviceType.CPU)
 
 
 def _fixed(dims: tuple[int | str, ...] | None) -> tuple[int, ...] | None:
-    """The dims as a shape, None where one of them is open."""
+    """Return the dims as a shape, None if one of them is open."""
     shape = tuple(dim for dim in dims or () if isinstance(dim, int))
     return shape if dims is not None and len(shape) == len(dims) else None
 

@@ -1,4 +1,4 @@
-"""What a user may ask of one compilation, the same in Python, on the command line and over REST."""
+"""The options of one compilation, the same in Python, on the command line and over REST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may ask of one compilation, the same in Python, on the command line and over REST."""
+"""The options of one compilation, the same in Python, on the command line and over REST."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from farrier_device import codec
 
 MAX_THREADS = 1024
 MAX_CORES = 1024
-TYPICAL_ALONE: tuple[Hot, ...] = ({},)  # the sizes that get code of their own
-MAX_LAYER_ERROR = 3e-6  # that of Winograd's filtering with tiles of 4
+# By default only the typical sizes get kernels of their own.
+TYPICAL_ALONE: tuple[Hot, ...] = ({},)
+MAX_LAYER_ERROR = 3e-6  # The error of Winograd's filtering with tiles of 4.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Everything but the model that decides what comes out.
+    """All options that decide the result of a compilation, except the model.
 
-    `shapes` gives dimensions by input name: numbers, or what stays open until the model runs
-    (`farrier.options.shapes`); what neither the model nor the user says stays open. `typical` says
-    what open dims usually are. Each of `hot` is sizes of open dims that get code of their own, by
-    default the typical ones; a dim that it leaves out has its typical size. `trials` bounds the
-    measured candidates, `budget_s` the seconds spent tuning; with neither, nothing is measured and
-    the analytic ranking decides.
-    `states` names inputs that a session keeps between calls, with the outputs that take their
-    place (`farrier.options.states`).
-    `max_layer_error` bounds the algorithms that may compute a layer by their rounding error, as
-    max |error| over max |result| of the layer; the plain sum (below 2e-6) is always allowed. What
-    `precision` rounds comes on top: up to 8e-3 a layer with operands in bf16, 4e-3 in f16.
+    `shapes` maps an input's name to its dimensions: numbers, or names of open dims, whose sizes are
+    known when the model runs (`farrier.options.shapes`); a dimension that neither the model nor the
+    user fixes stays open. `typical` maps open dims to their usual sizes. Each of `hot` maps open
+    dims to sizes that get kernels of their own, by default the typical ones; a dim that it leaves
+    out has its typical size. `trials` bounds the measured candidates, `budget_s` the seconds spent
+    tuning; with neither, nothing is measured and the analytic ranking decides. `states` names
+    inputs that a session keeps between calls, with the outputs that replace them
+    (`farrier.options.states`). `max_layer_error` bounds the algorithms that may compute a layer by
+    their rounding error, as max |error| over max |result| of the layer; the plain sum (below 2e-6)
+    is always allowed. The rounding of `precision` comes on top: up to 8e-3 a layer with operands in
+    bf16, 4e-3 in f16.
     """
 
     target: str = "host"
@@ -46,13 +47,14 @@ class CompileOptions:
     seed: int = 0  # of the search
     max_layer_error: float = MAX_LAYER_ERROR
     verify: bool = True
-    precision: str = "f32"  # or "bf16", "f16": what contractions multiply in
+    precision: str = "f32"  # Or "bf16", "f16": the type of the factors of contractions.
     # Those of the machine that compiles, which it may use; 0: all. The code is the same.
     cores: int = dataclasses.field(default=0, metadata=codec.OMIT_EMPTY)
     states: Mapping[str, str] = dataclasses.field(default_factory=dict, metadata=codec.OMIT_EMPTY)
 
     def __post_init__(self) -> None:
-        """Raises UsageError. Numbers of numpy's become Python's, which JSON can hold."""
+        """Check the values. Raises UsageError. Numbers of numpy become Python's, which JSON can
+        hold."""
         for name in ("trials", "threads", "seed", "cores"):
             if name != "trials" or self.trials is not None:
                 object.__setattr__(self, name, _whole(getattr(self, name), name))
@@ -68,8 +70,8 @@ class CompileOptions:
         for name, declared in self.states.items():
             parse_state(name, _text(declared, f"the state {name}"))
         for name, shape in self.shapes.items():
-            for given in shape:
-                parse_dim(given, f" of input {name!r}")
+            for dim in shape:
+                parse_dim(dim, f" of input {name!r}")
         if self.trials is not None and self.trials < 0:
             raise UsageError(f"trials is {self.trials}", hint="--trials 0 compiles without tuning")
         if self.budget_s is not None and self.budget_s < 0:
@@ -92,11 +94,12 @@ class CompileOptions:
 
     @property
     def tunes(self) -> bool:
-        """Whether anything is to be measured while searching."""
+        """True if the search measures candidates."""
         return bool(self.trials) or bool(self.budget_s)
 
     def require_tuning(self) -> None:
-        """Raises UsageError where a job that has its artifact at once has nothing to do then."""
+        """Raise UsageError without trials or budget: a job that has its artifact at once would do
+        nothing then."""
         if not self.tunes:
             raise UsageError(
                 "there is nothing to do once the artifact is there: neither trials nor a budget is "
@@ -106,29 +109,30 @@ class CompileOptions:
 
     @property
     def needs_device(self) -> bool:
-        """Whether any code is run, so that a device of the target's kind must be there."""
+        """True if any code runs, so that a device of the target's kind must be connected."""
         return self.tunes or self.verify
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object, which `from_dict` reads back."""
+        """Return a JSON object; `from_dict` is the inverse."""
         fields: dict[str, Any] = codec.encode(self)
         return fields
 
     def shared(self, count: int) -> CompileOptions:
-        """The same for one of `count` models that share what there is to tune."""
+        """Return the options for one of `count` models that share the trials and the budget."""
         budget = None if self.budget_s is None else self.budget_s / count
         trials = None if self.trials is None else -(-self.trials // count)
         return dataclasses.replace(self, budget_s=budget, trials=trials)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> CompileOptions:
-        """Raises UsageError on an unknown field or a value of the wrong type."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(set(raw) - known)
+        """Return the options of a JSON object. Raises UsageError for an unknown field or a value of
+        the wrong type."""
+        fields = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(raw) - fields)
         if unknown:
             raise UsageError(
                 f"unknown option {', '.join(unknown)}",
-                hint=f"options: {', '.join(sorted(known))}; others may need a newer Farrier",
+                hint=f"options: {', '.join(sorted(fields))}; others may need a newer Farrier",
             )
         try:
             return cls(**raw)
@@ -140,9 +144,9 @@ def _sizes(raw: Mapping[str, Any]) -> dict[str, int]:
     return {str(name): _whole(size, f"the size of {name}") for name, size in raw.items()}
 
 
-def _plain(given: Any) -> Any:
-    """A dim as it is given, a whole number as Python's."""
-    return operator.index(given) if hasattr(given, "__index__") else given
+def _plain(dim: Any) -> Any:
+    """Return a dim as it is, but a whole number as Python's."""
+    return operator.index(dim) if hasattr(dim, "__index__") else dim
 
 
 def _text(value: Any, what: str) -> str:
@@ -166,7 +170,7 @@ def _real(value: Any, what: str) -> float:
 
 
 def parse_budget(text: str) -> float:
-    """`"90"`, `"90s"`, `"2m"` or `"1h"` → seconds; raises UsageError."""
+    """Return the seconds of `"90"`, `"90s"`, `"2m"` or `"1h"`. Raises UsageError."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
     try:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class Precision(enum.StrEnum):
-    """What a user may ask for. All that is no contraction is f32, and so are sums, but for those
-    of up to 32 products of f16, which are in f16."""
+    """The precisions that a user may choose. Only contractions use it; all else is f32, and so are
+    sums, except sums of up to 32 products of f16, which are in f16."""
 
     F32 = "f32"
     BF16 = "bf16"
@@ -22,7 +22,7 @@ class Precision(enum.StrEnum):
 
     @property
     def dtype(self) -> DType:
-        """Of the operands of contractions."""
+        """The type of the operands of contractions."""
         return DType(self.value)
 
     @property
@@ -45,9 +45,9 @@ def parse_precision(text: str) -> Precision:
 
 
 def rounding(graph: Graph) -> float:
-    """How far a result may be off, as a share of its range, because what lies between two numbers
-    of a type is rounded to either: two steps of the coarsest type that anything is rounded to, a
-    narrow float or the result of QuantizeLinear. 0 where all is f32, f64 and exact integers."""
+    """Return how far a result may be off, as a share of its range, because of rounding to the type
+    of its values: two steps of the coarsest type that anything is rounded to, a narrow float or the
+    result of QuantizeLinear. 0 if all values are f32, f64 and exact integers."""
     shares = [0.0]
     for node in graph.nodes:
         shares += map(rounding, node.regions)

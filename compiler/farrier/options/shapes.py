@@ -1,4 +1,4 @@
-"""Shapes of inputs as a user gives them: numbers, and names for what stays open.
+"""Shapes of inputs as a user writes them: numbers, and names for open dims.
 
     shape = NAME=dim,dim,...
     dim   = number | name [':' range] | '?' [':' range] | sum
@@ -7,8 +7,8 @@
     term  = [number '*'] name | number
     hot   = name=number,name=number,... | 'none'
 
-A name is one size wherever it stands, in other inputs too; each `?` is a size of its own. With a
-step only its multiples are in the range. What a sum names stands alone somewhere.
+A name has one size everywhere, in other inputs too; each `?` has a size of its own. With a step
+only its multiples are in the range. Each name in a sum is also a dim by itself somewhere.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from farrier.errors import UsageError
 from farrier.ir.dim import Extent, dim
 from farrier_device.codec import Natural
 
-GivenShape: TypeAlias = tuple[int | str, ...]  # a number, or the text of an open dim
-Hot: TypeAlias = Mapping[str, int]  # sizes of open dims, by name
+GivenShape: TypeAlias = tuple[int | str, ...]  # Numbers, or the texts of open dims.
+Hot: TypeAlias = Mapping[str, int]  # Sizes of open dims, by name.
 
 MAX_EXTENT = (1 << 40) - 1
-DEFAULT_HIGH = 1 << 16  # where no end of a range is given
+DEFAULT_HIGH = 1 << 16  # The end of a range that does not state one.
 
 _NAME = r"[A-Za-z_][\w./-]*"
 _DIM = re.compile(
@@ -41,8 +41,8 @@ _TERM = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenDim:
-    """A dim that is known when the model runs; `name` is "" for `?`, `range` (least, greatest,
-    step) None where none is given."""
+    """A dim that is known when the model runs; `name` is "" for `?`, `range` is (least, greatest,
+    step), or None if the text has none."""
 
     name: str
     range: tuple[int, int, int] | None = None
@@ -50,15 +50,15 @@ class OpenDim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DimSum:
-    """A dim that others make: `constant` and, for each name, `factor` times that dim. Sorted by
-    name, no name twice."""
+    """A dim that is a sum of others: `constant` and, for each name, `factor` times that dim. Sorted
+    by name, no name twice."""
 
     terms: tuple[tuple[str, int], ...]
     constant: int = 0
 
     @classmethod
     def of(cls, parts: Iterable[tuple[str, int]], constant: int) -> DimSum:
-        """The sum of parts that may name a dim twice."""
+        """Return the sum of parts that may name a dim twice."""
         terms: collections.Counter[str] = collections.Counter()
         for name, factor in parts:
             terms[name] += factor
@@ -75,8 +75,8 @@ Size: TypeAlias = int | OpenDim | DimSum
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamedDim:
     """An open dim of a model: its name, which is shown and never becomes code, and its symbol in
-    the IR. The size is `step` times the symbol's value, which is in `low` to `high` and tuned for
-    where it is `typical`."""
+    the IR. The size is `step` times the symbol's value, which is in `low` to `high`; the model is
+    tuned for the value `typical`."""
 
     name: str
     symbol: str
@@ -92,7 +92,7 @@ class NamedDim:
 
     @property
     def range(self) -> str:
-        """`1 to 8`, `32 to 640 in steps of 32`."""
+        """The sizes, such as `1 to 8`, `32 to 640 in steps of 32`."""
         steps = f" in steps of {self.step}" if self.step > 1 else ""
         return f"{self.low * self.step} to {self.high * self.step}{steps}"
 
@@ -102,13 +102,13 @@ class NamedDim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Precondition:
-    """What a compiled model takes for granted of its open dims, because an operator asks it and the
-    answer depends on them: the one for the typical sizes.
+    """An assumption of a compiled model about its open dims: an operator's shape depends on a
+    question about them, and the answer for the typical sizes is assumed.
 
-    `node` is the ONNX node that asks, `asked` its question and `answer` what it was told, in the
-    user's names; `dims` are the names of those in the question, and `needs` says which sizes of
-    theirs are left. `extent`, in symbols of dims, must not be negative: 0 where the ranges and
-    steps of the dims say all that `needs` does.
+    `node` is the ONNX node that asks, `asked` its question and `answer` the answer, in the user's
+    names; `dims` are the names in the question, and `needs` says which of their sizes are left.
+    `extent`, in symbols of dims, must not be negative; it is 0 if the ranges and steps of the dims
+    say the same as `needs`.
     """
 
     node: str
@@ -119,56 +119,58 @@ class Precondition:
     extent: int | str = 0
 
     def __str__(self) -> str:
-        told = "true" if self.answer else "false"
-        return f"{self.needs}: {self.node} asks whether {self.asked}, and is told {told}"
+        answer = "true" if self.answer else "false"
+        return f"{self.needs}: {self.node} asks whether {self.asked}, and is told {answer}"
 
 
-def parse_dim(given: int | str, where: str = "") -> Size:
-    """`3`, `"3"`, `"batch"`, `"batch:1..8"`, `"?"`, `"past+seq"`; raises UsageError."""
-    found = _DIM.fullmatch(str(given))
-    if found is None:
-        made = parse_sum(str(given))
-        if made is not None:
-            return made
+def parse_dim(text: int | str, where: str = "") -> Size:
+    """Parse a dimension: `3`, `"3"`, `"batch"`, `"batch:1..8"`, `"?"`, `"past+seq"`. `where` ends
+    the message. Raises UsageError."""
+    match = _DIM.fullmatch(str(text))
+    if match is None:
+        total = parse_sum(str(text))
+        if total is not None:
+            return total
         raise UsageError(
-            f"cannot read the dimension {given!r}{where}",
+            f"cannot read the dimension {text!r}{where}",
             hint="--shape NAME=1,3,224,224, or with dims open: --shape NAME=batch:1..8,3,height,?",
         )
-    step = int(found["step"] or 1)
-    if found["number"]:
-        low = high = int(found["number"])
+    step = int(match["step"] or 1)
+    if match["number"]:
+        low = high = int(match["number"])
     else:
-        low = int(found["low"] or 1)
-        high = int(found["high"] or max(low, DEFAULT_HIGH))
+        low = int(match["low"] or 1)
+        high = int(match["high"] or max(low, DEFAULT_HIGH))
     if not (low <= high <= MAX_EXTENT and step > 0 and -(-low // step) <= high // step):
         raise UsageError(
-            f"the dimension {given!r}{where} is empty or ends beyond {MAX_EXTENT}",
+            f"the dimension {text!r}{where} is empty or ends beyond {MAX_EXTENT}",
             hint="--shape NAME=batch:1..8,3,224,224",
         )
-    if found["number"]:
+    if match["number"]:
         return low
-    return OpenDim(found["name"].replace("?", ""), (low, high, step) if found["low"] else None)
+    return OpenDim(match["name"].replace("?", ""), (low, high, step) if match["low"] else None)
 
 
 def parse_sum(text: str) -> DimSum | None:
-    """`"past + 2*seq + 1"`; None for what is no sum of names and numbers, or a single one."""
+    """Parse a sum such as `"past + 2*seq + 1"`; None for text that is not a sum of names and
+    numbers, or is a single one."""
     terms: list[tuple[str, int]] = []
     constant = 0
     for part in text.split("+"):
-        found = _TERM.fullmatch(part.strip())
-        if found is None:
+        term = _TERM.fullmatch(part.strip())
+        if term is None:
             return None
-        if found["number"]:
-            constant += int(found["number"])
+        if term["number"]:
+            constant += int(term["number"])
         else:
-            terms.append((found["name"], int(found["factor"] or 1)))
+            terms.append((term["name"], int(term["factor"] or 1)))
     is_sum = "+" in text or "*" in text
     return DimSum.of(terms, constant) if is_sum and terms else None
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, GivenShape]:
-    """`["x=batch:1..8,3,224,224"]` → `{"x": ("batch:1..8", 3, 224, 224)}`; raises UsageError with
-    the text at fault."""
+    """Parse `["x=batch:1..8,3,224,224"]` to `{"x": ("batch:1..8", 3, 224, 224)}`. Raises UsageError
+    with the text at fault."""
     shapes: dict[str, GivenShape] = {}
     for text in texts:
         name, equals, dims = text.rpartition("=")
@@ -177,21 +179,22 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, GivenShape]:
             raise UsageError(f"cannot read the shape {text!r}", hint=hint)
         if name in shapes:
             raise UsageError(f"two shapes are given for {name!r}", hint="--shape names it once")
-        given = [
+        parsed = [
             (dim, parse_dim(dim, f" of the shape {text!r}"))
             for dim in (dims.split(",") if dims else ())
         ]
-        shapes[name] = tuple(size if isinstance(size, int) else dim for dim, size in given)
+        shapes[name] = tuple(size if isinstance(size, int) else dim for dim, size in parsed)
     return shapes
 
 
 def parse_hot(texts: Sequence[str]) -> tuple[dict[str, int], ...]:
-    """`["batch=1,h=640"]` → `({"batch": 1, "h": 640},)`, `["none"]` → `()`; raises UsageError."""
+    """Parse `["batch=1,h=640"]` to `({"batch": 1, "h": 640},)`, `["none"]` to `()`. Raises
+    UsageError."""
     return () if tuple(texts) == ("none",) else tuple(map(parse_sizes, texts))
 
 
 def parse_sizes(text: str) -> dict[str, int]:
-    """`"batch=1,h=640"` → `{"batch": 1, "h": 640}`; raises UsageError."""
+    """Parse `"batch=1,h=640"` to `{"batch": 1, "h": 640}`. Raises UsageError."""
     sizes: dict[str, int] = {}
     for item in text.split(","):
         name, _, number = item.rpartition("=")

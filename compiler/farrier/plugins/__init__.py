@@ -1,4 +1,4 @@
-"""What other packages add to the compiler, found by the entry points that they declare."""
+"""Extensions of the compiler by other packages, found by the entry points that they declare."""
 
 from farrier.plugins.plugin import (
     BACKENDS,

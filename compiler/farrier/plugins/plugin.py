@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plugin(Generic[T]):
-    """The object `loaded`, and whose it is. `kind` is the word for such objects."""
+    """An object `loaded` from the entry point of a package. `kind` is the word for such objects."""
 
     kind: str
     name: str
-    value: str  # where it is: module:attribute
+    value: str  # The place of the object: module:attribute.
     package: str
     loaded: T
 
@@ -37,27 +37,29 @@ class Plugin(Generic[T]):
 
     @property
     def way_out(self) -> str:
-        """What helps where it is broken."""
+        """The hint of errors about a broken plugin."""
         return f"update the package, or pip uninstall {self.package}"
 
 
 def plugins(group: str, kind: str, wanted: type[T], known_as: str) -> tuple[Plugin[T], ...]:
-    """Every entry point of a group, whose objects are instances of `wanted`, which errors know as
-    `known_as`. Raises UsageError for one that is not, or cannot be loaded. To look for the first
+    """Return every entry point of a group; the objects are instances of `wanted`, which errors call
+    `known_as`. Raises UsageError for any other object, or if one cannot be loaded. The first search
     reads every installed distribution."""
     return tuple(_loaded(point, kind, wanted, known_as) for point in _points(group))
 
 
 @functools.cache
 def declared() -> tuple[str, ...]:
-    """Every entry point that may show in code, and its package's version; none is loaded."""
-    found = (point for group in GROUPS for point in _points(group))
-    return tuple(f"{_package(one)} {_version(one)} {one.group} {one.value}" for one in found)
+    """Return every entry point that may affect code, with its package's version; loads none."""
+    points = (point for group in GROUPS for point in _points(group))
+    return tuple(
+        f"{_package(point)} {_version(point)} {point.group} {point.value}" for point in points
+    )
 
 
 @functools.cache
 def _all_points() -> Any:
-    """What has `select`; its class depends on Python's version."""
+    """Return an object with `select`; its class depends on Python's version."""
     return importlib.metadata.entry_points()
 
 
@@ -78,14 +80,14 @@ def _loaded(
     point: importlib.metadata.EntryPoint, kind: str, wanted: type[T], known_as: str
 ) -> Plugin[T]:
     try:
-        made = point.load()
-    except Exception as error:  # whatever a stranger's module does when it is imported
-        made, why = None, f"cannot be loaded: {type(error).__name__}: {error}"
+        loaded = point.load()
+    except Exception as error:  # A stranger's module may raise anything when it is imported.
+        loaded, why = None, f"cannot be loaded: {type(error).__name__}: {error}"
     else:
-        found = "class" if isinstance(made, type) else type(made).__name__
-        why = f"is a {found}, no instance of {known_as}"
-    plugin = Plugin(kind, point.name, point.value, _package(point), made)
-    # A protocol's subclasses are told by their ancestors alone.
-    if wanted not in type(made).__mro__:
+        class_name = "class" if isinstance(loaded, type) else type(loaded).__name__
+        why = f"is a {class_name}, no instance of {known_as}"
+    plugin = Plugin(kind, point.name, point.value, _package(point), loaded)
+    # A protocol's subclasses can only be recognized by their ancestors.
+    if wanted not in type(loaded).__mro__:
         raise UsageError(f"{plugin} {why}", hint=plugin.way_out)
     return plugin

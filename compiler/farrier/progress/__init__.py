@@ -1,4 +1,4 @@
-"""What a compilation tells while it runs, and the clock it is held to."""
+"""The events of a compilation, and the clock that bounds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environment says about watching and checking the compiler; read nowhere else.
+"""Settings of the environment for watching and checking the compiler, which no other module reads:
 
 FARRIER_DEBUG    0 silent (default) · 1 time of each stage · 2 what each pass changed · 3 the graph
                  after each pass · 4 tensor programs and schedules · 5 every kernel's loops after
@@ -23,21 +23,21 @@ from pathlib import Path
 from farrier.errors import UsageError
 
 TIMES, CHANGES, GRAPHS, PROGRAMS, LOOPS, CODE = range(1, 7)
-READ_BACK = 2  # of FARRIER_CHECK
+READ_BACK = 2  # A level of FARRIER_CHECK.
 
 
 def debug_level() -> int:
-    """The rung of the FARRIER_DEBUG ladder; raises UsageError where it is no number."""
+    """Return the value of FARRIER_DEBUG. Raises UsageError if it is not a number."""
     return _level("FARRIER_DEBUG", 0)
 
 
 def check_level() -> int:
-    """How much is verified: the value of FARRIER_CHECK."""
+    """Return the value of FARRIER_CHECK: how much is verified."""
     return _level("FARRIER_CHECK", 1)
 
 
 def crash_directory() -> Path:
-    """Where reproducers go; it may not exist yet."""
+    """Return the folder of reproducers; it may not exist yet."""
     chosen = os.environ.get("FARRIER_CRASHES")
     return Path(chosen) if chosen else Path(tempfile.gettempdir()) / "farrier-crashes"
 
@@ -52,7 +52,7 @@ def leave_reproducer(name: str, text: str) -> Path:
 
 
 def show(level: int, title: str, text: Callable[[], str] = str) -> None:
-    """Write `title` and what `text` gives to standard error, at FARRIER_DEBUG ≥ `level`."""
+    """Write `title` and the result of `text` to standard error, at FARRIER_DEBUG ≥ `level`."""
     if debug_level() >= level:
         print(f"--- {title}", text(), sep="\n", end="", file=sys.stderr)
 

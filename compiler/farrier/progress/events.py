@@ -1,4 +1,4 @@
-"""What a compilation says while it runs: plain events, printed by the CLI, stored by the farm.
+"""Events of a compilation: plain data, printed by the CLI, stored by the farm.
 
 The pipeline calls one function with each event; the same JSON reaches a watcher over server-sent
 events, so an event holds only JSON types.
@@ -33,8 +33,9 @@ class StageFinished:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizesSettled:
-    """The model was read, and sizes of it stay open: `dims` are their names, ranges and typical
-    sizes, and `preconditions` what was taken for granted of them beyond what the model declares."""
+    """The model was read, and some of its sizes are open: `dims` are their names, ranges and
+    typical sizes, and `preconditions` the assumptions about them beyond the model's
+    declarations."""
 
     dims: list[str]
     preconditions: list[str]
@@ -50,32 +51,33 @@ class TasksFound:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskSchedule:
-    """A task, and the schedule that it has by now: the default at first, then what is shipped.
+    """A task, and its present schedule: the default at first, then the schedule in use.
 
     `task` is the task's key, `name` its printable name, `space` the number of schedules that its
     rule offers, before its constraint. `calls` is how often the model runs the kernel, `share` its
-    part of the time of all kernels. Microseconds are of one call: the default's and the schedule's
-    as the analytic model has them, and what was measured of the schedule, if anything was."""
+    part of the time of all kernels. Microseconds are of one call: `default_us` and `predicted_us`
+    by the analytic model, and `measured_us` if the schedule was measured.
+    """
 
     task: str
     name: str
     calls: int
     share: float
     rule: str
-    version: int  # of the rule
+    version: int  # The rule's.
     space: int
     default: dict[str, int]
     default_us: float
     decisions: dict[str, int]
-    source: str  # default, transferred or tuned
+    source: str  # One of default, transferred, tuned.
     predicted_us: float
     measured_us: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TasksScheduled:
-    """Some of the model's tasks have schedules; it is said again where they have others. `sizes`
-    are the hot sizes that the tasks are for, by symbol, and {} for those of all sizes."""
+    """Some of the model's tasks have schedules; sent again when they change. `sizes` are the hot
+    sizes that the tasks are for, by symbol, and {} for all sizes."""
 
     tasks: list[TaskSchedule]
     sizes: dict[str, int]
@@ -83,38 +85,38 @@ class TasksScheduled:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TuningStarted:
-    """Tuning begins, with a cost model that reports call so."""
+    """Tuning begins, with a cost model of this name."""
 
     cost_model: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrialsMeasured:
-    """A batch of candidates came back. `best_ms` is the model's estimated latency: the sum over
-    kernels of the best time known, measured or predicted; infinite while none is, and where the
-    device is emulated."""
+    """A batch of candidates is measured. `best_ms` is the model's estimated latency: the sum over
+    kernels of the best time, measured or predicted; infinite before any time exists, and on an
+    emulated device."""
 
     trials: int
-    planned: int | None  # None under a time budget
+    planned: int | None  # None under a time budget.
     best_ms: _Unbounded
     seconds_left: float | None
-    task: str  # the task's printable name
-    failed: int = 0  # candidates of this batch that were wrong, crashed or timed out
+    task: str  # The task's printable name.
+    failed: int = 0  # The candidates of this batch that were wrong, crashed or timed out.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VariantsCompared:
-    """Variants of the whole model ran in turns. `changed` kernels (or, where `what` is algorithms,
-    shapes of layers) are no longer what they were without measuring."""
+    """Variants of the whole model ran in turns. `changed` kernels (or, if `what` is algorithms,
+    shapes of layers) differ from the unmeasured choice."""
 
-    what: str  # algorithms or schedules
+    what: str  # The word algorithms or schedules.
     variants: int
     changed: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimeSpent:
-    """Tuning is over, the race with the defaults included: its seconds by phase, and over all
+    """Tuning is over, and so is the race with the defaults: its seconds by phase, and over all
     phases by kind of work."""
 
     budget_s: float | None
@@ -124,12 +126,12 @@ class TimeSpent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verified:
-    """The whole model ran on the device: outputs compared with the reference, then timed.
-    `untuned_ms` is what the defaults took, where the model was compared with them. Times of an
-    `emulated` device are the emulator's. Where outputs differ from those of the engine
-    `differs_from` by more than rounding explains, `max_error` is how far they do. On a farm,
-    `confirmed_by` names another device that verified it as well; it is `untrusted` where a single
-    device did, for which nobody vouches. `reference` names who computed the outputs."""
+    """The whole model ran on the device: outputs were compared with the reference, then timed.
+    `untuned_ms` is the time of the defaults, if the model was compared with them. Times of an
+    `emulated` device are the emulator's. If outputs differ from those of the engine `differs_from`
+    by more than rounding explains, `max_error` is the difference. On a farm, `confirmed_by` names
+    another device that verified it as well; it is `untrusted` if a single device did, which nobody
+    trusts. `reference` names the engine that computed the outputs."""
 
     max_error: _Unbounded
     latency_ms: float
@@ -145,9 +147,10 @@ class Verified:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Raced:
     """The verified model and another engine ran in turns on a device, with equal threads. `ms` and
-    `ours_ms` have median, p10 and p90 of what a call took. `ratio` is our median over the engine's,
-    round by round, then their median: below 1, ours is faster. `max_error` is of the engine's
-    outputs, as share of their range. An engine that was not timed has no times; `note` says why."""
+    `ours_ms` have median, p10 and p90 of the time of a call. `ratio` is our median over the
+    engine's, round by round, then their median: below 1, ours is faster. `max_error` is of the
+    engine's outputs, as share of their range. An engine that was not timed has no times; `note`
+    says why."""
 
     engine: str
     version: str
@@ -162,8 +165,8 @@ class Raced:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VersionAdded:
-    """The artifact of a job has another version, numbered from 1, and can be had. Milliseconds of a
-    run, and of a run of the untuned model beside it, where they were measured."""
+    """The artifact of a job has another version, numbered from 1, ready to be fetched. Milliseconds
+    of a run, and of a run of the untuned model in the same race, if they were measured."""
 
     version: int
     median_ms: float | None
@@ -172,15 +175,15 @@ class VersionAdded:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RolledBack:
-    """A user has gone back to a version of the artifact of a job, which stays in use."""
+    """A user has put an earlier version of the artifact of a job into use, which stays in use."""
 
     version: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Warned:
-    """Something the user should know: a slow path taken, a device that throttles. `topic` says
-    what it is about, where a program may ask: VERIFICATION or SIZES."""
+    """A warning for the user: a slow path, a throttled device. `topic` is its subject, if programs
+    may need that: VERIFICATION or SIZES."""
 
     message: str
     topic: str = ""
@@ -228,16 +231,16 @@ _ANY: Any = Annotated[Any, codec.Tagged("kind", _KINDS)]
 
 
 def to_dict(event: Event) -> dict[str, Any]:
-    """The event as a flat JSON object; `kind` names its class."""
+    """Return the event as a flat JSON object; `kind` names its class."""
     return {"kind": _NAMES[type(event)], **codec.encode(event)}
 
 
 def from_dict(raw: Mapping[str, Any]) -> Event:
-    """Return the inverse of `to_dict`, also of what a farm says, whose JSON has null for infinity.
-    Raises ValueError on anything else, as a kind of event that only a newer Farrier knows."""
+    """Return the inverse of `to_dict`, also for a farm's JSON, which has null for infinity. Raises
+    ValueError on anything else, such as a kind of event that only a newer Farrier knows."""
     event: Event = codec.decode(_ANY, raw, name="event")
     return event
 
 
 def ignore(event: Event) -> None:
-    """The listener of those who do not listen."""
+    """Ignore events: the default listener."""

@@ -1,4 +1,5 @@
-"""Named steps: each is timed, reported, dumped as text where wished, and may be the last."""
+"""Named steps: each is timed, reported, and dumped as text on request; the last one may be
+chosen."""
 
 from __future__ import annotations
 
@@ -38,13 +39,13 @@ STAGES = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dump:
-    """Where to write every step's IR as text (None: nowhere), and after which step to stop."""
+    """The folder for every step's IR as text (None: nowhere), and the step to stop after."""
 
     directory: Path | None = None
     until: str | None = None
 
     def wants(self, stage: str) -> bool:
-        """Whether a stage's result is to be shown, or is the last one."""
+        """Check whether the result of a stage is dumped, or is the last one."""
         return self.directory is not None or self.until == stage
 
     def __post_init__(self) -> None:
@@ -56,16 +57,16 @@ class Dump:
 
 @runtime_checkable
 class Printable(Protocol):
-    """What stands for a piece of IR."""
+    """A result that stands for a piece of IR."""
 
     def printed(self) -> tuple[str, _IR]:
-        """Its name, and the IR."""
+        """Return its name, and the IR."""
         ...
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """A result with a text that only people read."""
+    """A result with a text for readers."""
 
     def as_text(self) -> tuple[str, str]:
         """Return its name, and the text."""
@@ -81,8 +82,8 @@ class StoppedError(Exception):
 
 
 class Step:
-    """The result of a step, as its own code states it. `is_read`: the result is to be shown, or is
-    the last."""
+    """The result of a step, which the step's code sets. `is_read`: the result is dumped, or is the
+    last."""
 
     def __init__(self, is_read: bool) -> None:
         self.is_read = is_read
@@ -90,12 +91,12 @@ class Step:
         self.notes: dict[str, list[tuple[str, Function | str]]] = {}
 
     def note(self, folder: str, name: str, ir: Function | str) -> None:
-        """Keep a piece of IR on its way to the result, or the text of instructions; a dump numbers
-        those of each folder."""
+        """Keep an intermediate piece of IR, or the text of instructions; a dump numbers the pieces
+        of each folder."""
         self.notes.setdefault(folder, []).append((name, ir))
 
     def done(self, result: T) -> T:
-        """The same, which is what is dumped."""
+        """Return the result, and keep it for the dump."""
         self.result = result
         return result
 
@@ -110,15 +111,16 @@ class Steps:
     def __init__(self, listener: Listener, dump: Dump) -> None:
         self._listener = listener
         self._dump = dump
-        self.seconds: dict[str, float] = {}  # in all, of steps taken several times
-        self.part = ""  # of the model, for the names of dumps
+        # The time of a step that runs several times is the sum.
+        self.seconds: dict[str, float] = {}
+        self.part = ""  # The part of the model in the names of dumps.
         directory = dump.directory
         self._constants = None if directory is None else ConstantFiles(directory / FOLDER)
 
     @contextlib.contextmanager
     def __call__(self, stage: str) -> Iterator[Step]:
-        """What is done within is the step `stage`. Raises StoppedError after the last one wished
-        for."""
+        """Time the block as the step `stage`, and dump its result. Raises StoppedError after the
+        last requested step."""
         step = Step(self._dump.wants(stage))
         self._listener(StageStarted(stage))
         start = time.perf_counter()
@@ -139,7 +141,7 @@ class Steps:
 
 def _write(directory: Path, name: str, result: object, constants: ConstantFiles) -> None:
     """Write the IR in a step's result, in one file or a folder of several pieces, and other texts,
-    which a result may be itself, next to it. Large data goes to `constants`."""
+    such as a result that is text, next to it. Large data goes to `constants`."""
     pieces: dict[str, _IR] = {}
     texts: dict[str, str] = {}
     for piece, part in _pieces(result):
@@ -166,7 +168,8 @@ def _put(path: Path, text: str) -> None:
 
 
 def _pieces(result: object) -> Iterable[tuple[str, _IR | str]]:
-    """Yield the printable parts of a step's result, by name; those of a kernel have its name."""
+    """Yield the printable parts of a step's result, by name; the parts of a kernel have its
+    name."""
     match result:
         case Graph() | TensorProgram() | Function():
             yield result.name, result

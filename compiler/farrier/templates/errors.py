@@ -1,4 +1,4 @@
-"""What is said of a template that is broken."""
+"""The error of a broken template."""
 
 from __future__ import annotations
 

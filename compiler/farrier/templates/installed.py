@@ -17,32 +17,33 @@ from farrier.templates.template import Template, rule_of
 _NAME = re.compile(r"[A-Za-z]\w*")
 
 
-def beside(known: Space, problem: Problem) -> Space:
-    """The space `known` of a kernel, joined with those of the installed templates that apply to it;
-    `known` itself where none does. The default is the known one's, unless a template is preferred.
-    Raises UsageError for a package, and TemplateError for a template, that is broken."""
-    found = [plugin for plugin in installed() if _applies(plugin, problem)]
-    if not found:
-        return known
-    before = [_space(plugin, problem) for plugin in found if plugin.loaded.preferred]
-    after = [_space(plugin, problem) for plugin in found if not plugin.loaded.preferred]
+def beside(builtin: Space, problem: Problem) -> Space:
+    """Return the space `builtin` of a kernel, joined with those of the installed templates that
+    apply to it; `builtin` itself if none does. The default schedule is the one of `builtin`, unless
+    a template is preferred. Raises UsageError for a broken package, and TemplateError for a broken
+    template."""
+    applying = [plugin for plugin in installed() if _applies(plugin, problem)]
+    if not applying:
+        return builtin
+    before = [_space(plugin, problem) for plugin in applying if plugin.loaded.preferred]
+    after = [_space(plugin, problem) for plugin in applying if not plugin.loaded.preferred]
     for space in (*before, *after):
-        space.program, space.describe = known.program, lambda: known.about
-    own = known.spaces if isinstance(known, JoinedSpace) else (known,)
+        space.program, space.describe = builtin.program, lambda: builtin.about
+    own = builtin.spaces if isinstance(builtin, JoinedSpace) else (builtin,)
     return JoinedSpace([*before, *own, *after], own[0])
 
 
 def rules() -> frozenset[RuleId]:
-    """Those of every template."""
+    """Return the rules of all templates."""
     return frozenset(rule_of(plugin.loaded) for plugin in installed())
 
 
 @functools.cache
 def installed() -> tuple[Plugin[Template], ...]:
-    """Every template, by package and entry point. Raises UsageError for one that is broken."""
-    found = plugins(TEMPLATES, "template", Template, "a subclass of Template")  # type: ignore[type-abstract]
+    """Return every template, by package and entry point. Raises UsageError for a broken one."""
+    templates = plugins(TEMPLATES, "template", Template, "a subclass of Template")  # type: ignore[type-abstract]
     names: dict[str, Plugin[Template]] = {}
-    for plugin in found:
+    for plugin in templates:
         name, version = (getattr(plugin.loaded, field, None) for field in ("name", "version"))
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise UsageError(
@@ -54,7 +55,7 @@ def installed() -> tuple[Plugin[Template], ...]:
         if name in names:
             raise UsageError(f"{plugin} is called {name}, as is {names[name]}", hint=plugin.way_out)
         names[name] = plugin
-    return found
+    return templates
 
 
 def _applies(plugin: Plugin[Template], problem: Problem) -> bool:

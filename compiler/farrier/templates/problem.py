@@ -1,4 +1,4 @@
-"""What a template is asked about."""
+"""The kernel that a template schedules."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from farrier.templates.product import Product
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A kernel to schedule: what it computes, and the target and the threads that run it. `machine`
-    is these as figures: vector lanes and registers, sizes of caches, throughputs."""
+    """A kernel to schedule: its program, and the target and the threads that run it. `machine` has
+    these as figures: vector lanes and registers, sizes of caches, throughputs."""
 
     program: TensorProgram
     target: Target
@@ -26,14 +26,14 @@ class Problem:
 
     @functools.cached_property
     def product(self) -> Product | None:
-        """The kernel as a product of two matrices; None where it is anything else."""
+        """Return the kernel as a product of two matrices; None if it is anything else."""
         return Product.of(self.program)
 
     @functools.cached_property
     def loops(self) -> Function:
-        """The naive loop nests, one a stage; loops are named `<stage>_<axis>`."""
+        """Return the naive loop nests, one a stage; loops are named `<stage>_<axis>`."""
         return to_loops(self.program)
 
     def schedule(self) -> Schedule:
-        """A schedule of the naive loop nests, with no step yet."""
+        """Return a schedule of the naive loop nests, with no step yet."""
         return Schedule(self.loops)

@@ -1,5 +1,5 @@
-"""Products of two matrices: what most templates are for, found in a kernel and made ready to be
-tiled."""
+"""Products of two matrices, the subject of most templates: recognized in a kernel and prepared for
+tiling."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Product:
     steps: int
     x: Buffer
     w: Buffer
-    stages: Sequence[Stage]  # the sum, and those of f
+    stages: Sequence[Stage]  # The sum, and the stages of f.
 
     @classmethod
     def of(cls, program: TensorProgram) -> Product | None:
-        """None for a kernel that is anything else."""
+        """Return the product that a kernel computes; None for any other kernel."""
         stages = program.stages
         match stages:
             case [
@@ -75,16 +75,18 @@ class Product:
 
     @property
     def has_constant_weights(self) -> bool:
-        """Whether w may be laid out anew: that is done once, when the model is compiled."""
+        """True if w may get another layout: that is done once, when the model is compiled."""
         return self.w.scope is MemoryScope.CONSTANT
 
     def pack(self, schedule: Schedule, width: int) -> None:
-        """Lay constant weights out in panels of `width` columns: within one, step after step."""
+        """Give constant weights the layout of panels of `width` columns; a panel has step after
+        step."""
         panels = PhysicalDim(1, width), PhysicalDim(0), PhysicalDim(1, 1, width)
         schedule.transform_layout(self.w.name, Layout(panels))
 
     def loops(self, schedule: Schedule) -> Loops:
-        """Take the sums apart from the output, and make f one expression."""
+        """Separate the sums from the output, make f one expression, and return the names of the
+        loops."""
         first, *after = self.stages
         assert isinstance(first.body, Reduce)
         output, sums = self.stages[-1], first.buffer.name

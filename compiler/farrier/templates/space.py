@@ -1,5 +1,5 @@
 """The space of a template's schedules of one kernel. A template is a stranger's code: whatever it
-raises or answers comes out as a candidate, or as an error that names it."""
+raises or returns becomes a candidate, or an error that names it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from farrier.templates.errors import TemplateError
 from farrier.templates.problem import Problem
 from farrier.templates.template import Template, rule_of
 
-_ABOVE_BOUND = 4.0  # what an unknown schedule takes, over what none can beat
-_SHUFFLED = 0  # seed of the order in which candidates without estimates are measured
+_ABOVE_BOUND = 4.0  # The presumed time without an estimate, over the least possible time.
+_SHUFFLED = 0  # The seed of the order in which candidates without estimates are measured.
 
 
 class TemplateSpace(Space):
-    """The candidates of `template`, which `named` says in errors; its knobs are called
-    `<template>.<knob>`. Raises TemplateError for knobs that are none."""
+    """The candidates of `template`, which errors call `named`; its knobs are called
+    `<template>.<knob>`. Raises TemplateError for malformed knobs."""
 
     def __init__(self, template: Template, problem: Problem, named: str, hint: str) -> None:
         self._template = template
@@ -41,8 +41,8 @@ class TemplateSpace(Space):
         )
 
     def candidates(self, limit: int = WHOLE, seed: int = 0) -> Population:
-        """As of any space. Without estimates the order is all that ranks: the first allowed values
-        are the default, and whatever follows is in random order."""
+        """Return candidates as any space. Without estimates only the order ranks: the first allowed
+        values are the default, and all others are in random order."""
         try:
             rows = super().candidates(limit, seed)
         except TemplateError:
@@ -51,7 +51,7 @@ class TemplateSpace(Space):
             raise self._asked.error(f"allows none of its {self.size} candidates") from None
         if self._estimates:
             return rows
-        first = rows[0] if self.is_whole else self._first  # all rows are in the values' order
+        first = rows[0] if self.is_whole else self._first  # All rows are in the values' order.
         rows = np.random.default_rng(_SHUFFLED).permutation(rows)
         if first is None:
             return rows
@@ -97,8 +97,8 @@ class TemplateSpace(Space):
 
     @functools.cached_property
     def _first(self) -> npt.NDArray[np.int64] | None:
-        """The first allowed row, in the order of the values; None where none of the first so many
-        is."""
+        """Return the first allowed row, in the order of the values; None if none of the first
+        `WHOLE` rows is allowed."""
         values = itertools.product(*(knob.values for knob in self.knobs))
         for row in itertools.islice(values, WHOLE):
             decisions = dict(zip(self._plain.values(), row, strict=True))
@@ -108,17 +108,17 @@ class TemplateSpace(Space):
 
     def _estimated(self, columns: Columns) -> Estimate:
         count = len(next(iter(columns.values())))
-        if not count:  # which a stranger's code need not be ready for
+        if not count:  # A stranger's code need not be ready for it.
             return Estimate(np.zeros(0), {})
         if not self._estimates:
             return self._presumed(count)
         plain = {self._plain[name]: column for name, column in columns.items()}
-        found = self._asked.answer(
+        estimate = self._asked.answer(
             "its estimate", lambda: self._template.estimate(self._problem, plain)
         )
-        if not isinstance(found, Estimate):
-            raise self._asked.error(f"gives a {type(found).__name__} for an Estimate")
-        for name, numbers in (("seconds", found.seconds), *found.terms.items()):
+        if not isinstance(estimate, Estimate):
+            raise self._asked.error(f"gives a {type(estimate).__name__} for an Estimate")
+        for name, numbers in (("seconds", estimate.seconds), *estimate.terms.items()):
             shape = np.shape(numbers)
             if shape != (count,):
                 raise self._asked.error(
@@ -126,12 +126,13 @@ class TemplateSpace(Space):
                 )
             if not np.isfinite(numbers).all():
                 raise self._asked.error(f"estimates {name} that are not finite")
-        if not (found.seconds > 0).all():
+        if not (estimate.seconds > 0).all():
             raise self._asked.error("estimates seconds that are not positive")
-        return found
+        return estimate
 
     def _presumed(self, count: int) -> Estimate:
-        """The same for all: a multiple of what arithmetic or traffic alone takes."""
+        """Return the same estimate for all: a multiple of the time that arithmetic or traffic alone
+        takes."""
         program, machine = self._problem.program, self._problem.machine
         moved = sum(typical(buffer.nbytes) for buffer in (*program.inputs, *program.outputs))
         terms = {
@@ -146,6 +147,6 @@ class TemplateSpace(Space):
         plain = {self._plain[name]: value for name, value in decisions.items()}
         try:
             self._template.schedule(self._problem, schedule, plain)
-        except Exception as error:  # a stranger's code
+        except Exception as error:  # A stranger's code may raise anything.
             raise self._failed(decisions, error) from error
         return schedule

@@ -1,4 +1,4 @@
-"""The protocol of a template: for which kernels it is, what it leaves open, and how it schedules.
+"""The protocol of a template: which kernels it applies to, its knobs, and its schedules.
 
 A package declares an instance as an entry point of the group `farrier.templates`.
 """
@@ -17,8 +17,8 @@ from farrier.templates.problem import Problem
 
 
 def knob(name: str, values: Iterable[int]) -> Knob:
-    """A choice among whole numbers, the first of which is trusted most. Raises UsageError where
-    there are none, or one is listed twice."""
+    """Return a choice among whole numbers; the first is the best guess. Raises UsageError if there
+    are none, or if one is listed twice."""
     listed = tuple(map(int, values))
     if not listed:
         raise UsageError(f"the knob {name} has no values")
@@ -30,35 +30,36 @@ def knob(name: str, values: Iterable[int]) -> Knob:
 class Template(abc.ABC):
     """Schedules for one kind of kernel. All methods are pure: equal arguments, equal answers."""
 
-    name: ClassVar[str]  # letters, digits and `_`; of the installed templates each has its own
-    version: ClassVar[int]  # to be raised whenever equal decisions no longer make equal code
-    preferred: ClassVar[bool] = False  # whether its default runs where nothing was measured
+    name: ClassVar[str]  # Letters, digits and `_`; no two installed templates may have the same.
+    version: ClassVar[int]  # To be raised whenever equal decisions no longer make equal code.
+    preferred: ClassVar[bool] = False  # Whether its default runs if nothing was measured.
 
     @abc.abstractmethod
     def applies(self, problem: Problem) -> bool:
-        """Whether it knows how to schedule this kernel. Asked of every kernel, so cheap."""
+        """Return whether the template can schedule this kernel. Called for every kernel, so it must
+        be cheap."""
 
     @abc.abstractmethod
     def knobs(self, problem: Problem) -> Sequence[Knob]:
-        """What it leaves open for this kernel: one knob at least."""
+        """Return the choices that are open for this kernel: at least one knob."""
 
     def allowed(self, problem: Problem, decisions: Decisions) -> bool:
-        """Whether these values go together. Asked one candidate at a time, of up to 131,072 in a
-        row, at some microseconds each."""
+        """Return whether these values go together. Called for one candidate at a time, up to
+        131,072 in a row, so it should take some microseconds."""
         return True
 
     def estimate(self, problem: Problem, columns: Columns) -> Estimate:
-        """Predicted seconds of each candidate; `columns` holds the values of each knob, int64
-        [candidates]. A template that does not say gets measured in random order, and its default
-        is the first value of every knob."""
+        """Return the predicted seconds of each candidate; `columns` holds the values of each knob,
+        int64 [candidates]. Candidates of a template without this method are measured in random
+        order, and its default is the first value of every knob."""
         raise NotImplementedError
 
     @abc.abstractmethod
     def schedule(self, problem: Problem, schedule: Schedule, decisions: Decisions) -> None:
-        """Apply primitives to `schedule`, the naive loop nests. What it raises rejects the
+        """Apply primitives to `schedule`, the naive loop nests. Any exception rejects the
         candidate."""
 
 
 def rule_of(template: Template) -> RuleId:
-    """Under which its records are kept. No built-in rule has a name that begins so."""
+    """Return the rule of the template's records. No built-in rule has a name that begins so."""
     return RuleId(f"template.{template.name}", template.version)

@@ -144,7 +144,7 @@ def test_tensors_of_nodes_and_of_graphs_in_them(tmp_path):
         ("", "which is not a path of a file"),
         ("missing", "no such file: .*models/missing"),
         (".", "is a directory"),
-        ("pipe", "is no regular file"),
+        ("pipe", "is not a regular file"),
         ("link", "a link to .*secret, which is not in the model's folder"),
         ("folder/secret", "a link to .*secret, which is not in the model's folder"),
         ("circle", "its links go in a circle"),
