@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import functools
 import json
 import statistics
 import sys
@@ -35,6 +36,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import onnxruntime
 from rich.table import Table
 
@@ -274,6 +276,11 @@ def _below(rng: np.random.Generator, limit: int) -> Any:
     return lambda shape: rng.integers(0, limit, shape)
 
 
+def _read(path: Path) -> bytes:
+    """Return a model with the weights that lie in files next to it."""
+    return bytes(onnx.load(path).SerializeToString())
+
+
 def open_shapes(data: bytes) -> dict[str, GivenShape]:
     """Return the shapes of the model's inputs, with a range for each open dim."""
     return {
@@ -328,10 +335,7 @@ def workloads(
             collected.append(workload(argument))
         elif path.is_dir() or path.suffix == ".onnx":
             files = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
-            collected += [
-                Workload(file_or_workload.stem, file_or_workload.read_bytes)
-                for file_or_workload in files
-            ]
+            collected += [Workload(file.stem, functools.partial(_read, file)) for file in files]
         else:
             raise UsageError(
                 f"{argument} is no folder, no .onnx file and no model of the bench",

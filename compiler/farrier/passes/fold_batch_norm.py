@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from farrier.ir.graph import Constant, Derived, Graph, Node, Value
+from farrier.ir.graph import Constant, Derived, Graph, Node, Value, attributes
+from farrier.ir.types import DType, TensorType
 from farrier.ops import Product, lookup, product_of
 from farrier.ops.normalize import BATCH_NORMALIZATION
 from farrier.passes.rewriting import Rewriter, derived, join_origins
@@ -32,6 +33,9 @@ def fold_batch_norm(graph: Graph) -> Graph:
     """Fold BatchNormalization, and Mul, Add, Sub and Div by constants that vary by channel alone,
     into the Conv or ConvTranspose that computes their operand; a BatchNormalization that follows
     something else becomes Mul and Add.
+
+    Weights of 16 bits stay as they are, since to round them again would cost more than all other
+    roundings of a model do: the map is applied to sums in f32, with constants in f32.
 
     before:
         @graph
@@ -73,9 +77,9 @@ def _fold(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
     producer = rewriter.producer(node.inputs[0])
     if producer is not None and rewriter.single_use(producer.outputs[0]):
         merged = _into_convolution(producer, node, affine, rewriter)
-        if merged is not None:
+        if merged:
             rewriter.withdraw(producer)
-            return (merged,)
+            return merged
     if BATCH_NORMALIZATION.matches(node):
         return _as_mul_add(node, affine, rewriter)
     return (node,)
@@ -93,27 +97,54 @@ def _affine_of(node: Node, rewriter: Rewriter) -> _Affine | None:
 
 def _into_convolution(
     producer: Node, node: Node, affine: _Affine, rewriter: Rewriter
-) -> Node | None:
-    """`node` after `producer` as one convolution; None where the producer's weights are unknown."""
+) -> tuple[Node, ...]:
+    """`node` after `producer` as one convolution; () where the producer's weights are unknown."""
     if product_of(producer) not in (Product.CONVOLUTION, Product.TRANSPOSED_CONVOLUTION):
-        return None
+        return ()
     x, weight, *rest = producer.inputs
     bias = rest[0] if rest else None
     weights, biases = rewriter.constant_of(weight), rewriter.data(bias)
     if weight is None or weights is None or (bias is not None and biases is None):
-        return None
+        return ()
     shift = affine.shift if biases is None else biases * affine.scale + affine.shift
     name = node.outputs[0].name
+    if weight.type.dtype.is_narrow_float:
+        return _on_sums(producer, node, _Affine(affine.scale, shift), rewriter)
     new_weight = weight
     if (affine.scale != 1).any():
         new_weight = rewriter.constant(_scaled(producer, weights, affine.scale), weight.name)
     new_bias = rewriter.constant(shift.astype(weight.type.dtype.numpy), f"{name}_bias")
-    return dataclasses.replace(
+    folded = dataclasses.replace(
         producer,
         inputs=(x, new_weight, new_bias),
         outputs=node.outputs,
         origin=join_origins((producer, node)),
     )
+    return (folded,)
+
+
+def _on_sums(producer: Node, node: Node, affine: _Affine, rewriter: Rewriter) -> tuple[Node, ...]:
+    """The map on the sums of a convolution of narrow floats, rounded once; () if that does not
+    sum in f32."""
+    x, weight, (y,) = producer.inputs[0], producer.inputs[1], node.outputs
+    if product_of(producer) is not Product.CONVOLUTION or producer.attr("accumulator"):
+        return ()
+    sums = Value(rewriter.fresh(f"{y.name}_sums"), TensorType(DType.F32, y.type.shape))
+    attrs = attributes(**dict(producer.attrs), accumulator=DType.F32.value)
+    to = attributes(to=y.type.dtype.value)
+    if (affine.scale == 1).all():
+        bias = rewriter.constant(affine.shift.astype(np.float32), f"{y.name}_bias")
+        operands: tuple[Value | None, ...] = (x, weight, bias)
+        mapped: tuple[Node, ...] = ()
+    else:
+        operands = (x, weight)
+        mapped = _mul_add(sums, y.name, affine, rewriter, node.origin)
+    result = mapped[-1].outputs[0] if mapped else sums
+    origin = join_origins((producer, node))
+    convolution = dataclasses.replace(
+        producer, inputs=operands, outputs=(sums,), attrs=attrs, origin=origin
+    )
+    return (convolution, *mapped, Node("Cast", (result,), (y,), to, origin=node.origin))
 
 
 def _scaled(producer: Node, weights: Constant, scale: Array) -> Array | Derived:
@@ -139,14 +170,30 @@ def _scale_output_channels(producer: Node, weights: Array, scale: Array) -> Arra
 
 
 def _as_mul_add(node: Node, affine: _Affine, rewriter: Rewriter) -> tuple[Node, ...]:
+    """The map as Mul and Add, of narrow floats in f32."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
+    if not x.type.dtype.is_narrow_float:
+        *first, last = _mul_add(x, y.name, affine, rewriter, node.origin)
+        return (*first, dataclasses.replace(last, outputs=(y,)))
+    wide = Value(rewriter.fresh(f"{x.name}_f32"), TensorType(DType.F32, x.type.shape))
+    widened = Node("Cast", (x,), (wide,), attributes(to=DType.F32.value), origin=node.origin)
+    mapped = _mul_add(wide, y.name, affine, rewriter, node.origin)
+    to = attributes(to=y.type.dtype.value)
+    return (widened, *mapped, Node("Cast", mapped[-1].outputs, (y,), to, origin=node.origin))
+
+
+def _mul_add(
+    x: Value, name: str, affine: _Affine, rewriter: Rewriter, origin: str
+) -> tuple[Node, Node]:
+    """The map as Mul and Add in the type of its operand."""
     shape = (-1, *(1,) * (x.type.rank - 2))
     dtype = x.type.dtype.numpy
-    scale = rewriter.constant(affine.scale.reshape(shape).astype(dtype), f"{y.name}_scale")
-    shift = rewriter.constant(affine.shift.reshape(shape).astype(dtype), f"{y.name}_shift")
-    scaled = Value(rewriter.fresh(f"{y.name}_scaled"), y.type)
+    scale = rewriter.constant(affine.scale.reshape(shape).astype(dtype), f"{name}_scale")
+    shift = rewriter.constant(affine.shift.reshape(shape).astype(dtype), f"{name}_shift")
+    scaled = Value(rewriter.fresh(f"{name}_scaled"), x.type)
+    shifted = Value(rewriter.fresh(f"{name}_shifted"), x.type)
     return (
-        Node("Mul", (x, scale), (scaled,), origin=node.origin),
-        Node("Add", (scaled, shift), (y,), origin=node.origin),
+        Node("Mul", (x, scale), (scaled,), origin=origin),
+        Node("Add", (scaled, shift), (shifted,), origin=origin),
     )

@@ -44,7 +44,8 @@ def drop_neutral_element(node: Node, rewriter: Rewriter) -> Replacement | None:
 def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite, too, and a normal
     number of the dtype. A single number is still divided: a value that is quantized with it may
-    depend on its last bit."""
+    depend on its last bit. A number of 16 bits is divided unless its reciprocal is exact: operators
+    compute in f32, and a rounded constant would be the largest of their errors."""
     y = node.outputs[0]
     if not DIV.matches(node) or not y.type.dtype.is_float or y.type.size == 1:
         return None
@@ -54,7 +55,7 @@ def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None
     with np.errstate(all="ignore"):
         exact = 1 / data.astype(np.float64)
         inverse = exact.astype(data.dtype)
-    if not _normal(inverse).all():
+    if not _normal(inverse).all() or not _keeps(inverse, exact):
         return None
     factor = rewriter.constant(inverse, f"{node.inputs[1].name}_inverse", exact)
     return (dataclasses.replace(node, op="Mul", inputs=(node.inputs[0], factor)),)
@@ -83,7 +84,7 @@ def expand_small_power(node: Node, rewriter: Rewriter) -> Replacement | None:
 def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`(x * a) * b` → `x * (a * b)` and `(x + a) + b` → `x + (a + b)` for floats, if the merged
     constants neither overflow nor lose bits. The merged constant is rounded once: a third of x,
-    times b, is x times b / 3."""
+    times b, is x times b / 3. One of 16 bits has to be exact."""
     is_product = MUL.matches(node)
     if not is_product and not ADD.matches(node):
         return None
@@ -102,7 +103,7 @@ def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
         exact = np.asarray(first * second if is_product else first + second)
         merged = exact.astype(y.type.dtype.numpy)
     is_sound = _is_sound(is_product, merged, first, second)
-    if merged.size > max(first.size, second.size) or not is_sound:
+    if merged.size > max(first.size, second.size) or not is_sound or not _keeps(merged, exact):
         return None
     constant = rewriter.constant(merged, f"{y.name}_constant", exact)
     origin = join_origins((inner, node))
@@ -116,6 +117,12 @@ def _is_sound(is_product: bool, merged: Array, first: Array, second: Array) -> b
     if not is_product:
         return bool((np.isfinite(merged) | ~finite).all())
     return bool((_normal(merged) | ~finite | (first == 0) | (second == 0)).all())
+
+
+def _keeps(rounded: Array, exact: Array) -> bool:
+    """Check that a constant of a narrow type, with which operators compute in f32, is exact."""
+    is_narrow = DType.from_numpy(rounded.dtype).is_narrow_float
+    return not is_narrow or np.array_equal(rounded.astype(np.float64), exact, equal_nan=True)
 
 
 def _normal(x: Array) -> npt.NDArray[np.bool_]:
