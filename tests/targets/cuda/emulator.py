@@ -132,6 +132,7 @@ class _Run(Accesses, Warps, Carries):
         if self._at.guard is None:
             return True
         register, is_negated = self._at.guard
+        self._doubt = self._nothing  # The instruction before may have left its own.
         holds = self._get(register, np.dtype(bool)) ^ is_negated
         self._mask = here
         self._settle()
@@ -169,6 +170,8 @@ class _Run(Accesses, Warps, Carries):
 
     def _get(self, operand, dtype):
         """Return an operand as an array of a type over all threads."""
+        if operand[0] == "%" and operand not in self._registers and operand not in self._places:
+            self._leave_undefined(operand)
         value = self._raw(operand, dtype)
         if operand in self._undefined:
             self._doubt = self._doubt | self._undefined[operand]
@@ -178,6 +181,11 @@ class _Run(Accesses, Warps, Carries):
         if value.dtype.itemsize != dtype.itemsize:
             value = value.view(f"u{value.dtype.itemsize}").astype(f"u{dtype.itemsize}")
         return np.broadcast_to(value.view(dtype), (self._count,))
+
+    def _leave_undefined(self, register):
+        """Enter a register that nothing has written: LLVM reads it where the value has no use."""
+        self._registers[register] = np.zeros((), f"u{max(8, self._kernel.bits(register)) // 8}")
+        self._undefined[register] = np.ones(self._count, bool)
 
     def _raw(self, operand, dtype):
         if operand in self._registers:

@@ -86,6 +86,6 @@ def test_a_model_runs_whole(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["f32", "f16"])
 def test_a_model_of_the_bench_runs_whole(precision, tmp_path):
-    error, calls = error_of("rapidocr_cls", precision, "sm_80", tmp_path)
+    error, _, calls = error_of("rapidocr_cls", precision, "sm_80", tmp_path)
     assert error <= MOST[precision]
     assert calls == ["cuMemcpyHtoDAsync_v2", "cuGraphLaunch", "cuMemcpyDtoHAsync_v2"]

@@ -4,7 +4,9 @@ have it, by kernels as C (`compiled.py`), against ONNX Runtime.
     python -m tests.targets.cuda.whole squeezenet --precision f16
 
 Without names it takes all models, in f32 and in f16. An error is the largest difference, in shares
-of the range of the output. The exit status is 1 if one is above 1e-4 in f32, or 1e-2 in f16.
+of the range of the output. The exit status is 1 if one is above 1e-4 in f32, or 1e-2 in f16, and
+above twice the error of ONNX Runtime itself: what its optimizations change. That of rapidocr_det is
+2.5e-3, whose output for random inputs is near 0.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _MEMORY_BYTES = 8 << 30
 
 
 def error_of(name, precision, cpu, folder):
-    """Return the error of a model, and the calls of the driver in a run."""
+    """Return the error of a model, that of ONNX Runtime, and the calls of the driver in a run."""
     of = workload(name)
     model = of.build()
     inputs, _ = specs(import_model(model, of.shapes))
@@ -50,11 +52,17 @@ def error_of(name, precision, cpu, folder):
     finally:
         driver._loaded = loaded
     expected = onnxruntime.InferenceSession(model).run(None, feed)
-    errors = [
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    plain = onnxruntime.InferenceSession(model, options).run(None, feed)
+    return _most(results, expected), _most(plain, expected), library.calls
+
+
+def _most(results, expected):
+    return max(
         np.abs(result.astype(float) - right).max() / np.ptp(right.astype(float))
         for result, right in zip(results, expected, strict=True)
-    ]
-    return max(errors), library.calls
+    )
 
 
 def main():
@@ -72,11 +80,11 @@ def main():
     for precision in precisions:
         for name in arguments.models or NAMES:
             with tempfile.TemporaryDirectory() as folder:
-                error, calls = error_of(name, precision, arguments.cpu, folder)
-            are_right.append(error <= MOST[precision])
+                error, own, calls = error_of(name, precision, arguments.cpu, folder)
+            are_right.append(error <= max(MOST[precision], 2 * own))
             counts = collections.Counter(calls)
             listed = ", ".join(f"{count} {call}" for call, count in counts.items())
-            print(f"{name} {precision}: {error:.1e}; a run is {listed}")
+            print(f"{name} {precision}: {error:.1e} (ONNX Runtime {own:.1e}); a run is {listed}")
             sys.stdout.flush()
     return 0 if all(are_right) else 1
 
