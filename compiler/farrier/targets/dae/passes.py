@@ -11,9 +11,8 @@ import numpy as np
 from farrier.errors import CompilerError
 from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType
-from farrier.ops import Product, product_of
+from farrier.ops import Product, Trait, lookup, product_of
 from farrier.ops.pad import PAD
-from farrier.ops.quantize import DEQUANTIZE
 from farrier.ops.window import window_of
 from farrier.passes.fuse import Home, fuse
 from farrier.passes.passes import Pass
@@ -139,7 +138,9 @@ def _joined(graph: Graph, home: Home) -> Mapping[int, Node]:
         if len(reading) != 1 or node.outputs[0].name in returned:
             continue
         (reader,) = reading
-        if DEQUANTIZE.matches(node) or (PAD.matches(node) and _loads_pad(node, reader)):
+        if lookup(node.op).has(Trait.DEQUANTIZES) or (
+            PAD.matches(node) and _loads_pad(node, reader)
+        ):
             joined[id(node)] = reader
     return joined
 
