@@ -97,7 +97,7 @@ def test_import_into_a_service_and_into_a_file(farrier, service, file, tmp_path)
         done = farrier("records", "import", file, *options, **environment)
         assert done.returncode == 2
         assert "line 4 " in done.stderr
-        assert "nothing behind it" in done.stderr
+        assert "and the others are not" in done.stderr
         assert not done.stdout
     assert _lines(tmp_path / "new.jsonl") == _records()[:2]
 

@@ -109,7 +109,7 @@ def test_export_and_import_carry_everything_over(farm: Farm) -> None:
 
 def test_a_malformed_line_is_named(farm: Farm) -> None:
     good, other = (_record(number).to_line().encode() for number in (1, 2))
-    with pytest.raises(UsageError, match=r"line 13 .*not JSON.*nothing behind it"):
+    with pytest.raises(UsageError, match=r"line 13 .*not JSON.*the others are not"):
         farm.records.load([good, b"", b"{", other], first=11)
     assert list(farm.records) == [_record(1)]
 
