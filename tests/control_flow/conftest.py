@@ -52,9 +52,9 @@ class Compiled:
                 call(library.entry("farrier_entry"), addresses, pool)
                 for buffer, value, array in zip(outputs, self.graph.outputs, again, strict=True):
                     wanted = expected[value.name]
-                    found = np.frombuffer(buffer.view, wanted.dtype).reshape(wanted.shape)
+                    actual = np.frombuffer(buffer.view, wanted.dtype).reshape(wanted.shape)
                     np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-5)
-                    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+                    np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)
         compiled = [bytes(buffer.view) for buffer in outputs]
         assert self.interpreted(arguments, outputs) == compiled
 

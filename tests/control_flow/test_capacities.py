@@ -349,8 +349,8 @@ def test_random_models_in_one_session(data, sizes):
     for n, m in [(0, 1), *sizes, (1, 0)]:
         inputs = {"n": scalar(n), "m": scalar(m)}
         try:
-            found = artifact.run(inputs)
+            actual = artifact.run(inputs)
         except MemoryLimitError:
             continue
-        for wanted, ours in zip(reference.run(None, inputs), found.values(), strict=True):
+        for wanted, ours in zip(reference.run(None, inputs), actual.values(), strict=True):
             np.testing.assert_array_equal(ours, wanted)

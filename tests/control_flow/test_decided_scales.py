@@ -129,18 +129,18 @@ def test_arithmetic_of_sizes_as_floats_is_exact(tree, h, w):
             "Div": lambda: one / other,
         }[op]()
         try:
-            found = fold(lookup(op), [left, right], {}, [SCALAR])
+            actual = fold(lookup(op), [left, right], {}, [SCALAR])
         except ZeroDivisionError:
             return None, exact
-        return (None if found is None else found[0]), exact
+        return (None if actual is None else actual[0]), exact
 
     array, exact = made(tree)
     if array is None or array.dtype != object:
         return
     for op, rounded in (("Floor", np.floor), ("Ceil", np.ceil)):
-        found = fold(lookup(op), [array], {}, [SCALAR])
-        if found is not None and found[0].dtype == object:
-            assert evaluate(found[0].item(), sizes) == rounded(exact)
+        actual = fold(lookup(op), [array], {}, [SCALAR])
+        if actual is not None and actual[0].dtype == object:
+            assert evaluate(actual[0].item(), sizes) == rounded(exact)
 
 
 def test_a_quotient_that_is_computed_divides_by_sizes():

@@ -42,11 +42,11 @@ def check(data, *cases, least=0):
             with pytest.raises(Exception, match="Non-zero status"):
                 reference.run(None, inputs)
             continue
-        for found, wanted in zip(
+        for actual, wanted in zip(
             session.run(inputs).values(), reference.run(None, inputs), strict=True
         ):
-            assert found.dtype == wanted.dtype
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+            assert actual.dtype == wanted.dtype
+            np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
 
 
 def lengths(*numbers):
@@ -129,8 +129,8 @@ def test_two_lengths_must_be_equal(first):
     )
     artifact = farrier.compile(data, threads=1, verify=False)
     for size in (0, 4, 9):
-        found = artifact.run({"x": X, "n": np.array([size]), "m": np.array([size])})["y"]
-        np.testing.assert_array_equal(found, 2 * X[..., :size])
+        actual = artifact.run({"x": X, "n": np.array([size]), "m": np.array([size])})["y"]
+        np.testing.assert_array_equal(actual, 2 * X[..., :size])
     with pytest.raises(InputMismatchError, match=f"'to_{other}' .* 'y' .* needs .*to_{first}"):
         artifact.run({"x": X, "n": np.array([4]), "m": np.array([5])})
 
@@ -153,10 +153,10 @@ def test_what_an_operator_counts_may_be_too_few():
     artifact = farrier.compile(data, threads=1, verify=False)
     for kept in keep:
         inputs = {"x": X, "c": kept}
-        for found, wanted in zip(
+        for actual, wanted in zip(
             artifact.run(inputs).values(), reference.run(None, inputs), strict=True
         ):
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
     with pytest.raises(InputMismatchError, match=r"'cut' .* gets 1 .* needs 2 or more"):
         artifact.run({"x": X, "c": np.arange(9) == 3})
 
@@ -219,10 +219,10 @@ def test_what_a_loop_and_a_condition_return():
             with pytest.raises(InputMismatchError, match=f"'{culprit}' .* gets 1 .* 2 or more"):
                 session.run(inputs)
             continue
-        for found, wanted in zip(
+        for actual, wanted in zip(
             session.run(inputs).values(), reference.run(None, inputs), strict=True
         ):
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)
 
 
 def repeated(durations, frames):

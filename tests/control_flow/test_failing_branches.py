@@ -223,9 +223,9 @@ def test_sequences_optionals_and_strings():
     data = model([choice, *extra], inputs, outputs, WEIGHTS | {"one": np.array(1)}, opset=18)
     artifact = farrier.compile(data, threads=1, verify=False, shapes={"words": (2, 8)})
     words = np.array(["some", "words"])
-    found = artifact.run(X | condition(True) | {"words": words})
-    np.testing.assert_array_equal(found["y"], 2 * X["x"])
-    assert found["z"].tolist() == ["some", "words"]
+    actual = artifact.run(X | condition(True) | {"words": words})
+    np.testing.assert_array_equal(actual["y"], 2 * X["x"])
+    assert actual["z"].tolist() == ["some", "words"]
     with pytest.raises(InputMismatchError, match="'product'"):
         artifact.run(X | condition(False) | {"words": words})
 
@@ -288,9 +288,9 @@ def test_a_body_that_never_runs_needs_no_types(trips):
         with pytest.raises(InvalidModelError, match=r"'product' \(MatMul\)"):
             import_model(data)
         return
-    found = farrier.compile(data, threads=1, verify=False).run(X)
-    np.testing.assert_array_equal(found["z"], -X["x"])
-    assert found["stack"].shape == (0, 2, 4)
+    actual = farrier.compile(data, threads=1, verify=False).run(X)
+    np.testing.assert_array_equal(actual["z"], -X["x"])
+    assert actual["stack"].shape == (0, 2, 4)
 
 
 def test_each_hot_size_has_checks_of_its_own():

@@ -25,11 +25,11 @@ def check(data, *cases):
     session = farrier.compile(data, threads=1, verify=False).session()
     names = [output.name for output in reference.get_outputs()]
     for inputs in cases:
-        found = session.run(inputs)
-        assert list(found) == names
+        actual = session.run(inputs)
+        assert list(actual) == names
         for name, wanted in zip(names, reference.run(None, inputs), strict=True):
-            assert isinstance(found[name], list) == isinstance(wanted, list)
-            lists = [one if isinstance(one, list) else [one] for one in (found[name], wanted)]
+            assert isinstance(actual[name], list) == isinstance(wanted, list)
+            lists = [one if isinstance(one, list) else [one] for one in (actual[name], wanted)]
             for mine, other in zip(*lists, strict=True):
                 assert mine.shape == other.shape
                 np.testing.assert_allclose(mine, other, rtol=1e-6)
@@ -150,8 +150,8 @@ def test_the_facade_returns_lists(repeated):
     )
     x, d = normal(3, 3), np.array([2, 0, 1])
     grown, y = session.run(None, {"x": x, "d": d})
-    for found, wanted in zip(grown, np.split(np.repeat(x, d, axis=0), [2, 2]), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, wanted in zip(grown, np.split(np.repeat(x, d, axis=0), [2, 2]), strict=True):
+        np.testing.assert_array_equal(actual, wanted)
     np.testing.assert_array_equal(y, np.repeat(x, d, axis=0))
 
 

@@ -44,9 +44,9 @@ def assert_as_onnxruntime(data, *cases, threads=1, shapes=None, atol=1e-5):
     artifact = farrier.compile(data, threads=threads, verify=False, shapes=shapes)
     for inputs in cases:
         expected = session.run(None, inputs)
-        for wanted, found in zip(expected, artifact.run(inputs).values(), strict=True):
-            assert found.dtype == wanted.dtype
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=atol)
+        for wanted, actual in zip(expected, artifact.run(inputs).values(), strict=True):
+            assert actual.dtype == wanted.dtype
+            np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=atol)
     return artifact
 
 
@@ -322,8 +322,8 @@ def test_sequences_and_optionals_at_both_ends():
     x = normal(3)
     for items in ([], [normal(2)], [normal(2), normal(4)]):
         for optional in (None, normal(2)):
-            found, has, count = backend.run([items, x, optional])
-            for array, wanted in zip(found, [*items, x], strict=True):
+            actual, has, count = backend.run([items, x, optional])
+            for array, wanted in zip(actual, [*items, x], strict=True):
                 np.testing.assert_array_equal(array, wanted)
             assert bool(has) == (optional is not None)
             assert count == len(items)
@@ -348,10 +348,10 @@ def test_scan_of_any_length():
     artifact = farrier.compile(data, shapes={"x": ("steps:1..40", 5)}, threads=1, verify=False)
     for steps in (1, 2, 7, 40):
         given = {"h0": normal(1, 5), "x": normal(steps, 5)}
-        for wanted, found in zip(
+        for wanted, actual in zip(
             session.run(None, given), artifact.run(given).values(), strict=True
         ):
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("place", [-2, -1, 0, 1, 2])

@@ -161,9 +161,9 @@ def test_a_common_factor_divides_whatever_the_symbols(
     trees: list[Any], values: dict[str, int], factor: int
 ) -> None:
     extents = [_build(tree) * factor for tree in trees]
-    found = common_factor(extents)
-    assert found % factor == 0 or all(extent == 0 for extent in extents)
-    assert all(evaluate(extent, values) % found == 0 for extent in extents)
+    actual = common_factor(extents)
+    assert actual % factor == 0 or all(extent == 0 for extent in extents)
+    assert all(evaluate(extent, values) % actual == 0 for extent in extents)
 
 
 @given(tree=_TREES, values=_VALUES)

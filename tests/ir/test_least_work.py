@@ -76,8 +76,8 @@ def test_what_elements_decide_counts_once_a_sum():
     chosen = Binary(BinaryOp.LT, Load(x, (Var("k"),)), ZERO)
     image = Select(chosen, Load(x, (Var("k"),)), ZERO)
     program = TensorProgram("p", (x, weights), (_summed(image, weights, 5, 4),), (x,))
-    (found,) = least_products(program)
-    assert found.count == 5
+    (actual,) = least_products(program)
+    assert actual.count == 5
 
 
 def test_products_have_the_types_of_what_is_multiplied():
@@ -87,5 +87,5 @@ def test_products_have_the_types_of_what_is_multiplied():
     body = Reduce(ReduceOp.SUM, (Axis("k", 6),), Binary(BinaryOp.MUL, *sides))
     largest = Reduce(ReduceOp.MAX, (Axis("k", 6),), Load(b, (Var("k"),)))
     stages = Stage(total, (), body), Stage(Buffer("z", DType.I8, ()), (), largest)
-    found = least_products(TensorProgram("p", (a, b), stages, (total,)))
-    assert found == [Products(DType.U8, DType.I8, 6)]
+    actual = least_products(TensorProgram("p", (a, b), stages, (total,)))
+    assert actual == [Products(DType.U8, DType.I8, 6)]

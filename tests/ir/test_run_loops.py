@@ -18,6 +18,6 @@ ANY = st.floats() | st.integers(-(2**63), 2**63 - 1) | st.booleans()
 @given(value=ANY)
 def test_a_cast_is_that_of_arrays(dtype, value):
     with np.errstate(all="ignore"):
-        found, expected = _cast(dtype, value), convert(np.array(value), dtype).item()
-    assert type(found) is type(expected)
-    assert np.array(found).tobytes() == np.array(expected).tobytes()
+        actual, expected = _cast(dtype, value), convert(np.array(value), dtype).item()
+    assert type(actual) is type(expected)
+    assert np.array(actual).tobytes() == np.array(expected).tobytes()

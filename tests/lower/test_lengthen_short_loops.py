@@ -43,8 +43,8 @@ def pool(x: f32[3, 96, 4], y: f32[4]):
 def steps(function):
     """What each loop of steps has."""
     lengthened = lengthen_short_loops(function)
-    found = [stmt for stmt in walk_stmts(lengthened.body) if isinstance(stmt, For)]
-    return [loop.extent for loop in found if loop.var.endswith("_step")]
+    actual = [stmt for stmt in walk_stmts(lengthened.body) if isinstance(stmt, For)]
+    return [loop.extent for loop in actual if loop.var.endswith("_step")]
 
 
 @pytest.mark.parametrize(("extent", "wanted"), [(7, [7]), (10, [5]), (26, [2]), (13, [])])

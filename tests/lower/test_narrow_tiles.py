@@ -94,9 +94,9 @@ def built(program, pick, **knobs):
 def agree(program, function, sizes):
     bound = bind(program, sizes)
     inputs = inputs_of(bound)
-    found = run_loops(bind(function, sizes), inputs)
+    actual = run_loops(bind(function, sizes), inputs)
     for output, expected in evaluate(bound, inputs).items():
-        np.testing.assert_allclose(found[output], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(actual[output], expected, rtol=1e-4, atol=1e-5)
 
 
 def tiles(function, name):
@@ -172,9 +172,9 @@ def test_what_stands_beside_a_tile_is_not_copied_with_its_widths():
     (symbol,) = function.dims
     for m in (1, 3, 8, 13, 20):
         a = np.arange(3 * m, dtype=np.float32).reshape(m, 3)
-        found = run_loops(bind(function, {symbol: m}), {"a": a})
-        np.testing.assert_array_equal(found["y"], np.stack([a.sum(axis=1)] * 2))
-        assert (found["z"] == 1).all()
+        actual = run_loops(bind(function, {symbol: m}), {"a": a})
+        np.testing.assert_array_equal(actual["y"], np.stack([a.sum(axis=1)] * 2))
+        assert (actual["z"] == 1).all()
 
 
 def test_sums_of_tails_are_not_unrolled():
@@ -196,8 +196,8 @@ def filled(*extents):
 
 
 def test_a_partitioned_tile_is_shortened_in_all_copies_of_its_loop():
-    found = shortened(filled(7, 7), filled(7), filled(4), {"i_tail": "i"})
-    assert found == filled(4, 4)
+    actual = shortened(filled(7, 7), filled(7), filled(4), {"i_tail": "i"})
+    assert actual == filled(4, 4)
 
 
 @pytest.mark.parametrize(("parts", "short"), [((7,), 1), ((3, 4), 5)])

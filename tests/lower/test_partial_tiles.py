@@ -43,9 +43,9 @@ def rows(m: int, beside: int, kind: str = "parallel") -> Function:
     rng = np.random.default_rng(m)
     x = rng.integers(9, size=(m, 4)).astype(np.float32)
     w = rng.integers(9, size=beside).astype(np.float32)
-    found = run_loops(final, {"x": x, "w": w})
-    np.testing.assert_array_equal(found["y"], 2 * x)
-    np.testing.assert_array_equal(found["z"], np.stack([w + 1, w + 1]))
+    actual = run_loops(final, {"x": x, "w": w})
+    np.testing.assert_array_equal(actual["y"], 2 * x)
+    np.testing.assert_array_equal(actual["z"], np.stack([w + 1, w + 1]))
     return final
 
 

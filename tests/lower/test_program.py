@@ -89,8 +89,8 @@ def _expected(graph: Graph) -> list[np.ndarray]:
 @pytest.mark.parametrize("name", REGIONS)
 def test_a_region_s_loops_have_its_operators_results(name):
     graph = parse_ir(REGIONS[name])
-    for found, expected in zip(_run(graph), _expected(graph), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    for actual, expected in zip(_run(graph), _expected(graph), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["conv", "max pool"])
@@ -122,8 +122,8 @@ def test_blocked_layouts_with_a_halo_do_not_change_results(name, halo):
         nodes,
         tuple(map(blocked, graph.outputs)),
     )
-    for found, expected in zip(_run(changed), _expected(graph), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    for actual, expected in zip(_run(changed), _expected(graph), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_constant_inputs_and_outputs_have_their_scopes_and_places():

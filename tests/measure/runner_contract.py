@@ -230,10 +230,10 @@ class RunnerContract:
 
     def test_threads_that_ask_at_once_get_each_their_own_answer(self, measure, doubling):
         symbols = ["right", "wrong", "code_three", "no_such"]
-        found: dict[str, MeasureResult] = {}
+        actual: dict[str, MeasureResult] = {}
 
         def ask(symbol: str) -> None:
-            found[symbol] = measure(doubling.candidate(symbol))
+            actual[symbol] = measure(doubling.candidate(symbol))
 
         measure(doubling.candidate("right"))  # whatever takes its time to start has started
         begin = time.monotonic()
@@ -243,10 +243,10 @@ class RunnerContract:
         for thread in threads:
             thread.join()
         took = time.monotonic() - begin
-        statuses = [found[symbol].results[0].status for symbol in symbols]
+        statuses = [actual[symbol].results[0].status for symbol in symbols]
         assert statuses == [Status.OK, Status.WRONG, Status.CRASHED, Status.REJECTED]
         # This device measures one batch at a time, and none counts the others' time.
-        assert sum(result.run_s for result in found.values()) <= took
+        assert sum(result.run_s for result in actual.values()) <= took
 
     def test_a_batch_that_is_called_off_ends_soon(self, measure, doubling):
         measure(doubling.candidate("right"))  # whatever takes its time to start has started

@@ -120,8 +120,8 @@ def test_the_first_of_several_is_found_a_few_values_at_a_time(monkeypatch):
     for at in (0, 5, 11):
         others = [*nodes]
         others[at] = node("Sin", [f"h{at}"], [f"h{at + 1}"], name=f"n{at}")
-        found = parted(theirs, model_of(others, given, result, {}), h0=normal(16))
-        assert found.node.startswith(f"node 'n{at}' ")
+        actual = parted(theirs, model_of(others, given, result, {}), h0=normal(16))
+        assert actual.node.startswith(f"node 'n{at}' ")
     assert parted(theirs, theirs, h0=normal(16)) is None
 
 

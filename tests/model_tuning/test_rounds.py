@@ -48,17 +48,17 @@ def raced_round(races, seeds, **given):
     """What the first round makes that races: one in a few comes back to the code in use."""
     for seed in seeds:
         again = dataclasses.replace(ROUNDS[0], seed=seed)
-        found = list(pipeline.improved_models(MODEL, OPTIONS, [again], **given))
+        actual = list(pipeline.improved_models(MODEL, OPTIONS, [again], **given))
         if races:
-            return found
+            return actual
     raise AssertionError("no round has found other code than what is in use")
 
 
 def test_each_round_is_raced_with_what_is_in_use(races, monkeypatch):
     """All races count as won here; whether they are is the device's affair."""
     monkeypatch.setattr(Race, "is_won", True)
-    first, *found = pipeline.improved_models(MODEL, OPTIONS, ROUNDS)
-    assert len(found) == len(races) >= 1
+    first, *actual = pipeline.improved_models(MODEL, OPTIONS, ROUNDS)
+    assert len(actual) == len(races) >= 1
     default, in_use, _ = races[0]
     assert in_use is default
     for (_, _, won), (_, in_use, _) in itertools.pairwise(races):
@@ -67,7 +67,7 @@ def test_each_round_is_raced_with_what_is_in_use(races, monkeypatch):
     assert first.code == plain.code
     inputs = random_inputs(plain.manifest.inputs)
     (expected,) = plain.run(inputs).values()
-    for artifact in found:
+    for artifact in actual:
         assert artifact.code != plain.code
         (y,) = artifact.run(inputs).values()
         np.testing.assert_allclose(y, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
@@ -84,9 +84,9 @@ def test_rounds_go_on_from_an_artifact_that_is_in_use(races, monkeypatch):
     monkeypatch.setattr(Race, "is_won", True)
     *_, newest = raced_round(races, range(10))
     races.clear()
-    found = raced_round(races, range(10, 20), since=newest)
+    actual = raced_round(races, range(10, 20), since=newest)
     ((default, in_use, _),) = races
     assert not in_use.is_same_code(default)
     (given,) = newest.schedules
     assert {key: one.decisions for key, one in in_use.choices.items()} == given.decisions
-    assert [one.code == newest.code for one in found] == [False]
+    assert [one.code == newest.code for one in actual] == [False]

@@ -60,20 +60,20 @@ def prepared(layers, **changes):
 def tile_of(variant, call):
     """The tile of the convolution that a call computes, 0 for the direct sum; None for a copy."""
     nodes = variant.choices[call.task].task.region.nodes
-    found = [node.attr("tile", 0) for node in nodes if node.op in ("Conv", "WinogradConv")]
-    return found[0] if found else None
+    actual = [node.attr("tile", 0) for node in nodes if node.op in ("Conv", "WinogradConv")]
+    return actual[0] if actual else None
 
 
 def tiles(variant):
     """The tile of each convolution of a variant by its origin."""
-    found = {call.origin: tile_of(variant, call) for call in variant.calls}
-    return {origin: tile for origin, tile in found.items() if tile is not None}
+    actual = {call.origin: tile_of(variant, call) for call in variant.calls}
+    return {origin: tile for origin, tile in actual.items() if tile is not None}
 
 
 def convolution(variant):
     """The schedule of the only kernel that is one."""
-    (found,) = {call.task for call in variant.calls if tile_of(variant, call) is not None}
-    return variant.choices[found]
+    (actual,) = {call.task for call in variant.calls if tile_of(variant, call) is not None}
+    return variant.choices[actual]
 
 
 class FakeComparison:
@@ -380,8 +380,8 @@ def low(variant):
 def test_the_search_goes_on_in_the_model_and_tells_the_records():
     graph, default = prepared([(64, 12)], max_layer_error=0)
     start, records = low(default), MemoryRecords()
-    found, events = climb(start, graph, Measurer(), records)
-    won = convolution(found)
+    actual, events = climb(start, graph, Measurer(), records)
+    won = convolution(actual)
     assert won.decisions["unroll"] > 1
     assert {event.what for event in events if isinstance(event, VariantsCompared)} == {"schedules"}
     known = convolution(known_variant(graph, start, records))
@@ -396,8 +396,8 @@ def test_the_search_ends_when_every_kernel_has_rested():
 
     graph, default = prepared([(64, 12)], max_layer_error=0)
     records, alike = MemoryRecords(), FakeComparison(lambda tile, decisions: 1000)
-    found, events = climb(default, graph, Measurer(), records, comparison=alike)
-    assert found.is_same_code(default)
+    actual, events = climb(default, graph, Measurer(), records, comparison=alike)
+    assert actual.is_same_code(default)
     assert 1 < len(events) < 10
     assert {type(event) for event in events} == {TrialsMeasured}  # and nothing ran once more
     # What was tried is kept, and decides nothing.
@@ -412,8 +412,8 @@ def test_what_wins_in_the_model_but_is_wrong_is_not_taken():
 
     graph, default = prepared([(64, 12)], max_layer_error=0)
     start, records = low(default), MemoryRecords()
-    found, _ = climb(start, graph, Wrong(), records)
-    assert found.is_same_code(start)
+    actual, _ = climb(start, graph, Wrong(), records)
+    assert actual.is_same_code(start)
     assert {record.context for record in records} == {Context.SCREENED}
 
 
@@ -448,9 +448,9 @@ def test_a_candidate_that_crashes_costs_itself_alone():
 
     graph, default = prepared([(64, 12)], max_layer_error=0)
     start, records, comparison = low(default), MemoryRecords(), Crashing(bad)
-    found, events = climb(start, graph, Alone(), records, comparison=comparison)
+    actual, events = climb(start, graph, Alone(), records, comparison=comparison)
     assert comparison.failed
-    assert convolution(found).decisions["unroll"] > 2
+    assert convolution(actual).decisions["unroll"] > 2
     assert not [event for event in events if isinstance(event, Warned)]
     crashed = [record for record in records if record.status is Status.CRASHED]
     assert crashed
@@ -465,8 +465,8 @@ def test_a_candidate_that_crashes_costs_itself_alone():
 def test_candidates_that_fail_in_the_model_alone_are_let_go():
     graph, default = prepared([(64, 12)], max_layer_error=0)
     start, comparison = low(default), Crashing(bad)
-    found, events = climb(start, graph, Measurer(), MemoryRecords(), comparison=comparison)
-    assert convolution(found).decisions["unroll"] > 2
+    actual, events = climb(start, graph, Measurer(), MemoryRecords(), comparison=comparison)
+    assert convolution(actual).decisions["unroll"] > 2
     assert not [event for event in events if isinstance(event, Warned)]
 
 
@@ -477,8 +477,8 @@ def test_a_model_that_never_runs_ends_the_search_with_a_warning():
 
     graph, default = prepared([(64, 12)], max_layer_error=0)
     start = low(default)
-    found, events = climb(start, graph, Measurer(), MemoryRecords(), comparison=Broken(climbing))
-    assert found.is_same_code(start)
+    actual, events = climb(start, graph, Measurer(), MemoryRecords(), comparison=Broken(climbing))
+    assert actual.is_same_code(start)
     (warned,) = [event for event in events if isinstance(event, Warned)]
     assert "signal 11" in warned.message
 
@@ -502,9 +502,9 @@ def test_several_devices_share_the_candidates_of_a_kernel():
     graph, default = prepared([(64, 12)], max_layer_error=0)
     start, records, comparison = low(default), MemoryRecords(), Farm(climbing)
     comparison.several = []
-    found, _ = climb(start, graph, Measurer(), records, comparison=comparison)
+    actual, _ = climb(start, graph, Measurer(), records, comparison=comparison)
     alone, _ = climb(start, graph, Measurer(), MemoryRecords())
-    assert convolution(found).decisions["unroll"] == convolution(alone).decisions["unroll"]
+    assert convolution(actual).decisions["unroll"] == convolution(alone).decisions["unroll"]
     first = comparison.several[0]
     assert len(first) == 3
     tried = [{pairs(convolution(v).decisions) for v in variants} for variants in first]
@@ -528,9 +528,9 @@ def test_what_won_by_luck_must_win_again_beside_what_was_there():
 
     graph, default = prepared([(64, 12)], max_layer_error=0)
     start, records, comparison = low(default), MemoryRecords(), Fickle(climbing)
-    found, _ = climb(start, graph, Measurer(), records, comparison=comparison)
+    actual, _ = climb(start, graph, Measurer(), records, comparison=comparison)
     assert len(comparison.compared) > 2
-    assert found.is_same_code(start)
+    assert actual.is_same_code(start)
     # Nor does a later compilation take what was lucky.
     assert convolution(known_variant(graph, default, records)).decisions["unroll"] == 1
 
@@ -547,14 +547,14 @@ def test_a_device_that_drifts_is_asked_again(faults):
     graph, default = prepared([(64, 12)], max_layer_error=0)
     start = low(default)
     best = convolution(climb(start, graph, Measurer(), MemoryRecords())[0]).decisions
-    (found, _) = climb(start, graph, Drifting(), MemoryRecords())
-    assert convolution(found).decisions["unroll"] == best["unroll"] > 1
+    (actual, _) = climb(start, graph, Drifting(), MemoryRecords())
+    assert convolution(actual).decisions["unroll"] == best["unroll"] > 1
 
 
 def test_without_time_the_search_in_the_model_does_not_begin():
     graph, default = prepared([(64, 12)], max_layer_error=0)
-    found, events = climb(low(default), graph, Measurer(), MemoryRecords(), seconds=1.0)
-    assert found.is_same_code(low(default))
+    actual, events = climb(low(default), graph, Measurer(), MemoryRecords(), seconds=1.0)
+    assert actual.is_same_code(low(default))
     assert events == []
 
 
@@ -621,8 +621,8 @@ def test_candidates_that_do_not_compile_do_not_run():
 
     graph, default = prepared([(64, 12)], max_layer_error=0)
     start, refusing = low(default), Refusing(climbing)
-    found, _ = climb(start, graph, Measurer(), MemoryRecords(), comparison=refusing)
-    assert convolution(found).decisions["unroll"] == 2
+    actual, _ = climb(start, graph, Measurer(), MemoryRecords(), comparison=refusing)
+    assert convolution(actual).decisions["unroll"] == 2
 
 
 def test_calls_take_their_kernels_finalists_in_turns():
@@ -633,9 +633,9 @@ def test_calls_take_their_kernels_finalists_in_turns():
     rival = make_variant(graph, settings, default)
     both = {**default.choices, **rival.choices}
     finalists = {key: [dict(choice.decisions)] for key, choice in both.items()}
-    found = convolution(rival)
-    rows = found.space.candidates()[:3]
-    finalists[found.task.key] = [found.space.decisions(row) for row in rows]
+    actual = convolution(rival)
+    rows = actual.space.candidates()[:3]
+    finalists[actual.task.key] = [actual.space.decisions(row) for row in rows]
     finals = InModelSelection(graph, [default, rival], finalists, MemoryRecords(), 0)
     contestants = finals._contestants(finalists, 3)
     assert len(contestants) == 6
@@ -643,9 +643,9 @@ def test_calls_take_their_kernels_finalists_in_turns():
         choice.decisions
         for one in contestants
         for choice in one.choices.values()
-        if choice.task.key == found.task.key
+        if choice.task.key == actual.task.key
     ]
-    assert sorted(map(str, ran)) == sorted(map(str, 2 * finalists[found.task.key]))
+    assert sorted(map(str, ran)) == sorted(map(str, 2 * finalists[actual.task.key]))
     assert all(set(one.choices) == {call.task for call in one.calls} for one in contestants)
 
 

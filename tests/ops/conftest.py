@@ -163,8 +163,8 @@ def check_model() -> Callable[..., None]:
         graph = import_model(data).graph
         named = {v.name: a for v, a in zip(graph.inputs, feeds.values(), strict=True)}
         references = run_graph(graph, named).values()
-        found = farrier.compile(data, threads=2, verify=False).run(feeds).values()
-        for theirs, reference, ours in zip(expected, references, found, strict=True):
+        actual = farrier.compile(data, threads=2, verify=False).run(feeds).values()
+        for theirs, reference, ours in zip(expected, references, actual, strict=True):
             assert_close(reference, np.asarray(theirs), 2e-6, f"{op} {attrs}: reference")
             assert_close(ours, np.asarray(theirs), 2e-6, f"{op} {attrs}: compiled")
 

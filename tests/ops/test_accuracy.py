@@ -185,14 +185,14 @@ def exponents(x: Array, seed: int) -> Array:
     return chosen.astype(x.dtype)
 
 
-def units(found: Array, exact: Array) -> Array:
+def units(actual: Array, exact: Array) -> Array:
     """Return errors in units in the last place; infinite where NaNs or infinities differ."""
-    rounded = exact.astype(found.dtype)
-    info = np.finfo(found.dtype)
+    rounded = exact.astype(actual.dtype)
+    info = np.finfo(actual.dtype)
     place = np.spacing(np.clip(np.abs(rounded), info.tiny, info.max)).astype(Wide)
-    error = np.abs(found.astype(Wide) - exact) / place
-    same = (found == rounded) | (np.isnan(found) & np.isnan(rounded))
-    error = np.where(np.isnan(error) | (np.isinf(rounded) != np.isinf(found)), np.inf, error)
+    error = np.abs(actual.astype(Wide) - exact) / place
+    same = (actual == rounded) | (np.isnan(actual) & np.isnan(rounded))
+    error = np.where(np.isnan(error) | (np.isinf(rounded) != np.isinf(actual)), np.inf, error)
     return np.where(same, 0, error).astype(np.float64)
 
 
@@ -209,12 +209,12 @@ def checked(
     wrong, exact_results = [], []
     cases = [*cases, Case("Pow", lambda x: np.power(x, e.astype(Wide)))]
     cases += [Case(f"Pow {c}", lambda x, c=c: np.power(x, Wide(c))) for c in POWERS]
-    for case, found in zip(cases, results.values(), strict=True):
+    for case, actual in zip(cases, results.values(), strict=True):
         exact = case.exact(x.astype(Wide))
-        error = units(found, exact)
+        error = units(actual, exact)
         worst = int(np.argmax(error))
         if error[worst] > slack * case.bound:
-            wrong.append(f"{case.op}({x[worst]!r}) = {found[worst]!r}: {error[worst]:.3g} ulp")
+            wrong.append(f"{case.op}({x[worst]!r}) = {actual[worst]!r}: {error[worst]:.3g} ulp")
         exact_results.append((case, exact))
     assert not wrong, "\n".join(wrong)
     return exact_results

@@ -62,8 +62,8 @@ def test_every_pair_keeps_what_both_have(source):
         x = np.array([1, -1 if signed else 1]).astype(source.numpy)
         six = {DType.F6E2M3, DType.F6E3M2} & {source, to}  # ONNX's CastLike does not take them
         for like in ((False,) if six else (False, True)) if to is not source else ():
-            found = cast(source, to, x, like=like).astype(np.float32)
-            np.testing.assert_array_equal(found, [1, -1 if signed else 1], f"{source} {to}")
+            actual = cast(source, to, x, like=like).astype(np.float32)
+            np.testing.assert_array_equal(actual, [1, -1 if signed else 1], f"{source} {to}")
 
 
 @pytest.mark.parametrize("saturate", [0, 1])
@@ -77,29 +77,29 @@ def test_what_is_too_large_saturates_or_not(source, to, saturate):
         x = np.array([*edges, np.inf, -np.inf, np.nan, -0.0, 0.3, -1e-9]).astype(source.numpy)
     model = onnx.load_from_string(cast_model(source, to, len(x), saturate=saturate))
     expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
-    found = cast(source, to, x, saturate=saturate)
-    assert same(found, expected)
-    assert same(np.signbit(found.astype(np.float32)), np.signbit(expected.astype(np.float32)))
+    actual = cast(source, to, x, saturate=saturate)
+    assert same(actual, expected)
+    assert same(np.signbit(actual.astype(np.float32)), np.signbit(expected.astype(np.float32)))
 
 
 @pytest.mark.parametrize("rounding", ["up", "down", "nearest"])
 def test_powers_of_two_are_rounded_as_asked(rounding):
     x = np.array([1, 1.1, 1.5, 1.9, 2, 3, 5, 6, 7, 1e-30, 2.0**-127, 2e38], np.float32)
-    found = cast(DType.F32, DType.F8E8M0, x, round_mode=rounding).astype(np.float64)
+    actual = cast(DType.F32, DType.F8E8M0, x, round_mode=rounding).astype(np.float64)
     exponent = np.log2(x.astype(np.float64))
     low, high = np.exp2(np.floor(exponent)), np.exp2(np.ceil(exponent))
     high = np.minimum(high, 2.0**127)
     nearer = np.where(x - low < high - x, low, high)
     wanted = {"up": high, "down": low, "nearest": nearer}[rounding]
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(actual, wanted)
 
 
 def test_powers_of_two_saturate_or_are_nan():
     x = np.array([0, 1e-40, 3.2e38, np.inf, np.nan], np.float32)
-    found = cast(DType.F32, DType.F8E8M0, x, saturate=1, round_mode="up").astype(np.float64)
-    np.testing.assert_array_equal(found, [2.0**-127] * 2 + [2.0**127] * 2 + [np.nan])
-    found = cast(DType.F32, DType.F8E8M0, x, saturate=0, round_mode="nearest").astype(np.float64)
-    np.testing.assert_array_equal(np.isnan(found), True)
+    actual = cast(DType.F32, DType.F8E8M0, x, saturate=1, round_mode="up").astype(np.float64)
+    np.testing.assert_array_equal(actual, [2.0**-127] * 2 + [2.0**127] * 2 + [np.nan])
+    actual = cast(DType.F32, DType.F8E8M0, x, saturate=0, round_mode="nearest").astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(actual), True)
 
 
 def test_integers_of_less_than_a_byte_take_low_bits():
@@ -107,5 +107,5 @@ def test_integers_of_less_than_a_byte_take_low_bits():
     for to in (DType.I4, DType.U4, DType.I2, DType.U2):
         whole = np.trunc(x).astype(np.int64) & (1 << to.bits) - 1
         for source in (DType.F32, DType.F64, DType.I32):
-            found = cast(source, to, x.astype(source.numpy)).view(np.uint8)
-            np.testing.assert_array_equal(found, whole)
+            actual = cast(source, to, x.astype(source.numpy)).view(np.uint8)
+            np.testing.assert_array_equal(actual, whole)

@@ -48,9 +48,9 @@ def check(op, arrays, expected, **attrs):
     for theirs, ours in zip(expected, references, strict=False):
         np.testing.assert_array_equal(ours, theirs)
     for results in runs:
-        *found, total = results.values()
+        *actual, total = results.values()
         assert total == count
-        for data, reference in zip(found, references, strict=False):
+        for data, reference in zip(actual, references, strict=False):
             flat = data.reshape(-1)[: reference.size]
             np.testing.assert_array_equal(flat.reshape(reference.shape), reference)
 

@@ -112,5 +112,5 @@ def test_networks(rng, network):
     options.intra_op_num_threads = 1  # with more its sums by segment race
     options.log_severity_level = 4
     (expected,) = onnxruntime.InferenceSession(model, options).run(None, inputs)
-    (found,) = farrier.compile(model, threads=2).run(inputs).values()
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    (actual,) = farrier.compile(model, threads=2).run(inputs).values()
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)

@@ -32,9 +32,9 @@ def drawn(op, inputs=None, **attrs):
     for threads in (1, 2):
         artifact = farrier.compile(model, verify=False, threads=threads)
         for _ in range(2):
-            (found,) = artifact.run(named).values()
-            assert found.dtype == reference.dtype
-            np.testing.assert_allclose(found, reference, rtol=1e-4, atol=1e-5)
+            (actual,) = artifact.run(named).values()
+            assert actual.dtype == reference.dtype
+            np.testing.assert_allclose(actual, reference, rtol=1e-4, atol=1e-5)
     return reference
 
 
@@ -104,6 +104,6 @@ def test_dropout_that_trains():
     results = [onnx.ValueInfoProto(name=name) for name in ("y", "mask")]
     graph = helper.make_graph(node, "g", infos, results, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)])
-    found = farrier.compile(model, verify=False, threads=1).run(inputs)
-    assert abs(found["mask"].mean() - 0.75) < 0.03
-    np.testing.assert_allclose(found["y"], found["mask"] / 0.75, rtol=1e-6)
+    actual = farrier.compile(model, verify=False, threads=1).run(inputs)
+    assert abs(actual["mask"].mean() - 0.75) < 0.03
+    np.testing.assert_allclose(actual["y"], actual["mask"] / 0.75, rtol=1e-6)

@@ -51,8 +51,8 @@ def check(op, arrays, expected=None, **attrs):
     named = {v.name: a for v, a in zip(graph.inputs, feeds.values(), strict=True)}
     references = run_graph(graph, named).values()
     artifact = farrier.compile(model, threads=2, verify=False)
-    found = artifact.run(feeds).values()
-    for theirs, reference, ours in zip(expected, references, found, strict=True):
+    actual = artifact.run(feeds).values()
+    for theirs, reference, ours in zip(expected, references, actual, strict=True):
         np.testing.assert_allclose(reference, theirs, rtol=1e-4, atol=2e-5)
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-5)
 

@@ -117,8 +117,8 @@ def test_every_size_in_range(rng, name):
                     params[n].name: a.reshape(bind(params[n], sizes).shape)
                     for n, a in given.items()
                 }
-                found = kernel(feeds, sizes).values()
-                for ours, theirs in zip(found, run_graph(bound, given).values(), strict=True):
+                actual = kernel(feeds, sizes).values()
+                for ours, theirs in zip(actual, run_graph(bound, given).values(), strict=True):
                     np.testing.assert_allclose(
                         ours.reshape(theirs.shape), theirs, rtol=1e-4, atol=1e-4, err_msg=str(sizes)
                     )

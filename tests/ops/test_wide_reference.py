@@ -21,9 +21,9 @@ def test_weights_are_widened_a_block_at_a_time(monkeypatch, op, attrs, elements)
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 40), (40, 70)))
     graph = graph_of(op, x, np.ascontiguousarray(w.T) if attrs else w, **attrs)
-    (found,) = run_graph(graph, {graph.inputs[0].name: x}, wide=True).values()
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, x.astype(np.float64) @ w.astype(np.float64), rtol=1e-12)
+    (actual,) = run_graph(graph, {graph.inputs[0].name: x}, wide=True).values()
+    assert actual.dtype == np.float64
+    np.testing.assert_allclose(actual, x.astype(np.float64) @ w.astype(np.float64), rtol=1e-12)
 
 
 def test_rows_of_a_table_are_widened_and_not_the_table():
@@ -31,8 +31,8 @@ def test_rows_of_a_table_are_widened_and_not_the_table():
     proto = one_node_model("Gather", [None, rows], {0: table}, 1, 17, {})
     graph = import_model(proto).graph
     tracemalloc.start()
-    (found,) = run_graph(graph, {graph.inputs[0].name: rows}, wide=True).values()
+    (actual,) = run_graph(graph, {graph.inputs[0].name: rows}, wide=True).values()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found.dtype == np.float64
+    assert actual.dtype == np.float64
     assert peak < table.nbytes / 10

@@ -51,10 +51,10 @@ def test_the_three_transforms_filter_a_line(filtering):
     d, g = rng.standard_normal(filtering.points), rng.standard_normal(3)
     factors = np.array(filtering.input_sums([np.float64(v) for v in d]))
     products = (filtering.weight_matrix() @ g) * factors
-    found = filtering.output_sums(list(products))
+    actual = filtering.output_sums(list(products))
     starts = range(0, filtering.tile * filtering.stride, filtering.stride)
     expected = [d[at : at + 3] @ g for at in starts]
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("filtering", FILTERINGS, ids=str)

@@ -119,8 +119,8 @@ def test_a_constant_weight_is_another_task():
 
 
 def test_the_docstring_of_the_canonical_form_is_true():
-    found = re.search(r"before:\n(.*?)\nafter:\n(.*)", inspect.getdoc(canonical_region), re.DOTALL)
-    before, after = (textwrap.dedent(part).strip() + "\n" for part in found.groups())
+    actual = re.search(r"before:\n(.*?)\nafter:\n(.*)", inspect.getdoc(canonical_region), re.DOTALL)
+    before, after = (textwrap.dedent(part).strip() + "\n" for part in actual.groups())
     canonical, order = canonical_region(parse_ir(before))
     assert print_ir(canonical) == after
     assert order == (2, 0, 1)

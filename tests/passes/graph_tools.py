@@ -70,8 +70,8 @@ def assert_same_results(before, after, seed=0, tolerance=2e-5):
     """Both graphs have one signature and compute the same, up to rounding."""
     assert [value.name for value in after.inputs] == [value.name for value in before.inputs]
     inputs = random_inputs(before, seed)
-    expected, found = run_graph(before, inputs), run_graph(after, inputs)
-    for (name, a), (_, b) in zip(expected.items(), found.items(), strict=True):
+    expected, actual = run_graph(before, inputs), run_graph(after, inputs)
+    for (name, a), (_, b) in zip(expected.items(), actual.items(), strict=True):
         assert a.shape == b.shape
         assert a.dtype == b.dtype
         scale = max(float(np.abs(a).max(initial=0.0)), 1.0)
@@ -120,13 +120,13 @@ def _packed(data, type):
 
 def computing_nodes(graph):
     """Every node that computes, those within kernels included, as the name of its first output."""
-    found = []
+    actual = []
     for node in graph.nodes:
         if node.op == "Fused":
-            found.extend(inner.outputs[0].name for inner in node.regions[0].nodes)
+            actual.extend(inner.outputs[0].name for inner in node.regions[0].nodes)
         else:
-            found.append(node.outputs[0].name)
-    return sorted(found)
+            actual.append(node.outputs[0].name)
+    return sorted(actual)
 
 
 class NetworkBuilder:

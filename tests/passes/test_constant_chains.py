@@ -28,13 +28,13 @@ def merged(*steps):
 @given(factors, factors)
 def test_what_is_divided_and_multiplied_is_multiplied_by_the_nearest_quotient(divisor, factor):
     assume(np.float32(factor / divisor) != 1)  # nothing is left of that
-    op, found = merged(("Div", divisor), ("Mul", factor))
-    assert (op, found) == ("Mul", np.float32(factor / divisor))
+    op, actual = merged(("Div", divisor), ("Mul", factor))
+    assert (op, actual) == ("Mul", np.float32(factor / divisor))
 
 
 @given(st.lists(factors, min_size=2, max_size=5))
 def test_a_chain_of_any_length_is_rounded_once(values):
-    op, found = merged(*(("Mul", value) for value in values))
-    assert (op, found) == ("Mul", np.float32(np.prod(np.array(values, np.float64))))
-    op, found = merged(*(("Add", value) for value in values))
-    assert (op, found) == ("Add", np.float32(np.sum(np.array(values, np.float64))))
+    op, actual = merged(*(("Mul", value) for value in values))
+    assert (op, actual) == ("Mul", np.float32(np.prod(np.array(values, np.float64))))
+    op, actual = merged(*(("Add", value) for value in values))
+    assert (op, actual) == ("Add", np.float32(np.sum(np.array(values, np.float64))))

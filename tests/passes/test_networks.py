@@ -54,10 +54,12 @@ def test_fusion_neither_drops_nor_repeats_nodes(graph):
     result = run_passes(graph, ["fuse"], SETTINGS)
     verify(result)
     copies = [v.name for v in result.outputs if v not in graph.outputs]
-    found = [name for name in computing_nodes(result) if name not in copies]
-    renamed = {name.removesuffix("_copy") for name in found}
+    actual = [name for name in computing_nodes(result) if name not in copies]
+    renamed = {name.removesuffix("_copy") for name in actual}
     assert renamed == set(computing_nodes(graph))
-    assert len(found) - len(computing_nodes(graph)) == sum(name.endswith("_copy") for name in found)
+    assert len(actual) - len(computing_nodes(graph)) == sum(
+        name.endswith("_copy") for name in actual
+    )
     assert_same_results(graph, result, tolerance=0)
 
 
@@ -76,9 +78,9 @@ def test_optimized_networks_run_in_their_planned_memory(graph):
     """Every value is written to and read from bytes at its place alone."""
     result = optimize(graph, SETTINGS)
     inputs = random_inputs(graph)
-    found = run_in_memory(result, plan_memory(extract_tasks(result)[1]), inputs)
+    actual = run_in_memory(result, plan_memory(extract_tasks(result)[1]), inputs)
     for name, expected in run_graph(result, inputs).items():
-        np.testing.assert_array_equal(found[name], expected)
+        np.testing.assert_array_equal(actual[name], expected)
 
 
 def test_a_residual_network():
@@ -131,5 +133,5 @@ def test_an_attention_layer():
     assert names.count("matmul_add_add") == 1  # the projection, with bias and residual
     assert len(names) == 3 + 1 + 1 + 1  # projections, attention, normalization: no transpose
     inputs = random_inputs(graph)
-    found = run_in_memory(result, plan_memory(extract_tasks(result)[1]), inputs)
-    np.testing.assert_allclose(found[y.name], run_graph(result, inputs)[y.name], rtol=1e-5)
+    actual = run_in_memory(result, plan_memory(extract_tasks(result)[1]), inputs)
+    np.testing.assert_allclose(actual[y.name], run_graph(result, inputs)[y.name], rtol=1e-5)

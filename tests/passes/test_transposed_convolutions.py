@@ -62,8 +62,8 @@ def test_any_node_computes_the_same(drawn):
     (name,) = (value.name for value in graph.inputs)
     with np.errstate(invalid="ignore"):
         ((_, expected),) = run_graph(graph, {name: x.astype(np.float32)}).items()
-        ((_, found),) = run_graph(result, {name: x.astype(np.float32)}).items()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        ((_, actual),) = run_graph(result, {name: x.astype(np.float32)}).items()
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,6 @@ def f32(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def assert_close(found, expected):
-    assert found.shape == expected.shape
-    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+def assert_close(actual, expected):
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= 1e-5 * np.abs(expected).max()

@@ -123,9 +123,9 @@ def test_every_size_is_right(name, target):
     for batch, *image in IMAGES:
         x = rng.standard_normal((batch, channels, *image)).astype(np.float32)
         (expected,) = peer.run(None, {"x": x})
-        (found,) = artifact.run({"x": x}).values()
+        (actual,) = artifact.run({"x": x}).values()
         scale = np.abs(expected).max()
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * scale)
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * scale)
 
 
 def test_a_batch_alone_has_the_kernels_of_its_hot_size():

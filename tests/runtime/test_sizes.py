@@ -107,14 +107,14 @@ def test_any_size_in_range(artifact):
         x, k = np.random.default_rng(n).integers(0, 99, (2, n, 2))
         kept.append((np.concatenate([x + 2 * k, 2 * x + k]), artifact.run({"x": x, "k": k})["y"]))
         gc.collect()
-    for wanted, found in kept:
-        np.testing.assert_array_equal(found, wanted)
+    for wanted, actual in kept:
+        np.testing.assert_array_equal(actual, wanted)
 
 
 def test_unaligned_and_foreign_arrays(artifact):
     x = np.arange(2 * 2 * 301).reshape(301, 4)[:, ::2]
-    found = artifact.run({"x": x, "k": x.tolist()})["y"]
-    np.testing.assert_array_equal(found, np.concatenate([3 * x, 3 * x]))
+    actual = artifact.run({"x": x, "k": x.tolist()})["y"]
+    np.testing.assert_array_equal(actual, np.concatenate([3 * x, 3 * x]))
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_a_size_comes_in_steps(artifact):
     )
     stepping = Artifact(manifest, artifact.members, memoryview(b""))
     x = np.arange(12).reshape(6, 2)
-    found = stepping.run({"x": x, "k": x})["y"]
-    np.testing.assert_array_equal(found, np.concatenate([3 * x[:2], 3 * x[:2]]))
+    actual = stepping.run({"x": x, "k": x})["y"]
+    np.testing.assert_array_equal(actual, np.concatenate([3 * x[:2], 3 * x[:2]]))
     for count in (0, 7, 15003):
         x = np.zeros((count, 2), np.int64)
         with pytest.raises(InputMismatchError, match="rows is 3 to 15000 in steps of 3"):

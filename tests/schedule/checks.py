@@ -92,13 +92,13 @@ def assert_refused(
 
 def _names(args: tuple[Argument, ...]) -> list[str]:
     """The loops and buffers that a step names."""
-    found: list[str] = []
+    actual: list[str] = []
     for argument in args:
         if isinstance(argument, str):
-            found.append(argument)
+            actual.append(argument)
         elif isinstance(argument, tuple):
-            found += argument
-    return found
+            actual += argument
+    return actual
 
 
 def assert_keeps_results(
@@ -180,9 +180,9 @@ def _assert_equal(before: Function, after: Function) -> None:
     rng = np.random.default_rng(0)
     # Small integers are exact in every dtype, and so are sums of their products.
     given = {b.name: rng.integers(-4, 5, b.shape).astype(b.dtype.numpy) for b in before.params}
-    expected, found = (_run(written_out(function), given) for function in (before, after))
-    assert found.keys() == expected.keys()
+    expected, actual = (_run(written_out(function), given) for function in (before, after))
+    assert actual.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_allclose(
-            found[name].astype(float), array.astype(float), 1e-6, 1e-6, err_msg=name
+            actual[name].astype(float), array.astype(float), 1e-6, 1e-6, err_msg=name
         )

@@ -198,6 +198,6 @@ def run(function: Function, program: TensorProgram, seed: int = 0) -> dict[str, 
 def assert_same_result(function: Function, program: TensorProgram, seed: int = 0) -> None:
     """The scheduled function computes what the naive nests compute."""
     expected = run(to_loops(program), program, seed)
-    found = run(function, program, seed)
+    actual = run(function, program, seed)
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name], array, rtol=1e-5, atol=1e-5, err_msg=name)

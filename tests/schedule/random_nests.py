@@ -79,48 +79,48 @@ class _Writer:
 
     def walk(self, prefix: str, shape: Sequence[int]) -> _Walk:
         """Loops over a buffer of that shape, in some way that stays within it."""
-        found = _Walk([], (), [])
+        actual = _Walk([], (), [])
         axis = 0
         while axis < len(shape):
             name = f"{prefix}_{axis}"
             if axis + 1 < len(shape) and self.chance(4):
                 inner = shape[axis + 1]
-                found.loops.append((name, shape[axis] * inner))
-                found.indices += e.floordiv(Var(name), inner), e.mod(Var(name), inner)
+                actual.loops.append((name, shape[axis] * inner))
+                actual.indices += e.floordiv(Var(name), inner), e.mod(Var(name), inner)
                 axis += 2
                 continue
-            found.indices += (self._along(found, name, shape[axis]),)
+            actual.indices += (self._along(actual, name, shape[axis]),)
             axis += 1
-        if found.loops and self.chance(5):
-            var, extent = self.pick(found.loops)
-            found.conditions.append(e.less(Var(var), self.number(1, extent)))
-        return found
+        if actual.loops and self.chance(5):
+            var, extent = self.pick(actual.loops)
+            actual.conditions.append(e.less(Var(var), self.number(1, extent)))
+        return actual
 
-    def _along(self, found: _Walk, name: str, extent: int) -> Expr:
+    def _along(self, actual: _Walk, name: str, extent: int) -> Expr:
         """Add the loops along one axis; return the index."""
         inner, size = f"{name}i", self.number(1, 4)
         match self.pick(["points", "points", "from", "back", "stride", "tiles", "window"]):
             case "from":
                 first = self.number(0, extent - 1)
-                found.loops.append((name, extent - first))
+                actual.loops.append((name, extent - first))
                 return e.add(Var(name), first)
             case "back":
-                found.loops.append((name, extent))
+                actual.loops.append((name, extent))
                 return e.sub(extent - 1, Var(name))
             case "stride":
-                found.loops.append((name, -(-extent // 2)))
+                actual.loops.append((name, -(-extent // 2)))
                 return e.mul(Var(name), 2)
             case "tiles":
-                found.loops += [(name, -(-extent // size)), (inner, size)]
+                actual.loops += [(name, -(-extent // size)), (inner, size)]
                 index = e.add(e.mul(Var(name), size), Var(inner))
                 if extent % size:
-                    found.conditions.append(e.less(index, extent))
+                    actual.conditions.append(e.less(index, extent))
                 return index
             case "window":
                 size = min(size, extent)
-                found.loops += [(name, extent - size + 1), (inner, size)]
+                actual.loops += [(name, extent - size + 1), (inner, size)]
                 return e.add(Var(name), Var(inner))
-        found.loops.append((name, extent))
+        actual.loops.append((name, extent))
         return Var(name)
 
     def value(self, read: Load, prefix: str, loops: _Loops) -> Expr:

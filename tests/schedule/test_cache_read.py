@@ -54,8 +54,8 @@ def tail(a: f32[40], b: f32[20]):
 
 
 def test_a_copy_that_threads_share_lies_in_the_workspace():
-    found = body(scheduled(matmul(6, 10, 5), 'parallel("y_n")', 'cache_read("w", "y_m", "panel")'))
-    assert "with alloc(f32[5, 10] in workspace) as panel:" in found
+    actual = body(scheduled(matmul(6, 10, 5), 'parallel("y_n")', 'cache_read("w", "y_m", "panel")'))
+    assert "with alloc(f32[5, 10] in workspace) as panel:" in actual
 
 
 @pytest.mark.parametrize(

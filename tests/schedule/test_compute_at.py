@@ -76,9 +76,9 @@ def smooth(a: f32[10], b: f32[8]):
 
 
 def test_a_sum_moves_with_its_beginning():
-    found = body(scheduled(CONV, 'compute_at("conv", "y_oh")'))
-    assert found.index("for y_oh") < found.index("for conv_init_ow") < found.index("for conv_ic")
-    assert "alloc(f32[1, 1, 1, 6] in local) as conv" in found
+    actual = body(scheduled(CONV, 'compute_at("conv", "y_oh")'))
+    assert actual.index("for y_oh") < actual.index("for conv_init_ow") < actual.index("for conv_ic")
+    assert "alloc(f32[1, 1, 1, 6] in local) as conv" in actual
 
 
 def test_it_refuses_a_read_elsewhere():

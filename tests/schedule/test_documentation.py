@@ -20,14 +20,14 @@ from tests.schedule.checks import assert_equal_results
 @pytest.mark.parametrize("name", sorted(PRIMITIVES))
 def test_the_docstring_is_true(name):
     text = inspect.getdoc(getattr(primitives, name))
-    found = re.search(r"^before:\n(.*?)^after (.*?):\n(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.M)
-    before, after = (textwrap.dedent(part).strip() + "\n" for part in found.group(1, 3))
-    (step,) = Trace.parse(found.group(2)).steps
+    actual = re.search(r"^before:\n(.*?)^after (.*?):\n(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.M)
+    before, after = (textwrap.dedent(part).strip() + "\n" for part in actual.group(1, 3))
+    (step,) = Trace.parse(actual.group(2)).steps
     assert step.primitive == name
     schedule = Schedule(parse_ir(before))
     verify_function(schedule.function)
     schedule.apply(step.primitive, *step.args)
     verify_function(schedule.function)
     assert print_ir(schedule.function) == after
-    assert str(schedule.trace) == f"{found.group(2)}\n"
+    assert str(schedule.trace) == f"{actual.group(2)}\n"
     assert_equal_results(parse_ir(before), schedule.function)

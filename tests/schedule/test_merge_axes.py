@@ -32,8 +32,8 @@ def window(a: f32[3, 4], b: f32[2, 3]):
 
 
 def test_axes_may_be_merged_that_lie_together_in_blocks():
-    found = body(scheduled(conv_bias_relu(3, 8, 6, block=4), 'merge_axes("conv", 2)'))
-    assert "with alloc(f32[1, 8, 36] @ layout(0, 1 / 4, 2, 1 % 4) in workspace) as conv:" in found
+    actual = body(scheduled(conv_bias_relu(3, 8, 6, block=4), 'merge_axes("conv", 2)'))
+    assert "with alloc(f32[1, 8, 36] @ layout(0, 1 / 4, 2, 1 % 4) in workspace) as conv:" in actual
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,15 @@ def shear(x: f32[8, 8]):
 
 
 def test_rows_that_no_other_iteration_touches_are_shared_out():
-    found = body(scheduled(MATMUL, 'parallel("y_m")', 'parallel("y_init_n")'))
-    assert "for y_m in parallel(6):" in found
-    assert "for y_init_n in parallel(10):" in found
+    actual = body(scheduled(MATMUL, 'parallel("y_m")', 'parallel("y_init_n")'))
+    assert "for y_m in parallel(6):" in actual
+    assert "for y_init_n in parallel(10):" in actual
 
 
 def test_a_buffer_of_each_iteration_does_not_hinder():
     conv = conv_bias_relu(3, 8, 6, block=4)
-    found = body(scheduled(conv, 'compute_at("conv", "y_oc")', 'parallel("y_oc")'))
-    assert "for y_oc in parallel(8):" in found
+    actual = body(scheduled(conv, 'compute_at("conv", "y_oc")', 'parallel("y_oc")'))
+    assert "for y_oc in parallel(8):" in actual
 
 
 def test_it_refuses_a_sum():

@@ -13,14 +13,14 @@ MATMUL = matmul(6, 64, 5)
 
 def test_all_is_fetched_at_once_where_the_loop_is_the_panel_itself():
     """A panel is a row of 5 elements, 20 bytes: one line."""
-    found = body(scheduled(MATMUL, 'prefetch("x", "y_m", "y_m", 1)'))
-    assert "for x_ahead in unrolled(1):" in found
-    assert "prefetch(x[y_m + 1, x_ahead * 16], level=1)" in found
+    actual = body(scheduled(MATMUL, 'prefetch("x", "y_m", "y_m", 1)'))
+    assert "for x_ahead in unrolled(1):" in actual
+    assert "prefetch(x[y_m + 1, x_ahead * 16], level=1)" in actual
 
 
 def test_many_lines_are_fetched_in_a_loop():
-    found = body(scheduled(matmul(2, 8, 4096), 'prefetch("x", "y_m", "y_m", 2)'))
-    assert "for x_ahead in serial(256):" in found
+    actual = body(scheduled(matmul(2, 8, 4096), 'prefetch("x", "y_m", "y_m", 2)'))
+    assert "for x_ahead in serial(256):" in actual
 
 
 @pytest.mark.parametrize(

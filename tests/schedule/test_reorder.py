@@ -20,8 +20,8 @@ SLANT = SHEAR.replace("x[i, j + 1]", "x[i, j]")
 
 
 def test_loops_that_are_not_named_keep_their_places():
-    found = body(scheduled(matmul(6, 10, 5), 'reorder(("y_k", "y_m"))'))
-    assert found.split("0.0\n")[1] == text("""
+    actual = body(scheduled(matmul(6, 10, 5), 'reorder(("y_k", "y_m"))'))
+    assert actual.split("0.0\n")[1] == text("""
         for y_k in serial(5):
             for y_n in serial(10):
                 for y_m in serial(6):
@@ -31,8 +31,8 @@ def test_loops_that_are_not_named_keep_their_places():
 
 def test_loops_keep_their_kinds():
     steps = ('unroll("y_m")', 'vectorize("y_k")', 'reorder(("y_n", "y_m"))')
-    found = body(scheduled(matmul(6, 10, 5), *steps))
-    assert [line.strip() for line in found.splitlines()[-4:-1]] == [
+    actual = body(scheduled(matmul(6, 10, 5), *steps))
+    assert [line.strip() for line in actual.splitlines()[-4:-1]] == [
         "for y_n in serial(10):",
         "for y_m in unrolled(6):",
         "for y_k in vectorized(5):",

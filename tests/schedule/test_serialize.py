@@ -17,8 +17,8 @@ def test_it_takes_back_what_parallel_did():
 
 
 def test_another_loop_may_be_parallel_then():
-    found = body(scheduled(MATMUL, 'parallel("y_m")', 'serialize("y_m")', 'parallel("y_n")'))
-    assert "for y_n in parallel(10):" in found
+    actual = body(scheduled(MATMUL, 'parallel("y_m")', 'serialize("y_m")', 'parallel("y_n")'))
+    assert "for y_n in parallel(10):" in actual
 
 
 def test_it_refuses_what_is_serial():

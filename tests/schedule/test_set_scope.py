@@ -10,8 +10,8 @@ from tests.schedule.programs import conv_bias_relu, matmul, softmax
 
 @pytest.mark.parametrize("scope", ["workspace", "local", "register"])
 def test_a_buffer_of_one_thread_may_live_anywhere(scope):
-    found = body(scheduled(softmax(4, 9), f'set_scope("most", "{scope}")'))
-    assert f"with alloc(f32[4] in {scope}) as most:" in found
+    actual = body(scheduled(softmax(4, 9), f'set_scope("most", "{scope}")'))
+    assert f"with alloc(f32[4] in {scope}) as most:" in actual
 
 
 def test_it_refuses_an_argument():

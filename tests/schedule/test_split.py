@@ -41,8 +41,8 @@ def test_the_inner_loop_of_a_vectorized_one_is_vectorized():
 
 def test_a_loop_over_a_symbol_is_guarded():
     source = COPY.replace("@function", "@function(n=dim(0, 20, 10))").replace("10]", "n]")
-    found = body(scheduled(source.replace("serial(10)", "serial(n)"), 'split("i", 4, "o", "p")'))
-    assert found == text("""
+    actual = body(scheduled(source.replace("serial(10)", "serial(n)"), 'split("i", 4, "o", "p")'))
+    assert actual == text("""
         for o in serial((n + 3) // 4):
             for p in serial(4):
                 if o * 4 + p < n:

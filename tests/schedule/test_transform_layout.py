@@ -13,16 +13,16 @@ MATMUL = matmul(6, 10, 5)
 
 def test_constants_are_packed_by_panels():
     step = 'transform_layout("w", Layout(((1, 4, 0), (0, 1, 0), (1, 1, 4))))'
-    found = scheduled(MATMUL, step)
-    assert "w: f32[5, 10] @ layout(1 / 4, 0, 1 % 4) in constant" in print_ir(found)
-    assert body(found) == body(scheduled(MATMUL))  # indices are logical
+    actual = scheduled(MATMUL, step)
+    assert "w: f32[5, 10] @ layout(1 / 4, 0, 1 % 4) in constant" in print_ir(actual)
+    assert body(actual) == body(scheduled(MATMUL))  # indices are logical
 
 
 def test_a_buffer_of_its_own_may_lie_in_any_order():
-    found = body(
+    actual = body(
         scheduled(softmax(4, 9), 'transform_layout("power", Layout(((1, 1, 0), (0, 1, 0))))')
     )
-    assert "with alloc(f32[4, 9] @ layout(1, 0) in workspace) as power:" in found
+    assert "with alloc(f32[4, 9] @ layout(1, 0) in workspace) as power:" in actual
 
 
 @pytest.mark.parametrize(

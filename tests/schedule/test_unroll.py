@@ -11,9 +11,9 @@ MATMUL = matmul(6, 10, 5)
 
 
 def test_any_loop_may_be_unrolled_a_sum_and_one_of_loops():
-    found = body(scheduled(MATMUL, 'unroll("y_k")', 'unroll("y_m")'))
-    assert "for y_k in unrolled(5):" in found
-    assert "for y_m in unrolled(6):" in found
+    actual = body(scheduled(MATMUL, 'unroll("y_k")', 'unroll("y_m")'))
+    assert "for y_k in unrolled(5):" in actual
+    assert "for y_m in unrolled(6):" in actual
 
 
 @pytest.mark.parametrize("kind", ["parallel", "unroll", "vectorize"])

@@ -39,8 +39,8 @@ def _model(nodes, element, shape, constants, opset=23):
 
 def _run(imported, x):
     (value,) = imported.graph.inputs
-    (found,) = run_graph(imported.graph, {value.name: x}).values()
-    return found
+    (actual,) = run_graph(imported.graph, {value.name: x}).values()
+    return actual
 
 
 SCALE = F32(0.5)
@@ -136,9 +136,9 @@ def test_what_is_wrong_is_told(op, element, constants, how, told):
 @pytest.mark.parametrize("scale", [0.0, -0.5, np.inf, np.nan])
 def test_odd_scales_are_arithmetic_as_any(scale):
     bytes_ = np.array([[0, 3, 4, 255]] * 2, U8)
-    found = _run(_imported("DequantizeLinear", _BYTES, [F32(scale), U8(3)]), bytes_)
+    actual = _run(_imported("DequantizeLinear", _BYTES, [F32(scale), U8(3)]), bytes_)
     with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal(found, (bytes_.astype(F32) - 3) * F32(scale))
+        np.testing.assert_array_equal(actual, (bytes_.astype(F32) - 3) * F32(scale))
 
 
 def test_a_scale_that_is_found_as_the_model_runs():
@@ -148,8 +148,8 @@ def test_a_scale_that_is_found_as_the_model_runs():
         helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
     ]
     x = np.array([[-9.0, 1.0, 4.0, 10.0]] * 2, F32)
-    found = _run(_model(nodes, _FLOATS, (2, 4), {"zero": U8(2)}), x)
-    np.testing.assert_array_equal(found, np.rint(x / 10) * F32(10))
+    actual = _run(_model(nodes, _FLOATS, (2, 4), {"zero": U8(2)}), x)
+    np.testing.assert_array_equal(actual, np.rint(x / 10) * F32(10))
 
 
 def test_weights_of_four_bits_are_dequantized():
@@ -174,5 +174,5 @@ def test_weights_of_four_bits_are_dequantized():
 def test_blocks_that_do_not_divide_the_axis():
     x = np.arange(8, dtype=U8).reshape(2, 4)
     scales = np.array([[0.5, 2.0], [1.0, 4.0]], F32)
-    found = _run(_imported("DequantizeLinear", _BYTES, [scales], axis=1, block_size=3), x)
-    np.testing.assert_array_equal(found, x * scales[:, [0, 0, 0, 1]])
+    actual = _run(_imported("DequantizeLinear", _BYTES, [scales], axis=1, block_size=3), x)
+    np.testing.assert_array_equal(actual, x * scales[:, [0, 0, 0, 1]])

@@ -26,14 +26,16 @@ def classical(op, x, version, **attrs):
 
 def compare(model, x, tolerance=1e-6):
     (expected,) = onnxruntime.InferenceSession(model).run(None, {"x": x})
-    found = farrier.compile(model, threads=2, verify=False).run({"x": x})["y"]
-    assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=tolerance, atol=tolerance)
+    actual = farrier.compile(model, threads=2, verify=False).run({"x": x})["y"]
+    assert actual.dtype == expected.dtype
+    np.testing.assert_allclose(
+        actual, expected.reshape(actual.shape), rtol=tolerance, atol=tolerance
+    )
 
 
 def random_forest(rng, trees, depth, features, modes):
     """The attributes of a TreeEnsembleRegressor with full trees of all `modes`."""
-    found = {
+    actual = {
         name: []
         for name in (
             *("treeids", "nodeids", "featureids", "modes", "values", "truenodeids"),
@@ -45,20 +47,20 @@ def random_forest(rng, trees, depth, features, modes):
     for tree in range(trees):
         for i in range(2 * inner + 1):
             is_leaf = i >= inner
-            found["treeids"].append(tree)
-            found["nodeids"].append(i)
-            found["featureids"].append(0 if is_leaf else int(rng.integers(features)))
-            found["modes"].append("LEAF" if is_leaf else f"BRANCH_{rng.choice(modes)}")
-            found["values"].append(float(rng.integers(-2, 3)))
-            found["truenodeids"].append(0 if is_leaf else 2 * i + 1)
-            found["falsenodeids"].append(0 if is_leaf else 2 * i + 2)
-            found["missing_value_tracks_true"].append(int(rng.integers(2)))
+            actual["treeids"].append(tree)
+            actual["nodeids"].append(i)
+            actual["featureids"].append(0 if is_leaf else int(rng.integers(features)))
+            actual["modes"].append("LEAF" if is_leaf else f"BRANCH_{rng.choice(modes)}")
+            actual["values"].append(float(rng.integers(-2, 3)))
+            actual["truenodeids"].append(0 if is_leaf else 2 * i + 1)
+            actual["falsenodeids"].append(0 if is_leaf else 2 * i + 2)
+            actual["missing_value_tracks_true"].append(int(rng.integers(2)))
             for target in range(3 if is_leaf else 0):
                 votes["treeids"].append(tree)
                 votes["nodeids"].append(i)
                 votes["ids"].append(target)
                 votes["weights"].append(float(rng.standard_normal()))
-    made = {f"nodes_{name}": value for name, value in found.items()}
+    made = {f"nodes_{name}": value for name, value in actual.items()}
     return made | {f"target_{name}": value for name, value in votes.items()} | {"n_targets": 3}
 
 
@@ -101,8 +103,8 @@ def tree(x, **changes):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_members(dtype):
     x = np.array([[0], [1], [2], [3], [4], [5], [np.nan]], dtype)
-    found = farrier.compile(tree(x), threads=1, verify=False).run({"x": x})["y"]
-    np.testing.assert_array_equal(found, [[10], [10], [30], [20], [30], [20], [30]])
+    actual = farrier.compile(tree(x), threads=1, verify=False).run({"x": x})["y"]
+    np.testing.assert_array_equal(actual, [[10], [10], [30], [20], [30], [20], [30]])
 
 
 @pytest.mark.parametrize(

@@ -154,9 +154,9 @@ def test_a_forest_compiles_for_any_batch():
     data = model.SerializeToString()
     artifact, session = farrier.compile(data, threads=1), onnxruntime.InferenceSession(data)
     for x in (X, X[:1], np.tile(X, (20, 1))):
-        found, expected = artifact.run({"x": x}), session.run(None, {"x": x})
-        np.testing.assert_array_equal(found["label"], expected[0].astype(str))
-        np.testing.assert_allclose(found["scores"], expected[1], rtol=1e-5)
+        actual, expected = artifact.run({"x": x}), session.run(None, {"x": x})
+        np.testing.assert_array_equal(actual["label"], expected[0].astype(str))
+        np.testing.assert_allclose(actual["scores"], expected[1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)

@@ -38,8 +38,8 @@ def graph_of(equation, arrays):
 def check(equation, arrays):
     graph = graph_of(equation, arrays)
     feeds = {value.name: array for value, array in zip(graph.inputs, arrays, strict=True)}
-    (found,) = run_graph(graph, feeds).values()
-    np.testing.assert_array_equal(found, np.einsum(equation, *arrays))
+    (actual,) = run_graph(graph, feeds).values()
+    np.testing.assert_array_equal(actual, np.einsum(equation, *arrays))
 
 
 @st.composite

@@ -60,8 +60,8 @@ def test_finite_differences(name):
 
     arrays = list(inputs.values())
     _, *gradients = run(arrays)
-    for position, (array, found) in enumerate(zip(arrays, gradients, strict=True)):
-        assert found.shape == array.shape
+    for position, (array, actual) in enumerate(zip(arrays, gradients, strict=True)):
+        assert actual.shape == array.shape
         for at in np.ndindex(array.shape):
             ends = []
             for step in (1e-5, -1e-5):
@@ -69,7 +69,7 @@ def test_finite_differences(name):
                 moved[at] += step
                 y = run([*arrays[:position], moved, *arrays[position + 1 :]])[0]
                 ends.append(y.sum())
-            np.testing.assert_allclose(found[at], (ends[0] - ends[1]) / 2e-5, atol=1e-6, rtol=1e-6)
+            np.testing.assert_allclose(actual[at], (ends[0] - ends[1]) / 2e-5, atol=1e-6, rtol=1e-6)
 
 
 def test_of_a_gradient():
@@ -80,9 +80,9 @@ def test_of_a_gradient():
     ]
     inputs = {"a": f64(4).astype(np.float32), "b": f64(2).astype(np.float32)}
     data = model(nodes, inputs, ["a", "b"], "first", ["da", "db"], {"three": np.float32(3)})
-    found = farrier.compile(data, threads=1).run(inputs)
-    np.testing.assert_allclose(found["da"], 6 * inputs["a"], rtol=1e-5)
-    np.testing.assert_array_equal(found["db"], [0, 0])
+    actual = farrier.compile(data, threads=1).run(inputs)
+    np.testing.assert_allclose(actual["da"], 6 * inputs["a"], rtol=1e-5)
+    np.testing.assert_array_equal(actual["db"], [0, 0])
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def info(name, shape, kind=FLOAT):
 
 def test_a_model_that_compiles():
     weights = numpy_helper.from_array(np.ones((67, 13), np.float32), "w")
-    found = inspection(
+    actual = inspection(
         of(
             [node("MatMul", ["x", "w"], ["y"], "first"), node("Relu", ["y"], ["z"], "second")],
             [info("x", ["n", 67])],
@@ -45,59 +45,59 @@ def test_a_model_that_compiles():
             [weights],
         )
     )
-    assert (found.compiles, found.problems) == (True, ())
-    assert (found.producer, found.opset) == ("tests", 17)
-    assert found.inputs == (Tensor("x", "f32", ("n", 67)),)
-    assert found.outputs == (Tensor("z", "f32", ("n", 13)),)
-    assert found.parameters == Parameters(1, 67 * 13 * 4)
-    assert [(use.op, use.count, use.supported) for use in found.operators] == [
+    assert (actual.compiles, actual.problems) == (True, ())
+    assert (actual.producer, actual.opset) == ("tests", 17)
+    assert actual.inputs == (Tensor("x", "f32", ("n", 67)),)
+    assert actual.outputs == (Tensor("z", "f32", ("n", 13)),)
+    assert actual.parameters == Parameters(1, 67 * 13 * 4)
+    assert [(use.op, use.count, use.supported) for use in actual.operators] == [
         ("MatMul", 1, True),
         ("Relu", 1, True),
     ]
-    assert found.open_dims == (OpenDim("n", 0, 65536, 1),)
-    names = [(one.kind, one.op, one.name) for one in found.graph.nodes]
+    assert actual.open_dims == (OpenDim("n", 0, 65536, 1),)
+    names = [(one.kind, one.op, one.name) for one in actual.graph.nodes]
     assert names == [
         ("input", "", "x"),
         ("node", "MatMul", "first"),
         ("node", "Relu", "second"),
         ("output", "", "z"),
     ]
-    assert found.graph.edges == ((0, 1, "x"), (1, 2, "y"), (2, 3, "z"))
+    assert actual.graph.edges == ((0, 1, "x"), (1, 2, "y"), (2, 3, "z"))
 
 
 def test_unknown_operators_are_told_with_the_rest():
     nodes = [node("Relu", ["x"], ["a"]), node("Warp", ["a"], ["y"], "w1", domain="my.ops")]
-    found = inspection(of(nodes, [info("x", ["n", 3])], [info("y", ["n", 3])]))
-    assert not found.compiles
-    [problem] = found.problems
+    actual = inspection(of(nodes, [info("x", ["n", 3])], [info("y", ["n", 3])]))
+    assert not actual.compiles
+    [problem] = actual.problems
     assert (problem.code, "my.ops:Warp" in problem.detail) == ("unsupported-operator", True)
-    unknown = [use for use in found.operators if not use.supported]
+    unknown = [use for use in actual.operators if not use.supported]
     assert [(use.op, use.domain, use.count) for use in unknown] == [("Warp", "my.ops", 1)]
     assert unknown[0].reason == "Farrier has no operator my.ops:Warp; first: 'w1'"
-    assert len(found.graph.nodes) == 4
-    assert [one.name for one in found.open_dims] == ["n"]
+    assert len(actual.graph.nodes) == 4
+    assert [one.name for one in actual.open_dims] == ["n"]
 
 
 @pytest.mark.parametrize("data", [b"", b"no model", build("resnet18", classes=10)[:-40]])
 def test_what_is_no_model_has_a_document_that_says_so(data):
-    found = inspection(data)
-    [problem] = found.problems
+    actual = inspection(data)
+    [problem] = actual.problems
     assert problem.code == "invalid-model"
-    assert (found.opset, found.inputs, found.graph.nodes) == (0, (), ())
-    assert json.loads(found.to_json())["problems"][0]["detail"] == problem.detail
+    assert (actual.opset, actual.inputs, actual.graph.nodes) == (0, (), ())
+    assert json.loads(actual.to_json())["problems"][0]["detail"] == problem.detail
 
 
 def test_an_input_that_is_no_tensor_is_shown_beside_the_problem():
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, None))
     given = helper.make_value_info("x", kind)
     nodes = [node("SequenceLength", ["x"], ["y"])]
-    found = inspection(of(nodes, [given], [info("y", [], TensorProto.INT64)]))
-    assert found.inputs == (Tensor("x", "seq(tensor(float))", None),)
-    assert not found.compiles
+    actual = inspection(of(nodes, [given], [info("y", [], TensorProto.INT64)]))
+    assert actual.inputs == (Tensor("x", "seq(tensor(float))", None),)
+    assert not actual.compiles
 
 
 def test_open_dims_have_the_range_that_operators_leave():
-    found = inspection(
+    actual = inspection(
         of(
             [node("Reshape", ["x", "s"], ["y"])],
             [info("x", ["h"])],
@@ -105,9 +105,9 @@ def test_open_dims_have_the_range_that_operators_leave():
             [numpy_helper.from_array(np.array([-1, 32]), "s")],
         )
     )
-    [dim] = found.open_dims
+    [dim] = actual.open_dims
     assert (dim.name, dim.low % 32, dim.typical % 32) == ("h", 0, 0)
-    assert found.preconditions
+    assert actual.preconditions
 
 
 def test_a_branch_that_does_not_compile_is_told_and_keeps_nothing():
@@ -119,15 +119,15 @@ def test_a_branch_that_does_not_compile_is_told_and_keeps_nothing():
         "If", ["c"], ["y"], then_branch=branch("Relu"), else_branch=branch("Warp", "my.ops")
     )
     inputs = [info("x", [3]), info("c", [], TensorProto.BOOL)]
-    found = inspection(of([choice], inputs, [info("y", [3])]))
-    assert [problem.code for problem in found.problems] == [LEFT_OUT]
-    assert found.compiles
-    assert {use.op: use.supported for use in found.operators} == {
+    actual = inspection(of([choice], inputs, [info("y", [3])]))
+    assert [problem.code for problem in actual.problems] == [LEFT_OUT]
+    assert actual.compiles
+    assert {use.op: use.supported for use in actual.operators} == {
         "If": True,
         "Relu": True,
         "Warp": False,
     }
-    assert (0, 2, "x") in found.graph.edges  # which a branch reads
+    assert (0, 2, "x") in actual.graph.edges  # which a branch reads
 
 
 def test_data_in_files_is_not_needed_to_count_it(tmp_path):
@@ -137,26 +137,26 @@ def test_data_in_files_is_not_needed_to_count_it(tmp_path):
     assert whole.compiles
     assert whole.parameters.bytes > 40_000_000
     (tmp_path / "m.data").unlink()
-    found = inspection(Model.of_path(tmp_path / "m.onnx"))
-    assert found.parameters == whole.parameters
-    assert "'m.data'" in found.problems[0].detail
+    actual = inspection(Model.of_path(tmp_path / "m.onnx"))
+    assert actual.parameters == whole.parameters
+    assert "'m.data'" in actual.problems[0].detail
 
 
 def test_a_large_graph_is_cut_and_says_so():
     chain = [node("Neg", [f"t{at}"], [f"t{at + 1}"]) for at in range(30_000)]
     data = of(chain, [info("t0", [3])], [info("t30000", [3])])
-    found = inspection(data)
-    assert (len(found.graph.nodes), found.graph.left_out) == (20_000, 10_002)
-    assert found.operators[0].count == 30_000
-    written = json.loads(found.to_json())["graph"]
+    actual = inspection(data)
+    assert (len(actual.graph.nodes), actual.graph.left_out) == (20_000, 10_002)
+    assert actual.operators[0].count == 30_000
+    written = json.loads(actual.to_json())["graph"]
     assert (len(written["nodes"]), len(written["edges"])) == (20_000, 19_999)
 
 
 def test_long_and_many_names_make_no_large_document():
     long = "\u202e<b>" + "ü" * 500
     chain = [node("Neg", [f"{long}{at}"], [f"{long}{at + 1}"], f"{at}{long}") for at in range(9000)]
-    found = inspection(of(chain, [info(f"{long}0", [3])], [info(f"{long}9000", [3])]))
-    text = found.to_json()
+    actual = inspection(of(chain, [info(f"{long}0", [3])], [info(f"{long}9000", [3])]))
+    text = actual.to_json()
     assert len(text) <= MOST_BYTES
     graph = json.loads(text)["graph"]
     assert len(graph["nodes"]) + graph["left_out"] == 9002
@@ -169,7 +169,7 @@ def test_hostile_sizes_are_numbers_that_every_reader_has():
     graph = helper.make_graph(
         [node("Neg", ["x"], ["y"])], "g", [info("x", [1 << 62])], [info("y", [3])], [weights]
     )
-    found = inspection(helper.make_model(graph).SerializeToString())
-    assert found.inputs[0].dims == ((1 << 53) - 1,)
-    assert not found.compiles
+    actual = inspection(helper.make_model(graph).SerializeToString())
+    assert actual.inputs[0].dims == ((1 << 53) - 1,)
+    assert not actual.compiles
     assert inspection(model_of([node("Neg", ["x"], ["y"])])).compiles

@@ -265,8 +265,8 @@ def test_sizes_divided_towards_zero():
     (size,) = imported.dims
     for n in (1, 2, 7, 12):
         graph = at_sizes(imported.graph, {size.symbol: n})
-        (found,) = run_graph(graph, {graph.inputs[0].name: f32(n)}).values()
-        np.testing.assert_array_equal(found, session.run(None, {"x": f32(n)})[0])
+        (actual,) = run_graph(graph, {graph.inputs[0].name: f32(n)}).values()
+        np.testing.assert_array_equal(actual, session.run(None, {"x": f32(n)})[0])
 
 
 def test_a_declared_extent_of_0_is_none_that_is_open():
@@ -290,5 +290,5 @@ def test_a_declared_extent_of_0_is_none_that_is_open():
     inputs = {"x": f32(4, 0), "w": f32(4, 3), "w4": f32(1, 1, 4, 5)}
     artifact = farrier.compile(model.SerializeToString(), threads=1)
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
-    for found, wanted in zip(artifact.run(inputs).values(), expected, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, wanted in zip(artifact.run(inputs).values(), expected, strict=True):
+        np.testing.assert_array_equal(actual, wanted)

@@ -49,16 +49,16 @@ def check(
     pairs = zip(imported.graph.inputs, imported.input_names, strict=True)
     reference = run_graph(imported.graph, {value.name: feeds[name] for value, name in pairs})
     compiled = farrier.compile(data, verify=False, threads=2).run(feeds)
-    for found in (*reference.values(), *compiled.values()):
-        assert found.dtype == expected.dtype
-        assert found.shape == expected.shape
+    for actual in (*reference.values(), *compiled.values()):
+        assert actual.dtype == expected.dtype
+        assert actual.shape == expected.shape
         if expected.dtype.kind in "iu":
-            apart = np.abs(found.astype(np.int64) - expected.astype(np.int64))
+            apart = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
             assert apart.max() <= steps
             assert (apart > 0).mean() <= share
         else:
             scale = np.abs(expected).max()
-            np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
+            np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * scale)
 
 
 def codes(dtype, *shape):
@@ -166,14 +166,14 @@ def test_dynamic_quantize_linear():
             opset_imports=[helper.make_opsetid("", 13)],
             ir_version=8,
         )
-        found = farrier.compile(model, verify=False).run({"x": x})
+        actual = farrier.compile(model, verify=False).run({"x": x})
         high, low = max(x.max(), 0), min(x.min(), 0)
         step = np.float32(high - low) / np.float32(255)
-        np.testing.assert_allclose(found["s"], step if step else 1, rtol=1e-6)
+        np.testing.assert_allclose(actual["s"], step if step else 1, rtol=1e-6)
         point = np.rint(-low / step) if step else 0
-        assert found["z"] == point
+        assert actual["z"] == point
         wanted = np.clip(np.rint(x / step) + point, 0, 255) if step else 0 * x
-        np.testing.assert_array_equal(found["y"], wanted)
+        np.testing.assert_array_equal(actual["y"], wanted)
 
 
 MS = "com.microsoft"

@@ -83,10 +83,10 @@ def test_moved(name):
     imported = import_model(model)
     arrays = [codes_of(a) if a.dtype == object else a for a in feeds.values()]
     given = {value.name: a for value, a in zip(imported.graph.inputs, arrays, strict=True)}
-    (found,) = run_graph(imported.graph, given).values()
-    found = strings_of(found) if "y" in imported.strings else found
-    assert found.shape == expected.shape
-    assert found.tolist() == expected.tolist()
+    (actual,) = run_graph(imported.graph, given).values()
+    actual = strings_of(actual) if "y" in imported.strings else actual
+    assert actual.shape == expected.shape
+    assert actual.tolist() == expected.tolist()
 
 
 def test_compiled():
@@ -114,9 +114,9 @@ def test_compiled():
         (np.full((1, 3), ""), FLAGS[:1]),
         (np.array([["x" * 100, "y", "wide enough"]] * 40), np.resize(FLAGS, (40, 3))),
     ):
-        found = artifact.run({"x": x, "f": f})
+        actual = artifact.run({"x": x, "f": f})
         for name, array in zip(outputs, reference.run(None, {"x": x, "f": f}), strict=True):
-            assert found[name].tolist() == array.tolist(), name
+            assert actual[name].tolist() == array.tolist(), name
 
 
 @pytest.mark.parametrize(

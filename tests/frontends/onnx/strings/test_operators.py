@@ -55,7 +55,7 @@ def compiled():
 
 def padded(pieces):
     widest = max(map(len, pieces))
-    return [found + [""] * (widest - len(found)) for found in pieces]
+    return [actual + [""] * (widest - len(actual)) for actual in pieces]
 
 
 def or_empty(strings):
@@ -110,8 +110,8 @@ def run(nodes, feeds, outputs=("y",), constants=None):
              for name, a in feeds.items()}  # fmt: skip
     inputs = {name: (kind, feeds[name].shape) for name, kind in kinds.items()}
     model = strings_model(nodes, inputs, outputs, constants)
-    found = farrier.compile(model, threads=2, verify=False).run(feeds)
-    return model, [found[name] for name in outputs]
+    actual = farrier.compile(model, threads=2, verify=False).run(feeds)
+    return model, [actual[name] for name in outputs]
 
 
 KEYS = {

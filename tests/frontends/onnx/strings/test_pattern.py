@@ -35,8 +35,8 @@ patterns = st.recursive(
 
 def matches(pattern, strings):
     tables = automaton(pattern)
-    (found,) = lookup("MatchAutomaton").reference([codes_of(strings), *tables], {})
-    return found.tolist()
+    (actual,) = lookup("MatchAutomaton").reference([codes_of(strings), *tables], {})
+    return actual.tolist()
 
 
 @given(patterns, texts)

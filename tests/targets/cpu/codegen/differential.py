@@ -108,7 +108,7 @@ def run_compiled(function, inputs, threads=1, target=None):
 def check(function, inputs, threads=1, rtol=2e-5, atol=2e-5, target=None):
     """Run both ways and compares."""
     expected = run_loops(function, inputs)
-    found = run_compiled(function, inputs, threads, target)
-    assert found.keys() == expected.keys()
+    actual = run_compiled(function, inputs, threads, target)
+    assert actual.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=rtol, atol=atol, err_msg=name)
+        np.testing.assert_allclose(actual[name], array, rtol=rtol, atol=atol, err_msg=name)

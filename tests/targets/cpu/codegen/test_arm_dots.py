@@ -39,8 +39,8 @@ products = pytest.mark.parametrize(
 def any_of(dtype, rng, *shape):
     """Random integers, the least and the greatest among them."""
     low, high = dtype.limits
-    found = rng.integers(low, high + 1, shape)
-    return np.where(rng.random(shape) < 0.2, rng.choice([low, high], shape), found).astype(
+    actual = rng.integers(low, high + 1, shape)
+    return np.where(rng.random(shape) < 0.2, rng.choice([low, high], shape), actual).astype(
         dtype.numpy
     )
 
@@ -93,8 +93,8 @@ def test_matrices(left, right, target, cpu, instruction, shape):
         function = final_loops(space, decisions, parse_target(target))
         names = [param.name for param in function.params]
         inputs = dict(zip(names[:2], (x, w), strict=True))
-        (found,) = run_emulated(function, inputs, parse_target(target), cpu).values()
-        np.testing.assert_array_equal(found, x.astype(np.int32) @ w.astype(np.int32))
+        (actual,) = run_emulated(function, inputs, parse_target(target), cpu).values()
+        np.testing.assert_array_equal(actual, x.astype(np.int32) @ w.astype(np.int32))
 
 
 @products
@@ -145,8 +145,8 @@ def test_tiles(instruction, left, right, shape):
         names = [param.name for param in function.params]
         inputs = dict(zip(names[:2], (x, w), strict=True))
         cpu = "neoverse-n1" if half else "max,sve=off"
-        (found,) = run_emulated(function, inputs, code, cpu).values()
-        np.testing.assert_array_equal(found, x.astype(total) @ w.astype(total))
+        (actual,) = run_emulated(function, inputs, code, cpu).values()
+        np.testing.assert_array_equal(actual, x.astype(total) @ w.astype(total))
 
 
 @needs_qemu
@@ -158,10 +158,10 @@ def test_sums_of_half_precision_are_short():
     w[1::2] = 2**-11  # half a step beside 1
     function = final_loops(space, space.default(), code)
     names = [param.name for param in function.params]
-    (found,) = run_emulated(
+    (actual,) = run_emulated(
         function, dict(zip(names[:2], (x, w), strict=True)), code, "neoverse-n1"
     ).values()
-    assert (np.abs(found / (2048 * (1 + 2**-11)) - 1) < 1e-3).all()
+    assert (np.abs(actual / (2048 * (1 + 2**-11)) - 1) < 1e-3).all()
 
 
 @pytest.mark.parametrize("target", ["host", "rpi4"])

@@ -77,8 +77,8 @@ def bottleneck(shape, expanded, kernel, stride, pads, projected, residual, image
 
 def reference(graph, arrays):
     """The operators one by one: f32 as f64, bf16 rounded."""
-    (found,) = run_graph(graph, arrays, wide=True).values()
-    return found.astype(np.float64)
+    (actual,) = run_graph(graph, arrays, wide=True).values()
+    return actual.astype(np.float64)
 
 
 @settings(max_examples=40, deadline=None)
@@ -116,11 +116,11 @@ def test_random_blocks(
     function = final_loops(space, chosen)
     has_pairs = channels % 2 == 0 or projected > 0
     assert ("dpbf16ps" in emit_function(function, host())) == (images is BF16 and has_pairs)
-    (found,) = run_compiled(function, arrays, threads=2).values()
+    (actual,) = run_compiled(function, arrays, threads=2).values()
     expected = reference(graph, arrays)
     # What lies between two bf16 may be rounded to either, the filtered image and the result.
     allowed = 1e-5 if images is F32 else 2**-7
-    assert np.abs(found.astype(np.float64) - expected).max() < allowed * max(
+    assert np.abs(actual.astype(np.float64) - expected).max() < allowed * max(
         np.abs(expected).max(), 1
     )
 
@@ -151,9 +151,11 @@ def test_windows_of_a_plain_image_may_come_first(
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
     )
-    (found,) = run_compiled(final_loops(space, chosen), arrays, threads=2).values()
+    (actual,) = run_compiled(final_loops(space, chosen), arrays, threads=2).values()
     expected = reference(graph, arrays)
-    assert np.abs(found.astype(np.float64) - expected).max() < 1e-5 * max(np.abs(expected).max(), 1)
+    assert np.abs(actual.astype(np.float64) - expected).max() < 1e-5 * max(
+        np.abs(expected).max(), 1
+    )
 
 
 @settings(max_examples=3, deadline=None)
@@ -193,7 +195,7 @@ def test_one_kernel_for_every_size(
                 for v in fixed.inputs
             }
             bound = {symbol: values[symbol.name] for symbol in kernel.function.dims}
-            (found,) = kernel(arrays, bound).values()
+            (actual,) = kernel(arrays, bound).values()
             expected = reference(fixed, arrays)
-            assert found.shape == expected.shape
-            assert np.abs(found - expected).max() < 1e-5 * max(np.abs(expected).max(), 1)
+            assert actual.shape == expected.shape
+            assert np.abs(actual - expected).max() < 1e-5 * max(np.abs(expected).max(), 1)

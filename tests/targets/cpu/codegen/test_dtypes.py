@@ -83,9 +83,9 @@ def test_binary_operators(dtype, kind):
         if op in (BinaryOp.DIV, BinaryOp.MOD) and dtype.is_float:
             continue
         out_dtype = DType.BOOL if op.is_comparison else dtype
-        found = apply(lambda a, b, op=op: Binary(op, a, b), out_dtype, x, y, kind=kind)
+        actual = apply(lambda a, b, op=op: Binary(op, a, b), out_dtype, x, y, kind=kind)
         with np.errstate(all="ignore"):
-            np.testing.assert_array_equal(found, exact(x, y), err_msg=op.value)
+            np.testing.assert_array_equal(actual, exact(x, y), err_msg=op.value)
 
 
 @pytest.mark.parametrize(
@@ -99,25 +99,25 @@ def test_division_by_a_constant_rounds_down(dtype, divisor):
         x = np.resize(x, SIZE)
     by = Const(divisor, dtype)
     for op, exact in ((BinaryOp.DIV, np.floor_divide), (BinaryOp.MOD, np.mod)):
-        found = apply(lambda a, op=op: Binary(op, a, by), dtype, x)
-        np.testing.assert_array_equal(found, exact(x, dtype.numpy.type(divisor)))
+        actual = apply(lambda a, op=op: Binary(op, a, by), dtype, x)
+        np.testing.assert_array_equal(actual, exact(x, dtype.numpy.type(divisor)))
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
 def test_division_and_remainder_of_floats(dtype):
     x, y = some(dtype, 1), some(dtype, 2)
     np.testing.assert_allclose(apply(lambda a, b: Binary(BinaryOp.DIV, a, b), dtype, x, y), x / y)
-    found = apply(lambda a, b: Binary(BinaryOp.MOD, a, b), dtype, x, y)
-    np.testing.assert_allclose(found, np.mod(x, y), rtol=1e-4, atol=1e-5)
+    actual = apply(lambda a, b: Binary(BinaryOp.MOD, a, b), dtype, x, y)
+    np.testing.assert_allclose(actual, np.mod(x, y), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [DType.I32, DType.I64, DType.U8])
 def test_power_of_integers(dtype):
     x = some(dtype, 4)
     exponent = np.abs(some(DType.I32, 5) % 7).astype(dtype.numpy)
-    found = apply(lambda a, b: Binary(BinaryOp.POW, a, b), dtype, x, exponent)
+    actual = apply(lambda a, b: Binary(BinaryOp.POW, a, b), dtype, x, exponent)
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(found, np.power(x, exponent))
+        np.testing.assert_array_equal(actual, np.power(x, exponent))
 
 
 @pytest.mark.parametrize("to", [*NUMBERS, DType.BOOL])
@@ -129,8 +129,8 @@ def test_conversions(source, to):
     with np.errstate(all="ignore"):
         wanted = convert(x, to)
     for kind in (LoopKind.VECTORIZED, LoopKind.SERIAL):
-        found = apply(lambda a: Cast(to, a), to, x, kind=kind)
-        np.testing.assert_array_equal(found, wanted)
+        actual = apply(lambda a: Cast(to, a), to, x, kind=kind)
+        np.testing.assert_array_equal(actual, wanted)
 
 
 def test_boolean_operators():
@@ -141,19 +141,19 @@ def test_boolean_operators():
         (BinaryOp.NE, np.not_equal),
         (BinaryOp.EQ, np.equal),
     ):
-        found = apply(lambda a, b, op=op: Binary(op, a, b), DType.BOOL, x, y)
-        np.testing.assert_array_equal(found, exact(x, y))
-    found = apply(lambda a: Unary(UnaryOp.NOT, a), DType.BOOL, x)
-    np.testing.assert_array_equal(found, ~x)
+        actual = apply(lambda a, b, op=op: Binary(op, a, b), DType.BOOL, x, y)
+        np.testing.assert_array_equal(actual, exact(x, y))
+    actual = apply(lambda a: Unary(UnaryOp.NOT, a), DType.BOOL, x)
+    np.testing.assert_array_equal(actual, ~x)
 
 
 def test_bfloat_is_rounded_to_nearest_even():
     x = np.random.default_rng(8).normal(size=SIZE).astype(np.float32)
     x[:4] = [1.00390625, 1.01171875, np.nan, np.inf]  # the first two lie half way
-    found = apply(lambda a: Cast(DType.F32, Cast(DType.BF16, a)), DType.F32, x)
+    actual = apply(lambda a: Cast(DType.F32, Cast(DType.BF16, a)), DType.F32, x)
     bits = x.view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
-    np.testing.assert_array_equal(found, np.where(np.isnan(x), np.nan, rounded))
+    np.testing.assert_array_equal(actual, np.where(np.isnan(x), np.nan, rounded))
 
 
 @pytest.mark.parametrize("op", ReduceOp)
@@ -168,7 +168,7 @@ def test_horizontal_reductions(dtype, op, extent):
     init = Store(out, zero, op.identity(dtype))
     update = Store(out, zero, Binary(op.binary, Load(out, zero), Load(buffer, (Var("i"),))))
     body = Block((init, For("i", extent, LoopKind.VECTORIZED, update)))
-    found = run_compiled(Function("kernel", (buffer, out), body), {"x": x})["out"]
+    actual = run_compiled(Function("kernel", (buffer, out), body), {"x": x})["out"]
     exact = {ReduceOp.SUM: np.sum, ReduceOp.PROD: np.prod}
     part = x[:extent]
     with np.errstate(all="ignore"):
@@ -177,7 +177,7 @@ def test_horizontal_reductions(dtype, op, extent):
         else:
             wanted = part.max() if op is ReduceOp.MAX else part.min()
     rtol = 2e-2 if dtype is DType.F16 else 1e-4 if dtype.is_float else 0
-    np.testing.assert_allclose(found[0], wanted, rtol=rtol)
+    np.testing.assert_allclose(actual[0], wanted, rtol=rtol)
 
 
 def test_a_nan_in_any_lane_is_the_extreme():
@@ -189,8 +189,8 @@ def test_a_nan_in_any_lane_is_the_extreme():
         init = Store(out, zero, ReduceOp.MAX.identity(DType.F32))
         update = Store(out, zero, Binary(BinaryOp.MAX, Load(out, zero), Load(buffer, (Var("i"),))))
         body = Block((init, For("i", 29, LoopKind.VECTORIZED, update)))
-        found = run_compiled(Function("kernel", (buffer, out), body), {"x": x})["out"]
-        assert np.isnan(found[0])
+        actual = run_compiled(Function("kernel", (buffer, out), body), {"x": x})["out"]
+        assert np.isnan(actual[0])
 
 
 def test_a_select_does_not_evaluate_the_other_branch():
@@ -198,12 +198,12 @@ def test_a_select_does_not_evaluate_the_other_branch():
     x = some(DType.I32, 1)
     y = some(DType.I32, 2)
     nonzero = lambda b: Binary(BinaryOp.NE, b, Const(0, DType.I32))  # noqa: E731
-    found = apply(
+    actual = apply(
         lambda a, b: Select(nonzero(b), Binary(BinaryOp.DIV, a, b), Const(7, DType.I32)),
         DType.I32, x, y,
     )  # fmt: skip
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(found, np.where(y != 0, x // y, 7))
+        np.testing.assert_array_equal(actual, np.where(y != 0, x // y, 7))
 
 
 @pytest.mark.parametrize("target", ["host", "x86-64-v3"])

@@ -62,14 +62,14 @@ def _from(start):
     return add(Var("t"), start)
 
 
-def relative_error(found: np.ndarray, exact: np.ndarray, smallest: float) -> float:
+def relative_error(actual: np.ndarray, exact: np.ndarray, smallest: float) -> float:
     """Largest error relative to the exact value, or to `smallest` where that is larger; what is
     not finite must agree."""
     with np.errstate(over="ignore"):
-        finite = np.isfinite(exact.astype(found.dtype))
-        np.testing.assert_array_equal(found[~finite], exact[~finite].astype(found.dtype))
-    assert np.isfinite(found[finite]).all()
-    error = np.abs(found[finite].astype(np.float64) - exact[finite].astype(np.float64))
+        finite = np.isfinite(exact.astype(actual.dtype))
+        np.testing.assert_array_equal(actual[~finite], exact[~finite].astype(actual.dtype))
+    assert np.isfinite(actual[finite]).all()
+    error = np.abs(actual[finite].astype(np.float64) - exact[finite].astype(np.float64))
     return float(np.max(error / np.maximum(np.abs(exact[finite]), smallest)))
 
 
@@ -87,34 +87,34 @@ FUNCTIONS = [
 @pytest.mark.parametrize(("op", "exact", "low", "high", "bound"), FUNCTIONS)
 def test_accuracy_in_f32(run_function, op, exact, low, high, bound):
     x = samples(F32, low, high)
-    found = apply(run_function, lambda a: Unary(op, a), x)
+    actual = apply(run_function, lambda a: Unary(op, a), x)
     with np.errstate(all="ignore"):
         wanted = exact(x.astype(np.float64))
-    assert relative_error(found, wanted, 2.0**-126) < bound
+    assert relative_error(actual, wanted, 2.0**-126) < bound
 
 
 @pytest.mark.parametrize(("op", "exact", "low", "high", "bound"), FUNCTIONS)
 def test_accuracy_in_f64(run_function, op, exact, low, high, bound):
     x = samples(F64, low * 6, high * 6)
-    found = apply(run_function, lambda a: Unary(op, a), x)
+    actual = apply(run_function, lambda a: Unary(op, a), x)
     with np.errstate(all="ignore"):
         wanted = exact(x)
-    assert relative_error(found, wanted, 2.0**-1022) < 1e-15
+    assert relative_error(actual, wanted, 2.0**-1022) < 1e-15
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_decay_is_exp_without_subnormal_results(run_function, dtype):
     x = samples(dtype, -110.0, 0.0) * (1 if dtype is F32 else 8)
     x = x[~(x > 0)]
-    found = apply(run_function, lambda a: Unary(UnaryOp.EXP_NONPOSITIVE, a), x)
+    actual = apply(run_function, lambda a: Unary(UnaryOp.EXP_NONPOSITIVE, a), x)
     limits = np.finfo(dtype.numpy)
     with np.errstate(all="ignore"):
         wanted = np.exp(x.astype(np.float64))
-    assert relative_error(found, wanted, float(limits.tiny)) <= 1
+    assert relative_error(actual, wanted, float(limits.tiny)) <= 1
     normal = ~(wanted < limits.tiny * 1.001)
-    assert relative_error(found[normal], wanted[normal], 0) < (1.2e-7 if dtype is F32 else 1e-15)
-    assert not found[wanted < limits.tiny * 0.999].any()
-    assert not np.any((found > 0) & (found < limits.tiny))
+    assert relative_error(actual[normal], wanted[normal], 0) < (1.2e-7 if dtype is F32 else 1e-15)
+    assert not actual[wanted < limits.tiny * 0.999].any()
+    assert not np.any((actual > 0) & (actual < limits.tiny))
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_decay_is_exp_without_subnormal_results(run_function, dtype):
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_exact_functions(run_function, op, exact, dtype):
     x = np.concatenate([samples(dtype, -50, 50, 1001), np.arange(-5, 5, 0.5, dtype.numpy)])
-    found = apply(run_function, lambda a: Unary(op, a), x)
-    np.testing.assert_array_equal(found, exact(x))
+    actual = apply(run_function, lambda a: Unary(op, a), x)
+    np.testing.assert_array_equal(actual, exact(x))
 
 
 POWERS = [-2.0, -1.0, -0.5, 0.0, 0.5, 0.75, 1.0, 2.0, 3.0, 4.0, 0.3, math.inf, -math.inf, math.nan]
@@ -141,12 +141,12 @@ POWERS = [-2.0, -1.0, -0.5, 0.0, 0.5, 0.75, 1.0, 2.0, 3.0, 4.0, 0.3, math.inf, -
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_power_of_a_constant(run_function, exponent, dtype):
     x = np.concatenate([samples(dtype, -9, 9, 2001), np.arange(-4, 5).astype(dtype.numpy)])
-    found = apply(run_function, lambda a: Binary(BinaryOp.POW, a, Const(exponent, dtype)), x)
+    actual = apply(run_function, lambda a: Binary(BinaryOp.POW, a, Const(exponent, dtype)), x)
     with np.errstate(all="ignore"):
         rounded = np.full(x.shape, exponent, dtype.numpy).astype(np.float64)
         wanted = np.power(x.astype(np.float64), rounded).astype(dtype.numpy)
     bound = 3e-7 if dtype is F32 else 1e-15
-    assert relative_error(found, wanted, 2.0**-126) < bound
+    assert relative_error(actual, wanted, 2.0**-126) < bound
 
 
 def test_power_of_any_pair(run_function):
@@ -155,27 +155,27 @@ def test_power_of_any_pair(run_function):
     y = np.concatenate([random.uniform(-9, 9, 5000), np.tile(POWERS, len(SPECIAL))])
     y[:1000] = np.rint(y[:1000])
     x, y = x.astype(np.float32), y.astype(np.float32)
-    found = apply(run_function, lambda a, b: Binary(BinaryOp.POW, a, b), x, y)
+    actual = apply(run_function, lambda a, b: Binary(BinaryOp.POW, a, b), x, y)
     with np.errstate(all="ignore"):
         wanted = (x.astype(np.float64) ** y.astype(np.float64)).astype(np.float32)
-    assert relative_error(found, wanted, 2.0**-126) < 3e-7
+    assert relative_error(actual, wanted, 2.0**-126) < 3e-7
 
 
 @pytest.mark.parametrize("op", [BinaryOp.MIN, BinaryOp.MAX])
 def test_extremes_propagate_nan(run_function, op):
     values = np.array([*SPECIAL, 2.5, -2.5], np.float32)
     x, y = (a.ravel() for a in np.meshgrid(values, values))
-    found = apply(run_function, lambda a, b: Binary(op, a, b), x.copy(), y.copy())
+    actual = apply(run_function, lambda a, b: Binary(op, a, b), x.copy(), y.copy())
     exact = np.minimum if op is BinaryOp.MIN else np.maximum
-    np.testing.assert_array_equal(found, exact(x, y))
+    np.testing.assert_array_equal(actual, exact(x, y))
     clipped = apply(run_function, lambda a: Binary(op, a, Const(0.5, F32)), x.copy())
     np.testing.assert_array_equal(clipped, exact(x, np.float32(0.5)))
 
 
 def test_half_precision_constants_are_rounded(run_function):
     x = np.linspace(-3, 3, 101).astype(np.float32)
-    found = apply(run_function, lambda a: Cast(F32, Cast(DType.F16, a)), x)
-    np.testing.assert_array_equal(found, x.astype(np.float16).astype(np.float32))
+    actual = apply(run_function, lambda a: Cast(F32, Cast(DType.F16, a)), x)
+    np.testing.assert_array_equal(actual, x.astype(np.float16).astype(np.float32))
 
 
 NARROW = [
@@ -190,8 +190,8 @@ NARROW = [
 @pytest.mark.parametrize(("op", "exact"), NARROW)
 def test_functions_of_narrow_floats_are_those_of_f32_rounded(run_function, op, exact, dtype):
     x = np.concatenate([np.linspace(0.01, 9, 99), SPECIAL[:5]]).astype(dtype.numpy)
-    found = apply(run_function, lambda a: Unary(op, a), x).astype(np.float64)
+    actual = apply(run_function, lambda a: Unary(op, a), x).astype(np.float64)
     with np.errstate(all="ignore"):
         wanted = exact(x.astype(np.float64)).astype(dtype.numpy).astype(np.float64)
     step = 2.0**-10 if dtype is DType.F16 else 2.0**-7
-    np.testing.assert_allclose(found, wanted, rtol=step, atol=1e-7)
+    np.testing.assert_allclose(actual, wanted, rtol=step, atol=1e-7)

@@ -42,17 +42,17 @@ def codes(dtype):
     return np.arange(1 << dtype.bits, dtype=np.uint8).view(dtype.numpy)
 
 
-def assert_same(found, wanted):
+def assert_same(actual, wanted):
     """Bit for bit, but for the sign and the payload of NaN."""
-    assert found.dtype == wanted.dtype
-    if DType.from_numpy(found.dtype).is_float:
-        through = np.float64 if found.dtype.itemsize == 8 else np.float32
-        ours, theirs = (a.astype(through) for a in (found, wanted))
+    assert actual.dtype == wanted.dtype
+    if DType.from_numpy(actual.dtype).is_float:
+        through = np.float64 if actual.dtype.itemsize == 8 else np.float32
+        ours, theirs = (a.astype(through) for a in (actual, wanted))
         np.testing.assert_array_equal(ours, theirs)
         signs = np.signbit(ours) == np.signbit(theirs)
         assert (signs | np.isnan(ours)).all()
     else:
-        np.testing.assert_array_equal(found.astype(object), wanted.astype(object))
+        np.testing.assert_array_equal(actual.astype(object), wanted.astype(object))
 
 
 def test_halves_by_arithmetic_are_those_of_the_machine():
@@ -65,9 +65,9 @@ def test_halves_by_arithmetic_are_those_of_the_machine():
     scaled = (random.normal(size=20000) * 10.0 ** random.uniform(-9, 5, 20000)).astype(np.float32)
     with np.errstate(all="ignore"):
         given = np.concatenate([bits, scaled, wide, np.nextafter(wide, np.float32(np.inf))])
-    found = apply(lambda a: Cast(DType.F16, a), DType.F16, given, target="x86-64-v2")
+    actual = apply(lambda a: Cast(DType.F16, a), DType.F16, given, target="x86-64-v2")
     with np.errstate(all="ignore"):
-        assert_same(found, given.astype(np.float16))
+        assert_same(actual, given.astype(np.float16))
 
 
 def hard_numbers(dtype):
@@ -126,8 +126,8 @@ def test_what_lies_between_two_numbers_is_rounded_once(dtype):
 def test_powers_of_two_are_rounded_to_the_larger():
     x = np.geomspace(1e-38, 3e38, 3001).astype(np.float32)
     x[:9] = [0, -1, np.nan, np.inf, 3e38, 1.5 * 2.0**-127, 2.0**-127, 1e-40, 3]
-    found = apply(lambda a: Cast(DType.F8E8M0, a), DType.F8E8M0, x)
-    np.testing.assert_array_equal(found.view(np.uint8), x.astype(found.dtype).view(np.uint8))
+    actual = apply(lambda a: Cast(DType.F8E8M0, a), DType.F8E8M0, x)
+    np.testing.assert_array_equal(actual.view(np.uint8), x.astype(actual.dtype).view(np.uint8))
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
@@ -138,9 +138,9 @@ def test_halves_are_rounded_once_from_wider_types(dtype):
     ulp = 2.0 ** (np.floor(np.log2(np.abs(half))) - (10 if dtype is DType.F16 else 7))
     x = np.concatenate([half + ulp / 2 * s + ulp * 2.0**-40 * t for s in (1, -1) for t in (1, -1)])
     exact = np.where(np.abs(x) > np.repeat(np.abs(half)[None], 4, 0).reshape(-1), 1, -1)
-    found = apply(lambda a: Cast(dtype, a), dtype, x).astype(np.float64)
-    assert np.all(np.abs(found - x) < np.tile(ulp, 4) / 2), exact
-    assert_same(convert(x, dtype).astype(np.float64), found)
+    actual = apply(lambda a: Cast(dtype, a), dtype, x).astype(np.float64)
+    assert np.all(np.abs(actual - x) < np.tile(ulp, 4) / 2), exact
+    assert_same(convert(x, dtype).astype(np.float64), actual)
 
 
 @pytest.mark.parametrize("dtype", [DType.I32, DType.I64, DType.U64])
@@ -150,14 +150,14 @@ def test_bfloats_are_rounded_once_from_integers(dtype):
     half = dtype.numpy.type(1 << dtype.bits - 11)  # half of the last place of eight bits
     x = (top << dtype.numpy.type(dtype.bits - 10)) + half
     x = np.concatenate([x, x + dtype.numpy.type(1), x - dtype.numpy.type(1)])
-    found = apply(lambda a: Cast(DType.BF16, a), DType.BF16, x).astype(np.float64)
-    for value, ours in zip(x.tolist(), found.tolist(), strict=True):
+    actual = apply(lambda a: Cast(DType.BF16, a), DType.BF16, x).astype(np.float64)
+    for value, ours in zip(x.tolist(), actual.tolist(), strict=True):
         below = value >> dtype.bits - 10 << dtype.bits - 10
         step = 1 << dtype.bits - 10
         rest = value - below
         up = rest > step / 2 or (rest == step / 2 and (below // step) % 2 == 1)
         assert int(ours) == below + up * step
-    np.testing.assert_array_equal(convert(x, DType.BF16).astype(np.float64), found)
+    np.testing.assert_array_equal(convert(x, DType.BF16).astype(np.float64), actual)
 
 
 @pytest.mark.parametrize("dtype", [*NARROW, *SHORT])
@@ -178,10 +178,10 @@ def test_conversions_to_and_from_other_types(dtype):
         else:
             low, high = other.limits
             given = random.integers(low, high, 45, other.numpy) if other.bits >= 8 else codes(other)
-        found = apply(lambda a: Cast(dtype, a), dtype, given)
+        actual = apply(lambda a: Cast(dtype, a), dtype, given)
         if other.is_float:
-            assert_same(found, convert(given.astype(np.float64), dtype))
-        assert_same(found, convert(given, dtype))
+            assert_same(actual, convert(given.astype(np.float64), dtype))
+        assert_same(actual, convert(given, dtype))
 
 
 @pytest.mark.parametrize("dtype", SHORT)
@@ -194,13 +194,13 @@ def test_short_integers_wrap_around_and_saturate(dtype):
         (BinaryOp.MIN, np.minimum),
         (BinaryOp.MAX, np.maximum),
     ):
-        found = apply(lambda a, b, op=op: Binary(op, a, b), dtype, x, y)
+        actual = apply(lambda a, b, op=op: Binary(op, a, b), dtype, x, y)
         wanted = exact(x.astype(np.int8), y.astype(np.int8)).astype(dtype.numpy)
-        np.testing.assert_array_equal(found.view(np.uint8), wanted.view(np.uint8), op.value)
-    found = apply(lambda a: Unary(UnaryOp.NEG, a), dtype, x)
+        np.testing.assert_array_equal(actual.view(np.uint8), wanted.view(np.uint8), op.value)
+    actual = apply(lambda a: Unary(UnaryOp.NEG, a), dtype, x)
     wanted = (-x.astype(np.int8)).astype(dtype.numpy)
-    np.testing.assert_array_equal(found.view(np.uint8), wanted.view(np.uint8))
+    np.testing.assert_array_equal(actual.view(np.uint8), wanted.view(np.uint8))
     wide = np.array([-300.5, -9, -1.5, -0.0, 1.5, 3, 7.9, 8, 99, np.nan, np.inf, -np.inf])
-    found = apply(lambda a: Cast(dtype, a), dtype, wide).astype(np.int8)
+    actual = apply(lambda a: Cast(dtype, a), dtype, wide).astype(np.int8)
     low, high = dtype.limits
-    np.testing.assert_array_equal(found, np.clip(np.trunc(np.nan_to_num(wide)), low, high))
+    np.testing.assert_array_equal(actual, np.clip(np.trunc(np.nan_to_num(wide)), low, high))

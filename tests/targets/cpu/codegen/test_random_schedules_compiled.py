@@ -25,6 +25,6 @@ def test_accepted_schedules_compile(name, data):
         except ScheduleError:
             continue
     for form in (schedule.function, finalize(schedule.function)):
-        found = run_compiled(form, inputs, threads=data.draw(st.integers(1, 2)))
+        actual = run_compiled(form, inputs, threads=data.draw(st.integers(1, 2)))
         for output, array in expected.items():
-            np.testing.assert_allclose(found[output], array, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(actual[output], array, rtol=1e-4, atol=1e-4)

@@ -24,9 +24,9 @@ def test_a_recipe_computes_the_program(case, threads):
     program, recipe = CASES[case]
     inputs = inputs_of(program)
     expected = run_loops(to_loops(program), inputs)
-    found = run_compiled(finalize(recipe(to_loops(program)).function), inputs, threads)
+    actual = run_compiled(finalize(recipe(to_loops(program)).function), inputs, threads)
     for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(actual[name], array, rtol=1e-4, atol=1e-4)
 
 
 def test_the_hot_loop_of_a_convolution_spills_nothing(target):

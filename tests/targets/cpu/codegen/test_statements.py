@@ -349,8 +349,8 @@ def test_a_while_loop_hands_on_registers(text, threads):
 def test_a_while_loop_sorts():
     """The interpreter knows what a while loop means."""
     x = RANDOM.permutation(9)
-    found = run_loops(parse_ir(WHILES["memory"]), {"x": x})["y"]
-    np.testing.assert_array_equal(found, np.arange(9))
+    actual = run_loops(parse_ir(WHILES["memory"]), {"x": x})["y"]
+    np.testing.assert_array_equal(actual, np.arange(9))
 
 
 def test_a_gather_sees_what_its_indices_became():
@@ -365,8 +365,8 @@ def twice(x: f32[32], at: i64[8], y: f32[2, 8]):
 """
     at = RANDOM.integers(0, 31, 8)
     function, x = parse_ir(text), normal(32)
-    found = run_compiled(function, {"x": x, "at": at.copy()})
-    np.testing.assert_array_equal(found["y"], [x[at], x[at + 1]])
+    actual = run_compiled(function, {"x": x, "at": at.copy()})
+    np.testing.assert_array_equal(actual["y"], [x[at], x[at + 1]])
 
 
 def test_lanes_beyond_a_tail_do_not_read_for_the_others():

@@ -85,8 +85,8 @@ def test_max_error_of_each_dtype(load, dtype, name):
     out[501] = not out[501] if dtype is np.bool_ else out[501] + 3
     scale = np.abs(expected.astype(np.float64)).max()
     wanted = abs(float(out[501]) - float(expected[501])) / scale
-    found = library.max_error(out.ctypes.data, expected.ctypes.data, out.nbytes, name)
-    assert found == pytest.approx(wanted, rel=1e-9)
+    actual = library.max_error(out.ctypes.data, expected.ctypes.data, out.nbytes, name)
+    assert actual == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_max_error_of_any_f32(load, data, count):
     out, expected = (np.array(data.draw(values), np.float32) for _ in range(2))
     same = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
     out[same] = expected[same]
-    found = load(ENTRIES).max_error(out.ctypes.data, expected.ctypes.data, out.nbytes, "f32")
+    actual = load(ENTRIES).max_error(out.ctypes.data, expected.ctypes.data, out.nbytes, "f32")
     got, wanted = out.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):
         off = np.abs(got - wanted)
@@ -122,7 +122,7 @@ def test_max_error_of_any_f32(load, data, count):
     off[np.isnan(off)] = math.inf
     sizes = np.abs(wanted[np.isfinite(wanted)])
     scale = max(sizes.max(initial=0), float(np.finfo(np.float32).tiny))
-    assert found == off.max(initial=0) / scale
+    assert actual == off.max(initial=0) / scale
 
 
 def test_neighbouring_large_integers_differ(load):

@@ -175,9 +175,9 @@ def test_every_size_in_range(name):
             bound = bind(program, sizes)
             inputs = inputs_of(bound)
             for output, expected in evaluate(bound, inputs).items():
-                found = kernel(inputs, sizes)[output]
+                actual = kernel(inputs, sizes)[output]
                 np.testing.assert_allclose(
-                    found, expected, rtol=2e-5, atol=2e-5, err_msg=str(sizes)
+                    actual, expected, rtol=2e-5, atol=2e-5, err_msg=str(sizes)
                 )
 
 
@@ -193,8 +193,8 @@ def test_random_decisions(name):
                 bound = bind(program, sizes)
                 inputs = inputs_of(bound)
                 for output, expected in evaluate(bound, inputs).items():
-                    found = kernel(inputs, sizes)[output]
-                    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+                    actual = kernel(inputs, sizes)[output]
+                    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -89,8 +89,8 @@ def run_against_direct(graph, filtering, pads, pick, seed=0):
     chosen = (
         space.default() if pick is None else space.decisions(candidates[pick % len(candidates)])
     )
-    (found,) = run_compiled(final_loops(space, chosen), arrays, threads=2).values()
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
+    (actual,) = run_compiled(final_loops(space, chosen), arrays, threads=2).values()
+    return float(np.abs(actual - expected).max() / np.abs(expected).max())
 
 
 @settings(max_examples=25, deadline=None)
@@ -146,9 +146,9 @@ def test_one_kernel_for_every_size(filtering, step, typical, residual, pick, dat
             (expected,) = lookup("Conv").reference(wide, window)
             expected = np.maximum(expected + arrays.get("r", 0), 0)
             bound = {symbol: values[symbol.name] for symbol in kernel.function.dims}
-            (found,) = kernel(arrays, bound).values()
+            (actual,) = kernel(arrays, bound).values()
             scale = np.abs(expected).max() or 1.0
-            assert np.abs(found - expected).max() / scale < 4 * ERRORS[filtering.tile]
+            assert np.abs(actual - expected).max() / scale < 4 * ERRORS[filtering.tile]
 
 
 @needs_bf16
@@ -182,13 +182,13 @@ def test_bf16(factors, channels, outputs, extents, residual, at, pick):
     function = final_loops(space, chosen)
     is_dot = weights is BF16 and channels % 2 == 0
     assert ("dpbf16ps" in emit_function(function, host())) is is_dot
-    (found,) = run_compiled(function, arrays, threads=2).values()
-    assert found.dtype == BF16.numpy
+    (actual,) = run_compiled(function, arrays, threads=2).values()
+    assert actual.dtype == BF16.numpy
     # What lies between two bf16 may be rounded to either: a transformed element before the sum,
     # which is as large as the largest result, and the result itself.
     wide = expected.astype(np.float32)
     atol = 2**-8 * float(np.abs(wide).max())
-    np.testing.assert_allclose(found.astype(np.float32), wide, rtol=2**-7, atol=atol)
+    np.testing.assert_allclose(actual.astype(np.float32), wide, rtol=2**-7, atol=atol)
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,8 @@ def chain(kind, *layers):
     ids=["all", "half", "partial", "vectors", "depthwise", "uneven depthwise", "groups"],
 )
 def test_blocks_are_rows_of_tiles(layers, of_bf16, of_bytes):
-    found = {name: channel_block(chain(kind, *layers), AMX) for name, kind in KINDS.items()}
-    assert found == {"bf16": of_bf16, "bytes": of_bytes}
+    actual = {name: channel_block(chain(kind, *layers), AMX) for name, kind in KINDS.items()}
+    assert actual == {"bf16": of_bf16, "bytes": of_bytes}
     assert all(channel_block(chain(kind, *layers), VECTORS) == 16 for kind in KINDS.values())
 
 

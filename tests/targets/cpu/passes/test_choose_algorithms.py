@@ -110,11 +110,11 @@ def test_errors_of_bf16_stay_below_what_is_said_of_them(algorithm, channels):
     if algorithm.tile:
         attrs = {**pads, "tile": algorithm.tile, "accumulator": "f32"}
         u = transformed(w, Filtering(1, algorithm.tile)).astype(kind)
-        (found,) = lookup("WinogradConv").reference([x.astype(narrow), u], attrs)
+        (actual,) = lookup("WinogradConv").reference([x.astype(narrow), u], attrs)
     else:
         operands = [x.astype(narrow).astype(np.float64), w.astype(kind).astype(np.float64)]
-        (found,) = lookup("Conv").reference(operands, pads)
-    error = np.abs(found - exact).max() / np.abs(exact).max()
+        (actual,) = lookup("Conv").reference(operands, pads)
+    error = np.abs(actual - exact).max() / np.abs(exact).max()
     stated = algorithm.error_of(DType.BF16)
     assert stated / 5 < error < stated
 
@@ -144,7 +144,7 @@ def test_errors_stay_below_what_is_said_of_them(filtering, channels):
     arrays = [x.astype(np.float64), w.astype(np.float64)]
     (exact,) = lookup("Conv").reference(arrays, {"strides": (stride, stride)})
     u = transformed(w, filtering)
-    found = np.zeros((1, 32, 2 * tile, 2 * tile), np.float32)
+    actual = np.zeros((1, 32, 2 * tile, 2 * tile), np.float32)
     for top, left in itertools.product((0, tile), (0, tile)):
         down, right = stride * top, stride * left
         d = x[0, :, down : down + points, right : right + points]
@@ -155,7 +155,7 @@ def test_errors_stay_below_what_is_said_of_them(filtering, channels):
             m += d[channel, :, :, None] * u[:, :, :, channel]
         for axis in (0, 1):
             m = np.stack(filtering.output_sums(list(np.moveaxis(m, axis, 0))), axis)
-        found[0, :, top : top + tile, left : left + tile] = m.transpose(2, 0, 1)
-    assert found.dtype == np.float32
+        actual[0, :, top : top + tile, left : left + tile] = m.transpose(2, 0, 1)
+    assert actual.dtype == np.float32
     exact = exact[:, :, : 2 * tile, : 2 * tile]
-    assert np.abs(found - exact).max() < ERRORS[tile] * np.abs(exact).max()
+    assert np.abs(actual - exact).max() < ERRORS[tile] * np.abs(exact).max()

@@ -152,14 +152,14 @@ def test_convolutions_are_as_in_floats_within_a_quantum(name, target):
     x = np.random.default_rng(3).integers(0, 256, layer.x).astype(layer.dtype)
     artifact = compile_model(model, CompileOptions(target, threads=2, verify=False))
     results = artifact.run({"x": x})
-    for found, expected in zip(
+    for actual, expected in zip(
         (results["y"], results["pooled"]), _reference(model, x), strict=True
     ):
-        _quantum_apart(found, expected)
+        _quantum_apart(actual, expected)
 
 
-def _quantum_apart(found, expected):
-    apart = np.abs(found.astype(int) - expected.astype(int))
+def _quantum_apart(actual, expected):
+    apart = np.abs(actual.astype(int) - expected.astype(int))
     assert apart.max() <= 1
     assert np.count_nonzero(apart) <= max(1, apart.size // 200)
 
@@ -177,8 +177,8 @@ def test_convolutions_on_aarch64(name, target, cpu):
     x = np.random.default_rng(3).integers(0, 256, layer.x).astype(layer.dtype)
     graph = import_model(model).graph
     results = run_graph_emulated(graph, {graph.inputs[0].name: x}, settings, cpu)
-    for found, expected in zip(results.values(), _reference(model, x), strict=True):
-        _quantum_apart(found, expected)
+    for actual, expected in zip(results.values(), _reference(model, x), strict=True):
+        _quantum_apart(actual, expected)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -235,9 +235,11 @@ def test_matrix_products(inner, columns, transposed, target):
     opset = [helper.make_opsetid("", 19)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
     x = rng.integers(0, 256, (6, inner)).astype(np.uint8)
-    found = compile_model(model, CompileOptions(target, threads=1, verify=False)).run({"x": x})["y"]
+    actual = compile_model(model, CompileOptions(target, threads=1, verify=False)).run({"x": x})[
+        "y"
+    ]
     (expected,) = _reference(model, x)
-    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+    assert np.abs(actual.astype(int) - expected.astype(int)).max() <= 1
 
 
 def test_no_division_is_left_where_sums_are_scaled():
@@ -289,8 +291,8 @@ def test_what_moves_elements_moves_integers(op, zero):
         value.name: rng.integers(0, 256, value.type.shape).astype(np.uint8)
         for value in before.inputs
     }
-    (wanted,), (found,) = (run_graph(one, inputs).values() for one in (before, made))
-    np.testing.assert_array_equal(found, wanted)
+    (wanted,), (actual,) = (run_graph(one, inputs).values() for one in (before, made))
+    np.testing.assert_array_equal(actual, wanted)
 
 
 def test_a_concatenation_of_unlike_scales_stays():

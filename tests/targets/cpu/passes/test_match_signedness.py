@@ -167,10 +167,10 @@ def test_integers_stay(dtype, settings, case):
     result = match_signedness(graph, settings)
     verify(result)
     inputs = inputs_of(graph, case.seed)
-    expected, found = run_graph(graph, inputs), run_graph(result, inputs)
+    expected, actual = run_graph(graph, inputs), run_graph(result, inputs)
     for name, array in expected.items():
-        assert found[name].dtype == array.dtype
-        np.testing.assert_array_equal(found[name], array, err_msg=name)
+        assert actual[name].dtype == array.dtype
+        np.testing.assert_array_equal(actual[name], array, err_msg=name)
 
 
 @DIRECTIONS

@@ -100,10 +100,10 @@ def test_infinity_stays_in_its_group_where_sums_are_plain():
     block=st.sampled_from([4, 8, 16]),
 )
 def test_merged_groups_fill_blocks(group, outputs, inputs, block):
-    found = merging(group, outputs, inputs, block)
-    if found is None:
+    actual = merging(group, outputs, inputs, block)
+    if actual is None:
         return
-    whole, rest = divmod(group, found.count)
-    assert rest == found.rest
+    whole, rest = divmod(group, actual.count)
+    assert rest == actual.rest
     is_one = whole == 1 and not rest
-    assert is_one or found.count * outputs % block == found.count * inputs % block == 0
+    assert is_one or actual.count * outputs % block == actual.count * inputs % block == 0

@@ -80,9 +80,9 @@ def test_every_byte_becomes_what_the_operators_make_of_it(
     (last,) = made.nodes[-1:]
     assert (last.op, last.inputs) == ("ByteTable", (x,))
     inputs = _every_byte(graph)
-    (wanted,), (found,) = (run_graph(one, inputs).values() for one in (graph, made))
-    np.testing.assert_array_equal(found, wanted)
-    assert found.dtype == wanted.dtype
+    (wanted,), (actual,) = (run_graph(one, inputs).values() for one in (graph, made))
+    np.testing.assert_array_equal(actual, wanted)
+    assert actual.dtype == wanted.dtype
 
 
 @pytest.mark.parametrize("name", ["x", "y"])
@@ -95,10 +95,10 @@ def test_a_value_that_is_read_elsewhere_stays(name):
     made = tabulate_bytes(graph, _LOOKS_UP)
     assert "ByteTable" in _operators(made)
     inputs = _every_byte(graph)
-    for wanted, found in zip(
+    for wanted, actual in zip(
         run_graph(graph, inputs).values(), run_graph(made, inputs).values(), strict=True
     ):
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(actual, wanted)
 
 
 def test_where_bytes_are_looked_up_one_by_one_short_chains_stay():
@@ -108,8 +108,8 @@ def test_where_bytes_are_looked_up_one_by_one_short_chains_stay():
     long = net.quantized(real, 0.2, 1, DType.U8)
     graph = net.graph(short, long)
     assert _operators(tabulate_bytes(graph, _LOOKS_UP)).count("ByteTable") == 2
-    found = tabulate_bytes(graph, _ONE_BY_ONE)
-    assert [node.outputs[0] for node in found.nodes if node.op == "ByteTable"] == [long]
+    actual = tabulate_bytes(graph, _ONE_BY_ONE)
+    assert [node.outputs[0] for node in actual.nodes if node.op == "ByteTable"] == [long]
 
 
 def test_a_cast_alone_is_no_table():

@@ -139,6 +139,6 @@ class GoldenKernel:
     def _line(self, key: str) -> str:
         """What the header says after `# <key>:`."""
         start = f"# {key}:"
-        found = [line for line in self.given.splitlines() if line.startswith(start)]
-        assert len(found) == 1, f"{self.name}.txt has {len(found)} lines `{start}`"
-        return found[0].removeprefix(start).strip()
+        actual = [line for line in self.given.splitlines() if line.startswith(start)]
+        assert len(actual) == 1, f"{self.name}.txt has {len(actual)} lines `{start}`"
+        return actual[0].removeprefix(start).strip()

@@ -78,11 +78,11 @@ def spread(space, count):
     return [space.decisions(row) for row in rows[:: max(len(rows) // count, 1)][:count]]
 
 
-def check(found, graph, inputs):
+def check(actual, graph, inputs):
     """Within the roundings of weights: those of the reference are divided before."""
     (expected,) = run_graph(graph, inputs).values()
     assert np.isnan(expected).any() == ("mask" in inputs)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-2)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-2)
 
 
 @of_shapes
@@ -93,8 +93,8 @@ def test_schedules_mean_attention(shape, masked):
     (decisions,) = spread(space, 1)
     function = final_loops(space, decisions)
     verify_function(function)
-    (found,) = run_loops(written_out(function), inputs).values()
-    check(found, graph, inputs)
+    (actual,) = run_loops(written_out(function), inputs).values()
+    check(actual, graph, inputs)
 
 
 @needs_amx
@@ -105,8 +105,8 @@ def test_compiled(shape, masked, threads):
     graph = attention(*shape, masked)
     space, inputs = space_of(graph, host(), threads), inputs_of(graph, 1)
     for decisions in spread(space, 3):
-        (found,) = run_compiled(final_loops(space, decisions), inputs, threads).values()
-        check(found, graph, inputs)
+        (actual,) = run_compiled(final_loops(space, decisions), inputs, threads).values()
+        check(actual, graph, inputs)
 
 
 @pytest.mark.parametrize("keys", [1, 17, 4099, 100_003])

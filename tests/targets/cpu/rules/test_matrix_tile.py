@@ -147,10 +147,10 @@ def test_a_quantized_layer_is_one_kernel():
         "z": np.uint8(100),
     }
     function = final_loops(space, space.default())
-    (found,) = run_loops(written_out(function), inputs).values()
+    (actual,) = run_loops(written_out(function), inputs).values()
     (expected,) = run_graph(graph, inputs).values()
     assert len(np.unique(expected)) > 50
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize(
@@ -262,5 +262,5 @@ def _check(program, inputs, expected, threads):
     space = matrix_tile.space(program, host(), threads)
     for decisions in candidates(space):
         function = final_loops(space, decisions)
-        found = run_compiled(function, inputs, threads)["y"]
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+        actual = run_compiled(function, inputs, threads)["y"]
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4)

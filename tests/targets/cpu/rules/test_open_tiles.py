@@ -54,5 +54,5 @@ def test_a_long_sum_is_sliced_in_any_batch():
             bound = bind(program, sizes)
             inputs = inputs_of(bound)
             (expected,) = evaluate(bound, inputs).values()
-            (found,) = kernel(inputs, sizes).values()
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+            (actual,) = kernel(inputs, sizes).values()
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)

@@ -203,7 +203,7 @@ def test_as_many_operands_of_a_window_are_expected_to_be_loaded_as_are(target, k
     vectors, rows, columns = tile
     channels, size = 2 * vectors * target.lanes, 2 * rows * columns  # no tile is a smaller one
     space = window_space(channels, size, kernel, target)
-    found = loads_of(space, target, {"vectors": vectors, "rows": rows, "columns": columns})
+    actual = loads_of(space, target, {"vectors": vectors, "rows": rows, "columns": columns})
     problem = Problem(
         batch=1,
         lanes=channels,
@@ -217,7 +217,7 @@ def test_as_many_operands_of_a_window_are_expected_to_be_loaded_as_are(target, k
         epilogue=0,
     )
     (expected,) = window_reads(problem, target.machine(2), *np.array([tile], np.float64).T)
-    assert expected == pytest.approx(found, rel=0.08)
+    assert expected == pytest.approx(actual, rel=0.08)
 
 
 def test_weights_that_nothing_fetches_ahead_are_late_for_large_tiles():
