@@ -83,5 +83,43 @@ def test_convolutions_read_a_border_of_which_no_whole_copy_is_made(channels, gro
         assert part.arena.nbytes <= 2 * (whole(x.nbytes) + whole(expected.nbytes))
 
 
+def shortcut():
+    """Return the sum of two convolutions of bytes, each scaled in 32 bits, as a byte again."""
+    rng = np.random.default_rng(3)
+    bytes_of = {"zero": -5, "low": -128, "high": 127, "to": "i8", "rounding": "twice"}
+    words_of = {**bytes_of, "zero": 0, "low": -(2**31), "high": 2**31 - 1, "to": "i32"}
+
+    def requantized(b, x, factor, attrs):
+        operands = [b.constant(np.array(value, np.int32)) for value in factor]
+        return b.node("Requantize", [x, *operands], attrs, origin="z")[0]
+
+    def scaled(b, kernel):
+        weights = rng.integers(-128, 128, (16, 16, kernel, kernel)).astype(np.int8)
+        attrs = {"accumulator": "i32", "pads": (kernel // 2,) * 4}
+        (y,) = b.node("Conv", ["x", b.constant(weights)], attrs, origin="y")
+        (wide,) = b.node(
+            "Cast", [requantized(b, y, (1518500250, 8), bytes_of)], {"to": "i32"}, origin="w"
+        )
+        (high,) = b.node("Mul", [wide, b.constant(np.array(1 << 12, np.int32))], {}, origin="h")
+        return requantized(b, high, (1518500250, 1), words_of)
+
+    def build(b):
+        rng.bit_generator.state = np.random.default_rng(3).bit_generator.state
+        (total,) = b.node("Add", [scaled(b, 3), scaled(b, 1)], {}, origin="t")
+        b.output("z", requantized(b, total, (1518500250, 12), bytes_of))
+
+    return Source([Declared("x", DType.I8, (1, 16, 8, 8))], build)
+
+
+@needs_qemu
+def test_a_sum_reads_bytes_that_another_kernel_computes():
+    x = np.random.default_rng(4).integers(-128, 128, (1, 16, 8, 8)).astype(np.int8)
+    expected = farrier.compile(shortcut(), verify=False).run({"x": x})["z"]
+    artifact = farrier.compile(shortcut(), target=BOARD, verify=False)
+    np.testing.assert_array_equal(artifact.run({"x": x})["z"], expected)
+    part = BarePart.of_json(artifact.manifest.backend)
+    assert part.arena.nbytes < 5 * x.nbytes  # The words of one operand would be four images alone.
+
+
 def whole(nbytes):
     return -(-nbytes // 64) * 64

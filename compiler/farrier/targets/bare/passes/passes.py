@@ -9,6 +9,7 @@ from farrier.passes.fuse import Home, fuse
 from farrier.passes.passes import Pass
 from farrier.passes.settings import Settings
 from farrier.targets.bare.passes.bound_sums import bound_sums
+from farrier.targets.bare.passes.take_in_operands import widened_operands
 from farrier.targets.bare.passes.take_in_padding import padded_windows
 from farrier.targets.cpu.passes import ORDER as CPU_ORDER
 from farrier.targets.cpu.passes import PASSES as CPU_PASSES
@@ -16,10 +17,11 @@ from farrier.targets.cpu.passes.inverted_bottlenecks import inverted_bottlenecks
 
 
 def _fuse(graph: Graph, settings: Settings) -> Graph:
-    """Fuse inverted bottlenecks and the borders that convolutions read, too."""
+    """Fuse inverted bottlenecks, operands that are widened, and borders of convolutions, too."""
 
     def joins(whole: Graph, home: Home) -> Mapping[int, Node]:
-        return {**inverted_bottlenecks(whole, home, settings), **padded_windows(whole)}
+        bottlenecks = inverted_bottlenecks(whole, home, settings)
+        return {**bottlenecks, **widened_operands(whole, home), **padded_windows(whole)}
 
     return fuse(graph, joins)
 
