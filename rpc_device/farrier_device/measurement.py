@@ -262,8 +262,9 @@ class CandidateResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RivalResult:
-    """The result of another engine, and of the candidate between its rounds: nanoseconds of each
-    call by round. An engine that was not timed has a message with the reason, and no rounds."""
+    """The result of a race between another engine and the candidate, which take turns. Each round
+    has the nanoseconds of its calls: `rounds_ns` are those of the engine, `ours_ns` those of the
+    candidate. For an engine that was not timed, `message` is the reason, and both are empty."""
 
     engine: str
     version: str = ""

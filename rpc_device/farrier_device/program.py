@@ -126,7 +126,8 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """A function of the host, whose code of failure ends the run."""
+    """A call of a function of the host. A non-zero return value is its code of failure, and ends
+    the run."""
 
     tag: ClassVar = ("step", "call")
     function: str

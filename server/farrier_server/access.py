@@ -55,8 +55,8 @@ class Relation(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """The lowest role that may use an operation (None: no token needed), and the required
-    relation."""
+    """The lowest role that may use an operation (None: a caller needs no token), and the relation
+    that the caller must have to the object in the request's path."""
 
     least: Role | None
     relation: Relation = Relation.NONE

@@ -128,7 +128,8 @@ class CompilePool(Closing):
         return {key: built[key] for key in build_inputs}  # Modules are of one space each.
 
     def _started(self, build_inputs: Mapping[str, BuildInput]) -> CompileRequest:
-        """Queue modules for others to compile, each of kernels that run in one space."""
+        """Queue kernels for compilation, and return the request. They are grouped into modules; all
+        kernels of a module run in the same space."""
         by_space: dict[str, list[tuple[str, BuildInput]]] = {}
         for key, build_input in build_inputs.items():
             by_space.setdefault(build_input.runs_in, []).append((key, build_input))

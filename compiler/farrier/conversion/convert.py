@@ -23,9 +23,10 @@ _PACKAGES = {
 
 
 def convert(source: Path, output: Path) -> None:
-    """Convert a model to a file that Farrier compiles: of Keras and TensorFlow, `.onnx` or
-    `.tflite`, and of JAX, `.mlir`. Raises UsageError for other files and names, and with the
-    packages to install if the framework is missing."""
+    """Convert a model by its own framework to a file that Farrier compiles. A model of Keras or
+    TensorFlow becomes `.onnx` or `.tflite`, one of JAX `.mlir`. Raises UsageError if `source` is
+    not such a model, if the suffix of `output` does not fit, and if the framework is not installed;
+    the hint then names the packages to install."""
     is_tensorflow = _is_tensorflow(source)
     suffixes = _TENSORFLOW if is_tensorflow else _JAX
     if output.suffix not in suffixes:

@@ -98,7 +98,8 @@ def _is_usable(record: TuningRecord, definition: TaskDefinition, space: Space) -
 def _believed(
     space: Space, records: Sequence[TuningRecord], threads: int
 ) -> tuple[list[TuningRecord], list[SetAside]]:
-    """Return the believable records of one class, and the ones that are set aside."""
+    """Split the records of one device class: return those to learn from, and those set aside
+    because `outliers` doubts their times."""
     rows = np.stack([space.row(record.knobs) for record in records])
     seconds = np.array([record.seconds for record in records])
     kept, aside = [], []

@@ -28,8 +28,9 @@ EmitProduct: TypeAlias = Callable[[Writer, int, int, Operand, Operand, Operand],
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TileProduct:
-    """One product of tiles. In b, `group` elements along k are neighbours. Names of intrinsics that
-    several products of one `family` share begin with it."""
+    """One product of tiles. In the memory of b, `group` successive elements along k are neighbours.
+    All products of one `family` share the intrinsics that set totals to zero or store them; the
+    names of these begin with `family`."""
 
     family: str
     name: str

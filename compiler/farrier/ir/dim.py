@@ -752,8 +752,10 @@ def _bounds(extent: Extent, depth: int) -> tuple[int, int]:
 
 
 def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, int]:
-    """Bound a sum of products with each atom as its least (`end` 0) or greatest value plus a
-    distance from there. Common parts of the products then cancel out, as in (x - 2)*(y - 2)."""
+    """Return bounds of a sum of products, computed from the distances of its atoms from their least
+    (`end` 0) or greatest values (`end` 1). Terms in the same distances are added first, so that
+    they may cancel out: x*y - 2*x - 2*y + 4 is (x - 2)*(y - 2), and at least 0 for x and y from 2
+    on."""
     sums: _Terms = {}  # By product of distances.
     for monomial, factor in terms:
         for distances, k in _multiplied_out(monomial, end):

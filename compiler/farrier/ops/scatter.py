@@ -192,8 +192,10 @@ def _join_sorted(
     update: Callable[[Scalar, Scalar, Scalar], Scalar],
     element: Callable[[Scalar, Scalar, Scalar], tuple[Tensor, tuple[Scalar, ...]]],
 ) -> None:
-    """Join the updates of each element, in order; `targets`, [lines, updates], name those of a
-    line. `update(line, number, lane)` is joined with `element(line, target, lane)`."""
+    """Join updates with the elements of an output, all updates of one element by one thread, in
+    their order. `targets`, [lines, updates], holds the place in its line that each update goes to.
+    An update has `width` lanes. `update(line, number, lane)` returns its value, and `element(line,
+    target, lane)` the output and the indices of the element."""
     lines, count = targets.shape
     order = threads.sorted_by_threads(
         nest,

@@ -136,7 +136,9 @@ class _Search:
         return earliest
 
     def unexplained(self, names: Sequence[str], answer: Sequence[Array]) -> dict[str, float]:
-        """Return the errors, by name, of the values whose difference rounding does not explain."""
+        """Return the errors, by name, of the values in the engine's `answer` that differ from
+        float64 by more than the tolerance, and by far more than rounding may change them. `answer`
+        holds one array for each of `names`."""
         wide = self._evaluated(names)
         off = {name: error_of(wide[name], array) for name, array in zip(names, answer, strict=True)}
         off = {name: error for name, error in off.items() if error > self._tolerance}

@@ -138,8 +138,10 @@ class ReferenceEngine(Closing, abc.ABC):
         extra: Sequence[str],
         is_plain: bool,
     ) -> tuple[dict[str, Any], list[Any] | None]:
-        """Return the answer, and the outputs in it. Raises ClosedError, WireError, OSError (for a
-        time-out, too), and FarrierError for a file of the model."""
+        """Have the process run the model, with the arguments of `run`; it is started if necessary.
+        Return its answer, and the outputs in it; None for these if the engine failed. Raises
+        ClosedError, WireError, OSError (TimeoutError if no answer comes in time), and FarrierError
+        if a file of the model cannot be read."""
         if self._process is None:
             self._start()
         assert self._process is not None

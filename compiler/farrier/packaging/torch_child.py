@@ -95,7 +95,9 @@ class _Programs:
         self._loaded: tuple[torch.export.ExportedProgram, Interface] | None = None
 
     def outputs(self, order: Order, files: Sequence[int]) -> list[Array | list[Array]]:
-        """Return the outputs of the program, by their names in the frontend."""
+        """Run the program on the inputs of an order, and return the outputs that the order names,
+        as the frontend calls them. The first of `files` holds the program, the others the
+        inputs."""
         import torch
 
         program, interface = self._loaded = self._loaded or _load(files[0])

@@ -158,8 +158,9 @@ class Queues:
     def _steps(
         self, steps: Iterable[Step], pending: Pending | None
     ) -> tuple[tuple[Step, ...], Pending | None]:
-        """Return steps with waits, and the uses that are pending behind them; None if no run gets
-        there."""
+        """Return the steps with waits inserted, and the uses that queues have not finished after
+        the last step; None for these if the steps end every run. `pending` holds the unfinished
+        uses before the first step, and is updated in place."""
         result: list[Step] = []
         for step in steps:
             if pending is None:

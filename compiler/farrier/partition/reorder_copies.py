@@ -25,8 +25,10 @@ Place: TypeAlias = Callable[[Value], tuple[str, Span]]
 def with_copies_outside(
     steps: Sequence[Step], space_of: Callable[[Value], str], place_of: Place, host: str
 ) -> tuple[Step, ...]:
-    """Return the steps with their copies moved. `space_of` returns the space of a value, and
-    `place_of` its memory with its bytes there."""
+    """Return the steps with copies moved out from between launches: to the `host`, behind the
+    launches; from the host, in front of them. Steps with a loop are returned unchanged. `space_of`
+    returns the space of a value, and `place_of` its memory and the span of its bytes in that
+    memory."""
     if any(isinstance(step, Repeat) for step in steps_in(steps)):
         return tuple(steps)
 

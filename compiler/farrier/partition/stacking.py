@@ -64,9 +64,10 @@ def _in_order(blocks: Sequence[Block]) -> Stack:
 
 
 class _Heights:
-    """Compute heights on top of others. A height that depends on the sizes, or is a long sum, gets
-    a name: otherwise every height would contain those below it, and time and code would grow with
-    the product of their numbers."""
+    """The heights at which blocks begin, each the largest end of the blocks below. If several ends
+    may be the largest, or the end is a long sum, the height is a new symbol of `tops`: otherwise
+    every height would contain those below it, and time and code would grow with the product of
+    their numbers."""
 
     def __init__(self) -> None:
         self.tops: dict[Symbol, tuple[Extent, ...]] = {}

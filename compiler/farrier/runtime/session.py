@@ -226,8 +226,9 @@ class Session:
         return loaded
 
     def exchange(self, loaded: LoadedModel) -> None:
-        """Have the next call run the code of `loaded`, and unload the previous code. A call only
-        waits for the exchange of the two. A closed session stays closed."""
+        """Replace the code by that of `loaded`, which the next call runs, and unload the previous
+        code. A parallel call waits only for the replacement, not for the unloading. If the session
+        is closed, it stays closed, and `loaded` is closed as well."""
         with self._lock:
             before = self._loaded
             if before.closed:

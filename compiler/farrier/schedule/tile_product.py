@@ -223,7 +223,8 @@ def _group_size(value: Expr, name: str, extent: Extent) -> int:
 def _regrouped(
     term: Binary, axes: Sequence[tuple[str, Extent]], joined: Mapping[str, Expr]
 ) -> Binary:
-    """Return the product of two factors by the axes of groups."""
+    """Return a product of two factors in terms of `axes`: each axis that was split is replaced by
+    its value in `joined`, and the factors are simplified."""
     if not joined:
         return term
     simplify = Simplifier(dict(axes)).simplify

@@ -43,10 +43,10 @@ class Process(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Order:
-    """A model, the engine that is to run it, and the tensors (`arrays`) whose files go along: first
-    those of the inputs, then those of the outputs to compare with. An order that `keeps` its
-    outputs has one more file, to write them to. The process is bound to the `cpus`, if any; a
-    `limit` comes with the folder for copies of libraries."""
+    """An order to load a model into an engine's process. Files go along with it: one for each
+    tensor of `inputs`, then one for each of `expected`, the outputs to compare with, and, if it
+    `keeps` the outputs, one to write them to. The process is bound to `cpus`, if there are any.
+    `limit` is a limit of the engine, and the folder for the copies of libraries that it changes."""
 
     engine: Engine
     model: Path

@@ -125,8 +125,9 @@ def _failing(model: Region, reason: str, origin: str, builder: Builder) -> Regio
 
 
 def _in_one_shape(regions: Sequence[Region], builder: Builder) -> list[list[Value]]:
-    """Return the tensors that each branch returns, in the shape of the other's if that is the same
-    for the sizes with which a run enters this one."""
+    """Return the tensors that each branch returns. A tensor takes the shape of its counterpart in
+    the other branch if, at the sizes with which a run enters its own branch, the two shapes are
+    equal."""
     outputs = [[v for entry in region.outputs for v in tensors_of(entry)] for region in regions]
     for region, mine, others in zip(regions, outputs, reversed(outputs), strict=True):
         for place, (value, other) in enumerate(zip(mine, others, strict=False)):

@@ -45,8 +45,9 @@ class ImpliedSizes(Exception):
 
 
 def sizes_alone(signature: Signature, defined: Mapping[str, Defined]) -> Signature:
-    """Return the signature of a graph whose inputs are the dims of another graph and the sizes that
-    values decide there, each as an extent."""
+    """Return a signature whose only input, `SIZES`, has the open sizes of a graph as its extents:
+    the dims that the types of `signature` use, and the `defined` sizes, which values decide. It has
+    no preconditions."""
     named = {named_dim.symbol for named_dim in signature.dims}
     extents = [extent for kind in signature.types.values() for extent in kind.shape]
     used = dict.fromkeys(symbol for symbol in symbols(extents) if symbol.name in named)

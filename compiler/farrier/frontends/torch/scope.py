@@ -142,7 +142,7 @@ class Scope:
         return tuple(self.tensor(x, dtype) for x in operands)
 
     def floating(self, x: str) -> str:
-        """Return a tensor of floats as it is, and others as the result's type."""
+        """Return a tensor of floats unchanged, and any other tensor converted to f32."""
         return x if self.dtype(x).is_float else self.cast(x, DType.F32)
 
     # Shapes --------------------------------------------------------------------------------------

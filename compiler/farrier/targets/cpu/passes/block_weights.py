@@ -99,7 +99,9 @@ def is_quantized(dtype: DType) -> bool:
 
 
 def _axes(codes: TensorType, scales: TensorType, matrix: TensorType) -> tuple[str, ...] | None:
-    """Return the meaning of each axis of the codes, by the axis along which scales repeat."""
+    """Return the meaning of each axis of the codes; None if they are not quantized in blocks or
+    columns. The axis along which scales repeat, of extent 1 in `scales`, is the one within
+    blocks."""
     if not (is_quantized(codes.dtype) and matrix.is_static):
         return None
     shape = codes.static_shape
@@ -123,7 +125,8 @@ def _moved(
     axes: tuple[str, ...], path: Sequence[Node], rewriter: Rewriter
 ) -> tuple[list[Axis] | None, int]:
     """Return the meanings of the axes after the nodes of `path`, whose last node stands first, and
-    the number of rows; None if a node does more than merge, permute or cut axes."""
+    the extent of the axis of rows, 0 without nodes. Return (None, 0) if a node does more than
+    merge, permute or cut axes."""
     now: list[Axis] = [(axis,) for axis in axes]
     for node in reversed(path):
         before, after = node.inputs[0], node.outputs[0]

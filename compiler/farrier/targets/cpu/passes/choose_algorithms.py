@@ -66,8 +66,9 @@ class Layer:
 
     @property
     def allowed(self) -> tuple[Algorithm, ...]:
-        """The direct sum, and the algorithms for these strides within the error that the user
-        allows; the additional error of operands in bf16 was allowed with the precision."""
+        """The direct sum, and the algorithms that support the strides and whose error in f32 is at
+        most `max_error`. Operands in bf16 add an error, which the user allowed by choosing that
+        precision."""
         return tuple(
             way
             for way in Algorithm

@@ -91,7 +91,8 @@ class _Residue:
 
 
 def one_residue(stage: Stage) -> Stage:
-    """Return a reduction without the terms that a guard by residue replaces by its identity.
+    """Return a stage whose reduction skips the terms that a guard on a remainder replaces by the
+    identity of the reduction; a stage without such a guard is returned unchanged.
 
     before:  sum(x[(o - k) // 2] if (o - k) % 2 == 0 else 0 for k in axes(4))
     after:   sum(x[o // 2 - k_step] for k_step in axes(2))        k is 2 * k_step + o % 2

@@ -274,8 +274,9 @@ def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
-    """Return the number of times that a panel's cache lines would be fetched, with one fetch at
-    each step."""
+    """Return the number of times that each cache line of the next panel would be prefetched if
+    every step of a sum prefetched one line, for each of `tiles`. `points` are the rows and columns
+    of the problem."""
     rows = np.ceil(points[0] / tiles.rows)
     rows = np.where(tiles.order == LoopOrder.PARTS, np.ceil(rows / threads), rows)
     count: Floats = rows * np.ceil(points[1] / tiles.columns)

@@ -137,8 +137,10 @@ def _matrix(count: int, parts: int, length: int, inverse: bool, onesided: bool) 
 
 
 def _real_inverse(count: int, parts: int, length: int) -> Array:
-    """Return the matrix to the real signal of half a spectrum: all but the first and the middle
-    number count twice."""
+    """Return the matrix of the inverse transform from half a spectrum to a real signal: [count,
+    parts, length, 1] for `count` numbers of `parts` (real, imaginary), and `length` samples. Every
+    number counts twice, for itself and its omitted mirror image, except the first and the middle
+    one of an even length."""
     used = min(count, length // 2 + 1)
     k = np.arange(used)
     angle = 2 * np.pi * (np.outer(k, np.arange(length)) % length) / length
