@@ -29,6 +29,14 @@ def test_a_job_is_tuned_and_verified_by_the_agent_of_a_simulator(up, tmp_path):
         other = up.command("submit", model, "--target", "dae:wide", "--trials", "6")
         assert other.returncode != 0
         assert "dae:wide" in other.stderr
+        flags = ("--trials", "6", "--server", up.url, "--out", tmp_path / "shapes")
+        words = ("explore", "dae:vta", "--model", model, *flags)
+        explored = up.command(*words)
+        assert explored.returncode == 0, explored.stderr
+        assert len(list(client.jobs())) == 2
+        assert "kept from an earlier run" in up.command(*words).stderr
+    (result,) = json.loads((tmp_path / "shapes" / "pareto.json").read_text())["results"]
+    assert result["cycles"] > 0
     fetched = up.command("fetch", job, "-o", tmp_path / "a.farrier")
     assert fetched.returncode == 0, fetched.stderr
     artifact = farrier.load(tmp_path / "a.farrier")

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from farrier.cli.convert import convert
+from farrier.cli.explore import explore
 from farrier.cli.export import export
 from farrier.cli.firmware import firmware
 from farrier.cli.hardware import hardware
@@ -103,7 +104,7 @@ _SLOWER = 1.05  # Two runs of one artifact differ by less than this factor.
 def register(app: typer.Typer) -> None:
     """Add the commands to the app."""
     app.command("compile", rich_help_panel=PANEL)(compile_)
-    for verb in (inspect, convert, run, export, firmware, hardware, bench, profile, opt):
+    for verb in (inspect, convert, run, export, firmware, hardware, explore, bench, profile, opt):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     app.command("verify-signature", rich_help_panel=PANEL)(verify_signature)
     passthrough = {

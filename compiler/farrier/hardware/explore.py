@@ -1,0 +1,191 @@
+"""Shapes of accelerators compared: each model compiled for each shape, by cycles and area."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from farrier import pipeline
+from farrier.cache.files import content_of
+from farrier.cache.key import compiler_stamp, entry_key
+from farrier.errors import InvalidModelError, NotFoundError
+from farrier.files.atomic import write_text_atomically
+from farrier.frontends.onnx.model.file import Model
+from farrier.hardware.chart import chart
+from farrier.hardware.figures import Figures, area_of, figures_of, front
+from farrier.hardware.kept import Kept
+from farrier.options import CompileOptions
+from farrier.progress import Listener
+from farrier.records import FileRecords
+from farrier.runtime.artifact import load
+from farrier.sdk.client import Client
+from farrier.targets.dae.description import Accelerator, to_features, to_json, to_toml
+from farrier.targets.dae.machines import described
+from farrier.targets.names import to_text
+
+Listening = Callable[[], AbstractContextManager[Listener]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Candidate:
+    """A model on a shape. Two compilations with the same key have the same figures."""
+
+    shape: Accelerator
+    model: Path
+    options: CompileOptions
+    key: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """The figures of a candidate; `is_kept` if an earlier run has computed them."""
+
+    candidate: Candidate
+    figures: Figures
+    is_kept: bool
+
+
+class Exploration:
+    """Shapes × models, with their results in a folder: `results.jsonl` keeps them,
+    `pareto.json` and `pareto.svg` show those of this run, and `shapes/` has the descriptions."""
+
+    def __init__(
+        self,
+        shapes: Sequence[Accelerator],
+        models: Sequence[Path],
+        folder: Path,
+        *,
+        trials: int | None = None,
+        seed: int = 0,
+        client: Client | None = None,
+    ) -> None:
+        """Raises FarrierError for a model that cannot be read, and for a folder that cannot be
+        written."""
+        self._shapes, self._folder, self._client = shapes, folder, client
+        self._areas: dict[str, dict[str, int]] = {each.name: area_of(each) for each in shapes}
+        self._results: list[Result] = []
+        contents = [_content(model) for model in models]
+        self.candidates: list[Candidate] = []
+        for shape in shapes:
+            text = to_toml(shape)
+            write_text_atomically(folder / "shapes" / f"{shape.name}.toml", text)
+            options = CompileOptions(to_text(described(shape)), trials=trials, seed=seed)
+            for model, content in zip(models, contents, strict=True):
+                key = entry_key(content, options, {}) + (client.url if client else "")
+                self.candidates.append(Candidate(shape, model, options, key))
+        self._kept = Kept(folder / "results.jsonl")
+        self._records = FileRecords(folder / "records.jsonl")
+
+    def synthesize(self) -> Iterator[tuple[Accelerator, dict[str, int]]]:
+        """Add the cells of an ECP5 to the area of each shape. Raises UsageError."""
+        from farrier.targets.dae.rtl.area import cells
+
+        for shape in self._shapes:
+            text = json.dumps([compiler_stamp(), to_features(shape)])
+            key = f"area {hashlib.sha256(text.encode()).hexdigest()}"
+            counted = self._kept.get(key)
+            if counted is None:
+                counted = dataclasses.asdict(cells(shape))
+                self._kept.add(key, counted)
+            self._areas[shape.name] |= counted
+            yield shape, counted
+
+    def run(self, listening: Listening) -> Iterator[Result]:
+        """Compile the candidates one by one, or as jobs of the farm; yield each when its result is
+        kept and shown in the folder. Raises FarrierError."""
+        jobs = self._submitted(self._client) if self._client else {}
+        for candidate in self.candidates:
+            kept = self._kept.get(candidate.key)
+            if kept is None:
+                with listening() as listener:
+                    figures = self._figures(candidate, jobs, listener)
+                self._kept.add(candidate.key, dataclasses.asdict(figures))
+            else:
+                figures = Figures(**kept)
+            result = Result(candidate, figures, kept is not None)
+            self._results.append(result)
+            self._show()
+            yield result
+
+    def _figures(
+        self, candidate: Candidate, jobs: Mapping[str, str], listener: Listener
+    ) -> Figures:
+        if self._client is None:
+            model = Model.of_path(candidate.model)
+            return figures_of(
+                pipeline.compile_model(
+                    model, candidate.options, records=self._records, listener=listener
+                )
+            )
+        self._client.wait(jobs[candidate.key])
+        with tempfile.TemporaryDirectory(prefix="farrier-explore-") as folder:
+            path = Path(folder) / "model.farrier"
+            return figures_of(load(self._client.fetch(jobs[candidate.key], path)))
+
+    def _submitted(self, client: Client) -> dict[str, str]:
+        """Submit the candidates without a result, unless an earlier run has done so; return the
+        jobs by key."""
+        jobs = {}
+        for candidate in self.candidates:
+            if self._kept.get(candidate.key) is not None:
+                continue
+            submitted = self._kept.get(f"job {candidate.key}")
+            if submitted is None or not _is_of_use(client, submitted["job"]):
+                options = candidate.options
+                job = client.submit(
+                    candidate.model,
+                    target=options.target,
+                    trials=options.trials,
+                    seed=options.seed,
+                    name=f"{candidate.model.stem} on {candidate.shape.name}",
+                )
+                submitted = {"job": job.id}
+                self._kept.add(f"job {candidate.key}", submitted)
+            jobs[candidate.key] = submitted["job"]
+        return jobs
+
+    # -- what the folder shows
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the results as JSON objects, with the area of their shapes, and whether they are
+        on the Pareto front of their model."""
+        rows = []
+        for model in dict.fromkeys(each.candidate.model for each in self._results):
+            results = [each for each in self._results if each.candidate.model == model]
+            areas = [self._areas[each.candidate.shape.name] for each in results]
+            on_front = front([each.figures for each in results], areas)
+            for each, area, is_on_front in zip(results, areas, on_front, strict=True):
+                row = {"model": model.name, "shape": each.candidate.shape.name}
+                row |= dataclasses.asdict(each.figures)
+                rows.append(row | {"area": area, "on_front": is_on_front})
+        return rows
+
+    def _show(self) -> None:
+        rows = self.rows()
+        shapes = {each.name: to_json(each) for each in self._shapes}
+        document = json.dumps({"shapes": shapes, "results": rows}, indent=1)
+        write_text_atomically(self._folder / "pareto.json", document + "\n")
+        write_text_atomically(self._folder / "pareto.svg", chart(rows))
+
+
+def _content(path: Path) -> str:
+    """Return the hash of a model. Raises FarrierError, with the name of the file."""
+    try:
+        return content_of(Model.of_path(path))
+    except InvalidModelError as error:
+        raise InvalidModelError(f"{path}: {error.message}", hint=error.hint) from None
+
+
+def _is_of_use(client: Client, job_id: str) -> bool:
+    """Return whether the server has a job that has succeeded or can do so."""
+    try:
+        job = client.job(job_id)
+    except NotFoundError:
+        return False
+    return job.state == "succeeded" or not job.final

@@ -1,0 +1,81 @@
+"""The figures by which shapes are compared, and which of them no other shape betters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from farrier.runtime.artifact import Artifact
+from farrier.targets.dae.description import Accelerator
+from farrier.targets.dae.program import Program
+from farrier.targets.dae.simulator.timed import simulate
+from farrier_device.program import HOST
+
+_PROGRAM = "dae"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figures:
+    """A model on a shape. `share` is that of its multiply-adds which run on the accelerator;
+    `reason` says why the largest of the other kernels does not. `latency_ms` has the host's time by
+    the clock as well, and is None if the model was not verified."""
+
+    cycles: int
+    device_ms: float
+    latency_ms: float | None
+    share: float
+    kernels: int
+    reason: str = ""
+
+
+def figures_of(artifact: Artifact) -> Figures:
+    """Return the figures of a model that was compiled for an accelerator."""
+    manifest = artifact.manifest
+    objects = [each for each in artifact.code.objects if each.kind == _PROGRAM]
+    programs = [Program.of_text(each.content.decode()) for each in objects]
+    cycles = {each.name: simulate(each.instructions, each.accelerator).cycles for each in programs}
+    total = sum(call.runs * cycles.get(call.function, 0) for call in artifact.calls)
+    mhz = programs[0].accelerator.mhz if programs else 1
+    work = {each.task: each.calls * each.multiply_adds for each in manifest.kernels}
+    others = [each for each in manifest.kernels if each.space == HOST]
+    left = sum(work[each.task] for each in others)
+    largest = max(others, key=lambda each: (work[each.task], each.operations), default=None)
+    verification = artifact.report["verification"]
+    return Figures(
+        cycles=total,
+        device_ms=total / mhz / 1e3,
+        latency_ms=verification and verification["latency_ms"]["median"],
+        share=1 - left / (sum(work.values()) or 1) if programs else 0.0,
+        kernels=len(programs),
+        reason=largest.reason if largest is not None else "",
+    )
+
+
+def area_of(accelerator: Accelerator) -> dict[str, int]:
+    """Return what a description states of the area: the multipliers of bytes, the bytes of the
+    scratchpads, the lanes of the unit that works on sums, and the bytes of the port."""
+    matrix, memory = accelerator.matrix, accelerator.memory
+    return {
+        "multipliers": matrix.batch * matrix.inner * matrix.outer,
+        "scratchpad_bytes": memory.input + memory.weight + memory.sum,
+        "lanes": accelerator.vector.lanes,
+        "port_bytes": accelerator.port.bytes,
+    }
+
+
+def front(figures: Sequence[Figures], areas: Sequence[Mapping[str, int]]) -> list[bool]:
+    """Return for each shape whether it is on the Pareto front of one model: no other shape is as
+    good in cycles, in each figure of the area and in the share that it runs, and better in one of
+    them. A shape that runs nothing is not on it."""
+    points = [
+        (each.cycles, -each.share, *area.values()) if each.kernels else None
+        for each, area in zip(figures, areas, strict=True)
+    ]
+    able = [point for point in points if point is not None]
+    return [
+        point is not None and not any(_betters(other, point) for other in able) for point in points
+    ]
+
+
+def _betters(first: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return first != other and all(a <= b for a, b in zip(first, other, strict=True))

@@ -1,0 +1,43 @@
+"""The results of an exploration in a file, one a line, so that a later run goes on from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from farrier.errors import StorageError
+
+
+class Kept:
+    """JSON objects by key in the file `path`. One is on the disk when `add` returns; a line that a
+    crash cut short is skipped. The newest of a key counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._values: dict[str, dict[str, Any]] = {}
+        try:
+            lines = path.read_bytes().splitlines() if path.exists() else []
+        except OSError as error:
+            raise StorageError(f"cannot read {path}: {error.strerror}") from error
+        for line in lines:
+            try:
+                entry = json.loads(line)
+                self._values[entry["key"]] = entry["value"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        return self._values.get(key)
+
+    def add(self, key: str, value: dict[str, Any]) -> None:
+        """Keep an object. Raises StorageError."""
+        line = json.dumps({"key": key, "value": value})
+        try:
+            with self._path.open("a+b") as file:
+                # A line that a crash cut short stays one of its own.
+                torn = file.seek(0, 2) and (file.seek(-1, 2), file.read(1))[1] != b"\n"
+                file.write(b"\n" * bool(torn) + line.encode() + b"\n")
+        except OSError as error:
+            raise StorageError(f"cannot write {self._path}: {error.strerror}") from error
+        self._values[key] = value
