@@ -71,6 +71,18 @@ def test_an_interrupted_run_goes_on(tmp_path):
     assert not next(results()).is_kept
 
 
+def test_models_of_one_name_stay_apart(tmp_path):
+    paths = [tmp_path / folder / "m.onnx" for folder in ("a", "b")]
+    for path, columns in zip(paths, (16, 32), strict=True):
+        path.parent.mkdir()
+        path.write_bytes(models.product(1, 16, columns))
+    exploration = Exploration([SMALL], [*paths, paths[0]], tmp_path / "results")
+    assert len(list(exploration.run(_listening))) == 2
+    assert [(row["model"], row["on_front"]) for row in exploration.rows()] == [
+        (str(path), True) for path in paths
+    ]
+
+
 def test_figures_are_those_of_a_run():
     on_device, on_host = (
         onnx.compose.add_prefix(onnx.load_from_string(model), name)

@@ -70,6 +70,11 @@ class Exploration:
         self._shapes, self._folder, self._client = shapes, folder, client
         self._areas: dict[str, dict[str, int]] = {each.name: area_of(each) for each in shapes}
         self._results: list[Result] = []
+        models = list(dict.fromkeys(models))
+        names = [model.name for model in models]
+        self._names = {
+            model: model.name if names.count(model.name) == 1 else str(model) for model in models
+        }
         contents = [_content(model) for model in models]
         self.candidates: list[Candidate] = []
         for shape in shapes:
@@ -161,7 +166,7 @@ class Exploration:
             areas = [self._areas[each.candidate.shape.name] for each in results]
             on_front = front([each.figures for each in results], areas)
             for each, area, is_on_front in zip(results, areas, on_front, strict=True):
-                row = {"model": model.name, "shape": each.candidate.shape.name}
+                row = {"model": self._names[model], "shape": each.candidate.shape.name}
                 row |= dataclasses.asdict(each.figures)
                 rows.append(row | {"area": area, "on_front": is_on_front})
         return rows
