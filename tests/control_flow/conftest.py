@@ -1,4 +1,4 @@
-"""Graphs as text, compiled and run beside their meaning."""
+"""Graphs as text, compiled, run and compared with their meaning."""
 
 from __future__ import annotations
 

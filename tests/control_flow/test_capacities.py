@@ -331,12 +331,12 @@ def programs(draw):
         else:
             nodes.append(node("Sub", [source, "one"], [name]))
             vectors.append(name)
-    made = {}
-    for one in nodes:  # a name that is defined twice is the same
-        made.setdefault(one.output[0], one)
+    definitions = {}
+    for entry in nodes:  # Definitions of the same name are equal.
+        definitions.setdefault(entry.output[0], entry)
     constants = {"zero": ZERO, "one": ONE, "first": np.array([0])}
     inputs = [info(name, INT64, []) for name in ("n", "m")]
-    return model(list(made.values()), inputs, [info(v, INT64) for v in vectors], constants)
+    return model(list(definitions.values()), inputs, [info(v, INT64) for v in vectors], constants)
 
 
 @settings(max_examples=12, deadline=None)

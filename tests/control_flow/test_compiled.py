@@ -1,4 +1,5 @@
-"""If and Loop as compiled code: which branch runs, what is carried, read and stacked, and where."""
+"""If and Loop as compiled code: the branch that runs, and where values are carried, read and
+stacked."""
 
 from __future__ import annotations
 
@@ -122,11 +123,8 @@ def test_loops_and_conditions_in_a_loop(compiled, threads):
     model = compiled(NESTED, threads)
     (outer,) = (step for step in model.program.steps if isinstance(step, Repeat))
     assert outer.trips == 7
-    assert {call.runs for call in model.program.calls} == {
-        1,
-        7,
-        21,
-    }  # one copies the last result out
+    # The call that runs once copies the last result out.
+    assert {call.runs for call in model.program.calls} == {1, 7, 21}
     model.check(x=normal(3, 5) * 0.1, k=normal(7, 5) * 0.1)
 
 

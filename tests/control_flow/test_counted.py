@@ -1,4 +1,4 @@
-"""Outputs whose extents the data decides: found out by a kernel, told to those after it and to the
+"""Outputs whose extents the data decides: a kernel counts them, for later kernels and for the
 caller."""
 
 from __future__ import annotations

@@ -111,22 +111,22 @@ LEAVES = st.sampled_from([*SYMBOLS.values(), 1.0, 2.0, 12.0, 0.5])
     st.integers(1, 60),
 )
 def test_arithmetic_of_sizes_as_floats_is_exact(tree, h, w):
-    """What is folded is what rational numbers make of it, rounded down and up as well."""
+    """Folded results equal those of rational numbers, rounded down and up as well."""
     sizes = {"h": h, "w": w}
 
-    def made(tree):
+    def folded(tree):
         if not isinstance(tree, tuple):
             exact = evaluate(tree, sizes) if not isinstance(tree, float) else tree
             return as_array(tree, DType.F32), Fraction(exact)
         op, *operands = tree
-        (left, one), (right, other) = map(made, operands)
-        if left is None or right is None or (op == "Div" and other == 0):
+        (left, left_exact), (right, right_exact) = map(folded, operands)
+        if left is None or right is None or (op == "Div" and right_exact == 0):
             return None, Fraction(0)
         exact = {
-            "Add": lambda: one + other,
-            "Sub": lambda: one - other,
-            "Mul": lambda: one * other,
-            "Div": lambda: one / other,
+            "Add": lambda: left_exact + right_exact,
+            "Sub": lambda: left_exact - right_exact,
+            "Mul": lambda: left_exact * right_exact,
+            "Div": lambda: left_exact / right_exact,
         }[op]()
         try:
             actual = fold(lookup(op), [left, right], {}, [SCALAR])
@@ -134,7 +134,7 @@ def test_arithmetic_of_sizes_as_floats_is_exact(tree, h, w):
             return None, exact
         return (None if actual is None else actual[0]), exact
 
-    array, exact = made(tree)
+    array, exact = folded(tree)
     if array is None or array.dtype != object:
         return
     for op, rounded in (("Floor", np.floor), ("Ceil", np.ceil)):
@@ -144,7 +144,7 @@ def test_arithmetic_of_sizes_as_floats_is_exact(tree, h, w):
 
 
 def test_a_quotient_that_is_computed_divides_by_sizes():
-    """A linspace over the axis: what is not rounded is a float at run time."""
+    """A linspace over the axis: a quotient that is not rounded is a float at run time."""
     nodes = [
         node("Shape", ["x"], ["shape"]),
         node("Cast", ["shape"], ["length"], to=FLOAT),

@@ -289,7 +289,7 @@ def _sessions(data):
 
 
 def test_a_number_that_values_decide_is_a_refusal_that_names_its_node():
-    """How many axes an index has is what is done, and no size of the user's could settle it."""
+    """An index's number of axes decides the operation; no size from the user could settle it."""
     nodes = [node("Slice", ["i", "z", "n", "z"], ["t"]), node("GatherND", ["x", "t"], ["y"])]
     with pytest.raises(UnresolvedShapeError, match=r"'y' \(GatherND\): .*size\[t\]") as refusal:
         farrier.compile(cut(nodes, {"i": np.array([0, 1, 2])}), threads=1, verify=False)

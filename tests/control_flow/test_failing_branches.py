@@ -85,7 +85,7 @@ def test_a_known_condition_asks_for_one_branch_alone():
 
 
 def test_the_user_hears_of_it_and_verification_takes_the_other_branch():
-    """Of 16 draws of a bool, the first takes the branch that fails."""
+    """The first of 16 draws of a bool takes the branch that fails."""
     said = []
     options = CompileOptions(threads=1)
     artifact = compile_model(chosen(MISFIT, FITS), options, listener=said.append)
@@ -180,7 +180,7 @@ def test_a_branch_within_a_loop():
 
 
 def test_outputs_whose_extents_the_data_decides():
-    """What the other branch counts has its bound here."""
+    """The counts of the other branch have their bounds here."""
     counts = graph(
         [node("NonZero", ["x"], ["k"]), node("Cast", ["k"], ["a"], to=FLOAT)], outputs=[info("a")]
     )
@@ -320,17 +320,17 @@ def test_each_hot_size_has_checks_of_its_own():
 def test_the_text_reads_back_and_passes_keep_it(tmp_path):
     imported = import_model(chosen(FITS, MISFIT)).graph
     target = parse_target("host")
-    for one in (imported, optimize(imported, Settings(target, 1))):
-        (node_,) = failures(one)
+    for form in (imported, optimize(imported, Settings(target, 1))):
+        (node_,) = failures(form)
         assert node_.origin == "choice"
-        verify(one)
-        text = print_ir(ConstantFiles(tmp_path).store(one))
+        verify(form)
+        text = print_ir(ConstantFiles(tmp_path).store(form))
         again = parse_ir(text, StoredConstants(tmp_path))
-        assert again == one
+        assert again == form
         assert print_ir(again) == text
-        inputs = dict(zip((v.name for v in one.inputs), (X["x"], np.array(False)), strict=True))
+        inputs = dict(zip((v.name for v in form.inputs), (X["x"], np.array(False)), strict=True))
         with pytest.raises(ValueError, match="'product'"):
-            run_graph(one, inputs)
+            run_graph(form, inputs)
 
 
 def test_a_count_that_selects_a_branch_of_another_rank():

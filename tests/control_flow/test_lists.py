@@ -29,7 +29,9 @@ def check(data, *cases):
         assert list(actual) == names
         for name, wanted in zip(names, reference.run(None, inputs), strict=True):
             assert isinstance(actual[name], list) == isinstance(wanted, list)
-            lists = [one if isinstance(one, list) else [one] for one in (actual[name], wanted)]
+            lists = [
+                value if isinstance(value, list) else [value] for value in (actual[name], wanted)
+            ]
             for mine, other in zip(*lists, strict=True):
                 assert mine.shape == other.shape
                 np.testing.assert_allclose(mine, other, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""ONNX models with If, Loop, Scan and sequences: compiled, beside ONNX Runtime."""
+"""ONNX models with If, Loop, Scan and sequences, compared with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def graph(nodes, inputs=(), outputs=(), constants=None):
 
 
 def model(nodes, inputs, outputs, constants=None, opset=17):
-    made = helper.make_model(
+    proto = helper.make_model(
         graph(nodes, inputs, outputs, constants),
         opset_imports=[helper.make_opsetid("", opset)],
         ir_version=8,
     )
-    return made.SerializeToString()
+    return proto.SerializeToString()
 
 
 def normal(*shape):
@@ -150,7 +150,7 @@ def test_what_a_loop_returns_of_each_iteration_is_stacked():
 
 
 def test_how_much_a_loop_returns_may_be_decided_by_its_condition():
-    """Within its trip count; what is read after it has the extent that the loop found."""
+    """The loop ends within its trip count; later operators see the extent that it decided."""
     extra = [node("Exp", ["h_next"], ["part"])]
     data = looping("many", "c", "below", extra=extra)
     cases = [{"c": np.array(True), "x": scale * normal(2, 5)} for scale in (0.1, 1, 2, 3)]
@@ -195,8 +195,8 @@ def test_a_loop_whose_shapes_grow_is_unrolled():
 
 
 def test_a_loop_grows_as_often_as_a_value_says_by_what_it_cuts():
-    given = {"x": normal(5, 3), "start": normal(1, 3)}
-    assert_as_onnxruntime(growing("n"), *({**given, "n": np.array(n)} for n in (4, 0, 1, 7)))
+    feeds = {"x": normal(5, 3), "start": normal(1, 3)}
+    assert_as_onnxruntime(growing("n"), *({**feeds, "n": np.array(n)} for n in (4, 0, 1, 7)))
 
 
 def scanning(length, batch=False, **attrs):
@@ -294,17 +294,17 @@ def test_a_place_that_a_sequence_has_not(place, message):
 
 def test_a_sequence_is_no_tensor():
     nodes = [node("SequenceConstruct", ["x"], ["s"]), node("Relu", ["s"], ["y"])]
-    made = helper.make_model(
+    proto = helper.make_model(
         graph(nodes, [info("x", FLOAT, [2])], [info("y")]),
         opset_imports=[helper.make_opsetid("", 17)],
     )
     with pytest.raises(InvalidModelError, match="'s' is a sequence, and must be a tensor"):
-        import_model(made.SerializeToString())
+        import_model(proto.SerializeToString())
 
 
 def test_sequences_and_optionals_at_both_ends():
-    """ONNX's backend interface takes and gives lists; each tensor of one is an input or output of
-    what is compiled."""
+    """ONNX's backend interface takes and returns lists; each tensor of one is an input or output of
+    the compiled model."""
     sequence = helper.make_tensor_sequence_value_info
     wrapped = helper.make_optional_type_proto(helper.make_tensor_type_proto(FLOAT, [2]))
     nodes = [
@@ -317,8 +317,8 @@ def test_sequences_and_optionals_at_both_ends():
         [sequence("s", FLOAT, None), info("x", FLOAT, [3]), helper.make_value_info("o", wrapped)],
         [sequence("t", FLOAT, None), info("has", BOOL, []), info("n", INT64, [])],
     )
-    made = helper.make_model(g, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    backend = onnx_backend.prepare(made, threads=1)
+    proto = helper.make_model(g, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    backend = onnx_backend.prepare(proto, threads=1)
     x = normal(3)
     for items in ([], [normal(2)], [normal(2), normal(4)]):
         for optional in (None, normal(2)):
@@ -330,7 +330,7 @@ def test_sequences_and_optionals_at_both_ends():
 
 
 def test_scan_of_any_length():
-    """The trip count is an open dim, and so is the length of what is stacked."""
+    """The trip count is an open dim, and so is the length of the stacked output."""
     body = graph(
         [
             node("MatMul", ["h", "w"], ["m"]),
@@ -347,9 +347,9 @@ def test_scan_of_any_length():
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     artifact = farrier.compile(data, shapes={"x": ("steps:1..40", 5)}, threads=1, verify=False)
     for steps in (1, 2, 7, 40):
-        given = {"h0": normal(1, 5), "x": normal(steps, 5)}
+        feeds = {"h0": normal(1, 5), "x": normal(steps, 5)}
         for wanted, actual in zip(
-            session.run(None, given), artifact.run(given).values(), strict=True
+            session.run(None, feeds), artifact.run(feeds).values(), strict=True
         ):
             np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
 
@@ -368,7 +368,8 @@ def test_a_negative_place_of_an_insertion_counts_from_the_end(place):
 
 def test_an_insertion_among_tensors_of_different_lengths_is_before_any_place():
     nodes = [
-        node("SplitToSequence", ["x", "two"], ["parts"], axis=1),  # of lengths 2, 2 and 1
+        # The parts have lengths 2, 2 and 1.
+        node("SplitToSequence", ["x", "two"], ["parts"], axis=1),
         node("Neg", ["x"], ["z"]),
         node("SequenceInsert", ["parts", "z", "place"], ["more"]),
         node("ConcatFromSequence", ["more"], ["y"], axis=1),

@@ -22,14 +22,14 @@ def ints(*values):
 
 def one_node(op, x_shape, operands, outputs=("y",), **attrs):
     """A model of one node, whose operands but the first are integer inputs of these lengths."""
-    made = node(op, ["x", *operands], list(outputs), **attrs)
+    operator = node(op, ["x", *operands], list(outputs), **attrs)
     inputs = [info("x", FLOAT, x_shape)]
     inputs += [info(name, INT64, [count]) for name, count in operands.items() if name]
     kinds = {"places": INT64}
-    return model([made], inputs, [info(name, kinds.get(name, FLOAT)) for name in outputs])
+    return model([operator], inputs, [info(name, kinds.get(name, FLOAT)) for name in outputs])
 
 
-SLICES = [  # starts, ends of axes 0 and 2 of [5, 3, 6]
+SLICES = [  # The starts and ends of axes 0 and 2 of [5, 3, 6].
     ([1, 0], [4, 6]),
     ([0, 0], [5, 6]),
     ([-3, 2], [-1, -1]),
@@ -42,9 +42,9 @@ SLICES = [  # starts, ends of axes 0 and 2 of [5, 3, 6]
 @pytest.mark.parametrize("steps", [None, (1, 1), (2, 1), (-1, 3), (1, -2)])
 def test_bounds_of_slices(steps):
     constants = {"axes": ints(0, 2)} | ({} if steps is None else {"steps": ints(*steps)})
-    made = node("Slice", ["x", "starts", "ends", *constants], ["y"])
+    slice_node = node("Slice", ["x", "starts", "ends", *constants], ["y"])
     inputs = [info("x", FLOAT, [5, 3, 6]), info("starts", INT64, [2]), info("ends", INT64, [2])]
-    data = model([made], inputs, [info("y")], constants)
+    data = model([slice_node], inputs, [info("y")], constants)
     values = normal(5, 3, 6)
     assert_as_onnxruntime(
         data, *({"x": values, "starts": ints(*s), "ends": ints(*e)} for s, e in SLICES)
@@ -124,7 +124,7 @@ def test_a_step_of_zero_is_refused():
 
 
 def test_slices_of_an_open_axis_by_what_is_computed():
-    """Of equal bounds come equal sizes, so that sums of slices are possible."""
+    """Equal bounds yield equal sizes, so that sums of slices are possible."""
     nodes = [
         node("ReduceSum", ["n"], ["end"], keepdims=1),
         node("Slice", ["x", "one", "end", "zero"], ["a"]),
@@ -218,9 +218,9 @@ def test_amounts_of_padding(mode):
 
 
 def test_padding_along_axes_that_are_values():
-    made = node("Pad", ["x", "pads", "", "axes"], ["y"])
+    pad = node("Pad", ["x", "pads", "", "axes"], ["y"])
     inputs = [info("x", FLOAT, [2, 3, 4]), info("pads", INT64, [4]), info("axes", INT64, [2])]
-    data = model([made], inputs, [info("y")], opset=18)
+    data = model([pad], inputs, [info("y")], opset=18)
     values = normal(2, 3, 4)
     assert_as_onnxruntime(
         data,
@@ -267,16 +267,16 @@ def test_the_best_of_what_the_data_counts():
 
 @pytest.mark.parametrize("upper", [0, 1])
 def test_diagonals(upper):
-    made = node("Trilu", ["x", "k"], ["y"], upper=upper)
-    data = model([made], [info("x", FLOAT, [2, 4, 5]), info("k", INT64, [])], [info("y")])
+    trilu = node("Trilu", ["x", "k"], ["y"], upper=upper)
+    data = model([trilu], [info("x", FLOAT, [2, 4, 5]), info("k", INT64, [])], [info("y")])
     values = normal(2, 4, 5)
     assert_as_onnxruntime(data, *({"x": values, "k": np.array(k)} for k in (0, 1, -2, 9, -9)))
 
 
 def test_how_many_classes():
-    made = node("OneHot", ["x", "depth", "values"], ["y"])
+    one_hot = node("OneHot", ["x", "depth", "values"], ["y"])
     inputs = [info("x", INT64, [5]), info("depth", INT64, [1])]
-    data = model([made], inputs, [info("y")], {"values": np.array([0, 1], np.float32)})
+    data = model([one_hot], inputs, [info("y")], {"values": np.array([0, 1], np.float32)})
     values = ints(0, 3, -1, 7, 2)
     assert_as_onnxruntime(data, *({"x": values, "depth": ints(d)} for d in (4, 8, 1, 600)))
 
@@ -285,21 +285,21 @@ def test_how_many_classes():
     ("mode", "where"), [("nearest", "asymmetric"), ("linear", "pytorch_half_pixel")]
 )
 def test_sizes_of_images(mode, where):
-    made = node(
+    resize = node(
         "Resize", ["x", "", "", "s"], ["y"], mode=mode, coordinate_transformation_mode=where
     )
     inputs = [info("x", FLOAT, [1, 2, 5, 7]), info("s", INT64, [4])]
-    data = model([made], inputs, [info("y")])
+    data = model([resize], inputs, [info("y")])
     sizes, values = ((10, 7), (3, 9), (1, 1), (50, 2)), normal(1, 2, 5, 7)
     assert_as_onnxruntime(data, *({"x": values, "s": ints(1, 2, *s)} for s in sizes))
 
 
 def test_sizes_that_keep_the_ratio():
-    made = node(
+    resize = node(
         "Resize", ["x", "", "", "s"], ["y"], axes=[2, 3], keep_aspect_ratio_policy="not_larger"
     )
     inputs = [info("x", FLOAT, [1, 1, 4, 6]), info("s", INT64, [2])]
-    data = model([made], inputs, [info("y")], opset=18)
+    data = model([resize], inputs, [info("y")], opset=18)
     values = normal(1, 1, 4, 6)
     assert_as_onnxruntime(data, *({"x": values, "s": ints(*s)} for s in ((8, 8), (2, 30), (4, 6))))
 

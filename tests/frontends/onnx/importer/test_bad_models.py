@@ -1,4 +1,4 @@
-"""Every way in which bytes are no model that Farrier compiles, and what it says about it."""
+"""The messages for bytes that are not a model that Farrier compiles."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def test_unsupported_form_of_a_known_operator(model):
 
 def test_outputs_that_farrier_does_not_compute(model):
     parameters = ["x", *"abcd"]
-    norm = node("BatchNormalization", parameters, ["y", "mean"])  # which trained, before opset 14
+    # Before opset 14, further outputs meant training.
+    norm = node("BatchNormalization", parameters, ["y", "mean"])
     constants = {name: np.ones(1, np.float32) for name in "abcd"}
     data = model([norm], {"x": [1, 1, 4, 4]}, ["y", "mean"], constants, opset=9)
     with pytest.raises(UnsupportedOperatorError, match="further output 'mean'"):
@@ -303,10 +304,10 @@ def test_operands_that_must_be_of_one_type(model):
 @pytest.mark.parametrize("op", ["Gather", "ScatterElements", "Softmax", "Split", "Concat"])
 def test_a_scalar_has_no_axis(model, op):
     operands = {"Gather": ["x", "i"], "ScatterElements": ["x", "i", "x"], "Concat": ["x", "x"]}
-    given = operands.get(op, ["x"])
+    inputs = operands.get(op, ["x"])
     attrs = {"num_outputs": 1} if op == "Split" else {}
     data = model(
-        [node(op, given, ["y"], axis=0, **attrs)],
+        [node(op, inputs, ["y"], axis=0, **attrs)],
         {"x": []},
         constants={"i": np.array(0)},
         opset=18,
@@ -316,7 +317,7 @@ def test_a_scalar_has_no_axis(model, op):
 
 
 def test_the_sum_of_a_scalar_over_its_first_axis(model):
-    """What exporters write is read, though a scalar has no axes."""
+    """Exporters write this, though a scalar has no axes."""
     data = model([node("ReduceSum", ["x", "a"], ["y"])], {"x": []}, constants={"a": np.array([0])})
     assert import_model(data).graph.outputs[0].type.shape == ()
 

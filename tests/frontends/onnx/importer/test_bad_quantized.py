@@ -16,8 +16,8 @@ _MICROSOFT = "com.microsoft"
 
 
 def _imported(op, element, constants, shape=(2, 4), opset=23, domain="", **attributes):
-    """A node of an input x and constants; one that is None is left out."""
-    names = [f"c{at}" if one is not None else "" for at, one in enumerate(constants)]
+    """Import a node of an input x and constants, where None stands for an omitted operand."""
+    names = [f"c{at}" if constant is not None else "" for at, constant in enumerate(constants)]
     node = helper.make_node(op, ["x", *names], ["y"], "node", domain=domain, **attributes)
     return _model([node], element, shape, dict(zip(names, constants, strict=True)), opset)
 
@@ -125,12 +125,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("op", "element", "constants", "how", "told"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told(op, element, constants, how, told):
+@pytest.mark.parametrize(
+    ("op", "element", "constants", "how", "message"), WRONG.values(), ids=WRONG
+)
+def test_what_is_wrong_is_told(op, element, constants, how, message):
     with pytest.raises(FarrierError) as caught:
         _imported(op, element, constants, **how)
     assert "node 'node'" in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.5, np.inf, np.nan])
@@ -166,9 +168,9 @@ def test_weights_of_four_bits_are_dequantized():
     imported = import_model(
         helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
     )
-    given = np.arange(8, dtype=F32).reshape(2, 4)
+    values = np.arange(8, dtype=F32).reshape(2, 4)
     real = np.array([[1, -8], [7, 0], [-1, 2], [3, 4]], F32) * SCALE
-    np.testing.assert_array_equal(_run(imported, given), given @ real)
+    np.testing.assert_array_equal(_run(imported, values), values @ real)
 
 
 def test_blocks_that_do_not_divide_the_axis():

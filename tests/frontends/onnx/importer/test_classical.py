@@ -60,8 +60,10 @@ def random_forest(rng, trees, depth, features, modes):
                 votes["nodeids"].append(i)
                 votes["ids"].append(target)
                 votes["weights"].append(float(rng.standard_normal()))
-    made = {f"nodes_{name}": value for name, value in actual.items()}
-    return made | {f"target_{name}": value for name, value in votes.items()} | {"n_targets": 3}
+    attributes = {f"nodes_{name}": value for name, value in actual.items()}
+    return (
+        attributes | {f"target_{name}": value for name, value in votes.items()} | {"n_targets": 3}
+    )
 
 
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])

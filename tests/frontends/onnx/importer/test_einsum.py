@@ -91,7 +91,7 @@ def test_operands_are_multiplied_in_the_cheapest_order():
     arrays = [rng.integers(-2, 3, (8, 8)) for _ in range(5)]
     nodes = graph_of("ab,bc,cd,de,ef->af", arrays).nodes
     assert [len(node.inputs) for node in nodes if node.op == "Einsum"] == [2, 2, 2, 2]
-    arrays[0] = arrays[0][:1]  # a row times matrices: from the left
+    arrays[0] = arrays[0][:1]  # A row times matrices is computed from the left.
     nodes = graph_of("ab,bc,cd,de,ef->af", arrays).nodes
     assert [node.outputs[0].type.shape for node in nodes] == [(1, 8)] * 4
 

@@ -86,8 +86,8 @@ def test_any_offset_will_do(tmp_path_factory, offset, has_length, extra):
 
 
 def test_four_bits_an_element(tmp_path):
-    given = np.arange(-8, 7, dtype=np.int8)
-    tensor = helper.make_tensor("w", TensorProto.INT4, [3, 5], given)
+    elements = np.arange(-8, 7, dtype=np.int8)
+    tensor = helper.make_tensor("w", TensorProto.INT4, [3, 5], elements)
     (tmp_path / "w").write_bytes(tensor.raw_data or bytes(tensor.int32_data))
     keys = {"location": "w", "length": 8}
     proto = onnx.load_from_string(message(keys, TensorProto.INT4, (3, 5)))
@@ -96,7 +96,7 @@ def test_four_bits_an_element(tmp_path):
     proto.opset_import[0].version = 21
     imported = import_model(Model.of_bytes(proto.SerializeToString(), folder=tmp_path))
     (constant,) = imported.graph.constants
-    np.testing.assert_array_equal(constant.data.astype(np.float32).ravel(), given)
+    np.testing.assert_array_equal(constant.data.astype(np.float32).ravel(), elements)
 
 
 def test_tensors_of_nodes_and_of_graphs_in_them(tmp_path):
@@ -130,8 +130,8 @@ def test_tensors_of_nodes_and_of_graphs_in_them(tmp_path):
     assert set(model.locations) == {"k", "t", "e"}
     artifact = farrier.compile(model, threads=1)
     for condition, expected in ((True, 5.0), (False, 6.0)):
-        (found,) = artifact.run({"x": np.zeros(6, np.float32), "c": np.array(condition)}).values()
-        np.testing.assert_array_equal(found, np.full(6, expected, np.float32))
+        (output,) = artifact.run({"x": np.zeros(6, np.float32), "c": np.array(condition)}).values()
+        np.testing.assert_array_equal(output, np.full(6, expected, np.float32))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_location_too_long_for_a_file_is_shown_in_part(folder, location):
 def test_links_within_the_folder_and_of_the_whole_model_are_followed(folder, tmp_path):
     (folder / "m.onnx.data").rename(folder / "blob")
     (folder / "m.onnx.data").symlink_to("blob")
-    snapshot = tmp_path / "snapshot"  # a cache has links to where the files of a model really lie
+    snapshot = tmp_path / "snapshot"  # A cache links to the files of a model.
     snapshot.mkdir()
     for name in ("m.onnx", "m.onnx.data"):
         (snapshot / name).symlink_to(folder / name)
@@ -230,11 +230,11 @@ def test_elements_in_the_message_and_in_a_file_are_refused(folder):
 
 def test_a_model_in_memory_asks_for_its_path(folder):
     path = folder / "m.onnx"
-    for known in (path.read_bytes(), onnx.load(path, load_external_data=False)):
+    for model in (path.read_bytes(), onnx.load(path, load_external_data=False)):
         with pytest.raises(InvalidModelError, match=r"pass the path of the \.onnx file") as caught:
-            farrier.compile(known)
+            farrier.compile(model)
         assert "'w'" in caught.value.message
-        farrier.compile(known, folder=folder, verify=False)
+        farrier.compile(model, folder=folder, verify=False)
     farrier.compile(onnx.load(folder / "m.onnx"), verify=False)
 
 
@@ -368,7 +368,8 @@ def test_a_model_may_have_a_file_for_each_tensor(tmp_path, limit, said):
 def test_one_message_ends_at_two_gigabytes():
     class Large:
         def SerializeToString(self):  # noqa: N802
-            raise EncodeError("Failed to serialize proto")  # as protobuf says of one
+            # Protobuf raises this for a large model.
+            raise EncodeError("Failed to serialize proto")
 
     with pytest.raises(InvalidModelError, match="save_as_external_data=True") as caught:
         farrier.compile(Large())

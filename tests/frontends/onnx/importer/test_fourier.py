@@ -45,12 +45,12 @@ def expected(x, length=None, inverse=0, onesided=0):
     return np.stack([result.real, result.imag], -1)
 
 
-CASES = [  # how many numbers, of how many parts
+CASES = [  # The length, the number of parts, and the attributes.
     (1024, 1, {}),  # two factors
     (640, 2, {"inverse": 1}),
     (16384, 1, {"onesided": 1}),
-    (1009, 2, {}),  # a prime, with a matrix
-    (2053, 2, {}),  # a prime, by chirps
+    (1009, 2, {}),  # A matrix computes this prime.
+    (2053, 2, {}),  # Chirps compute this prime.
     (2053, 1, {"inverse": 1}),
     (1025, 2, {"inverse": 1, "onesided": 1}),
     (513, 2, {"inverse": 1, "onesided": 1, "length": 1025}),
@@ -123,8 +123,8 @@ def test_a_length_that_values_decide():
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 7, 1])
     n = helper.make_tensor_value_info("n", TensorProto.INT64, [])
     nodes = [helper.make_node("Add", ["n", "n"], ["m"]), helper.make_node("DFT", ["x", "m"], ["y"])]
-    data, given = mixing(nodes, [x, n], 20), signal(7, 1, "f4")
+    data, values = mixing(nodes, [x, n], 20), signal(7, 1, "f4")
     artifact = farrier.compile(data, threads=1, verify=False, hot=())
     for length in (1, 3, 4):
-        y = artifact.run({"x": given, "n": np.array(length)})["y"]
-        np.testing.assert_allclose(y, expected(given, 2 * length), rtol=0, atol=1e-5)
+        y = artifact.run({"x": values, "n": np.array(length)})["y"]
+        np.testing.assert_allclose(y, expected(values, 2 * length), rtol=0, atol=1e-5)

@@ -83,7 +83,7 @@ NESTED = [
 
 
 @pytest.mark.parametrize(
-    ("made", "slope"),
+    ("call_node", "slope"),
     [
         (call("F", ["x"], ["y"]), 0.25),
         (call("F", ["x"], ["y"], slope=2.0), 2.0),
@@ -95,8 +95,8 @@ NESTED = [
     ],
     ids=lambda item: item.op_type if isinstance(item, onnx.NodeProto) else None,
 )
-def test_defaults_of_attributes(made, slope):
-    (y,) = run(model_of([made], NESTED), X)
+def test_defaults_of_attributes(call_node, slope):
+    (y,) = run(model_of([call_node], NESTED), X)
     np.testing.assert_array_equal(y, np.where(X < 0, X * np.float32(slope), X))
 
 
@@ -172,7 +172,7 @@ def test_the_domains_of_functions_count_for_the_model():
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("model", "words"),
     [
         (model_of([call("F", ["x", "x"], ["y"])], [LEAKY]), "has 2 inputs, and the function 1"),
         (model_of([call("F", ["x"], ["y", "z"])], [LEAKY]), "has 2 outputs, and the function 1"),
@@ -186,6 +186,6 @@ def test_the_domains_of_functions_count_for_the_model():
         ),
     ],
 )
-def test_calls_that_do_not_fit(made, words):
+def test_calls_that_do_not_fit(model, words):
     with pytest.raises(InvalidModelError, match=words):
-        parse(made)
+        parse(model)

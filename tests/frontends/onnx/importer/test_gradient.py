@@ -24,10 +24,10 @@ def model(nodes, inputs, xs, y="y", results=None, constants=None):
     kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in inputs.items()}
     infos = [helper.make_tensor_value_info(n, kinds[n], a.shape) for n, a in inputs.items()]
     wanted = results or [f"d{x}" for x in xs]
-    made = node("Gradient", [*xs], wanted, xs=list(xs), y=y, domain="ai.onnx.preview.training")
+    gradient = node("Gradient", [*xs], wanted, xs=list(xs), y=y, domain="ai.onnx.preview.training")
     outputs = [helper.make_empty_tensor_value_info(n) for n in (y, *wanted)]
     held = [numpy_helper.from_array(np.array(a), n) for n, a in (constants or {}).items()]
-    graph = helper.make_graph([*nodes, made], "g", infos, outputs, held)
+    graph = helper.make_graph([*nodes, gradient], "g", infos, outputs, held)
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.preview.training", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
 
@@ -55,8 +55,8 @@ def test_finite_differences(name):
     graph = import_model(data).graph
 
     def run(values):
-        given = {v.name: a for v, a in zip(graph.inputs, values, strict=True)}
-        return list(run_graph(graph, given).values())
+        feeds = {v.name: a for v, a in zip(graph.inputs, values, strict=True)}
+        return list(run_graph(graph, feeds).values())
 
     arrays = list(inputs.values())
     _, *gradients = run(arrays)
@@ -99,8 +99,8 @@ def test_refused(nodes, xs, error, message):
 
 
 def test_other_values_are_refused():
-    made = node("Gradient", ["b"], ["d"], xs=["a"], y="y", domain="ai.onnx.preview.training")
-    nodes = [node("Exp", ["a"], ["y"]), made, node("Add", ["d", "d"], ["z"])]
+    gradient = node("Gradient", ["b"], ["d"], xs=["a"], y="y", domain="ai.onnx.preview.training")
+    nodes = [node("Exp", ["a"], ["y"]), gradient, node("Add", ["d", "d"], ["z"])]
     data = model(nodes, {"a": f64(3), "b": f64(3)}, ["a"], "z")
     with pytest.raises(UnsupportedOperatorError, match="other values"):
         import_model(data)

@@ -1,4 +1,4 @@
-"""The document on a model: what it says of models that compile, and of those that do not."""
+"""The inspection of models that compile, and of models that do not."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_model_that_compiles():
         of(
             [node("MatMul", ["x", "w"], ["y"], "first"), node("Relu", ["y"], ["z"], "second")],
             [info("x", ["n", 67])],
-            [info("z", None)],  # which the import finds out
+            [info("z", None)],  # The import infers its shape.
             [weights],
         )
     )
@@ -55,7 +55,7 @@ def test_a_model_that_compiles():
         ("Relu", 1, True),
     ]
     assert actual.open_dims == (OpenDim("n", 0, 65536, 1),)
-    names = [(one.kind, one.op, one.name) for one in actual.graph.nodes]
+    names = [(entry.kind, entry.op, entry.name) for entry in actual.graph.nodes]
     assert names == [
         ("input", "", "x"),
         ("node", "MatMul", "first"),
@@ -75,7 +75,7 @@ def test_unknown_operators_are_told_with_the_rest():
     assert [(use.op, use.domain, use.count) for use in unknown] == [("Warp", "my.ops", 1)]
     assert unknown[0].reason == "Farrier has no operator my.ops:Warp; first: 'w1'"
     assert len(actual.graph.nodes) == 4
-    assert [one.name for one in actual.open_dims] == ["n"]
+    assert [dim.name for dim in actual.open_dims] == ["n"]
 
 
 @pytest.mark.parametrize("data", [b"", b"no model", build("resnet18", classes=10)[:-40]])
@@ -89,9 +89,9 @@ def test_what_is_no_model_has_a_document_that_says_so(data):
 
 def test_an_input_that_is_no_tensor_is_shown_beside_the_problem():
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, None))
-    given = helper.make_value_info("x", kind)
+    sequence = helper.make_value_info("x", kind)
     nodes = [node("SequenceLength", ["x"], ["y"])]
-    actual = inspection(of(nodes, [given], [info("y", [], TensorProto.INT64)]))
+    actual = inspection(of(nodes, [sequence], [info("y", [], TensorProto.INT64)]))
     assert actual.inputs == (Tensor("x", "seq(tensor(float))", None),)
     assert not actual.compiles
 
@@ -127,7 +127,7 @@ def test_a_branch_that_does_not_compile_is_told_and_keeps_nothing():
         "Relu": True,
         "Warp": False,
     }
-    assert (0, 2, "x") in actual.graph.edges  # which a branch reads
+    assert (0, 2, "x") in actual.graph.edges  # A branch reads this value.
 
 
 def test_data_in_files_is_not_needed_to_count_it(tmp_path):
@@ -161,7 +161,7 @@ def test_long_and_many_names_make_no_large_document():
     graph = json.loads(text)["graph"]
     assert len(graph["nodes"]) + graph["left_out"] == 9002
     assert graph["left_out"] > 0
-    assert all(one < len(graph["nodes"]) for edge in graph["edges"] for one in edge[:2])
+    assert all(end < len(graph["nodes"]) for edge in graph["edges"] for end in edge[:2])
 
 
 def test_hostile_sizes_are_numbers_that_every_reader_has():

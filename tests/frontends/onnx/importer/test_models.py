@@ -44,7 +44,7 @@ def test_generated_models(name, batch):
     imported = import_model(data)
     feeds = feeds_for(imported, np.random.default_rng(1))
     pairs = zip(imported.input_names, imported.graph.inputs, strict=True)
-    by_value = {value.name: feeds[given] for given, value in pairs}
+    by_value = {value.name: feeds[input_name] for input_name, value in pairs}
     ours = run_graph(imported.graph, by_value)
     wide = run_graph(imported.graph, by_value, wide=True)
     theirs = onnxruntime.InferenceSession(data).run(None, feeds)

@@ -40,9 +40,9 @@ def evaluated(model, *arrays):
 
 def compare(model, **feeds):
     expected = onnxruntime.InferenceSession(model).run(None, feeds)
-    for one, other in zip(evaluated(model, *feeds.values()), expected, strict=True):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    for actual, wanted in zip(evaluated(model, *feeds.values()), expected, strict=True):
+        assert (actual.dtype, actual.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

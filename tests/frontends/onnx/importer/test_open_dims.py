@@ -26,7 +26,7 @@ def number(value):
     return np.array(value, np.int64)
 
 
-# opset, node, shapes as given, constants, and sizes to run at
+# The opset, the node, the declared shapes, the constants, and the sizes of the runs.
 CASES = {
     "STFT": (
         17,
@@ -150,7 +150,7 @@ CASES = {
         [{"s": 1, "t": 8}],
     ),
 }  # fmt: skip
-INTEGERS = {  # by name: what is below a number
+INTEGERS = {  # The types and exclusive bounds of integer inputs.
     "p": (np.int64, 20),
     "i": (np.int32, 2),
     "u": (np.uint8, 256),
@@ -161,11 +161,11 @@ DOMAINS = {"com.microsoft": 1, "ai.onnx.ml": 3}
 
 @pytest.mark.parametrize("name", CASES)
 def test_taken_apart(model, name):
-    opset, made, shapes, constants, runs = CASES[name]
+    opset, node, shapes, constants, runs = CASES[name]
     kinds = {n: helper.np_dtype_to_tensor_dtype(np.dtype(t)) for n, (t, _) in INTEGERS.items()}
     names = {n: [str(d).split(":")[0] for d in dims] for n, dims in shapes.items()}
     declared = {n: [int(d) if d.isdigit() else d for d in dims] for n, dims in names.items()}
-    data = model([made], declared, made.output, constants=constants, opset=opset, dtypes=kinds)
+    data = model([node], declared, node.output, constants=constants, opset=opset, dtypes=kinds)
     proto = onnx.load_from_string(data)
     proto.opset_import.extend(helper.make_opsetid(d, v) for d, v in DOMAINS.items())
     data = proto.SerializeToString()
@@ -190,8 +190,8 @@ def test_taken_apart(model, name):
 
 
 def test_a_size_that_must_be_a_number_is_the_typical_one(model):
-    made = node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", antialias=1)
-    data = model([made], {"x": [1, "n", 1]}, constants={"sizes": np.array([1, 4, 1])}, opset=18)
+    resize = node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", antialias=1)
+    data = model([resize], {"x": [1, "n", 1]}, constants={"sizes": np.array([1, 4, 1])}, opset=18)
     imported = import_model(data, {"x": (1, "n:1..9", 1)})
     assert imported.dims == ()
     assert imported.graph.inputs[0].type.shape == (1, 9, 1)
@@ -202,14 +202,14 @@ def test_a_size_that_must_be_a_number_is_the_typical_one(model):
 
 
 def test_one_artifact_for_a_sum_of_dims():
-    """A decoder whose mask covers what was seen and what is new, as its exporter declares it."""
+    """A decoder whose mask covers past and new positions, as its exporter declares it."""
     nodes = [node("Concat", ["p", "x"], ["c"], axis=1), node("Mul", ["c", "m"], ["y"])]
     shapes = {"x": ["b", "seq"], "m": ["b", "past_seq + seq"], "p": ["b", "past_seq"]}
     infos = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in shapes.items()]
     graph = helper.make_graph(nodes, "g", infos, [onnx.ValueInfoProto(name="y")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    given = {"x": ("b:1..3", "seq:1..5"), "p": ("b", "past_seq:0..30")}
-    session = farrier.compile(model, shapes=given).session()
+    bounds = {"x": ("b:1..3", "seq:1..5"), "p": ("b", "past_seq:0..30")}
+    session = farrier.compile(model, shapes=bounds).session()
     for b, seq, past in ((1, 1, 0), (3, 5, 30), (2, 3, 7)):
         x, p, m = f32(b, seq), f32(b, past), f32(b, past + seq)
         y = session.run({"x": x, "m": m, "p": p})["y"]
@@ -223,9 +223,9 @@ def test_one_artifact_for_a_sum_of_dims():
 )
 def test_channels_that_parameters_decide_are_those(model, op, parameters):
     names = [f"p{i}" for i in range(parameters)]
-    made = node(op, ["x", *names], ["y"])
+    norm = node(op, ["x", *names], ["y"])
     constants = {name: np.ones(3, np.float32) for name in names}
-    proto = model([made], {"x": [2, "c", 5]}, constants=constants)
+    proto = model([norm], {"x": [2, "c", 5]}, constants=constants)
     imported = import_model(proto, {"x": (2, "c:1..9", 5)})
     assert imported.graph.inputs[0].type.shape == (2, 3, 5)
     assert [taken.needs for taken in imported.preconditions] == ["c is 3"]
@@ -270,7 +270,7 @@ def test_sizes_divided_towards_zero():
 
 
 def test_a_declared_extent_of_0_is_none_that_is_open():
-    """What has no elements is computed as anything else is."""
+    """Tensors without elements are computed like any others."""
     nodes = [
         node("Concat", ["x", "w"], ["c"], axis=1),
         node("Transpose", ["x"], ["t"]),

@@ -78,13 +78,13 @@ def test_what_is_left_has_the_typical_answer(data, usual, is_zero):
     assume(all(evaluate(limit, drawn) >= 0 for limit in after.limits))
     actual = dict(zip(DIMS, (evaluate(e, drawn) for e in after.types["x"].shape), strict=True))
     assert question.answer(evaluate(question.extent, _by_symbol(before, actual))) is wanted
-    (told,) = after.told()
-    assert told.answer is wanted
-    assert set(told.dims) <= set(DIMS)
+    (precondition,) = after.told()
+    assert precondition.answer is wanted
+    assert set(precondition.dims) <= set(DIMS)
 
 
-def _by_symbol(made, sizes):
-    return {dim.symbol: sizes[dim.name] for dim in made.dims}
+def _by_symbol(signature, sizes):
+    return {dim.symbol: sizes[dim.name] for dim in signature.dims}
 
 
 CASES = {
@@ -104,8 +104,12 @@ def test_a_call_that_breaks_a_precondition_names_it(model, case):
     nodes, needs = CASES[case]
     constants = {"w": np.ones((1, 1, 2, 2), np.float32), "zero": np.array([0])}
     data = model(nodes, {"x": [None, 1, None, None]}, constants=constants)
-    artifact = farrier.compile(data, listener=lambda event: None)  # of warnings see below
-    (taken,) = (one for one in artifact.manifest.preconditions if one.needs == needs)
+    artifact = farrier.compile(data, listener=lambda event: None)  # Warnings have tests below.
+    (taken,) = (
+        precondition
+        for precondition in artifact.manifest.preconditions
+        if precondition.needs == needs
+    )
     assert str(taken) in artifact.report["preconditions"]
     reference = onnxruntime.InferenceSession(data)
     for shape in ((1, 1, 224, 224), (1, 1, 10, 10)):
@@ -132,7 +136,7 @@ def positions_model(model):
 
 
 def test_a_bound_on_a_sum_of_dims(model):
-    """A table of positions bounds what was seen and what is new together."""
+    """A table of positions bounds the sum of past and new positions."""
     data = positions_model(model)
     artifact = farrier.compile(data, typical={"past": 40, "seq": 8})
     reference = onnxruntime.InferenceSession(data)
@@ -144,7 +148,7 @@ def test_a_bound_on_a_sum_of_dims(model):
 
 
 def test_an_operator_implies_the_typical_size(model):
-    """What no size near the usual one fits is what the weights were made for."""
+    """The weights imply the size, since no size near the usual one fits."""
     nodes = [
         node("AveragePool", ["x"], ["h"], kernel_shape=[8, 8], strides=[8, 8]),
         node("Flatten", ["h"], ["f"]),
@@ -219,7 +223,7 @@ def test_bounds_follow_the_dims_that_they_are_made_of(model):
 
 
 def test_many_dims_in_one_question(model):
-    """What is tried does not grow with all the ways to choose among them."""
+    """The number of trials does not grow with the ways to choose among the dims."""
     names = [f"x{n}" for n in range(16)]
     nodes = [node("Concat", names, ["c"], axis=0), node("Reshape", ["c", "two"], ["y"])]
     data = model(nodes, {n: [f"d{n}"] for n in names}, constants={"two": np.array([2, -1])})
@@ -343,7 +347,7 @@ def test_a_size_that_is_the_only_one_left_is_a_warning(model):
     with pytest.warns(SizeWarning, match=r"one size of n alone: n is 7: node 'y' \(Add\)") as heard:
         artifact = farrier.compile(data, verify=False)
     (notice,) = artifact.report["warnings"]
-    assert [str(one.message).endswith(notice) for one in heard] == [True]
+    assert [str(warning.message).endswith(notice) for warning in heard] == [True]
 
 
 def test_two_names_of_one_size_or_of_one_row_for_all(model):

@@ -209,10 +209,12 @@ def test_qlinear_functions(op, attrs):
 
 def test_qlinear_where_and_concat():
     a, b = codes(U8, 3, 5), codes(U8, 3, 5)
-    one, other = [scale(), codes(U8)], [scale(), codes(U8)]
+    params_a, params_b = [scale(), codes(U8)], [scale(), codes(U8)]
     result = [np.array(0.1, F32), codes(U8)]
-    check("QLinearWhere", [RNG.random((3, 5)) < 0.5, a, *one, b, *other, *result], domain=MS)
-    check("QLinearConcat", [*result, a, *one, b, *other], domain=MS, axis=1)
+    check(
+        "QLinearWhere", [RNG.random((3, 5)) < 0.5, a, *params_a, b, *params_b, *result], domain=MS
+    )
+    check("QLinearConcat", [*result, a, *params_a, b, *params_b], domain=MS, axis=1)
 
 
 @pytest.mark.parametrize("quantized", [False, True])

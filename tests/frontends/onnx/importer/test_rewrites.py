@@ -71,10 +71,10 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_taken_apart(model, name):
-    opset, made, inputs, constants = CASES[name]
+    opset, node, inputs, constants = CASES[name]
     kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in inputs.items()}
     shapes = {n: a.shape for n, a in inputs.items()}
-    data = model([made], shapes, constants=constants, opset=opset, dtypes=kinds)
+    data = model([node], shapes, constants=constants, opset=opset, dtypes=kinds)
     imported = import_model(data)
     feeds = zip(imported.graph.inputs, imported.input_names, strict=True)
     (got,) = run_graph(imported.graph, {v.name: inputs[n] for v, n in feeds}).values()
@@ -134,8 +134,8 @@ def test_an_operand_that_decides_the_shape_is_named(model):
 )
 def test_ellipses(model, equation, shapes):
     inputs = {name: f32(*shape) for name, shape in zip("ab", shapes, strict=False)}
-    made = node("Einsum", list(inputs), ["y"], equation=equation)
-    data = model([made], {n: a.shape for n, a in inputs.items()})
+    einsum = node("Einsum", list(inputs), ["y"], equation=equation)
+    data = model([einsum], {n: a.shape for n, a in inputs.items()})
     graph = import_model(data).graph
     feeds = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
     (got,) = run_graph(graph, feeds).values()

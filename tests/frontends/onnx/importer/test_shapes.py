@@ -1,4 +1,4 @@
-"""Fixing dimensions: what the user gives, what the model declares, and what follows from both."""
+"""Dimensions fixed by the user, by the model's declarations, and by inference from both."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_what_is_left_open_stays_open(model):
 def test_typical_sizes(model, shape, typical):
     data = model([node("Relu", ["x"], ["y"])], {"x": shape})
     assert [dim.typical for dim in import_model(data).dims] == typical
-    given = import_model(data, typical={shape[-1]: 7}) if shape[-1] == "w" else None
-    assert given is None or given.dims[-1].typical == 7
+    imported = import_model(data, typical={shape[-1]: 7}) if shape[-1] == "w" else None
+    assert imported is None or imported.dims[-1].typical == 7
 
 
 def test_an_input_of_unknown_rank_is_named(model):
@@ -85,9 +85,9 @@ def test_sums_with_factors(model):
     ],
 )
 def test_sums_that_clash(model, shapes, reason):
-    given = {"x": ("n:1..4", "now:1..8"), "p": ("n", "seen:0..32"), **shapes}
+    declared = {"x": ("n:1..4", "now:1..8"), "p": ("n", "seen:0..32"), **shapes}
     with pytest.raises(FarrierError, match=re.escape(reason)):
-        import_model(model(JOIN, JOINED), given)
+        import_model(model(JOIN, JOINED), declared)
 
 
 def test_named_dims_are_shared(model):
@@ -117,7 +117,7 @@ def test_open_dims_are_symbols_and_keep_their_names(model):
 
 
 def test_steps(model):
-    """What comes in multiples is divisible: 16 * (h // 16) is h again."""
+    """Multiples are divisible: 16 * (h // 16) is h again."""
     data = model([node("MaxPool", ["x"], ["y"], kernel_shape=[32, 32], strides=[32, 32])],
                  {"x": [1, 3, "h", "w"]})  # fmt: skip
     imported = import_model(data, {"x": (1, 3, "h:30..640:32", "w:32..33:32")}, ({"h": 320},))
@@ -203,7 +203,7 @@ def test_nodes_out_of_order_are_sorted(model):
 
 
 def test_shape_computations_fold(model):
-    """What exporters write for x.reshape(n, c, -1) becomes one Reshape with a constant."""
+    """The nodes that exporters write for x.reshape(n, c, -1) become one Reshape with a constant."""
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("Gather", ["s", "zero"], ["n"]),

@@ -86,8 +86,8 @@ def test_old_forms_mean_what_they_meant(model, name):
         constants["two"] = np.array([3])
     used = {i for n in nodes for i in n.input}
     constants = {key: value for key, value in constants.items() if key in used}
-    made = [o for n in nodes for o in n.output if o in ("y", "z")]
-    data = model(nodes, {"x": shape}, made, constants, opset)
+    outputs = [o for n in nodes for o in n.output if o in ("y", "z")]
+    data = model(nodes, {"x": shape}, outputs, constants, opset)
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
     graph = import_model(data).graph
     ours = run_graph(graph, {graph.inputs[0].name: x}).values()

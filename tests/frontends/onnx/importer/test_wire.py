@@ -1,4 +1,4 @@
-"""A model's bytes without the elements of large initializers: what is left, and what is not."""
+"""A model's bytes without the elements of large initializers."""
 
 import numpy as np
 import onnx
@@ -35,7 +35,7 @@ def arrays():
 
 @pytest.mark.parametrize("shift", range(4))
 def test_elements_lie_where_the_model_has_them(shift):
-    given, proto = arrays(), model(arrays(), "g" * (1 + shift))
+    expected, proto = arrays(), model(arrays(), "g" * (1 + shift))
     data = proto.SerializeToString()
     message, elements = split(data)
     assert set(elements) == {"größe", "bytes", "half"}
@@ -48,7 +48,7 @@ def test_elements_lie_where_the_model_has_them(shift):
             tensor.raw_data = bytes(elements[tensor.name])
     assert left == proto
     (constant,) = import_model(data).graph.constants
-    np.testing.assert_array_equal(constant.data, given["half"])
+    np.testing.assert_array_equal(constant.data, expected["half"])
 
 
 def test_a_tensor_that_says_less_than_it_stores_is_refused_by_name():
@@ -92,4 +92,4 @@ def test_what_is_damaged_is_left_to_protobuf(noise, at, byte):
 
 def test_an_integer_without_an_end_is_no_message():
     assert split(b"\x80" * 20) == (b"\x80" * 20, {})
-    assert TensorProto.RAW_DATA_FIELD_NUMBER == 9  # of the ONNX standard
+    assert TensorProto.RAW_DATA_FIELD_NUMBER == 9  # The ONNX standard defines this number.

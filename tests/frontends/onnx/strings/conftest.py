@@ -10,7 +10,7 @@ import onnx
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-# What changes case in unusual ways, and what splits, beside anything else but NUL.
+# Letters whose case changes in unusual ways, and separators. `words` adds any character but NUL.
 LETTERS = "abAB, \t\u00a0ßŉΣςσİıǅﬁéÉ́'.·ΐ𐐨\U000e0001"
 words = st.text(st.sampled_from(LETTERS) | st.characters(exclude_characters="\0"), max_size=9)
 
@@ -28,12 +28,12 @@ def strings_model(
 ) -> bytes:
     """The bytes of a model of the newest opsets; `inputs` are element types and shapes."""
     infos = [helper.make_tensor_value_info(name, *kind) for name, kind in inputs.items()]
-    made = []
+    tensors = []
     for name, values in (constants or {}).items():
-        made.append(tensor(values))
-        made[-1].name = name
+        tensors.append(tensor(values))
+        tensors[-1].name = name
     results = [onnx.ValueInfoProto(name=name) for name in outputs]
-    graph = helper.make_graph(list(nodes), "strings", infos, results, made)
+    graph = helper.make_graph(list(nodes), "strings", infos, results, tensors)
     opsets = [helper.make_opsetid("", 22), helper.make_opsetid("ai.onnx.ml", 4)]
     model = helper.make_model(graph, opset_imports=opsets)
     model.ir_version = 10

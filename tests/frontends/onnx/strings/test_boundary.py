@@ -1,4 +1,4 @@
-"""Strings where they come in and go out."""
+"""Strings as inputs and outputs of models."""
 
 from __future__ import annotations
 

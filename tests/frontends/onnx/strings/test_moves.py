@@ -82,8 +82,8 @@ def test_moved(name):
     (expected,) = onnx.reference.ReferenceEvaluator(onnx.load_from_string(model)).run(None, feeds)
     imported = import_model(model)
     arrays = [codes_of(a) if a.dtype == object else a for a in feeds.values()]
-    given = {value.name: a for value, a in zip(imported.graph.inputs, arrays, strict=True)}
-    (actual,) = run_graph(imported.graph, given).values()
+    by_value = {value.name: a for value, a in zip(imported.graph.inputs, arrays, strict=True)}
+    (actual,) = run_graph(imported.graph, by_value).values()
     actual = strings_of(actual) if "y" in imported.strings else actual
     assert actual.shape == expected.shape
     assert actual.tolist() == expected.tolist()
@@ -120,7 +120,7 @@ def test_compiled():
 
 
 @pytest.mark.parametrize(
-    ("made", "error", "message"),
+    ("bad_node", "error", "message"),
     [
         (node("Cast", ["x"], ["y"], to=1), UnsupportedOperatorError, "Cast of strings to f32"),
         (node("Concat", ["x", "n"], ["y"], axis=0), InvalidModelError, "not a tensor of strings"),
@@ -129,7 +129,7 @@ def test_compiled():
         (node("Add", ["n", "x"], ["y"]), UnsupportedOperatorError, "'x' of strings"),
     ],
 )
-def test_refused(made, error, message):
+def test_refused(bad_node, error, message):
     inputs = {"x": (STRING, X.shape), "n": (TensorProto.UINT32, X.shape)}
     with pytest.raises(error, match=message):
-        import_model(strings_model([made], inputs, ["y"]))
+        import_model(strings_model([bad_node], inputs, ["y"]))

@@ -157,8 +157,10 @@ def test_label_encoder_of_the_first_version():
         (np.array([1, 2, 9]), ["", "ccc", "_Unused"]),
     ):
         kind = STRING if x.dtype.kind == "U" else TensorProto.INT64
-        made = node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", classes_strings=names)
-        model = onnx.load_from_string(strings_model([made], {"x": (kind, x.shape)}, ["y"]))
+        label_encoder = node(
+            "LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", classes_strings=names
+        )
+        model = onnx.load_from_string(strings_model([label_encoder], {"x": (kind, x.shape)}, ["y"]))
         model.opset_import[1].version = 1
         data = model.SerializeToString()
         assert farrier.compile(data, verify=False).run({"x": x})["y"].tolist() == expected
@@ -168,23 +170,38 @@ def test_label_encoder_of_the_first_version():
 @pytest.mark.parametrize("action", ["LOWER", "UPPER", "NONE"])
 @pytest.mark.parametrize("is_case_sensitive", [0, 1])
 def test_normalizer_beside_onnxruntime(shape, action, is_case_sensitive):
-    made = node("StringNormalizer", ["x"], ["y"], case_change_action=action,
-                is_case_sensitive=is_case_sensitive, stopwords=["Abc", "x"],
-                locale="C")  # fmt: skip
+    normalizer = node(
+        "StringNormalizer",
+        ["x"],
+        ["y"],
+        case_change_action=action,
+        is_case_sensitive=is_case_sensitive,
+        stopwords=["Abc", "x"],
+        locale="C",
+    )
     for words_given in (["abc", "ABC", "Abc", "X", "z Y"], ["Abc"] * 5):
         x = np.array(words_given, object).reshape(shape)
-        model, (y,) = run([made], {"x": x})
+        model, (y,) = run([normalizer], {"x": x})
         (expected,) = onnxruntime.InferenceSession(model).run(None, {"x": x})
         assert y.shape == expected.shape
         assert y.tolist() == expected.tolist()
 
 
 def test_ngrams_of_words():
-    made = node("TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=2,
-                max_skip_count=1, ngram_counts=[0, 2], ngram_indexes=[0, 3, 1, 2],
-                pool_strings=["b", "ab", "ab", "b", "b", "zzz"])  # fmt: skip
+    vectorizer = node(
+        "TfIdfVectorizer",
+        ["x"],
+        ["y"],
+        mode="TF",
+        min_gram_length=1,
+        max_gram_length=2,
+        max_skip_count=1,
+        ngram_counts=[0, 2],
+        ngram_indexes=[0, 3, 1, 2],
+        pool_strings=["b", "ab", "ab", "b", "b", "zzz"],
+    )
     x = np.array([["b", "ab", "b", "zzz", "b"], ["", "ab", "ab", "b", "é"]], object)
-    model, (y,) = run([made], {"x": x})
+    model, (y,) = run([vectorizer], {"x": x})
     (expected,) = onnxruntime.InferenceSession(model).run(None, {"x": x})
     np.testing.assert_array_equal(y, expected)
 
@@ -200,7 +217,7 @@ def encoder(**attrs):
 
 
 @pytest.mark.parametrize(
-    ("made", "error", "message"),
+    ("bad_node", "error", "message"),
     [
         (node("RegexFullMatch", ["x"], ["y"], pattern="(?=a)"), UnsupportedOperatorError, "="),
         (node("RegexFullMatch", ["x"], ["y"], pattern="(a"), InvalidModelError, "does not end"),
@@ -212,8 +229,8 @@ def encoder(**attrs):
         (encoder(keys_int64s=[1], values_int64s=[2]), UnsupportedOperatorError, "of strings"),
     ],
 )
-def test_refused(made, error, message):
-    model = strings_model([made], {"x": (STRING, [3])}, ["y"])
+def test_refused(bad_node, error, message):
+    model = strings_model([bad_node], {"x": (STRING, [3])}, ["y"])
     with pytest.raises(error, match=message):
         farrier.compile(model, verify=False)
 

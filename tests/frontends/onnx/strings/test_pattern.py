@@ -41,7 +41,7 @@ def matches(pattern, strings):
 
 @given(patterns, texts)
 def test_python_agrees(pattern, strings):
-    if r"\B" in pattern:  # which before Python 3.14 never matched in an empty text
+    if r"\B" in pattern:  # Before Python 3.14 it never matched in an empty text.
         strings = [text or "a" for text in strings]
     theirs = pattern.replace("(?P<n>)", "()").replace(r"\x{61}", "a").replace(r"\x{63}", "c")
     expected = [re.compile(theirs, re.ASCII).fullmatch(text) is not None for text in strings]
@@ -51,7 +51,7 @@ def test_python_agrees(pattern, strings):
 @pytest.mark.parametrize(
     ("pattern", "text", "expected"),
     [
-        (r"\s", "\v", False),  # where RE2 and Python differ
+        (r"\s", "\v", False),  # RE2 and Python differ in these.
         ("a$", "a\n", False),
         (r"(?s)a.b\z", "a\nb", True),
         ("a{,2}", "a{,2}", True),

@@ -43,9 +43,9 @@ def i32(*values):
 
 
 def one_node(op, inputs, outputs=1, fixed=(), dims=None, domain=MICROSOFT, version=17, **attrs):
-    """The bytes of a model of one node, and what it is fed with. Inputs are arrays, or None where
-    omitted; those at positions `fixed` are initializers; `dims` holds shapes with names of open
-    dims by position. `outputs` is a number, or a list with 0 for what is omitted."""
+    """The bytes of a model of one node, and its feeds. Inputs are arrays, or None where omitted;
+    those at positions `fixed` are initializers; `dims` holds shapes with names of open dims by
+    position. `outputs` is a number, or a list with 0 for each omitted output."""
     named = {f"x{i}": np.asarray(x) for i, x in enumerate(inputs) if x is not None}
     kept = {f"x{i}" for i in fixed if f"x{i}" in named}
     shapes = {f"x{i}": shape for i, shape in (dims or {}).items()}
@@ -89,7 +89,8 @@ def by_code(data, feeds):
 
 
 def same(results, expected, tolerance=1e-5, steps=0):
-    """Hold results to what is expected: floats to a share of the range, integers to `steps`."""
+    """Compare results with the expected arrays: floats to a share of the range, integers to
+    `steps`."""
     assert len(results) == len(expected)
     for got, want in zip(results, expected, strict=True):
         assert got.dtype == want.dtype
@@ -105,8 +106,8 @@ def same(results, expected, tolerance=1e-5, steps=0):
 
 
 def check(op, inputs, *, expected=None, is_compiled=False, tolerance=1e-5, steps=0, **model):
-    """One node: what its rewrite means, and where asked compiled code, against ONNX Runtime, or
-    what is `expected`."""
+    """Compare the rewrite of one node, and compiled code where requested, with ONNX Runtime or with
+    `expected`."""
     data, feeds = one_node(op, inputs, **model)
     want = by_onnx_runtime(data, feeds) if expected is None else expected
     same(by_operators(data, feeds), want, tolerance, steps)

@@ -38,7 +38,8 @@ def packed(new, past, last, total):
 
 
 PROMPT, RAGGED = (4, 0, (3, 3), 4), (4, 0, (3, 1), 4)
-DECODE, SHARED = (1, 5, (5, 3), 6), (1, 8, (5, 3), 6)  # a past that grows; a buffer with room
+# The past of DECODE grows; that of SHARED lies in a buffer with room.
+DECODE, SHARED = (1, 5, (5, 3), 6), (1, 8, (5, 3), 6)
 CASES = {
     "prompt": (inputs(*PROMPT), {}),
     "prompt of unequal length": (inputs(*RAGGED), {}),

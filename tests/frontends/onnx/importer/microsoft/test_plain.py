@@ -59,7 +59,7 @@ def test_distinct_numbers_in_the_order_of_first_occurrence():
 def test_inverse_matrices(size):
     x = f32(2, 3, size, size) + 2 * np.eye(size, dtype=np.float32)
     check("Inverse", [x], tolerance=1e-4, is_compiled=True)
-    turned = np.roll(np.eye(size, dtype=np.float32), 1, axis=0) * 3  # zeros on the diagonal
+    turned = np.roll(np.eye(size, dtype=np.float32), 1, axis=0) * 3  # The diagonal is zero.
     check("Inverse", [turned], is_compiled=True)
 
 

@@ -9,7 +9,7 @@ from tests.frontends.onnx.importer.microsoft.against import Numbers, check
 
 NUMBERS = Numbers(20261203)
 f32 = NUMBERS.f32
-ANGLES = f32(16, 4), f32(16, 4)  # of heads of 8
+ANGLES = f32(16, 4), f32(16, 4)  # Heads have 8 elements.
 EACH, FIRST = NUMBERS.below(16, 2, 5, dtype=np.int64), np.array([3])
 
 
