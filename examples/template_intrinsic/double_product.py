@@ -33,13 +33,15 @@ FMA_F64X8 = multiply_add(8, "avx512f")
 
 def best_of(target: Target) -> TensorIntrinsic | None:
     features = target.required_features
-    return next((one for one in (FMA_F64X8, FMA_F64X4) if one.features <= features), None)
+    return next(
+        (intrinsic for intrinsic in (FMA_F64X8, FMA_F64X4) if intrinsic.features <= features), None
+    )
 
 
 class DoubleProduct(Template):
     name = "double_product"
     version = 1
-    preferred = True  # no built-in rule tiles f64
+    preferred = True  # No built-in rule tiles f64.
 
     def applies(self, problem: Problem) -> bool:
         product, fma = problem.product, best_of(problem.target)

@@ -34,8 +34,8 @@ MISSING = "5e" * 32
 
 
 class RunnerContract:
-    """What every Runner promises. A subclass gives `runner`, which ends with the test, and `blobs`,
-    where a batch's are put; the runner's device measures one batch at a time."""
+    """The contract of every Runner. A subclass provides `runner`, which ends with the test, and
+    `blobs`, the store of a batch's blobs; the runner's device measures one batch at a time."""
 
     @pytest.fixture
     def runner(self) -> Runner:
@@ -46,7 +46,7 @@ class RunnerContract:
         raise NotImplementedError
 
     def left_behind(self) -> list[str]:
-        """What the runners of this test started and did not end, in words."""
+        """Describe what the runners of this test started and did not end."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -76,9 +76,9 @@ class RunnerContract:
             else:
                 assert result.results == ()
                 assert result.message
-            for one in result.results:
-                assert bool(one.samples_ns) is (one.status is Status.OK)
-                assert bool(one.message) is (one.status is not Status.OK)
+            for outcome in result.results:
+                assert bool(outcome.samples_ns) is (outcome.status is Status.OK)
+                assert bool(outcome.message) is (outcome.status is not Status.OK)
             return result
 
         return call
@@ -90,7 +90,7 @@ class RunnerContract:
         (only,) = measure(doubling.candidate("right", cold=True), policy=policy).results
         assert only.status is Status.OK, only.message
         assert 7 <= len(only.samples_ns) <= 9
-        assert min(only.samples_ns) > 50  # nanoseconds: a call that did its work
+        assert min(only.samples_ns) > 50  # A call that did its work takes 50 ns at least.
         assert only.max_error == 0.0
 
     @pytest.mark.parametrize("threads", [1, 2])
@@ -168,12 +168,12 @@ class RunnerContract:
     def test_what_is_no_library_rejects_every_candidate(self, measure, blobs, doubling):
         library = blobs.put(b"\x7fELF and no more")
         result = measure(*map(doubling.candidate, ["right", "wrong"]), library=library)
-        assert [one.status for one in result.results] == [Status.REJECTED] * 2
+        assert [outcome.status for outcome in result.results] == [Status.REJECTED] * 2
 
     # A fault of the device is a field, and says nothing about the candidates.
 
     def test_a_machine_that_drifts_has_no_results(self, measure, doubling):
-        policy = dataclasses.replace(QUICK, max_drift=-1.0)  # more than any machine can hold
+        policy = dataclasses.replace(QUICK, max_drift=-1.0)  # No machine can hold it.
         good = doubling.candidate("right")
         result = measure(good, policy=policy, reference=good)
         assert result.fault is DeviceFault.DRIFTED
@@ -191,7 +191,7 @@ class RunnerContract:
         candidates = map(doubling.candidate, symbols)
         result = measure(*candidates, policy=policy, reference=doubling.candidate("by_mark"))
         assert result.fault is None, result.message
-        statuses = [one.status for one in result.results]
+        statuses = [outcome.status for outcome in result.results]
         ok = Status.OK
         assert statuses == [ok, Status.WRONG, Status.CRASHED, ok, ok]
         assert "the reference kernel after it" in result.results[2].message
@@ -201,7 +201,7 @@ class RunnerContract:
         good = doubling.candidate("right")
         result = measure(good, policy=policy, reference=good)
         assert result.fault is None, result.message
-        assert [one.status for one in result.results] == [Status.OK]
+        assert [outcome.status for outcome in result.results] == [Status.OK]
 
     @pytest.mark.parametrize("place", ["library", "input", "expected"])
     def test_a_missing_blob_is_a_fault_that_names_it(self, measure, doubling, place):
@@ -235,7 +235,7 @@ class RunnerContract:
         def ask(symbol: str) -> None:
             actual[symbol] = measure(doubling.candidate(symbol))
 
-        measure(doubling.candidate("right"))  # whatever takes its time to start has started
+        measure(doubling.candidate("right"))  # Slow starts are over after this call.
         begin = time.monotonic()
         threads = [threading.Thread(target=ask, args=(symbol,)) for symbol in symbols]
         for thread in threads:
@@ -249,7 +249,7 @@ class RunnerContract:
         assert sum(result.run_s for result in actual.values()) <= took
 
     def test_a_batch_that_is_called_off_ends_soon(self, measure, doubling):
-        measure(doubling.candidate("right"))  # whatever takes its time to start has started
+        measure(doubling.candidate("right"))  # Slow starts are over after this call.
         cancelled, patient = threading.Event(), dataclasses.replace(QUICK, timeout_s=10.0)
         threading.Timer(0.5, cancelled.set).start()
         begin = time.monotonic()
@@ -276,7 +276,7 @@ class RunnerContract:
 
 
 class ChildRunnerContract(RunnerContract):
-    """What a runner promises that starts children on this machine, each with a folder."""
+    """The contract of a runner that starts children on this machine, each with a folder."""
 
     @pytest.fixture(autouse=True)
     def _before(self, monkeypatch, tmp_path):

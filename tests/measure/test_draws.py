@@ -1,4 +1,4 @@
-"""Inputs that a model is verified with have a result, and cover the types of what is data."""
+"""Inputs for verification have a result, and cover the types of inputs that are data."""
 
 from __future__ import annotations
 

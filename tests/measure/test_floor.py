@@ -38,7 +38,7 @@ def test_the_floor_is_below_the_peak_of_this_machine_s_figures(subject, threads)
     task = conv_task(channels=64, size=32, outputs=64)
     program = to_program(task.region, task.symbol, task.constant_inputs)
     peak = threads * subject.target.machine(threads).peak
-    products = 64 * 64 * (3 * 32 - 2) ** 2  # without those of padding
+    products = 64 * 64 * (3 * 32 - 2) ** 2  # Products of padding are left out.
     floor = subject.target.backend.floor_ns(program, subject.target, threads)
     assert 0.1 < floor / (2 * products / peak * 1e9) < 0.7
 
@@ -57,7 +57,7 @@ def test_a_result_is_held_to_the_floor_of_the_whole_and_of_each_part(floors, bel
 
 
 @pytest.mark.parametrize(
-    "one",
+    "result",
     [
         CandidateResult(Status.OK, (0, 0)),
         CandidateResult(Status.OK, (5, -1)),
@@ -66,6 +66,6 @@ def test_a_result_is_held_to_the_floor_of_the_whole_and_of_each_part(floors, bel
         CandidateResult(Status.OK, (5,), parts_ns=((-1,), (6,))),
     ],
 )
-def test_what_cannot_be_a_measurement_of_anything_is_told(one):
-    assert impossible(MeasureResult((OK, one)))
+def test_what_cannot_be_a_measurement_of_anything_is_told(result):
+    assert impossible(MeasureResult((OK, result)))
     assert not impossible(MeasureResult((OK,)))

@@ -95,15 +95,17 @@ class Sabotage:
 
     @property
     def space(self):
-        made = Space(
+        sabotaged = Space(
             RuleId("sabotage", 1),
             (Knob("kind", tuple(range(len(self.kinds)))),),
             lambda columns: columns["kind"] >= 0,
             lambda columns: Estimate(1e-6 + 0.0 * columns["kind"], {}),
             lambda decisions: decisions,
         )
-        made.schedule = lambda decisions: Schedule(self.function(self.kinds[decisions["kind"]]))
-        return made
+        sabotaged.schedule = lambda decisions: Schedule(
+            self.function(self.kinds[decisions["kind"]])
+        )
+        return sabotaged
 
     def function(self, kind):
         right = final_loops(self.subject.space, self.subject.space.default())
@@ -124,7 +126,7 @@ class Sabotage:
                 body = For("i", 1 << 40, LoopKind.SERIAL, spin)
             case "unschedulable":
                 raise CompilerError("refused, for the test")
-            case _:  # a register whose number is known only when the code runs
+            case _:  # Only the running code decides the register's number.
                 tile = Buffer("tile", DType.F32, (8,), None, MemoryScope.REGISTER)
                 filled = Store(tile, (Var("i"),), zero)
                 read = Store(out, first, Load(tile, (Var("i"),)))

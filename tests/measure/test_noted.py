@@ -1,4 +1,4 @@
-"""What a compilation tells of a device that is emulated, or hot."""
+"""The notes of a compilation on a device that is emulated, or hot."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ def test_it_packs_as_numpy_does(shape, layout):
     packed = Buffer("w", DType.F32, shape, layout)
     function = packing_function("pack", (packed, plain), [(plain, packed)])
     data = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    made = run_loops(function, {"w_plain": data})
-    np.testing.assert_array_equal(made["w"], data)
+    buffers = run_loops(function, {"w_plain": data})
+    np.testing.assert_array_equal(buffers["w"], data)
     assert function.params == (packed, plain)
 
 
@@ -48,6 +48,6 @@ def test_several_constants_are_packed_by_one_function():
     ]
     params = [buffer for pair in pairs for buffer in pair]
     data = {f"p{i}": np.full((13, 5), i + 1.0, np.float32) for i in range(2)}
-    made = run_loops(packing_function("pack", params, pairs), data)
-    assert (made["q0"] == 1).all()
-    assert (made["q1"] == 2).all()
+    buffers = run_loops(packing_function("pack", params, pairs), data)
+    assert (buffers["q0"] == 1).all()
+    assert (buffers["q1"] == 2).all()

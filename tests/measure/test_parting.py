@@ -31,9 +31,9 @@ def normal(*shape):
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-def model_of(nodes, given, result, constants, opset=18):
+def model_of(nodes, argument, result, constants, opset=18):
     weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
-    graph = helper.make_graph(nodes, "m", [given], [result], weights)
+    graph = helper.make_graph(nodes, "m", [argument], [result], weights)
     domains = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     proto = helper.make_model(graph, opset_imports=domains)
     proto.ir_version = 8
@@ -75,7 +75,8 @@ def test_a_misread_node_is_named(misreading, capsys):
     assert engine in warning.message
     assert report["differs"]["node"] == "node 'bent' (Elu)"
     assert report["reference"] == engine
-    assert report["max_error"] > 0.01  # from ONNX Runtime, not from Farrier's own reference
+    # The difference is from ONNX Runtime, not from Farrier's own reference.
+    assert report["max_error"] > 0.01
     (verified,) = (event for event in events if isinstance(event, progress.Verified))
     assert verified.differs_from == engine
     assert progress.from_dict(progress.to_dict(verified)) == verified
@@ -94,7 +95,7 @@ def test_who_does_not_listen_is_warned(misreading):
 
 def test_an_error_without_a_bound_passes_through_json():
     event = progress.Verified(np.inf, 1.0, None, "here", differs_from="ONNX Runtime 1")
-    raw = progress.to_dict(event) | {"max_error": None}  # as a farm has it
+    raw = progress.to_dict(event) | {"max_error": None}  # A farm sends it so.
     assert progress.from_dict(raw) == event
     assert "error inf" in _SENTENCES["verified"](raw)
 
@@ -104,8 +105,8 @@ def parted(theirs, ours, **inputs):
     source = Model.of_bytes(theirs)
     with OnnxRuntime(source, print) as engine:
         imported = import_model(ours)
-        told = engine.run(inputs, imported.output_names, is_plain=True)
-        return parting(engine, source, imported, inputs, told, 1e-4)
+        results = engine.run(inputs, imported.output_names, is_plain=True)
+        return parting(engine, source, imported, inputs, results, 1e-4)
 
 
 def test_the_first_of_several_is_found_a_few_values_at_a_time(monkeypatch):
@@ -115,12 +116,12 @@ def test_the_first_of_several_is_found_a_few_values_at_a_time(monkeypatch):
         node("Neg" if at % 2 else "Cos", [f"h{at}"], [f"h{at + 1}"], name=f"n{at}")
         for at in range(12)
     ]
-    given, result = info("h0", FLOAT, [16]), info("h12", FLOAT, [16])
-    theirs = model_of(nodes, given, result, {})
+    argument, result = info("h0", FLOAT, [16]), info("h12", FLOAT, [16])
+    theirs = model_of(nodes, argument, result, {})
     for at in (0, 5, 11):
         others = [*nodes]
         others[at] = node("Sin", [f"h{at}"], [f"h{at + 1}"], name=f"n{at}")
-        actual = parted(theirs, model_of(others, given, result, {}), h0=normal(16))
+        actual = parted(theirs, model_of(others, argument, result, {}), h0=normal(16))
         assert actual.node.startswith(f"node 'n{at}' ")
     assert parted(theirs, theirs, h0=normal(16)) is None
 
@@ -128,9 +129,9 @@ def test_the_first_of_several_is_found_a_few_values_at_a_time(monkeypatch):
 def test_what_rounding_explains_is_no_parting():
     """(x + 3e7) - 3e7: ONNX Runtime is off by the whole range, as any f32 is; and so is a floor of
     what would be whole."""
-    given, result = info("x", FLOAT, [64]), info("y", FLOAT, [64])
+    argument, result = info("x", FLOAT, [64]), info("y", FLOAT, [64])
     shift = [node("Add", ["x", "c"], ["s"]), node("Sub", ["s", "c"], ["y"])]
-    shifted = model_of(shift, given, result, {"c": np.float32(3e7)})
+    shifted = model_of(shift, argument, result, {"c": np.float32(3e7)})
     assert parted(shifted, shifted, x=normal(64)) is None
     ties = [
         node("Mul", ["x", "less"], ["s"]),
@@ -138,13 +139,13 @@ def test_what_rounding_explains_is_no_parting():
         node("Floor", ["t"], ["y"]),
     ]
     constants = {"less": np.float32(0.7), "more": np.float32(1 / 0.7)}
-    floors = model_of(ties, given, result, constants)
+    floors = model_of(ties, argument, result, constants)
     whole = np.arange(64, dtype=np.float32)
     source = Model.of_bytes(floors)
     with OnnxRuntime(source, print) as engine:
-        (told,) = engine.run({"x": whole}, ["y"])
+        (actual,) = engine.run({"x": whole}, ["y"])
     exact = np.floor(whole * np.float64(constants["less"]) * np.float64(constants["more"]))
-    assert error_of(exact, told) > 1e-4
+    assert error_of(exact, actual) > 1e-4
     assert parted(floors, floors, x=whole) is None
 
 
@@ -178,16 +179,16 @@ def quantized():
         node("QuantizeLinear", ["e", "scale", "zero8"], ["y"]),
     ]
     constants["zero8"] = np.uint8(0)
-    given, result = info("x", BYTE, [1, 3, 9, 9]), info("y", BYTE, [1, 8, 7, 7])
-    return model_of(nodes, given, result, constants)
+    argument, result = info("x", BYTE, [1, 3, 9, 9]), info("y", BYTE, [1, 8, 7, 7])
+    return model_of(nodes, argument, result, constants)
 
 
 def resized():
     """Bytes between bytes, which ONNX Runtime computes in fixed point and rounds otherwise."""
     attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     nodes = [node("Resize", ["x", "", "", "sizes"], ["y"], **attrs)]
-    given, result = info("x", BYTE, [1, 3, 9, 11]), info("y", BYTE, [1, 3, 14, 17])
-    return model_of(nodes, given, result, {"sizes": np.array([1, 3, 14, 17])})
+    argument, result = info("x", BYTE, [1, 3, 9, 11]), info("y", BYTE, [1, 3, 14, 17])
+    return model_of(nodes, argument, result, {"sizes": np.array([1, 3, 14, 17])})
 
 
 @pytest.mark.parametrize("data", [layers(), half_precision(), quantized(), resized()])

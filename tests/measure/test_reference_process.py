@@ -117,7 +117,9 @@ def test_onnx_runtime_judges_sequences(monkeypatch):
 
     def of_others(self, *asked, **how):
         answer = run(self, *asked, **how)
-        return [[item + 1 for item in one] if isinstance(one, list) else one for one in answer]
+        return [
+            [item + 1 for item in value] if isinstance(value, list) else value for value in answer
+        ]
 
     monkeypatch.setattr(OnnxRuntime, "run", of_others)
     report = compile_model(listed(), CompileOptions(threads=1)).report["verification"]

@@ -55,7 +55,7 @@ def test_a_loop_that_ends_is_verified_in_its_time(monkeypatch) -> None:
 
 
 def test_another_opinion_is_enough_and_the_user_hears_that_it_is_alone(monkeypatch) -> None:
-    """Of a model with a branch that fails both are asked."""
+    """Both are asked about a model with a branch that fails."""
     monkeypatch.setattr(verify, "failures", lambda _graph: [object()])
     said: list[object] = []
 
@@ -85,7 +85,7 @@ def test_the_time_grows_with_the_operations_that_the_shapes_tell() -> None:
     small, large = (import_model(Model.of_bytes(product(size))).graph for size in (8, 512))
     assert estimated_s(large) > 1000 * estimated_s(small)
     assert ReferenceTime(large, 100.0).total_s > ReferenceTime(small, 100.0).total_s
-    assert ReferenceTime(large, 1e-3).total_s == pytest.approx(4e-3)  # no more than that
+    assert ReferenceTime(large, 1e-3).total_s == pytest.approx(4e-3)  # The limit bounds it.
     ends, never = (import_model(Model.of_bytes(loop(n))).graph for n in (1, ENDLESS))
     assert estimated_s(ends) == estimated_s(never)
 

@@ -1,4 +1,4 @@
-"""What candidates are fed and must answer, as it lies in memory."""
+"""The inputs and expected outputs of candidates, as they lie in memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_inputs_and_outputs_lie_as_their_types_say(subject):
         assert np.isfinite(arrays[value.name]).all()
     (output,) = region.outputs
     memory = np.frombuffer(data.expected[0], np.float32)
-    made = output.type.layout.unpack(memory, output.type.static_shape)
-    np.testing.assert_allclose(made, run_graph(region, arrays)["y"], rtol=1e-4, atol=1e-4)
+    unpacked = output.type.layout.unpack(memory, output.type.static_shape)
+    np.testing.assert_allclose(unpacked, run_graph(region, arrays)["y"], rtol=1e-4, atol=1e-4)
 
 
 def test_halos_are_zero_and_the_rest_of_a_block_is_marked(subject):

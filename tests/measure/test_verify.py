@@ -26,10 +26,10 @@ TARGET = parse_target("host")
 node, info = helper.make_node, helper.make_tensor_value_info
 
 
-def model_of(nodes, given, constants, shape):
+def model_of(nodes, argument, constants, shape):
     weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
     result = info("y", TensorProto.FLOAT, shape)
-    graph = helper.make_graph(nodes, "m", [given], [result], weights)
+    graph = helper.make_graph(nodes, "m", [argument], [result], weights)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
     proto.ir_version = 8
     onnx.checker.check_model(proto)
@@ -39,8 +39,8 @@ def model_of(nodes, given, constants, shape):
 def shifted(by):
     """y = (x + by) - by, rounded on the way."""
     nodes = [node("Add", ["x", "c"], ["s"]), node("Sub", ["s", "c"], ["y"])]
-    given = info("x", TensorProto.FLOAT, [64])
-    return model_of(nodes, given, {"c": np.float32(by)}, [64])
+    argument = info("x", TensorProto.FLOAT, [64])
+    return model_of(nodes, argument, {"c": np.float32(by)}, [64])
 
 
 def normalized_rows():
@@ -71,10 +71,10 @@ def counted_and_added(size):
         node("Cast", ["r"], ["counted"], to=TensorProto.FLOAT),
         node("Add", ["counted", "x"], ["y"], name="add"),
     ]
-    given = [info("n", TensorProto.INT64, []), info("x", TensorProto.FLOAT, [size])]
+    arguments = [info("n", TensorProto.INT64, []), info("x", TensorProto.FLOAT, [size])]
     weights = [numpy_helper.from_array(np.int64(v), k) for k, v in (("zero", 0), ("one", 1))]
     result = info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "m", given, [result], weights)
+    graph = helper.make_graph(nodes, "m", arguments, [result], weights)
     return helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8
     ).SerializeToString()

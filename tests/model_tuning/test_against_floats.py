@@ -1,4 +1,4 @@
-"""Quantized models that gain nothing are told, with the reason, and no others."""
+"""The report on quantized models that gain nothing, with the reason."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class _Model:
         return f"{name}_out"
 
     def _pair(self, name):
-        made = self._node("QuantizeLinear", [name, "scale", "zero"])
-        return self._node("DequantizeLinear", [made, "scale", "zero"])
+        quantized = self._node("QuantizeLinear", [name, "scale", "zero"])
+        return self._node("DequantizeLinear", [quantized, "scale", "zero"])
 
     def convolution(self, group=1, constant=True):
         shape = (self.channels, self.channels // group, 3, 3)
@@ -51,8 +51,8 @@ class _Model:
         else:
             self.inputs.append(_floats(f"in{len(self.inputs)}", *shape))
             weights = self._pair(self.inputs[-1].name)
-        made = self._node("Conv", [self.last, weights], group=group, pads=[1] * 4)
-        self.last = self._pair(made)
+        product = self._node("Conv", [self.last, weights], group=group, pads=[1] * 4)
+        self.last = self._pair(product)
         return self
 
     def file(self, quantized=True):
@@ -89,7 +89,8 @@ def test_a_machine_without_dot_products_is_named():
 @pytest.mark.parametrize(
     ("channels", "how", "why"),
     [
-        (66, {"group": 2}, "a convolution in groups"),  # of 33 channels, which fill no fours
+        # Groups of 33 channels are not a multiple of four.
+        (66, {"group": 2}, "a convolution in groups"),
         (64, {"constant": False}, "weights are not constant"),
     ],
 )
@@ -117,7 +118,7 @@ def test_the_float_form_rounds_nothing_and_keeps_what_saturates():
     assert list(products_of_bytes(floats)) == []
     x = np.random.default_rng(0).normal(0, 4, (1, 64, 28, 28)).astype(np.float32)
     name = graph.inputs[0].name
-    (rounded,), (exact,) = (run_graph(one, {name: x}).values() for one in (graph, floats))
+    (rounded,), (exact,) = (run_graph(form, {name: x}).values() for form in (graph, floats))
     low, high = 0.05 * -128, 0.05 * 127
     assert exact.min() >= np.float32(low)
     assert exact.max() <= np.float32(high)

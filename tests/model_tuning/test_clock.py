@@ -59,7 +59,7 @@ def test_a_budget_can_be_overdrawn(hand):
     assert clock.left == -2
 
 
-@pytest.mark.parametrize(("run_s", "wait_s"), [(5.0, 3.0), (9.0, 0.0)])  # the device's clock errs
+@pytest.mark.parametrize(("run_s", "wait_s"), [(5.0, 3.0), (9.0, 0.0)])  # The device's clock errs.
 def test_what_a_measurement_takes_is_told_apart(hand, run_s, wait_s):
     class Runner:
         def measure(self, request, blobs, cancelled=None):

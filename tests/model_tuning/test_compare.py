@@ -48,16 +48,16 @@ def test_variants_run_in_turns_call_by_call(variants):
         comparison = Comparison(TARGET, 2, device.runner, device.blobs)
         by_call = comparison.by_call(variants, 0.05)
     for variant, calls in zip(variants, by_call, strict=True):
-        assert [one.call.task for one in calls] == [call.task for call in variant.calls]
-        assert {len(one.samples_ns) for one in calls} == {len(calls[0].samples_ns)}
-        assert min(min(one.samples_ns) for one in calls) > 50
+        assert [timing.call.task for timing in calls] == [call.task for call in variant.calls]
+        assert {len(timing.samples_ns) for timing in calls} == {len(calls[0].samples_ns)}
+        assert min(min(timing.samples_ns) for timing in calls) > 50
     plain, direct = (sum(min(c.samples_ns) for c in calls) for calls in by_call)
-    assert plain < direct * 10  # both are times of one network
+    assert plain < direct * 10  # Both are times of one network.
     assert direct < plain * 10
 
 
 def test_sizes_that_values_decide_are_the_usual_ones():
-    """Of memory that holds zeros, a Range would have no step, and what it decides no elements."""
+    """Memory of zeros would leave a Range without a step, and NonZero without elements."""
     data = model(
         [
             node("Range", ["start", "limit", "step"], ["r"]),
@@ -178,33 +178,33 @@ declare void @llvm.trap()
 
 
 class Trapping(CompilePool):
-    """Makes one kernel that crashes, of the space that is told."""
+    """A pool that builds a crashing kernel for one space."""
 
     def __init__(self, space):
         super().__init__(0, TARGET, 2)
         self.space = space
 
     def build(self, build_inputs):
-        made = {}
-        for key, one in build_inputs.items():
-            (compiled,) = codegen([lower(one, TARGET)], TARGET)
-            if one.space is self.space:
-                trap = compile_text(TRAP.format(name=one.name), TARGET)
+        kernels = {}
+        for key, build_input in build_inputs.items():
+            (compiled,) = codegen([lower(build_input, TARGET)], TARGET)
+            if build_input.space is self.space:
+                trap = compile_text(TRAP.format(name=build_input.name), TARGET)
                 compiled = dataclasses.replace(compiled, content=trap)
-            made[key] = compiled
-        return made
+            kernels[key] = compiled
+        return kernels
 
 
 def test_a_variant_that_crashes_fails_alone(variants):
     default, direct = variants
     others = {choice.task.key for choice in default.choices.values()}
-    new = next(one for one in direct.choices.values() if one.task.key not in others)
+    new = next(choice for choice in direct.choices.values() if choice.task.key not in others)
     events = []
     with LocalDevice() as device:
         runner, blobs = device.runner, device.blobs
         comparison = Comparison(TARGET, 2, runner, blobs, Trapping(new.space))
         ran, failed = comparison.by_call(variants, 0.05)
-        assert [one.call.task for one in ran] == [call.task for call in default.calls]
+        assert [timing.call.task for timing in ran] == [call.task for call in default.calls]
         assert "crashed" in failed.reason
         assert "SIG" in failed.reason
         assert compared(comparison, variants[0], *variants, events.append) is None
@@ -224,11 +224,11 @@ def test_a_model_is_tuned_in_its_algorithms_and_schedules_and_ships_the_faster()
     (verified,) = [event for event in events if isinstance(event, Verified)]
     assert verified.max_error < 1e-5
     report = artifact.report
-    if report["tuned_ms"] is not None:  # not the defaults once more
+    if report["tuned_ms"] is not None:  # It is None if nothing raced the defaults.
         assert report["tuned_is_faster"] == any(
             kernel.source == "tuned" for kernel in artifact.manifest.kernels
         )
     assert any(layer["measured_us"] for layer in report["algorithms"]["layers"])
     # The records alone give a model that is right, too.
-    known = pipeline.compile_model(MODEL, CompileOptions(threads=2), records=records)
-    assert known.report["verification"]["max_error"] < 1e-5
+    recompiled = pipeline.compile_model(MODEL, CompileOptions(threads=2), records=records)
+    assert recompiled.report["verification"]["max_error"] < 1e-5

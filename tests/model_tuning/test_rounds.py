@@ -32,7 +32,7 @@ def _slow_defaults(monkeypatch):
 
 @pytest.fixture
 def races(monkeypatch):
-    """Every race of the rounds: the default, what is in use, and what would take its place."""
+    """The races of the rounds: the default, the variant in use, and its challenger."""
     raced = []
 
     def compared(comparison, default, in_use, variant, listener):
@@ -44,11 +44,12 @@ def races(monkeypatch):
     return raced
 
 
-def raced_round(races, seeds, **given):
-    """What the first round makes that races: one in a few comes back to the code in use."""
+def raced_round(races, seeds, **options):
+    """Return the models of the first round that races: one in a few comes back to the code in
+    use."""
     for seed in seeds:
         again = dataclasses.replace(ROUNDS[0], seed=seed)
-        actual = list(pipeline.improved_models(MODEL, OPTIONS, [again], **given))
+        actual = list(pipeline.improved_models(MODEL, OPTIONS, [again], **options))
         if races:
             return actual
     raise AssertionError("no round has found other code than what is in use")
@@ -87,6 +88,6 @@ def test_rounds_go_on_from_an_artifact_that_is_in_use(races, monkeypatch):
     actual = raced_round(races, range(10, 20), since=newest)
     ((default, in_use, _),) = races
     assert not in_use.is_same_code(default)
-    (given,) = newest.schedules
-    assert {key: one.decisions for key, one in in_use.choices.items()} == given.decisions
-    assert [one.code == newest.code for one in actual] == [False]
+    (schedule,) = newest.schedules
+    assert {key: choice.decisions for key, choice in in_use.choices.items()} == schedule.decisions
+    assert [model.code == newest.code for model in actual] == [False]

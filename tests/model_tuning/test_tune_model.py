@@ -46,9 +46,9 @@ def model(*layers):
         weights.append(numpy_helper.from_array(array, w))
         nodes.append(helper.make_node("Conv", [x, w], [y], f"conv{number}", pads=[1] * 4))
     graph = helper.make_graph(nodes, "net", inputs, outputs, weights)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    onnx.checker.check_model(made)
-    return made.SerializeToString()
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.checker.check_model(proto)
+    return proto.SerializeToString()
 
 
 def prepared(layers, **changes):
@@ -77,7 +77,7 @@ def convolution(variant):
 
 
 class FakeComparison:
-    """Says of each call what `nanoseconds(tile, decisions)` says; what it costs is told."""
+    """A comparison in which each call takes `nanoseconds(tile, decisions)`, at declared costs."""
 
     compile_s = 0.1
     race_s = 1.0
@@ -157,7 +157,7 @@ def by_tile(times):
     return lambda tile, decisions: times[tile]
 
 
-DEEP = (256, 14)  # tiles of 3 by arithmetic; tiles of 2 and 4 are plausible
+DEEP = (256, 14)  # Arithmetic favors tiles of 3; tiles of 2 and 4 are plausible.
 
 
 def test_the_algorithm_measured_fastest_in_the_model_computes_the_layer():
@@ -233,9 +233,9 @@ def test_a_model_without_kernels_is_left_as_it_is(options):
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
     graph = helper.make_graph(nodes, "empty", ends[:1], ends[1:])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     settings = Settings(parse_target("x86-64-v4"), 2)
-    imported = import_model(made.SerializeToString(), {"x": (0, 4)}).graph
+    imported = import_model(proto.SerializeToString(), {"x": (0, 4)}).graph
     default = make_variant(prepare(imported, settings), settings)
     assert not default.calls
     tuned, _ = run(prepare(imported, settings), default, FakeComparison(by_tile({})), **options)
@@ -247,7 +247,7 @@ def test_trials_bound_all_that_is_measured():
     measurer = Measurer()
     comparison = FakeComparison(by_tile({0: 9, 2: 6, 3: 5, 4: 4}))
     run(graph, default, comparison, measurer=measurer, trials=12)
-    assert measurer.measured == 9  # and three algorithms of one layer
+    assert measurer.measured == 9  # The other trials are three algorithms of one layer.
 
 
 def test_tasks_are_defined_before_their_first_record_and_their_spaces_can_be_made_again():
@@ -266,14 +266,16 @@ def test_tasks_are_defined_before_their_first_record_and_their_spaces_can_be_mad
     noted = Noted()
     comparison = FakeComparison(by_tile({0: 9, 2: 6, 3: 5, 4: 4}))
     tuned, _ = run(graph, default, comparison, noted, definitions=noted, trials=16)
-    records = [one for one in events if isinstance(one, TuningRecord)]
-    defined = {(one.task, one.fingerprint, one.threads): one for one in events[: -len(records)]}
+    records = [event for event in events if isinstance(event, TuningRecord)]
+    defined = {
+        (event.task, event.fingerprint, event.threads): event for event in events[: -len(records)]
+    }
     assert records
     for record in records:
-        one = defined[record.task, record.fingerprint, record.threads]
-        target = read_target(json.loads(one.target))
+        definition = defined[record.task, record.fingerprint, record.threads]
+        target = read_target(json.loads(definition.target))
         assert target == default.settings.target
-        space = target.backend.space(parse_ir(one.program), target, one.threads)
+        space = target.backend.space(parse_ir(definition.program), target, definition.threads)
         assert space.rule == record.made_by
         assert space.contains(record.knobs)
         if record.task in tuned.choices:
@@ -310,11 +312,11 @@ def test_a_schedule_that_wins_in_the_model_is_taken_by_all_calls_and_by_later_co
     tuned, _ = run(graph, default, in_model, records, Measurer(faster), trials=16)
     won = convolution(tuned)
     measured = [r for r in records if r.context is Context.MODEL and r.task == won.task.key]
-    assert len(measured) == 4  # the default and three others
+    assert len(measured) == 4  # The default and three others ran.
     best = min(measured, key=lambda r: r.seconds)
     assert won.decisions == (best.knobs if best.seconds < 0.99e-6 else usual)
-    known = convolution(known_variant(graph, default, records))
-    assert known.decisions == best.knobs
+    from_records = convolution(known_variant(graph, default, records))
+    assert from_records.decisions == best.knobs
 
 
 def test_records_of_another_version_of_the_rules_leave_the_defaults():
@@ -384,11 +386,11 @@ def test_the_search_goes_on_in_the_model_and_tells_the_records():
     won = convolution(actual)
     assert won.decisions["unroll"] > 1
     assert {event.what for event in events if isinstance(event, VariantsCompared)} == {"schedules"}
-    known = convolution(known_variant(graph, start, records))
-    assert known.decisions == won.decisions
+    from_records = convolution(known_variant(graph, start, records))
+    assert from_records.decisions == won.decisions
     kept = [record.decisions for record in records if record.context is Context.SCREENED]
     trials = [event.trials for event in events if isinstance(event, TrialsMeasured)]
-    assert len(kept) > trials[-1] > 0  # all that was tried, and what that was measured beside
+    assert len(kept) > trials[-1] > 0  # The kept records include the baselines of the trials.
 
 
 def test_the_search_ends_when_every_kernel_has_rested():
@@ -399,7 +401,7 @@ def test_the_search_ends_when_every_kernel_has_rested():
     actual, events = climb(default, graph, Measurer(), records, comparison=alike)
     assert actual.is_same_code(default)
     assert 1 < len(events) < 10
-    assert {type(event) for event in events} == {TrialsMeasured}  # and nothing ran once more
+    assert {type(event) for event in events} == {TrialsMeasured}  # Nothing ran once more.
     # What was tried is kept, and decides nothing.
     assert {record.context for record in records} == {Context.SCREENED}
     assert known_variant(graph, default, records).is_same_code(default)
@@ -429,7 +431,9 @@ class Crashing(FakeComparison):
         outcomes = super().by_call(variants, seconds)
         for number, variant in enumerate(variants):
             all_decisions = [choice.decisions for choice in variant.choices.values()]
-            if failing := {pairs(one) for one in all_decisions if self.is_bad(one)}:
+            if failing := {
+                pairs(decisions) for decisions in all_decisions if self.is_bad(decisions)
+            }:
                 outcomes[number] = FailedVariant("the model crashed: signal 11")
                 self.failed |= failing
         return outcomes
@@ -510,8 +514,9 @@ def test_several_devices_share_the_candidates_of_a_kernel():
     tried = [{pairs(convolution(v).decisions) for v in variants} for variants in first]
     shared = set.intersection(*tried)
     assert shared == {pairs(convolution(start).decisions)}
-    assert len(set.union(*tried)) == sum(map(len, tried)) - 2  # nothing else is measured twice
-    # What a slower device measured is told as the first would have measured it.
+    # No other schedule is measured twice.
+    assert len(set.union(*tried)) == sum(map(len, tried)) - 2
+    # Records hold a slower device's times as the first device would have measured them.
     seconds = {r.decisions: r.seconds for r in records if dict(r.decisions).get("unroll") == 1}
     assert seconds
     assert [*seconds.values()] == pytest.approx([9e-7] * len(seconds))
@@ -519,7 +524,7 @@ def test_several_devices_share_the_candidates_of_a_kernel():
 
 def test_what_won_by_luck_must_win_again_beside_what_was_there():
     class Fickle(FakeComparison):
-        """What is fast for some seconds is slow in the long run."""
+        """A comparison whose fast variants are slow in the long run."""
 
         def by_call(self, variants, seconds):
             is_long = seconds > 10
@@ -559,7 +564,7 @@ def test_without_time_the_search_in_the_model_does_not_begin():
 
 
 class Ticking(FakeComparison):
-    """What it does takes the time that it costs, by a clock that only this moves."""
+    """A comparison that takes its declared time, by a clock that only it moves."""
 
     def __init__(self, clock, nanoseconds, variant_s):
         super().__init__(nanoseconds, variant_s)
@@ -567,9 +572,9 @@ class Ticking(FakeComparison):
         self.known = set()
 
     def compile(self, choices):
-        made = {(one.task.key, tuple(sorted(one.decisions.items()))) for one in choices}
-        self.clock.pass_by(self.compile_s * len(made - self.known))
-        self.known |= made
+        kernels = {(choice.task.key, tuple(sorted(choice.decisions.items()))) for choice in choices}
+        self.clock.pass_by(self.compile_s * len(kernels - self.known))
+        self.known |= kernels
 
     def by_call(self, variants, seconds):
         self.compile(choice for variant in variants for choice in variant.choices.values())
@@ -610,7 +615,7 @@ def test_a_budget_is_kept_whatever_a_run_of_the_model_takes(variant_s, budget_s)
     )
     race_s = 2 * max(1.0, variant_s)
     assert clock.passed + race_s <= budget_s
-    assert clock.passed > 3 * variant_s  # a round at least
+    assert clock.passed > 3 * variant_s  # At least one round ran.
     assert comparison.compared
 
 
@@ -641,12 +646,15 @@ def test_calls_take_their_kernels_finalists_in_turns():
     assert len(contestants) == 6
     ran = [
         choice.decisions
-        for one in contestants
-        for choice in one.choices.values()
+        for contestant in contestants
+        for choice in contestant.choices.values()
         if choice.task.key == actual.task.key
     ]
     assert sorted(map(str, ran)) == sorted(map(str, 2 * finalists[actual.task.key]))
-    assert all(set(one.choices) == {call.task for call in one.calls} for one in contestants)
+    assert all(
+        set(contestant.choices) == {call.task for call in contestant.calls}
+        for contestant in contestants
+    )
 
 
 def test_what_a_kernel_cannot_take_goes_to_the_others():

@@ -86,12 +86,12 @@ INNER = {"heads_", "xt", "zt", "scores", "weights"}
 @pytest.fixture(scope="module")
 def along():
     constants = CONSTANTS | {"axis_0": 1, "w8": f32(8, 5)}
-    outputs = [name for one in ALONG for name in one.output if name not in INNER]
+    outputs = [name for node in ALONG for name in node.output if name not in INNER]
     return graph(ALONG, {"x": ["b", "n", 8], "z": ["b", "m", 8]}, constants, outputs)
 
 
 def assert_as_onnxruntime(artifact, session, feed):
-    names = [one.name for one in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
     results = artifact.run(feed)
     for name, wanted in zip(names, session.run(None, feed), strict=True):
         assert results[name].shape == wanted.shape, name
@@ -178,17 +178,17 @@ def test_an_element_of_none_is_an_error_of_the_call(taken):
 
 
 @pytest.mark.parametrize(
-    "made",
+    "selection",
     [
         node("Gather", ["x", "zero"], ["y"]),
         node("ArgMax", ["x"], ["y"], axis=0, keepdims=0),
     ],
 )
-def test_an_axis_of_which_one_is_needed(made):
+def test_an_axis_of_which_one_is_needed(selection):
     """It is 1 at least, whichever it is: no question of a size."""
-    output = "i" if made.op_type == "ArgMax" else "y"
-    made.output[0] = output
-    data = graph([made], {"x": ["n"]}, {"zero": 0}, [output])
+    output = "i" if selection.op_type == "ArgMax" else "y"
+    selection.output[0] = output
+    data = graph([selection], {"x": ["n"]}, {"zero": 0}, [output])
     artifact, session = farrier.compile(data, verify=False), onnxruntime.InferenceSession(data)
     assert artifact.manifest.dims[0].low == 1
     assert_as_onnxruntime(artifact, session, {"x": f32(9)})
@@ -197,7 +197,7 @@ def test_an_axis_of_which_one_is_needed(made):
 
 
 def test_boxes_of_an_open_count():
-    """No detections, and as many as there are."""
+    """The counts of batches, classes and boxes include 0."""
     nodes = [node("NonMaxSuppression", ["boxes", "scores", "i", "share"], ["i_y"])]
     inputs = {"boxes": ["b", "n", 4], "scores": ["b", "c", "n"], "i": [1]}
     data = graph(nodes, inputs, {"share": CONSTANTS["share"]}, ["i_y"])

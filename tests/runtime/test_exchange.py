@@ -49,7 +49,7 @@ def used(versions):
 def test_calls_of_several_threads_go_on_while_versions_are_exchanged(versions, used):
     """Each result is that of one version or the other, to the last bit."""
     inputs = [RNG.standard_normal((size, 16, 17, 17)).astype(np.float32) for size in (1, 2, 5)]
-    expected = [[one.run({"x": x})["y"].tobytes() for one in versions] for x in inputs]
+    expected = [[version.run({"x": x})["y"].tobytes() for version in versions] for x in inputs]
     assert all(len(set(both)) == 2 for both in expected)
     sessions = [used.session(threads=threads) for threads in (1, 2)]
     seen = [0, 0]
@@ -70,7 +70,7 @@ def test_calls_of_several_threads_go_on_while_versions_are_exchanged(versions, u
                 now = 1 - turn % 2
                 used.become(versions[now])
                 before, deadline = seen[now], time.monotonic() + 60
-                while seen[now] <= before + CALLERS:  # the calls that had begun are over then
+                while seen[now] <= before + CALLERS:  # The calls that had begun are over then.
                     assert time.monotonic() < deadline
         finally:
             over.set()
@@ -79,11 +79,11 @@ def test_calls_of_several_threads_go_on_while_versions_are_exchanged(versions, u
 
 
 def test_every_session_runs_the_code_that_the_artifact_has_become(versions, used):
-    one, two = used.session(threads=1), used.session(threads=2)
+    first, second = used.session(threads=1), used.session(threads=2)
     used.become(versions[1])
-    assert one.manifest == two.manifest == versions[1].manifest == used.manifest
-    assert (one.threads, two.threads) == (1, 2)
-    assert used.session() is two
+    assert first.manifest == second.manifest == versions[1].manifest == used.manifest
+    assert (first.threads, second.threads) == (1, 2)
+    assert used.session() is second
 
 
 def test_sizes_and_capacities_carry_over():

@@ -44,7 +44,7 @@ def _model() -> bytes:
 
 
 SHAPES = {"x": ("batch:1..4", 3, "h:4..64", "w:4..64")}
-TARGET = "x86-64-v3"  # one machine's figures: which kernels do as well as general ones is theirs
+TARGET = "x86-64-v3"  # The machine's figures decide which kernels do as well as general ones.
 HOT = ({"batch": 1, "h": 32, "w": 32}, {"batch": 2, "h": 17, "w": 5})
 
 
@@ -81,11 +81,12 @@ def test_a_session_changes_between_sizes(model, artifact):
 def test_hot_kernels_are_those_of_a_static_compile_where_the_time_goes(model, artifact):
     options = CompileOptions(TARGET, shapes={"x": (1, 3, 32, 32)}, threads=2)
     static = compile_model(model, options)
-    made = {kernel.name: kernel.task for kernel in artifact.manifest.kernels}
+    hot = {kernel.name: kernel.task for kernel in artifact.manifest.kernels}
     fixed = {kernel.name: kernel.task for kernel in static.manifest.kernels}
-    shared = {"globalaveragepool_24x1x1": 1, "matmul_10_k24": 2}  # a batch of one; of 1% of it
-    assert fixed.keys() - made.keys() == shared.keys()
-    assert all(made[name] == task for name, task in fixed.items() if name not in shared)
+    # The first has a batch of one; the second takes 1% of the time.
+    shared = {"globalaveragepool_24x1x1": 1, "matmul_10_k24": 2}
+    assert fixed.keys() - hot.keys() == shared.keys()
+    assert all(hot[name] == task for name, task in fixed.items() if name not in shared)
     names = [call.function for call in artifact.calls]
     assert names[0] == static.calls[0].function
     assert [name.partition("_")[0] for name in names] == ["conv3x3", "globalaveragepool", "matmul"]
@@ -95,19 +96,19 @@ def test_hot_kernels_are_those_of_a_static_compile_where_the_time_goes(model, ar
 
 @pytest.fixture
 def variants(model, monkeypatch):
-    """What `with_shared_kernels` is called with for the first hot size."""
+    """The arguments of `with_shared_kernels` for the first hot size."""
     seen = []
 
-    def watched(*given):
-        seen.append(given)
-        return with_shared_kernels(*given)
+    def watched(*arguments):
+        seen.append(arguments)
+        return with_shared_kernels(*arguments)
 
     monkeypatch.setattr(specialization, "with_shared_kernels", watched)
     compile_model(
         model, CompileOptions(TARGET, shapes=SHAPES, hot=HOT[:1], threads=2, verify=False)
     )
-    (given,) = seen
-    return given
+    (arguments,) = seen
+    return arguments
 
 
 def _lent(own, mixed):
@@ -118,22 +119,27 @@ def _lent(own, mixed):
 
 def test_general_kernels_take_a_small_share_of_a_hot_size(variants):
     own, general, sizes = variants
-    time = {key: one.calls * one.space.seconds(one.decisions) for key, one in own.choices.items()}
+    time = {
+        key: choice.calls * choice.space.seconds(choice.decisions)
+        for key, choice in own.choices.items()
+    }
     mixed = with_shared_kernels(own, general, sizes)
     lent = _lent(own, mixed)
     assert len(lent) == 2
     assert sum(time[key] for key in lent) < 0.15 * sum(time.values())
     assert max(time, key=lambda key: time[key]) not in lent
-    assert all(isinstance(one, int) for call in mixed.calls for one in call.dims)
+    assert all(isinstance(dim, int) for call in mixed.calls for dim in call.dims)
     assert mixed.choices.keys() == {call.task for call in mixed.calls}
 
 
 def test_tuned_kernels_stay(variants):
     own, general, sizes = variants
-    tuned = {key: dataclasses.replace(one, source="tuned") for key, one in own.choices.items()}
+    tuned = {
+        key: dataclasses.replace(choice, source="tuned") for key, choice in own.choices.items()
+    }
     own = dataclasses.replace(own, choices=tuned)
     (lent,) = _lent(own, with_shared_kernels(own, general, sizes))
-    assert own.choices[lent].program.name.startswith("matmul")  # equal for a batch of one
+    assert own.choices[lent].program.name.startswith("matmul")  # It is equal for a batch of one.
 
 
 def test_a_batch_of_one_shares_the_kernels_of_all_batches(model):
@@ -162,7 +168,7 @@ def test_hot_sizes_out_of_range(model):
 
 def test_open_dims_are_tuned_for_typical_sizes(model):
     shapes = {"x": ("batch:1..4", 3, 8, "w:4..9")}
-    records = MemoryRecords()  # which schedules win is the machine's to say
+    records = MemoryRecords()  # The machine decides which schedules win.
     tuned = compile_model(
         model, CompileOptions(shapes=shapes, trials=2, threads=1), records=records
     )

@@ -18,9 +18,9 @@ def model():
         helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (4, 8)) for name in ("x", "y")
     )
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 8
-    return made
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    proto.ir_version = 8
+    return proto
 
 
 @pytest.mark.parametrize(

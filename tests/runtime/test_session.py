@@ -124,7 +124,7 @@ def test_sessions_leave_neither_files_nor_threads(artifact, tmp_path, x, y):
     for number in range(30):
         load(number)
     gc.collect()
-    # Fewer is no leak: a session of an earlier test may have ended meanwhile.
+    # Fewer files are not a leak: a session of an earlier test may have ended meanwhile.
     assert len(os.listdir("/proc/self/fd")) <= files
     assert threading.active_count() <= threads
 
@@ -145,11 +145,11 @@ def test_threads_that_it_has_no_memory_for(artifact, threads):
 
 
 def test_damage_anywhere_is_told(artifact, tmp_path, x, y):
-    """No flipped bit gives another answer or a traceback."""
+    """A flipped bit never leads to another answer, nor to a traceback."""
     data = artifact.save(tmp_path / "whole.farrier").read_bytes()
     damaged = tmp_path / "damaged.farrier"
     rng = np.random.default_rng(5)
-    told = 0
+    refusals = 0
     edges = [*range(0, 600, 5), *range(len(data) - 600, len(data), 5)]
     for position in (*edges, *rng.integers(0, len(data), 100)):
         content = bytearray(data)
@@ -161,5 +161,5 @@ def test_damage_anywhere_is_told(artifact, tmp_path, x, y):
             assert list(result) == ["y"]
             np.testing.assert_array_equal(result["y"], y)
         except FarrierError:
-            told += 1
-    assert told > 50
+            refusals += 1
+    assert refusals > 50

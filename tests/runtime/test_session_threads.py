@@ -1,4 +1,4 @@
-"""Where a session's threads run."""
+"""The processors of a session's threads."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def test_helpers_are_bound_where_each_thread_has_a_cpu(artifact, count):
         session.run(random_inputs(artifact.manifest.inputs))
         (helper,) = session.code.pool._helpers
         deadline = time.monotonic() + 60
-        while len(bound := os.sched_getaffinity(helper.native_id)) != 1:  # until it has begun
+        # It is bound once it has begun.
+        while len(bound := os.sched_getaffinity(helper.native_id)) != 1:
             assert time.monotonic() < deadline
         assert bound <= allowed
-        assert os.sched_getaffinity(0) == allowed  # the caller is left where it is
+        assert os.sched_getaffinity(0) == allowed  # The caller keeps its processors.
     finally:
         os.sched_setaffinity(0, cpus)
 
@@ -68,6 +69,6 @@ def test_a_session_runs_in_a_process_forked_after_it_was_loaded(artifact):
 
 def test_threads_do_not_change_the_result(artifact):
     inputs = random_inputs(artifact.manifest.inputs)
-    (one,) = artifact.session(threads=1).run(inputs).values()
-    (two,) = artifact.session(threads=2).run(inputs).values()
-    np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+    (serial,) = artifact.session(threads=1).run(inputs).values()
+    (parallel,) = artifact.session(threads=2).run(inputs).values()
+    np.testing.assert_allclose(serial, parallel, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Beside hot sizes, one kernel computes layers of many channel counts, at every size."""
+"""One kernel for layers of many channel counts, at every size, in addition to hot sizes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _points() -> _Net:
 
 
 def _windows() -> _Net:
-    """Of which Winograd's filtering computes some."""
+    """A network of windows, some of which Winograd's filtering computes."""
     net = _Net(32)
     for outputs in (32, 64, 64, 96, 96):
         net.conv(outputs, taps=3).relu6()
@@ -135,7 +135,9 @@ def test_a_batch_alone_has_the_kernels_of_its_hot_size():
     options = CompileOptions(shapes=shapes, threads=2, verify=False)
     artifact = compile_model(model, options)
     fixed = compile_model(model, CompileOptions(shapes={"x": (1, 32, 28, 28)}, threads=2))
-    rules = [[kernel.rule for kernel in one.manifest.kernels] for one in (artifact, fixed)]
+    rules = [
+        [kernel.rule for kernel in compiled.manifest.kernels] for compiled in (artifact, fixed)
+    ]
     assert "bottleneck" in rules[0]
     assert sorted(rules[0]) == sorted(rules[1])
     assert len(artifact.schedules[0].decisions) == len(fixed.schedules[0].decisions)

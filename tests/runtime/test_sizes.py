@@ -143,7 +143,7 @@ def test_a_shape_that_is_no_extent(artifact, shape):
 
 
 def test_a_size_comes_in_steps(artifact):
-    """The symbol counts steps of three rows; the library is told one row for each."""
+    """The symbol counts steps of three rows; the library receives one row for each."""
     manifest = dataclasses.replace(
         artifact.manifest,
         inputs=tuple(TensorSpec(name, "i64", ("3*s0", 2), (12, 2)) for name in "xk"),
@@ -160,7 +160,8 @@ def test_a_size_comes_in_steps(artifact):
 
 
 def test_the_limit_holds_what_the_workspace_takes_and_not_what_it_takes_at_most(artifact):
-    """64 + 16 n bytes, for which the manifest says more; beside them the output's 32 n."""
+    """The workspace takes 64 + 16 n bytes, the manifest declares more, and the output takes 32
+    n."""
     part = {**artifact.manifest.backend, "workspace": "1000000*s0"}
     manifest = dataclasses.replace(artifact.manifest, backend=part)
     large = Artifact(manifest, artifact.members, memoryview(b""))

@@ -70,9 +70,9 @@ def model(tmp_path):
         [onnx.ValueInfoProto(name="y")],
         [numpy_helper.from_array(KERNEL, "k"), numpy_helper.from_array(WEIGHTS, "w")],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    made.ir_version = 8
-    onnx.save(made, tmp_path / "small.onnx")
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    proto.ir_version = 8
+    onnx.save(proto, tmp_path / "small.onnx")
     np.save(tmp_path / "x.npy", X)
     return tmp_path / "small.onnx"
 

@@ -27,8 +27,8 @@ _FRAME = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Frame:
-    """Of a thread of an entry point: its registers, and the bytes of its stack and of registers
-    that were spilled."""
+    """The frame of a thread of an entry point: its registers, and the bytes of its stack and of
+    spilled registers."""
 
     entry: str
     registers: int

@@ -27,13 +27,13 @@ def space(program, target, threads):
         return Estimate(seconds, {"overhead": seconds})
 
     def schedule(decisions):
-        made, steps = Schedule(function), decisions["steps"]
+        result, steps = Schedule(function), decisions["steps"]
         for loop in innermost:
             is_known = isinstance(loop.extent, int) and loop.extent > steps
             if steps > 1 and is_known and loop.extent % steps == 0:
-                _, inner = made.split(loop.var, steps)
-                made.unroll(inner)
-        return made
+                _, inner = result.split(loop.var, steps)
+                result.unroll(inner)
+        return result
 
     return Space(
         RULE, (Knob("steps", (1, 2, 4)),), lambda columns: columns["steps"] > 0, estimate, schedule
