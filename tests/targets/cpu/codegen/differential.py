@@ -16,7 +16,7 @@ from farrier.targets.cpu.codegen.workspace import plan
 from farrier_device.native import Library, Pool, pointers
 from tests.ir.bind import bind
 
-GUARD = 64  # bytes before and after each argument that nobody may touch
+GUARD = 64  # The bytes before and after each argument, which nobody may touch.
 
 
 class Memory:
@@ -77,14 +77,14 @@ class Compiled:
         if needed.per_worker:
             values.append(evaluate(needed.slice_bytes, names(sizes)) + GUARD)
             own.append(scratch(self.threads * values[-1]))
-        told = np.array(values, np.int64)
+        numbers = np.array(values, np.int64)
         addresses = [memory[p.name].address for p in params]
-        addresses += [told.ctypes.data] if values else []
-        addresses += [one.ctypes.data for one in own]
+        addresses += [numbers.ctypes.data] if values else []
+        addresses += [area.ctypes.data for area in own]
         entry = self._library.entry(self.function.name)
         assert entry(pointers(addresses), self._pool.address) == 0
-        for one in memory.values():
-            one.assert_untouched_around()
+        for area in memory.values():
+            area.assert_untouched_around()
         return {p.name: memory[p.name].logical() for p in params if p.name not in inputs}
 
 

@@ -36,10 +36,10 @@ def run_emulated(function, inputs, target, cpu="max"):
     assert not function.dims
     assert not needed.per_worker
     memory = {param.name: Memory(param, inputs.get(param.name)) for param in function.params}
-    given = [memory[param.name].packed.tobytes() for param in function.params]
-    given += [b"\xff" * needed.shared_bytes] if needed.shared else []
-    parts = [struct.pack("<Q", len(given))]
-    for content in given:
+    contents = [memory[param.name].packed.tobytes() for param in function.params]
+    contents += [b"\xff" * needed.shared_bytes] if needed.shared else []
+    parts = [struct.pack("<Q", len(contents))]
+    for content in contents:
         parts += [struct.pack("<Q", len(content)), content]
     with tempfile.TemporaryDirectory() as name:
         program = Path(name, "program")
@@ -50,7 +50,7 @@ def run_emulated(function, inputs, target, cpu="max"):
         done = subprocess.run(command, input=b"".join(parts), capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode() or f"it ended with {done.returncode}"
     at, outputs = 0, {}
-    for param, content in zip(function.params, given, strict=False):
+    for param, content in zip(function.params, contents, strict=False):
         result = done.stdout[at : at + len(content)]
         at += len(content)
         own = memory[param.name]
@@ -67,9 +67,9 @@ def run_graph_emulated(graph, inputs, settings, cpu="max"):
     constants = {constant.value.name: constant.data for constant in graph.constants}
     arrays = {**constants, **inputs}
     for node in graph.nodes:
-        given = [arrays[value.name] for value in node.inputs if value is not None]
+        operands = [arrays[value.name] for value in node.inputs if value is not None]
         if node.op == "Fused":
-            results = _run_kernel(node, given, constants, settings, cpu)
+            results = _run_kernel(node, operands, constants, settings, cpu)
         else:
             results = run_node(node, [value and arrays[value.name] for value in node.inputs])
         # A schedule may join axes that lie together.
@@ -80,27 +80,27 @@ def run_graph_emulated(graph, inputs, settings, cpu="max"):
     return {value.name: arrays[value.name] for value in graph.outputs}
 
 
-def _run_kernel(node, given, constants, settings, cpu):
+def _run_kernel(node, operands, constants, settings, cpu):
     (region,) = node.regions
-    known = {
+    constant_names = {
         inner.name
         for inner, value in zip(region.inputs, node.inputs, strict=True)
         if value.name in constants
     }
-    program = lower_region(region, "kernel", known)
+    program = lower_region(region, "kernel", constant_names)
     space = for_program(program, settings.target, settings.threads)
     function = final_loops(space, space.default(), settings.target)
-    names = [param.name for param in function.params][: len(given)]
-    inputs = dict(zip(names, given, strict=True))
+    names = [param.name for param in function.params][: len(operands)]
+    inputs = dict(zip(names, operands, strict=True))
     return run_emulated(function, inputs, settings.target, cpu).values()
 
 
 @functools.cache
 def _runner():
     with tempfile.TemporaryDirectory() as name:
-        made = Path(name, "runner.o")
-        _zig("cc", *_CROSS, "-O1", "-c", _HERE / "emulated.c", "-o", made)
-        return made.read_bytes()
+        path = Path(name, "runner.o")
+        _zig("cc", *_CROSS, "-O1", "-c", _HERE / "emulated.c", "-o", path)
+        return path.read_bytes()
 
 
 def _zig(*words):

@@ -110,7 +110,7 @@ def test_factors_that_all_lanes_share_are_lanes_of_a_register(
     assert not re.search(r"\t(ld1r|dup)\t", text)
 
 
-# Of 16 bytes a row, of 8, and what is left to dot products.
+# Rows of 16 bytes, rows of 8, and the rest, which is left to dot products.
 TILES = {
     "usmmla": (DType.U8, DType.I8, [(13, 48, 48), (7, 40, 20), (2, 8, 4)]),
     "smmla": (DType.I8, DType.I8, [(13, 48, 48), (7, 40, 20), (2, 8, 4)]),
@@ -133,7 +133,7 @@ def test_tiles(instruction, left, right, shape):
     # Sketches, which use no dot products, are candidates as well.
     space = space_of(left, right, *shape, "rpi5" if half else "graviton3").built_in
     if left.is_float:
-        x, w = (rng.integers(-8, 9, one).astype(left.numpy) for one in ((m, k), (k, n)))
+        x, w = (rng.integers(-8, 9, extents).astype(left.numpy) for extents in ((m, k), (k, n)))
     else:
         x, w = any_of(left, rng, m, k), any_of(right, rng, k, n)
     total = np.float32 if left.is_float else np.int32
@@ -155,7 +155,7 @@ def test_sums_of_half_precision_are_short():
     code = parse_target("rpi5")
     space = space_of(DType.F16, DType.F16, 4, 4096, 8, "rpi5")
     x, w = np.ones((4, 4096), np.float16), np.ones((4096, 8), np.float16)
-    w[1::2] = 2**-11  # half a step beside 1
+    w[1::2] = 2**-11  # This is half a step from 1.
     function = final_loops(space, space.default(), code)
     names = [param.name for param in function.params]
     (actual,) = run_emulated(

@@ -44,9 +44,9 @@ def bottleneck(shape, expanded, kernel, stride, pads, projected, residual, image
         return inputs[-1]
 
     def node(op, *operands, shape, layout=blocks, dtype=F32, **attrs):
-        made = Value(f"v{len(nodes)}", TensorType(dtype, tuple(shape), layout))
-        nodes.append(Node(op, operands, (made,), attributes(**attrs)))
-        return made
+        output = Value(f"v{len(nodes)}", TensorType(dtype, tuple(shape), layout))
+        nodes.append(Node(op, operands, (output,), attributes(**attrs)))
+        return output
 
     def converted(x, dtype, layout=blocks):
         if x.type.dtype is dtype:
@@ -58,7 +58,7 @@ def bottleneck(shape, expanded, kernel, stride, pads, projected, residual, image
     f, bf = value("f", expanded, 1, kernel, kernel), value("bf", expanded)
     if projected and residual:
         r = value("r", batch, projected, *out, layout=within, dtype=images)
-        r = converted(r, F32)  # first, though it is read last
+        r = converted(r, F32)  # This operand is first, though it is read last.
     window = {"strides": (step, step), "pads": tuple(around), "accumulator": "f32"}
     last = node("Conv", x, e, be, shape=(batch, expanded, *extents), **window)
     last = node("Sigmoid", last, shape=last.type.shape)
@@ -173,7 +173,8 @@ def test_one_kernel_for_every_size(
     expanded, stride, typical, projected, residual, first, pick, data
 ):
     """Batch, height and width open: images of few points, of few lines, larger than typical."""
-    step = stride * (2 if first else 1)  # else what the windows read around it depends on sizes
+    # Otherwise what the windows read around it depends on sizes.
+    step = stride * (2 if first else 1)
     batch, spatial = dim("n", 1, 2, 1), [dim(name, 1, 23, typical) * step for name in ("h", "w")]
     shape = (batch, 3, *spatial)
     graph = bottleneck(shape, expanded, 3, stride, (1, 1, 1, 1), projected, residual, F32, first)

@@ -26,7 +26,7 @@ from tests.targets.cpu.codegen.differential import run_compiled
 
 INTEGERS = [d for d in DType if d.is_integer and d.bits >= 8]
 NUMBERS = [*INTEGERS, DType.F16, DType.F32, DType.F64]
-SIZE = 45  # two vectors of 16 and a tail of 13
+SIZE = 45  # Two vectors of 16 and a tail of 13.
 
 
 def some(dtype: DType, seed: int) -> np.ndarray:
@@ -54,9 +54,9 @@ def apply(
         return For(name, extent, kind, Store(out, at, build(*(Load(b, at) for b in buffers))))
 
     body = Block((nest("a", 0, 16), nest("b", 16, 16), nest("c", 32, 13)))
-    given = {b.name: a for b, a in zip(buffers, inputs, strict=True)}
+    arrays = {b.name: a for b, a in zip(buffers, inputs, strict=True)}
     function = Function("kernel", (*buffers, out), body)
-    return run_compiled(function, given, target=target)["out"]
+    return run_compiled(function, arrays, target=target)["out"]
 
 
 EXACT = {
@@ -149,7 +149,7 @@ def test_boolean_operators():
 
 def test_bfloat_is_rounded_to_nearest_even():
     x = np.random.default_rng(8).normal(size=SIZE).astype(np.float32)
-    x[:4] = [1.00390625, 1.01171875, np.nan, np.inf]  # the first two lie half way
+    x[:4] = [1.00390625, 1.01171875, np.nan, np.inf]  # The first two lie half way.
     actual = apply(lambda a: Cast(DType.F32, Cast(DType.BF16, a)), DType.F32, x)
     bits = x.view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)

@@ -47,7 +47,7 @@ def call(output: str) -> Call:
 
 
 def memory(nbytes, tops=None) -> MemoryPlan:
-    """A plan that needs so many bytes."""
+    """A plan that needs `nbytes` bytes."""
     return MemoryPlan({}, {}, nbytes, nbytes, 0, tops or {})
 
 
@@ -101,26 +101,28 @@ def test_the_first_failure_of_a_kernel_is_returned(target):
 
 @pytest.mark.parametrize("usual", [None, {}])
 def test_a_branch_that_fails_ends_the_call_and_none_to_measure(target, usual):
-    """What an entry to measure reads as conditions is whatever the memory holds. Checks have
-    numbers behind those of other entries."""
+    """Whatever the memory holds, an entry to measure reads it as conditions. Checks have numbers
+    behind those of other entries."""
     kernel = "define i32 @good(ptr %args, ptr %pool) { ret i32 0 }"
     first, second = (value(f"x{number}", dtype=DType.BOOL) for number in range(2))
     steps = [
         Branch(first, (Fail("the first", "a"),), (call("good"),)),
         Branch(second, (call("good"),), (Fail("the second", "b"),)),
     ]
-    places = {one.name: Place(Segment.INPUT, n) for n, one in enumerate((first, second))}
+    places = {
+        condition.name: Place(Segment.INPUT, n) for n, condition in enumerate((first, second))
+    }
     placement = Addresses({"good": KernelCall("good", ())}, places)
     entry = emit_entry(program(steps, 2), placement, usual=usual, first_check=6)
-    assert [(one.reason, one.origin) for one in entry.checks] == [
+    assert [(check.reason, check.origin) for check in entry.checks] == [
         ("the first", "a"),
         ("the second", "b"),
     ]
     objects = [compile_text(t, target) for t in (kernel, entry.text)]
     with Library.from_bytes(link([*objects, support_object(target)])) as library:
-        for one, other, code in ((0, 1, 0), (1, 1, -7), (0, 0, -8), (1, 0, -7)):
-            given = [np.array(one, bool), np.array(other, bool)]
-            args = pointers([*(array.ctypes.data for array in given), 0, 0])
+        for a, b, code in ((0, 1, 0), (1, 1, -7), (0, 0, -8), (1, 0, -7)):
+            inputs = [np.array(a, bool), np.array(b, bool)]
+            args = pointers([*(array.ctypes.data for array in inputs), 0, 0])
             assert library.entry("farrier_entry")(args, 0) == (code if usual is None else 0)
 
 
@@ -167,16 +169,16 @@ def test_a_kernel_gets_the_sizes_that_it_runs_for(target):
     with Library.from_bytes(link([*objects, support_object(target)])) as library:
         room = library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)
         for sizes_given in ((1, 1), (7, 3), (8, 9)):
-            out, given = np.zeros(64, np.int64), np.array(sizes_given)
+            out, dim_values = np.zeros(64, np.int64), np.array(sizes_given)
             workspace = np.zeros(1, np.int64)
-            args = pointers([out.ctypes.data, 0, workspace.ctypes.data, given.ctypes.data])
+            args = pointers([out.ctypes.data, 0, workspace.ctypes.data, dim_values.ctypes.data])
             assert library.entry("farrier_entry")(args, 0) == 0
             first, trips = sizes_given
             wanted = np.zeros(64, np.int64)
             places = [first - 1, *(first + 2 * i for i in range(trips))]
             wanted[places] = (first + 1) // 2 + 10 * trips
             np.testing.assert_array_equal(out, wanted)
-            assert room(given.ctypes.data) == first * trips
+            assert room(dim_values.ctypes.data) == first * trips
 
 
 N, M = dim("n", 1, 1000), dim("m", 0, 50)
@@ -195,8 +197,8 @@ EXTENTS = (
 @pytest.mark.parametrize("extent", EXTENTS, ids=str)
 def test_extents_are_computed_as_they_are_evaluated(target, extent):
     dims = tuple(symbols((N, M)))
-    made = compile_text(emit_workspace_bytes(memory(extent), dims), target)
-    with Library.from_bytes(link([made, support_object(target)])) as library:
+    code = compile_text(emit_workspace_bytes(memory(extent), dims), target)
+    with Library.from_bytes(link([code, support_object(target)])) as library:
         computed = library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)
         for n in (1, 2, 13, 999, 1000):
             for m in (0, 1, 19, 20, 23, 50):
@@ -266,8 +268,8 @@ def test_tops_are_computed_as_they_are_evaluated(target):
     first, second = dim("top.0", 0, 9999, 0), dim("top.1", 0, 99999, 0)
     extents = ((N, 9 * M + 1, 40), (first + 3 * M, 2 * N, first + 100))
     plan = memory(64 * second + first, dict(zip(symbols((first, second)), extents, strict=True)))
-    made = compile_text(emit_workspace_bytes(plan, tuple(symbols((N, M)))), target)
-    with Library.from_bytes(link([made, support_object(target)])) as library:
+    code = compile_text(emit_workspace_bytes(plan, tuple(symbols((N, M)))), target)
+    with Library.from_bytes(link([code, support_object(target)])) as library:
         computed = library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)
         for n, m in ((1, 0), (41, 4), (1000, 3), (12, 50), (300, 33)):
             top = max(n, 9 * m + 1, 40)

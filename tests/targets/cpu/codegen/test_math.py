@@ -63,8 +63,8 @@ def _from(start):
 
 
 def relative_error(actual: np.ndarray, exact: np.ndarray, smallest: float) -> float:
-    """Largest error relative to the exact value, or to `smallest` where that is larger; what is
-    not finite must agree."""
+    """The largest error relative to the exact value, or to `smallest` where that is larger; values
+    that are not finite must agree."""
     with np.errstate(over="ignore"):
         finite = np.isfinite(exact.astype(actual.dtype))
         np.testing.assert_array_equal(actual[~finite], exact[~finite].astype(actual.dtype))

@@ -33,8 +33,8 @@ def apply(build, out_dtype, *inputs, target="host"):
     if size % 16:
         nests.append(For("t", size % 16, LoopKind.VECTORIZED, tail))
     function = Function("kernel", (*buffers, out), Block(tuple(nests)))
-    given = {b.name: a for b, a in zip(buffers, inputs, strict=True)}
-    return run_compiled(function, given, target=parse_target(target))["out"]
+    arrays = {b.name: a for b, a in zip(buffers, inputs, strict=True)}
+    return run_compiled(function, arrays, target=parse_target(target))["out"]
 
 
 def codes(dtype):
@@ -64,10 +64,10 @@ def test_halves_by_arithmetic_are_those_of_the_machine():
     bits = random.integers(0, 1 << 32, 40000, np.uint32).view(np.float32)
     scaled = (random.normal(size=20000) * 10.0 ** random.uniform(-9, 5, 20000)).astype(np.float32)
     with np.errstate(all="ignore"):
-        given = np.concatenate([bits, scaled, wide, np.nextafter(wide, np.float32(np.inf))])
-    actual = apply(lambda a: Cast(DType.F16, a), DType.F16, given, target="x86-64-v2")
+        floats = np.concatenate([bits, scaled, wide, np.nextafter(wide, np.float32(np.inf))])
+    actual = apply(lambda a: Cast(DType.F16, a), DType.F16, floats, target="x86-64-v2")
     with np.errstate(all="ignore"):
-        assert_same(actual, given.astype(np.float16))
+        assert_same(actual, floats.astype(np.float16))
 
 
 def hard_numbers(dtype):
@@ -93,7 +93,8 @@ def nearest(x, dtype):
         odd = (above - 1) % 2 == 1
         up = (size - low > high - size) | ((size - low == high - size) & odd)
         code = np.where(up, above, above - 1)
-        limit = form.maximum + (table[-1] - table[-2]) / 2  # rounds as if there was one more
+        # Numbers are rounded as if there was one more.
+        limit = form.maximum + (table[-1] - table[-2]) / 2
         beyond = (size > limit) | ((size == limit) & (form.largest % 2 == 1))
     code = np.where(beyond, form.overflow, code)
     code = np.where(np.isnan(x), form.nan or 0, code)
@@ -117,10 +118,10 @@ def test_what_lies_between_two_numbers_is_rounded_once(dtype):
     x = hard_numbers(dtype)
     for source in (DType.F64, DType.F32):
         with np.errstate(all="ignore"):
-            given = x.astype(source.numpy)
-        wanted = nearest(given.astype(np.float64), dtype)
-        assert_same(apply(lambda a: Cast(dtype, a), dtype, given), wanted)
-        assert_same(convert(given, dtype), wanted)
+            numbers = x.astype(source.numpy)
+        wanted = nearest(numbers.astype(np.float64), dtype)
+        assert_same(apply(lambda a: Cast(dtype, a), dtype, numbers), wanted)
+        assert_same(convert(numbers, dtype), wanted)
 
 
 def test_powers_of_two_are_rounded_to_the_larger():
@@ -147,7 +148,7 @@ def test_halves_are_rounded_once_from_wider_types(dtype):
 def test_bfloats_are_rounded_once_from_integers(dtype):
     random = np.random.default_rng(4)
     top = random.integers(128, 256, 64).astype(dtype.numpy)
-    half = dtype.numpy.type(1 << dtype.bits - 11)  # half of the last place of eight bits
+    half = dtype.numpy.type(1 << dtype.bits - 11)  # This is half of the last place of eight bits.
     x = (top << dtype.numpy.type(dtype.bits - 10)) + half
     x = np.concatenate([x, x + dtype.numpy.type(1), x - dtype.numpy.type(1)])
     actual = apply(lambda a: Cast(DType.BF16, a), DType.BF16, x).astype(np.float64)
@@ -168,20 +169,21 @@ def test_conversions_to_and_from_other_types(dtype):
         if other is dtype:
             continue
         if other is DType.BF16 and dtype is DType.F8E8M0:
-            everything = everything[
-                1:
-            ]  # the least is no normal number, which vcvtneps2bf16 flushes
+            # The least is not a normal number, and vcvtneps2bf16 flushes it.
+            everything = everything[1:]
         wanted = convert(everything, other)
         assert_same(apply(lambda a, to=other: Cast(to, a), other, everything), wanted)
         if other.is_float or other is DType.BOOL:
-            given = convert(random.normal(size=45) * 9, other)
+            numbers = convert(random.normal(size=45) * 9, other)
         else:
             low, high = other.limits
-            given = random.integers(low, high, 45, other.numpy) if other.bits >= 8 else codes(other)
-        actual = apply(lambda a: Cast(dtype, a), dtype, given)
+            numbers = (
+                random.integers(low, high, 45, other.numpy) if other.bits >= 8 else codes(other)
+            )
+        actual = apply(lambda a: Cast(dtype, a), dtype, numbers)
         if other.is_float:
-            assert_same(actual, convert(given.astype(np.float64), dtype))
-        assert_same(actual, convert(given, dtype))
+            assert_same(actual, convert(numbers.astype(np.float64), dtype))
+        assert_same(actual, convert(numbers, dtype))
 
 
 @pytest.mark.parametrize("dtype", SHORT)

@@ -132,9 +132,9 @@ def test_memory_of_all_threads_beside_that_of_each(shared, threads):
     each = For("i", 5, PARALLEL, Alloc(line, Block((write, read))))
     fill = For("k", shared, SERIAL, Store(factors, (K,), Cast(F32, K)))
     function = Function("kernel", (x, out), Alloc(factors, Block((fill, each))))
-    made = plan(function)
-    assert made.shared_bytes == -(-4 * shared // 64) * 64
-    assert made.slice_bytes == 4 * columns
+    memory = plan(function)
+    assert memory.shared_bytes == -(-4 * shared // 64) * 64
+    assert memory.slice_bytes == 4 * columns
     check(function, {"x": normal(5, columns)}, threads)
 
 
@@ -251,7 +251,7 @@ def test_a_blocked_layout_with_a_halo(kind):
 
 
 def test_indices_that_do_not_simplify():
-    """Quotients and remainders over fused loops, minima, and one that is negative."""
+    """Quotients and remainders over fused loops, minima, and a negative index."""
     x, out = Buffer("x", F32, (6, 7)), Buffer("out", F32, (42,))
     row = mod(add(floordiv(I, 7), -3), 6)
     column = Binary(BinaryOp.MIN, mod(I, 7), Const(4, I64))
@@ -267,7 +267,7 @@ def test_a_prefetch_beyond_the_end_is_harmless():
 
 
 def test_a_load_after_a_store_sees_it():
-    """What is remembered of a buffer is dropped when the buffer is stored to."""
+    """A value loaded from a buffer is dropped when the buffer is stored to."""
     x, out = Buffer("x", F32, (16,)), Buffer("out", F32, (16,))
     at = (I,)
     body = Block(
@@ -415,5 +415,5 @@ def test_powers_of_integers(dtype, kind):
     x, y, out = (Buffer(name, dtype, (size,)) for name in ("x", "y", "out"))
     power = Binary(BinaryOp.POW, Load(x, (I,)), Load(y, (I,)))
     function = Function("kernel", (x, y, out), For("i", size, kind, Store(out, (I,), power)))
-    given = (np.array(values).astype(dtype.numpy) for values in (bases, exponents))
-    check(function, dict(zip(("x", "y"), given, strict=True)))
+    operands = (np.array(values).astype(dtype.numpy) for values in (bases, exponents))
+    check(function, dict(zip(("x", "y"), operands, strict=True)))

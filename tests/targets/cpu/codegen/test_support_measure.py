@@ -149,8 +149,8 @@ def test_padding_is_not_compared(load, dtype, padding):
     expected.view(f"u{kind.itemsize}")[1] = padding
 
     def error(*mark):
-        given = out.ctypes.data, expected.ctypes.data, out.nbytes, dtype, *mark
-        return load(ENTRIES).max_error(*given)
+        arguments = out.ctypes.data, expected.ctypes.data, out.nbytes, dtype, *mark
+        return load(ENTRIES).max_error(*arguments)
 
     assert error(padding) == 0
     assert error() > 0

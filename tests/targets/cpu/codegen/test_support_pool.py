@@ -173,7 +173,7 @@ def test_sleeping_helpers_wake_up(load, pool_of, threads):
     library = load(BODY)
     pool = pool_of(library, threads)
     for _ in range(30):
-        time.sleep(0.002)  # longer than the spin: every helper sleeps in the kernel
+        time.sleep(0.002)  # This is longer than the spin: every helper sleeps in the kernel.
         counts, _ = run(library, pool, 13, 3, turns=1000)
         np.testing.assert_array_equal(counts, 3)
 
@@ -257,7 +257,7 @@ def test_a_caller_that_gives_its_helper_no_time_moves_it_away(load, two_cpus, re
     with Pool(library, 2, pin=two_cpus) as pool:
         (helper,) = pool._helpers
         run(library, pool, 13, 3)
-        time.sleep(0.02)  # longer than the spin: the caller has to wake it
+        time.sleep(0.02)  # This is longer than the spin: the caller has to wake it.
         request.getfixturevalue("without_pause")
         os.sched_setaffinity(0, {two_cpus[1]})
         run(library, pool, 13, 3, turns=1000)
@@ -267,11 +267,11 @@ def test_a_caller_that_gives_its_helper_no_time_moves_it_away(load, two_cpus, re
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_process_that_is_forked_leaves_the_helpers_of_the_other_alone(load, two_cpus):
     library = load(BODY)
-    os.sched_setaffinity(0, {two_cpus[0]})  # the helper has no reason to leave its own
+    os.sched_setaffinity(0, {two_cpus[0]})  # The helper has no reason to leave its own.
     with Pool(library, 2, pin=two_cpus) as pool:
         (helper,) = pool._helpers
         run(library, pool, 13, 3)
-        time.sleep(0.02)  # longer than the spin: it sleeps
+        time.sleep(0.02)  # This is longer than the spin: the helper sleeps.
         child = os.fork()
         if child == 0:
             os.sched_setaffinity(0, {two_cpus[1]})
@@ -290,7 +290,7 @@ def test_a_helper_leaves_the_cpu_that_its_caller_moves_to(load, two_cpus):
             deadline = time.monotonic() + 60
             while os.sched_getaffinity(helper.native_id) != {there}:
                 assert time.monotonic() < deadline
-                time.sleep(0.002)  # longer than the spin: the caller has to wake it
+                time.sleep(0.002)  # This is longer than the spin: the caller has to wake it.
                 counts, _ = run(library, pool, 13, 3, turns=1000)
                 np.testing.assert_array_equal(counts, 3)
 
@@ -301,7 +301,7 @@ def test_a_helper_that_begins_late_takes_the_cpu_that_is_left(load, two_cpus):
     memory = aligned_buffer(library.function("farrier_pool_size", number, number)(2))
     init = library.function("farrier_pool_init", None, pointer, number, pointer)
     init(memory.address, 2, (ctypes.c_int32 * 2)(*two_cpus))
-    np.frombuffer(memory.view, np.int32)[ASLEEP] = 1  # makes the caller wake helpers
+    np.frombuffer(memory.view, np.int32)[ASLEEP] = 1  # This makes the caller wake helpers.
     os.sched_setaffinity(0, {two_cpus[1]})
     counts = np.zeros(101, np.int32)
     context = np.array([counts.ctypes.data, 0, 0, 101, 50, 0], np.int64)
@@ -334,7 +334,7 @@ def test_threads_bound_to_two_cpus_and_a_caller_that_moves(load, two_cpus, threa
 def test_a_process_that_is_forked_works_without_the_helpers(load, pool_of):
     library = load(BODY)
     pool = pool_of(library, 3)
-    for pause in (0.0, 0.002):  # helpers that spin, helpers that sleep
+    for pause in (0.0, 0.002):  # With the first pause the helpers spin, with the second they sleep.
         run(library, pool, 64, 20)
         time.sleep(pause)
         child = os.fork()
@@ -377,10 +377,10 @@ define i32 @stall(ptr %args, ptr %pool) {
   ret i32 0
 }
 """
-BEARABLE, MOST = 4 * 131072, 1280 * 131072  # ticks of debt, and of the longest rest
-ALONE_UNTIL, REST, DEBT = 136 // 8, 144 // 8, 152 // 8  # of the pool's memory, as i64
+BEARABLE, MOST = 4 * 131072, 1280 * 131072  # Ticks of debt, and of the longest rest.
+ALONE_UNTIL, REST, DEBT = 136 // 8, 144 // 8, 152 // 8  # Indices into the pool's memory, as i64.
 ASLEEP = 64 // 4  # as i32
-REGION = 192  # bytes: the number of the newest
+REGION = 192  # The byte of the number of the newest.
 
 
 def test_a_helper_that_holds_up_the_caller_earns_it_a_rest(load, pool_of):
@@ -388,10 +388,11 @@ def test_a_helper_that_holds_up_the_caller_earns_it_a_rest(load, pool_of):
     pool = pool_of(library, 3)
     memory = np.frombuffer(pool._memory.view, np.int64)
     deadline, woken = time.monotonic() + 60, 0
-    while memory[ALONE_UNTIL] <= woken:  # until a helper has taken part, and the caller too
+    # The loop ends when a helper has taken part, and the caller too.
+    while memory[ALONE_UNTIL] <= woken:
         assert time.monotonic() < deadline
         memory[ALONE_UNTIL] = woken = library._ticks()
-        context = np.array([0, 10_000_000], np.int64)  # milliseconds: more than is borne
+        context = np.array([0, 10_000_000], np.int64)  # The milliseconds are more than is borne.
         assert library.entry("stall")(pointers([context.ctypes.data]), pool.address) == 0
     assert MOST >= memory[REST] >= BEARABLE
     counts, _ = run(library, pool, 31, 5)
@@ -404,7 +405,8 @@ def test_a_helper_that_saved_more_than_it_cost_earns_no_rest(load, pool_of):
     memory = np.frombuffer(pool._memory.view, np.int64)
     deadline = time.monotonic() + 60
     memory[DEBT] = -MOST
-    while memory[DEBT] <= BEARABLE - MOST:  # until a helper has taken part, and the caller too
+    # The loop ends when a helper has taken part, and the caller too.
+    while memory[DEBT] <= BEARABLE - MOST:
         assert time.monotonic() < deadline
         memory[DEBT] = -MOST
         context = np.array([0, 10_000_000], np.int64)

@@ -202,7 +202,7 @@ def test_naive_nests_compile_to_the_same(name):
     program = parse_ir(PROGRAMS[name])
     function = finalize(to_loops(program))
     with Compiled(function) as kernel:
-        for wanted in (1, 7, 11):  # loops take their time in Python
+        for wanted in (1, 7, 11):  # Loops are slow in Python.
             sizes = {dim: min(max(wanted, dim.low), dim.high) for dim in program.dims}
             bound = bind(program, sizes)
             inputs = inputs_of(bound)

@@ -55,12 +55,12 @@ def test_into_blocks_and_out_of_them(shape, halo):
 def test_what_is_read_twice_and_a_broadcast_on_the_way(shape):
     blocked = Layout.blocked(4, 1, host().lanes)
     gate = (shape[0], shape[1], 1, 1)
-    scaled, made = value("made0", shape, blocked), value("made1", shape, blocked)
+    scaled, total = value("made0", shape, blocked), value("made1", shape, blocked)
     x = value("x", shape, blocked)
     space = space_of(
         Node("Mul", (x, value("g", gate)), (scaled,)),
-        Node("Add", (scaled, x), (made,)),
-        Node("Relayout", (made,), (value("y", shape),)),
+        Node("Add", (scaled, x), (total,)),
+        Node("Relayout", (total,), (value("y", shape),)),
     )
     data, gates = images(shape), images(gate)
     result = run(space, x=data, g=gates)

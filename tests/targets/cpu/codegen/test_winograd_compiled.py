@@ -21,7 +21,7 @@ from tests.ir.bind import at_sizes
 from tests.lowering import final_loops
 from tests.targets.cpu.codegen.differential import Compiled, run_compiled
 
-EXACT = [one for one in FILTERINGS if ERRORS[one.tile] <= 3e-6]
+EXACT = [filtering for filtering in FILTERINGS if ERRORS[filtering.tile] <= 3e-6]
 F32, BF16 = DType.F32, DType.BF16
 
 needs_bf16 = pytest.mark.skipif(

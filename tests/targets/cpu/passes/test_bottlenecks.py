@@ -1,4 +1,4 @@
-"""Which convolutions of an inverted bottleneck one kernel computes, by what the target has."""
+"""The convolutions of an inverted bottleneck that one kernel computes, by the target's features."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_products_in_tile_registers_have_kernels_of_their_own(precision, feature
     filtered = net.add("Conv", expanded, net.weight(96, 1, 3, 3), pads=(1, 1, 1, 1), group=96)
     graph = net.graph(net.add("Conv", filtered, net.weight(32, 96, 1, 1)))
     target = dataclasses.replace(SETTINGS.target, features=features)
-    made = optimize(graph, dataclasses.replace(SETTINGS, target=target, precision=precision))
-    kernels = [region.nodes for node in made.nodes for region in node.regions]
-    kernels += [(node,) for node in made.nodes]
+    optimized = optimize(graph, dataclasses.replace(SETTINGS, target=target, precision=precision))
+    kernels = [region.nodes for node in optimized.nodes for region in node.regions]
+    kernels += [(node,) for node in optimized.nodes]
     counts = [sum(node.op == "Conv" for node in nodes) for nodes in kernels]
     assert [count for count in counts if count] == convolutions

@@ -1,4 +1,4 @@
-"""How many channels lie together: as many as a tile's row reduces, where all channels fill them."""
+"""The channels of a block: the number that a tile's row reduces, where all channels fill them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_scalars_lie_in_blocks_of_four_where_all_convolutions_fill_them(layers, 
 
 
 def test_groups_fill_blocks_once_they_are_merged():
-    """Of 32 groups of 4 channels 8 are merged, at most."""
+    """From 32 groups of 4 channels, 8 are merged at most."""
     graph = chain(BYTES, (64, 128, 1), (128, 128, 32), (128, 64, 1))
     assert [channel_block(graph, AMX, merges=merges) for merges in (True, False)] == [32, 16]
 

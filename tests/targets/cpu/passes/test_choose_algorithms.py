@@ -1,4 +1,5 @@
-"""How a convolution is computed: within the error that the user allows, as measured where known."""
+"""The algorithm of a convolution: within the error that the user allows, as measured where
+known."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ def test_what_was_measured_wins_over_arithmetic_where_it_is_allowed():
     graph = _net((64, 56), (64, 56), (256, 14))
     same, also, other = layers(graph, SETTINGS)
     assert same.key == also.key != other.key
-    known = {same.key: Algorithm.DIRECT, other.key: Algorithm.WINOGRAD4}
-    settings = dataclasses.replace(SETTINGS, algorithms=known)
+    fastest = {same.key: Algorithm.DIRECT, other.key: Algorithm.WINOGRAD4}
+    settings = dataclasses.replace(SETTINGS, algorithms=fastest)
     assert _tiles(choose_algorithms(graph, settings)) == [0, 0, 4, 0]
     strict = dataclasses.replace(settings, max_layer_error=1e-6)
     assert _tiles(choose_algorithms(graph, strict)) == [0, 0, 2, 0]

@@ -40,9 +40,9 @@ class Layer:
     stride: int = 1
     dilation: int = 1
     per_channel: bool = True
-    bias: str = "own"  # scale of the bias: the product's own, another, floats, or none at all
+    bias: str = "own"  # The scale of the bias: the product's own, another, floats, or none at all.
     dtype: type = np.uint8
-    is_integer: bool = True  # whether it becomes a product of integers
+    is_integer: bool = True  # It becomes a product of integers.
     open_sizes: bool = False
 
 
@@ -124,12 +124,12 @@ def model_of(layer: Layer) -> bytes:
         helper.make_node("MaxPool", ["real"], ["p"], kernel_shape=[2] * rank),
         helper.make_node("QuantizeLinear", ["p", "ys", "yz"], ["pooled"]),
     ]
-    given = ["n", layer.x[1], *"hw"[:rank]] if layer.open_sizes else layer.x
+    dims = ["n", layer.x[1], *"hw"[:rank]] if layer.open_sizes else layer.x
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(layer.dtype))
     graph = helper.make_graph(
         nodes,
         "layer",
-        [helper.make_tensor_value_info("x", kind, given)],
+        [helper.make_tensor_value_info("x", kind, dims)],
         [helper.make_tensor_value_info(name, kind, None) for name in ("y", "pooled")],
         [numpy_helper.from_array(np.asarray(data), name) for name, data in constants.items()],
     )
@@ -171,7 +171,7 @@ ON_BOARDS = ("zero point", "stride", "dilated", "image", "odd channels", "few ou
 @pytest.mark.parametrize(("target", "cpu"), [("rpi5", "neoverse-n1"), ("graviton3", "max,sve=off")])
 @pytest.mark.parametrize("name", ON_BOARDS)
 def test_convolutions_on_aarch64(name, target, cpu):
-    """Of u8 with SDOT, and with USDOT, whose tensors keep their signedness."""
+    """Convolutions of u8 with SDOT, and with USDOT, whose tensors keep their signedness."""
     layer = LAYERS[name]
     model, settings = model_of(layer), Settings(parse_target(target), threads=1)
     x = np.random.default_rng(3).integers(0, 256, layer.x).astype(layer.dtype)
@@ -185,10 +185,10 @@ def test_convolutions_on_aarch64(name, target, cpu):
 def test_products_are_integers_where_dot_products_take_them(name):
     layer = LAYERS[name]
     graph = import_model(model_of(layer)).graph
-    made = integer_products(graph, SETTINGS)
-    (convolution,) = (node for node in made.nodes if node.op == "Conv")
+    result = integer_products(graph, SETTINGS)
+    (convolution,) = (node for node in result.nodes if node.op == "Conv")
     assert (convolution.attr("accumulator") is not None) == layer.is_integer
-    pool = made.producers()[made.outputs[1].name]
+    pool = result.producers()[result.outputs[1].name]
     assert pool.op == "MaxPool"
     assert pool.outputs[0].type.dtype.numpy == layer.dtype
 
@@ -196,11 +196,11 @@ def test_products_are_integers_where_dot_products_take_them(name):
 @pytest.mark.parametrize("scale", [0.0, -0.5, np.inf, np.nan])
 def test_a_scale_that_is_no_scale_leaves_the_product_in_floats(scale):
     model = onnx.load_from_string(model_of(Layer((1, 32, 8, 8))))
-    (given,) = (one for one in model.graph.initializer if one.name == "xs")
-    given.CopyFrom(numpy_helper.from_array(np.array(scale, np.float32), "xs"))
+    (initializer,) = (tensor for tensor in model.graph.initializer if tensor.name == "xs")
+    initializer.CopyFrom(numpy_helper.from_array(np.array(scale, np.float32), "xs"))
     graph = import_model(model.SerializeToString()).graph
-    made = integer_products(graph, SETTINGS)
-    (convolution,) = (node for node in made.nodes if node.op == "Conv")
+    result = integer_products(graph, SETTINGS)
+    (convolution,) = (node for node in result.nodes if node.op == "Conv")
     assert convolution.outputs[0].type.dtype is DType.F32
 
 
@@ -245,9 +245,9 @@ def test_matrix_products(inner, columns, transposed, target):
 def test_no_division_is_left_where_sums_are_scaled():
     """The scale of the result joins that of the product."""
     graph = import_model(model_of(LAYERS["blocks"])).graph
-    made = integer_products(graph, SETTINGS)
-    constants = {constant.value.name: constant.data for constant in made.constants}
-    (quantized,) = (node for node in made.nodes if node.op == "QuantizeLinear")
+    result = integer_products(graph, SETTINGS)
+    constants = {constant.value.name: constant.data for constant in result.constants}
+    (quantized,) = (node for node in result.nodes if node.op == "QuantizeLinear")
     assert constants[quantized.inputs[1].name] == 1
 
 
@@ -270,8 +270,8 @@ def test_what_moves_elements_moves_integers(op, zero):
     constants |= {"s": np.array(0.1, np.float32), "z": np.array(zero, np.uint8)}
     named = [f"x{at}" for at in range(count)]
     nodes = [helper.make_node("DequantizeLinear", [x, "s", "z"], [f"{x}_real"]) for x in named]
-    given = [*(f"{x}_real" for x in named), *(f"c{at}" for at in range(len(operands)))]
-    nodes.append(helper.make_node(op, given, ["moved"], **attributes))
+    operand_names = [*(f"{x}_real" for x in named), *(f"c{at}" for at in range(len(operands)))]
+    nodes.append(helper.make_node(op, operand_names, ["moved"], **attributes))
     nodes.append(helper.make_node("QuantizeLinear", ["moved", "s", "z"], ["y"]))
     graph = helper.make_graph(
         nodes,
@@ -283,15 +283,15 @@ def test_what_moves_elements_moves_integers(op, zero):
     opset = [helper.make_opsetid("", 19)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
     before = import_model(model).graph
-    made = eliminate_dead_code(integer_products(before, SETTINGS))
-    verify(made)
-    assert [node.op for node in made.nodes] == [op]
+    after = eliminate_dead_code(integer_products(before, SETTINGS))
+    verify(after)
+    assert [node.op for node in after.nodes] == [op]
     rng = np.random.default_rng(0)
     inputs = {
         value.name: rng.integers(0, 256, value.type.shape).astype(np.uint8)
         for value in before.inputs
     }
-    (wanted,), (actual,) = (run_graph(one, inputs).values() for one in (before, made))
+    (wanted,), (actual,) = (run_graph(version, inputs).values() for version in (before, after))
     np.testing.assert_array_equal(actual, wanted)
 
 
@@ -312,5 +312,5 @@ def test_a_concatenation_of_unlike_scales_stays():
     )
     opset = [helper.make_opsetid("", 19)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
-    made = integer_products(import_model(model).graph, SETTINGS)
-    assert "QuantizeLinear" in [node.op for node in made.nodes]
+    result = integer_products(import_model(model).graph, SETTINGS)
+    assert "QuantizeLinear" in [node.op for node in result.nodes]

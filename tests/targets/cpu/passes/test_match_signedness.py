@@ -19,7 +19,7 @@ from farrier.targets import parse_target
 from farrier.targets.cpu.passes.match_signedness import match_signedness
 
 _VNNI = dataclasses.replace(parse_target("x86-64-v4"), features=("avx512_vnni",))
-_TAKES_I8, _TAKES_U8 = (Settings(one, threads=1) for one in (parse_target("rpi5"), _VNNI))
+_TAKES_I8, _TAKES_U8 = (Settings(target, threads=1) for target in (parse_target("rpi5"), _VNNI))
 # The signedness of a model's tensors, and a target that multiplies the other one alone.
 DIRECTIONS = pytest.mark.parametrize(
     ("dtype", "settings"), [(DType.U8, _TAKES_I8), (DType.I8, _TAKES_U8)], ids=["u8", "i8"]
@@ -29,11 +29,11 @@ _SHAPE = (2, 8, 7, 8)
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is drawn of a network: where its bytes come from, what moves them, what reads them."""
+    """The random choices of a network: the source of its bytes, their movers, their readers."""
 
     seed: int
     source: str
-    zero: int | None  # a zero point, above the least value of the dtype; None: none is given
+    zero: int | None  # A zero point, above the least value of the dtype; None for none.
     movers: tuple[str, ...]
     pads: tuple[int, int, int, int]
     bias: str
@@ -185,8 +185,8 @@ def test_products_get_a_dot_product(dtype, settings, case):
 @DIRECTIONS
 def test_quantized_tensors_need_no_conversion(dtype, settings):
     case = Case(0, "quantized", 7, ("MaxPool", "Pad"), (1, 1, 1, 1), "constant", frozenset())
-    made = match_signedness(network(case, dtype), settings)
-    assert {"BitwiseXor", "Cast"}.isdisjoint(node.op for node in made.nodes)
+    result = match_signedness(network(case, dtype), settings)
+    assert {"BitwiseXor", "Cast"}.isdisjoint(node.op for node in result.nodes)
 
 
 @DIRECTIONS
@@ -200,8 +200,8 @@ def test_what_the_target_multiplies_stays(dtype, settings):
 
 def test_what_sums_lack_joins_the_constant_added_next():
     case = Case(0, "input", None, (), (0, 0, 0, 0), "none", frozenset({"rows less bias"}))
-    made = match_signedness(network(case, DType.U8), _TAKES_I8)
-    assert [node.op for node in made.nodes if node.op in ("Add", "Sub")] == ["Add"]
+    result = match_signedness(network(case, DType.U8), _TAKES_I8)
+    assert [node.op for node in result.nodes if node.op in ("Add", "Sub")] == ["Add"]
 
 
 def test_a_requantize_moves_its_zero_point_and_bounds():

@@ -20,7 +20,7 @@ SETTINGS = Settings(parse_target("x86-64-v4"), threads=1)  # 16 lanes
 
 
 def convolution(group, inputs, outputs, size=6, has_bias=True, seed=0):
-    """A 3 × 3 convolution of small integers, whose sums every order of adding gives."""
+    """A 3 × 3 convolution of small integers, whose sums are equal in every order of adding."""
     rng = np.random.default_rng(seed)
     x = Value("x", TensorType(DType.F32, (2, group * inputs, size, size)))
     y = Value("y", TensorType(DType.F32, (2, group * outputs, size, size)))

@@ -1,4 +1,4 @@
-"""A table gives what the operators in its place do, for every byte."""
+"""A table agrees with the operators in its place, for every byte."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ def test_every_byte_becomes_what_the_operators_make_of_it(
     real = first = net.dequantized(x, scale, zero)
     for step in steps:
         if step == "requantize":
-            made = net.quantized(real, data.draw(_SCALES), zero, data.draw(_BYTES))
-            real = net.dequantized(made, other, zero)
+            quantized = net.quantized(real, data.draw(_SCALES), zero, data.draw(_BYTES))
+            real = net.dequantized(quantized, other, zero)
         elif step in ("Mul", "Add"):
             real = net.add(step, real, data.draw(st.sampled_from([first, net.scalar(other)])))
         else:
             real = net.add(step, real)
     graph = net.graph(net.quantized(real, other, zero, result))
-    made = tabulate_bytes(graph, _LOOKS_UP)
-    verify(made)
-    (last,) = made.nodes[-1:]
+    tabulated = tabulate_bytes(graph, _LOOKS_UP)
+    verify(tabulated)
+    (last,) = tabulated.nodes[-1:]
     assert (last.op, last.inputs) == ("ByteTable", (x,))
     inputs = _every_byte(graph)
-    (wanted,), (actual,) = (run_graph(one, inputs).values() for one in (graph, made))
+    (wanted,), (actual,) = (run_graph(version, inputs).values() for version in (graph, tabulated))
     np.testing.assert_array_equal(actual, wanted)
     assert actual.dtype == wanted.dtype
 
@@ -92,11 +92,11 @@ def test_a_value_that_is_read_elsewhere_stays(name):
     y = net.add("Sigmoid", x)
     also = net.add("ReduceSum", {"x": x, "y": y}[name], net.array(np.array([1])), keepdims=1)
     graph = net.graph(net.quantized(y, 0.004, 0, DType.U8), also)
-    made = tabulate_bytes(graph, _LOOKS_UP)
-    assert "ByteTable" in _operators(made)
+    tabulated = tabulate_bytes(graph, _LOOKS_UP)
+    assert "ByteTable" in _operators(tabulated)
     inputs = _every_byte(graph)
     for wanted, actual in zip(
-        run_graph(graph, inputs).values(), run_graph(made, inputs).values(), strict=True
+        run_graph(graph, inputs).values(), run_graph(tabulated, inputs).values(), strict=True
     ):
         np.testing.assert_array_equal(actual, wanted)
 

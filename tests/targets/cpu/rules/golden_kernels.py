@@ -3,7 +3,7 @@
     # target: x86-64-v3            one of TARGETS
     # constant: w, b               inputs whose content is known when the kernel is compiled
     # decisions: rows=2, unroll=1  of the space rule that the file is named after
-    # within: 1e-2                 if what is rounded on the way is off by more than f32 is
+    # within: 1e-2                 if values rounded on the way are off by more than f32 is
     @graph …
     # schedule
     the steps of the schedule, as the rule makes them
@@ -69,19 +69,19 @@ class GoldenKernel:
     """One file: what it asks for, and what it holds."""
 
     name: str
-    given: str  # the text before `# schedule`
+    header: str  # The text before `# schedule`.
     schedule: str
     loops: str
 
     @classmethod
     def of(cls, path: Path) -> GoldenKernel:
-        given, _, made = path.read_text().partition("# schedule\n")
-        schedule, _, loops = made.partition("# loops\n")
-        return cls(path.stem, given, schedule, loops)
+        header, _, rest = path.read_text().partition("# schedule\n")
+        schedule, _, loops = rest.partition("# loops\n")
+        return cls(path.stem, header, schedule, loops)
 
     @functools.cached_property
     def graph(self) -> Graph:
-        graph = parse_ir(self.given)
+        graph = parse_ir(self.header)
         assert isinstance(graph, Graph)
         return graph
 
@@ -110,21 +110,21 @@ class GoldenKernel:
 
     @property
     def within(self) -> float:
-        """What a result may be off by, beside its share."""
-        return float(self._line("within")) if "# within:" in self.given else 1e-5
+        """The absolute tolerance of a result, next to the relative one."""
+        return float(self._line("within")) if "# within:" in self.header else 1e-5
 
     def inputs(self) -> dict[str, np.ndarray]:
         """Random arrays for the region's inputs, by name."""
         rng = np.random.default_rng(0)
-        made = {}
+        arrays = {}
         for value in self.graph.inputs:
             array = rng.standard_normal(value.type.static_shape)
-            made[value.name] = array.astype(value.type.dtype.numpy)
+            arrays[value.name] = array.astype(value.type.dtype.numpy)
         for node in self.graph.nodes:
-            if node.op == "WinogradConv":  # its filters are those of a convolution, transformed
-                filters = rng.standard_normal((*made[node.inputs[1].name].shape[2:], 3, 3))
-                made[node.inputs[1].name] = transformed(filters, filtering_of(dict(node.attrs)))
-        return made
+            if node.op == "WinogradConv":  # Its filters are those of a convolution, transformed.
+                filters = rng.standard_normal((*arrays[node.inputs[1].name].shape[2:], 3, 3))
+                arrays[node.inputs[1].name] = transformed(filters, filtering_of(dict(node.attrs)))
+        return arrays
 
     def reference(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """The region's outputs, by the reference of each of its operators, in float64."""
@@ -132,13 +132,13 @@ class GoldenKernel:
         values |= {constant.value.name: constant.data for constant in self.graph.constants}
         for node in self.graph.nodes:
             arrays = [None if value is None else values[value.name] for value in node.inputs]
-            made = lookup(node.op).reference(arrays, dict(node.attrs))
-            values |= {v.name: array for v, array in zip(node.outputs, made, strict=True)}
+            results = lookup(node.op).reference(arrays, dict(node.attrs))
+            values |= {v.name: array for v, array in zip(node.outputs, results, strict=True)}
         return [values[value.name] for value in self.graph.outputs]
 
     def _line(self, key: str) -> str:
-        """What the header says after `# <key>:`."""
+        """The value of the header's line `# <key>:`."""
         start = f"# {key}:"
-        actual = [line for line in self.given.splitlines() if line.startswith(start)]
+        actual = [line for line in self.header.splitlines() if line.startswith(start)]
         assert len(actual) == 1, f"{self.name}.txt has {len(actual)} lines `{start}`"
         return actual[0].removeprefix(start).strip()

@@ -106,8 +106,8 @@ def reference(graph, inputs):
         values[constant.value.name] = constant.data
     for node in graph.nodes:
         arrays = [None if v is None else values[v.name] for v in node.inputs]
-        made = lookup(node.op).reference(arrays, dict(node.attrs))
-        values.update({v.name: a for v, a in zip(node.outputs, made, strict=True)})
+        results = lookup(node.op).reference(arrays, dict(node.attrs))
+        values.update({v.name: a for v, a in zip(node.outputs, results, strict=True)})
     return {value.name: values[value.name] for value in graph.outputs}
 
 
@@ -123,8 +123,8 @@ def check(region, space, decisions, seed=0):
     assert [p.name for p in function.params] == [
         b.name for b in (*program.inputs, *program.outputs)
     ]
-    made = list(run_loops(function, inputs).values())
-    for got, wanted in zip(made, expected, strict=True):
+    actual = list(run_loops(function, inputs).values())
+    for got, wanted in zip(actual, expected, strict=True):
         # A schedule may join axes that lie together.
         got = got.reshape(wanted.shape)
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5, err_msg=str(decisions))

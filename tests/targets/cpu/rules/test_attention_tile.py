@@ -41,12 +41,12 @@ of_masks = pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"
 
 
 def attention(queries, keys, depth, width, masked=False, kind="bf16"):
-    """Of two heads, in bf16: softmax(q k + mask) v."""
+    """The attention of two heads, in bf16: softmax(q k + mask) v."""
     add = f"v1: f32[2, {queries}, {keys}] = Add(v0, mask)" if masked else ""
-    given = f", mask: f32[{queries}, {keys}]" if masked else ""
+    parameter = f", mask: f32[{queries}, {keys}]" if masked else ""
     scores = "v1" if masked else "v0"
     return parse_ir(f"""@graph
-def region(q: {kind}[2, {queries}, {depth}], k: {kind}[2, {depth}, {keys}]{given}, v: {kind}[2, {keys}, {width}]):
+def region(q: {kind}[2, {queries}, {depth}], k: {kind}[2, {depth}, {keys}]{parameter}, v: {kind}[2, {keys}, {width}]):
     v0: f32[2, {queries}, {keys}] = MatMul(q, k, accumulator='f32')
     {add}
     v2: f32[2, {queries}, {keys}] = Softmax({scores}, axis=-1)
@@ -62,14 +62,14 @@ def space_of(graph, target=AMX, threads=2):
 
 def inputs_of(graph, seed=0):
     """Random arrays; of a mask a third is -inf, and the last row whole."""
-    rng, made = np.random.default_rng(seed), {}
+    rng, arrays = np.random.default_rng(seed), {}
     for value in graph.inputs:
         array = rng.standard_normal(value.type.static_shape)
         if value.name == "mask":
             array[rng.random(array.shape) < 0.3] = -np.inf
             array[:, 0], array[-1] = 0, -np.inf
-        made[value.name] = array.astype(value.type.dtype.numpy)
-    return made
+        arrays[value.name] = array.astype(value.type.dtype.numpy)
+    return arrays
 
 
 def spread(space, count):
@@ -111,10 +111,10 @@ def test_compiled(shape, masked, threads):
 
 @pytest.mark.parametrize("keys", [1, 17, 4099, 100_003])
 def test_scores_of_a_block_stay_near(keys):
-    """Of a prime number of queries, which no block of rows divides."""
+    """A prime number of queries, which no block of rows divides."""
     space = space_of(attention(997, keys + 15, 32, 16))
     block = space.columns(space.candidates())["block"].max()
-    row_bytes = (keys + 15) * (4 + 2)  # a score and a weight
+    row_bytes = (keys + 15) * (4 + 2)  # A score and a weight.
     assert block == 16 or block * row_bytes < AMX.l2_bytes
 
 

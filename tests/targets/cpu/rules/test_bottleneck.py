@@ -17,7 +17,7 @@ from tests.targets.cpu.rules.space_programs import (
     tensor,
 )
 
-EACH = 8  # candidates of a space that are run
+EACH = 8  # The candidates of a space that are run.
 
 
 def block(
@@ -42,7 +42,7 @@ def block(
         )
 
     convolve("e", expanded, channels, 1, 1, shape=(n, expanded, height, width))
-    region.then("Sigmoid")  # not zero at zero: padding is what lies outside the expanded image
+    region.then("Sigmoid")  # Sigmoid is not zero at zero: padding lies outside the expanded image.
     out = [(extent + before + after - kernel) // stride + 1 for extent in (height, width)]
     convolve(
         "f",

@@ -36,7 +36,7 @@ def test_golden(path, update_golden):
     _assert_right(kernel)
     schedule, loops = kernel.space.trace(kernel.decisions), print_ir(kernel.function)
     if update_golden:
-        path.write_text(f"{kernel.given}# schedule\n{schedule}# loops\n{loops}")
+        path.write_text(f"{kernel.header}# schedule\n{schedule}# loops\n{loops}")
     else:
         assert (schedule, loops) == (kernel.schedule, kernel.loops)
 
@@ -44,9 +44,9 @@ def test_golden(path, update_golden):
 def _assert_right(kernel: GoldenKernel) -> None:
     inputs = kernel.inputs()
     shapes = {param.name: param.type.static_shape for param in kernel.function.params}
-    given = {name: array.reshape(shapes[name]) for name, array in inputs.items()}
-    made = run_loops(written_out(kernel.function), given).values()
-    for got, wanted in zip(made, kernel.reference(inputs), strict=True):
+    arrays = {name: array.reshape(shapes[name]) for name, array in inputs.items()}
+    results = run_loops(written_out(kernel.function), arrays).values()
+    for got, wanted in zip(results, kernel.reference(inputs), strict=True):
         np.testing.assert_allclose(got.reshape(wanted.shape), wanted, rtol=1e-4, atol=kernel.within)
 
 

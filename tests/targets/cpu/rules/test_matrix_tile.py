@@ -68,7 +68,7 @@ CONVOLUTIONS = {
     "planes": {**SMALL, "channels": 3, "size": 6, "kernel": 4, "stride": 2, "planar": True},
     "wide planes": {**SMALL, "channels": 3, "size": 10, "kernel": 8, "stride": 2, "planar": True},
 }
-NARROW = "planes", U8_I8  # of 4 bytes a row, which vectors multiply as fast
+NARROW = "planes", U8_I8  # Rows have 4 bytes, which vectors multiply as fast.
 CASES = [(n, o) for n in CONVOLUTIONS for o in OPERANDS.values() if (n, o) != NARROW]
 of_convolutions = pytest.mark.parametrize(("name", "operands"), CASES)
 
@@ -132,7 +132,8 @@ def layer(x: u8[19, 64], w: i8[64, 32], b: i32[32], f: f32[1, 32], s: f32[()], z
 
 
 def test_a_quantized_layer_is_one_kernel():
-    """What follows the product, up to the next layer's bytes, is computed from its totals."""
+    """The operators after the product, up to the next layer's bytes, are computed from its
+    totals."""
     graph = parse_ir(_LAYER)
     program = lower_region(graph, "layer", {"w", "b", "f", "s", "z"})
     space = for_program(program, AMX, 2)

@@ -1,4 +1,4 @@
-"""A rule whose schedule does not apply to open dims gives way to the next, and the user is told."""
+"""A rule whose schedule does not apply to open dims gives way to the next, with a warning."""
 
 from __future__ import annotations
 

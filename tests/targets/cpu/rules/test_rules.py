@@ -25,7 +25,7 @@ from tests.targets.cpu.rules.space_programs import (
     tensor,
 )
 
-EACH = 8  # candidates of a large space that are run
+EACH = 8  # The candidates of a large space that are run.
 
 
 def residual(channels, size, **options):
@@ -120,7 +120,7 @@ CONTRACTIONS = {
 
 
 def attention(queries, keys, depth, width, *, batch=(2, 3), heads_apart=False, masked=False):
-    """softmax(q k / 2 + mask) v, its heads lying beside one another as projections leave them."""
+    """softmax(q k / 2 + mask) v, its heads lying side by side as projections leave them."""
     side_by_side = (0, 2, 1, 3) if heads_apart else range(len(batch) + 2)
     turned = (0, 3, 1, 2) if heads_apart else (*range(len(batch)), len(batch) + 1, len(batch))
     beside = permuted(*side_by_side)

@@ -20,7 +20,7 @@ QUIET = settings(max_examples=40, deadline=None, derandomize=True)
 SIZE = st.integers(1, 9)
 BATCH = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 TARGETS = ("rpi4", "rpi5")
-EACH = 2  # candidates that are run beside the default
+EACH = 2  # The candidates that are run in addition to the default.
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Products and reductions of 64-bit elements, on vectors of half as many lanes as for 32 bits."""
+"""Products and reductions of 64-bit elements, on vectors with half the lanes of 32-bit elements."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.targets.cpu.rules.space_programs import (
     tensor,
 )
 
-EACH = 6  # candidates of a space that are run
+EACH = 6  # The candidates of a space that are run.
 
 
 def winograd_conv(
@@ -119,7 +119,8 @@ def test_tiles_of_a_large_image_stay_in_the_last_level_cache():
     decisions = space.default()
     tiles = -(-(225 * 41) // decisions["chunks"])
     channels = min(128, 4 * decisions["vectors"] * decisions["panels"])
-    each = 4 * 36 * tiles * (64 + channels)  # bytes of a thread's transformed tiles and products
+    # The bytes of a thread's transformed tiles and products.
+    each = 4 * 36 * tiles * (64 + channels)
     assert decisions["fused"]
     assert 2 * each <= TARGET.l3_bytes
 

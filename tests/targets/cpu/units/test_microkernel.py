@@ -137,10 +137,10 @@ def test_few_instructions_a_cycle_ask_for_longer_loops_over_whole_rows(plain, me
 @pytest.mark.parametrize(
     ("space", "steps"),
     [
-        (conv_space(64, 14, 64, 1, target=AVX2), (1, 2, 4, 8)),  # blocks of 8 channels
-        (conv_space(64, 14, 64, 1, target=AVX512), (1, 2, 4)),  # of 16
-        (conv_space(64, 14, 64, 1, target=XEON), (1, 2, 4)),  # longer code takes more there
-        (conv_space(3, 14, 64, 7, target=AVX2), (1, 7)),  # windows of one image line
+        (conv_space(64, 14, 64, 1, target=AVX2), (1, 2, 4, 8)),  # Blocks of 8 channels.
+        (conv_space(64, 14, 64, 1, target=AVX512), (1, 2, 4)),  # Blocks of 16.
+        (conv_space(64, 14, 64, 1, target=XEON), (1, 2, 4)),  # Longer code takes more there.
+        (conv_space(3, 14, 64, 7, target=AVX2), (1, 7)),  # Windows of one image line.
         (matmul_space(128, 768, 768, target=AVX2), (1, 2, 4)),
         (matmul_space(128, 768, 768, target=ZEN3), (1, 2, 4, 8)),
         (matmul_space(128, 6, 768, target=ZEN3), (1, 2, 6)),
@@ -201,7 +201,7 @@ def loads_of(space, target, tile):
 )
 def test_as_many_operands_of_a_window_are_expected_to_be_loaded_as_are(target, kernel, tile):
     vectors, rows, columns = tile
-    channels, size = 2 * vectors * target.lanes, 2 * rows * columns  # no tile is a smaller one
+    channels, size = 2 * vectors * target.lanes, 2 * rows * columns  # No tile is smaller.
     space = window_space(channels, size, kernel, target)
     actual = loads_of(space, target, {"vectors": vectors, "rows": rows, "columns": columns})
     problem = Problem(
@@ -221,8 +221,8 @@ def test_as_many_operands_of_a_window_are_expected_to_be_loaded_as_are(target, k
 
 
 def test_weights_that_nothing_fetches_ahead_are_late_for_large_tiles():
-    """Of 16 sums a step a core sees half as many steps ahead as of 8; measured on Zen 5, 22 and
-    16 us."""
+    """With 16 sums a step a core sees half the steps ahead that it sees with 8; measured on Zen 5,
+    22 and 16 us."""
     space = matmul_space(64, 2321, 16)
     tile = {"vectors": 1, "unroll": 1, "prefetch": 0, "order": LoopOrder.PANELS, "slices": 1}
     costs = [tile_cost(space, **tile, rows=rows) for rows in (8, 16)]
