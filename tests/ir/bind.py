@@ -21,13 +21,13 @@ def bind(node: T, values: Mapping[Symbol, Extent]) -> T:
     """The program, function or buffer with some symbols replaced wherever they stand."""
     if not values:
         return node
-    known = dict(values)
+    extents = dict(values)
     if isinstance(node, Function):
         for size in node.sizes:  # One may be computed from those before it.
-            known[size.symbol] = substitute(size.extent, known)  # type: ignore[arg-type]
+            extents[size.symbol] = substitute(size.extent, extents)  # type: ignore[arg-type]
 
     def extent(old: Extent) -> Extent:
-        return substitute(old, known)  # type: ignore[arg-type]
+        return substitute(old, extents)  # type: ignore[arg-type]
 
     def visit(part: Any) -> Any:
         match part:
@@ -52,5 +52,5 @@ def _free(dims: tuple[Symbol, ...], values: Mapping[Symbol, Extent]) -> tuple[Sy
 
 
 def at_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph for given values of its symbols, by name; KeyError for one that lacks."""
+    """The graph for some values of its symbols, by name; KeyError for a symbol without a value."""
     return with_extents(graph, lambda extent: evaluate(extent, sizes))

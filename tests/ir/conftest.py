@@ -1,4 +1,4 @@
-"""Let the tests here import the helper modules beside them."""
+"""Let the tests here import the helper modules of this folder."""
 
 import sys
 from pathlib import Path

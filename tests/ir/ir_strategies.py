@@ -107,10 +107,10 @@ def graphs(draw, depth=1, prefix="v"):
         Value(f"{prefix}x{i}", draw(tensor_types())) for i in range(draw(st.integers(0, 2)))
     )
     consts = tuple(draw(constants(f"{prefix}c{i}")) for i in range(draw(st.integers(0, 2))))
-    known = [*inputs, *(constant.value for constant in consts)]
+    values = [*inputs, *(constant.value for constant in consts)]
     nodes = []
     for n in range(draw(st.integers(0, 3))):
-        operands = draw(st.lists(st.sampled_from([None, *known]), max_size=3))
+        operands = draw(st.lists(st.sampled_from([None, *values]), max_size=3))
         outputs = tuple(
             Value(f"{prefix}{n}_{i}", draw(tensor_types())) for i in range(draw(st.integers(1, 3)))
         )
@@ -127,8 +127,8 @@ def graphs(draw, depth=1, prefix="v"):
                 draw(texts),
             )
         )
-        known.extend(outputs)
-    outputs = draw(st.lists(st.sampled_from(known), max_size=3)) if known else []
+        values.extend(outputs)
+    outputs = draw(st.lists(st.sampled_from(values), max_size=3)) if values else []
     return Graph(f"{prefix}graph", inputs, consts, tuple(nodes), tuple(outputs))
 
 
@@ -146,7 +146,7 @@ def numbers(draw):
     return Const(draw(st.floats() if dtype.is_float else st.integers(-9, 9)), dtype)
 
 
-def expressions(known, names):
+def expressions(available, names):
     variables = st.sampled_from(names).map(Var)
     sizes = st.builds(Binary, st.sampled_from(BinaryOp), variables, extents.map(Size))
     leaves = [numbers(), variables, sizes]
@@ -164,9 +164,9 @@ def expressions(known, names):
             ),
             st.builds(Cast, dtypes, inner),
         ]
-        if known:
+        if available:
             indices = st.lists(inner, max_size=2).map(tuple)
-            grown.append(st.builds(Load, st.sampled_from(known), indices))
+            grown.append(st.builds(Load, st.sampled_from(available), indices))
         return st.one_of(*grown)
 
     return st.recursive(st.one_of(*leaves), extend, max_leaves=6)
@@ -175,53 +175,55 @@ def expressions(known, names):
 @st.composite
 def programs(draw):
     inputs = tuple(draw(buffers(f"in{i}")) for i in range(draw(st.integers(0, 2))))
-    known, stages = list(inputs), []
+    available, stages = list(inputs), []
     for n in range(draw(st.integers(0, 3))):
         buffer = draw(buffers(f"s{n}"))
         axes = tuple(Axis(f"a{i}", extent) for i, extent in enumerate(buffer.shape))
-        body = draw(expressions(known, ["a0", "a1"]))
+        body = draw(expressions(available, ["a0", "a1"]))
         if draw(st.booleans()):
             count = draw(st.integers(0, 2))
             lengths = st.integers(1, 9) | extents
             reduced = tuple(Axis(f"k{i}", draw(lengths)) for i in range(count))
             body = Reduce(draw(st.sampled_from(ReduceOp)), reduced, body)
         stages.append(Stage(buffer, axes, body))
-        known.append(buffer)
+        available.append(buffer)
     written = [stage.buffer for stage in stages]
     outputs = draw(st.lists(st.sampled_from(written), max_size=2)) if written else []
     return TensorProgram("kernel", inputs, tuple(stages), tuple(outputs), DIMS)
 
 
 @st.composite
-def statements(draw, known, depth):
-    indices = st.lists(expressions(known, ["i", "j"]), max_size=2).map(tuple)
-    values = expressions(known, ["i", "j"])
+def statements(draw, available, depth):
+    indices = st.lists(expressions(available, ["i", "j"]), max_size=2).map(tuple)
+    values = expressions(available, ["i", "j"])
     kinds = ["block", "for", "alloc", "if", "while"] if depth else []
-    kinds += ["store", "prefetch", "intrinsic"] if known else []
+    kinds += ["store", "prefetch", "intrinsic"] if available else []
     match draw(st.sampled_from(kinds or ["empty"])):
         case "empty":
             return Block(())
         case "block":
-            return Block(tuple(draw(st.lists(statements(known, depth - 1), max_size=3))))
+            return Block(tuple(draw(st.lists(statements(available, depth - 1), max_size=3))))
         case "for":
-            body = draw(statements(known, depth - 1))
+            body = draw(statements(available, depth - 1))
             length = draw(st.integers(0, 9) | extents)
             return For(f"i{depth}", length, draw(st.sampled_from(LoopKind)), body)
         case "alloc":
             buffer = draw(buffers(draw(st.sampled_from(["t", "u"]))))
-            others = [other for other in known if other.name != buffer.name]
+            others = [other for other in available if other.name != buffer.name]
             return Alloc(buffer, draw(statements([*others, buffer], depth - 1)))
         case "if":
-            otherwise = draw(st.none() | statements(known, depth - 1))
-            return If(draw(values), draw(statements(known, depth - 1)), otherwise)
+            otherwise = draw(st.none() | statements(available, depth - 1))
+            return If(draw(values), draw(statements(available, depth - 1)), otherwise)
         case "while":
-            return While(draw(values), draw(statements(known, depth - 1)))
+            return While(draw(values), draw(statements(available, depth - 1)))
         case "store":
-            return Store(draw(st.sampled_from(known)), draw(indices), draw(values))
+            return Store(draw(st.sampled_from(available)), draw(indices), draw(values))
         case "prefetch":
-            return Prefetch(draw(st.sampled_from(known)), draw(indices), draw(st.integers(1, 3)))
+            return Prefetch(
+                draw(st.sampled_from(available)), draw(indices), draw(st.integers(1, 3))
+            )
         case _:
-            tiles = st.lists(st.builds(Tile, st.sampled_from(known), indices), max_size=2)
+            tiles = st.lists(st.builds(Tile, st.sampled_from(available), indices), max_size=2)
             return Intrinsic(draw(texts), tuple(draw(tiles)))
 
 

@@ -195,24 +195,26 @@ def test_a_condition_on_numbers_alone_teaches_nothing():
 
 def test_a_known_sum_bounds_its_multiples_and_what_they_stand_in():
     total = _e(_e(A, "*", 3), "+", B)
-    known = Simplifier({"a": 2, "b": 3, "c": 3})
+    simplifier = Simplifier({"a": 2, "b": 3, "c": 3})
     for low, high in ((0, 3), (2, 2), (4, 5)):
-        inside = known.knowing(known.linear(_e(total, "*", -2)).terms, -2 * high, -2 * low)
+        inside = simplifier.knowing(
+            simplifier.linear(_e(total, "*", -2)).terms, -2 * high, -2 * low
+        )
         assert inside.bounds(total) == (low, high)
         assert inside.bounds(_e(_e(total, "*", 3), "+", _e(C, "+", 7))) == (
             3 * low + 7,
             3 * high + 9,
         )
         assert inside.bounds(_e(C, "-", total)) == (-high, 2 - low)
-        assert inside.bounds(_e(A, "-", B)) == (-2, 1)  # no multiple of the sum
-        again = inside.knowing(known.linear(_e(total, "*", 5)).terms, 5 * low, 5 * low + 4)
+        assert inside.bounds(_e(A, "-", B)) == (-2, 1)  # This is not a multiple of the sum.
+        again = inside.knowing(simplifier.linear(_e(total, "*", 5)).terms, 5 * low, 5 * low + 4)
         assert again.bounds(total) == (low, low)
         assert again.simplify(_e(_e(total, "*", 2), "+", C)) == again.simplify(_e(C, "+", 2 * low))
 
 
 def test_an_atom_with_a_value_tells_of_the_sums_it_stands_in():
-    known = Simplifier({"a": 9, "b": 9, "c": 9})
-    fewer = known.knowing({A: 1, B: -1}, -8, -1).knowing({A: 1, B: 2, C: -1}, 3, 30)  # a < b
+    simplifier = Simplifier({"a": 9, "b": 9, "c": 9})
+    fewer = simplifier.knowing({A: 1, B: -1}, -8, -1).knowing({A: 1, B: 2, C: -1}, 3, 30)  # a < b
     inside = fewer.knowing({A: -2}, -10, -10)
     assert inside.bounds(A) == (5, 5)
     assert inside.bounds(B) == (6, 8)
@@ -226,9 +228,9 @@ def test_an_atom_with_a_value_tells_of_the_sums_it_stands_in():
 
 def test_what_a_loop_shortens_or_a_branch_knows_is_known_there_alone():
     total = _e(_e(_e(A, "*", 4), "+", B), "//", 4)
-    known = Simplifier({"a": 5})
-    inside = known.over({"b": 4})
-    assert inside is known
+    simplifier = Simplifier({"a": 5})
+    inside = simplifier.over({"b": 4})
+    assert inside is simplifier
     assert inside.simplify(total) == A
     longer = inside.over({"b": 5})
     assert longer.simplify(total) != A

@@ -105,9 +105,9 @@ def test_constants_of_one_content_are_known_without_reading_it(weights, transpos
     shorter = constant("w", views[0][1:])
     twice = [
         Constant(
-            transposed.value, Derived(transposed.value.type, (one,), np.transpose, "transposed")
+            transposed.value, Derived(transposed.value.type, (source,), np.transpose, "transposed")
         )
-        for one in (first, second)
+        for source in (first, second)
     ]
     with monkeypatch.context() as without:
         without.setattr("hashlib.sha256", None)

@@ -40,7 +40,7 @@ from farrier.targets.llvm.extents import emit_extent
 
 N, H, W = dim("n", 1, 8), dim("h", 1, 512, 224), dim("w", 3, 512, 224)
 K = dim("k", 0, N * 100)
-T, U = dim("t", 0, 9, 4), dim("u", 0, 9, 4)  # may be 0, as the lengths of sequences
+T, U = dim("t", 0, 9, 4), dim("u", 0, 9, 4)  # Both may be 0, as the lengths of sequences may.
 
 _VALUES = st.fixed_dictionaries({"n": st.integers(1, 8), "h": st.integers(1, 512)}).flatmap(
     lambda v: st.fixed_dictionaries(
@@ -89,13 +89,13 @@ def test_arithmetic_is_that_of_numbers(tree: Any, values: dict[str, int]) -> Non
 
 @given(left=_TREES, right=_TREES, values=_VALUES)
 def test_a_decided_order_holds(left: Any, right: Any, values: dict[str, int]) -> None:
-    one, other = _build(left), _build(right)
+    first, second = _build(left), _build(right)
     for compare in (operator.lt, operator.le, operator.gt, operator.ge):
         try:
-            decided = compare(one, other)
+            decided = compare(first, second)
         except Undecided:
             continue
-        assert decided == compare(evaluate(one, values), evaluate(other, values))
+        assert decided == compare(evaluate(first, values), evaluate(second, values))
 
 
 _CUT = st.recursive(
@@ -146,10 +146,10 @@ def test_what_is_made_of_the_same_parts_is_the_same(tree: Any) -> None:
 
 @given(values=st.lists(_CUT, min_size=3, max_size=3), op=st.sampled_from([minimum, maximum]))
 def test_extremes_commute_and_move_with_what_is_added(values: list[Any], op: Any) -> None:
-    one, other, more = map(_build, values)
-    assert op(one, other) == op(other, one)
-    if not isinstance(one - other, Dim) or not any(map(_is_made, atoms((one, other, more)))):
-        assert op(one + more, other + more) == op(one, other) + more
+    first, second, third = map(_build, values)
+    assert op(first, second) == op(second, first)
+    if not isinstance(first - second, Dim) or not any(map(_is_made, atoms((first, second, third)))):
+        assert op(first + third, second + third) == op(first, second) + third
 
 
 def _is_made(atom: Any) -> bool:
@@ -221,7 +221,8 @@ def test_forms_are_canonical(extent: Extent, text: str) -> None:
 
 
 def test_what_a_remainder_leaves_divides() -> None:
-    """Frames of a signal, as a model cuts them: what is no whole frame goes first."""
+    """Frames of a signal, as a model cuts them: the incomplete frame at the end is dropped
+    first."""
     cut = N * (H - (H + 80) % 160 - 240)
     assert cut % (160 * N) == 0
     assert cut // (160 * N) == (H + 80) // 160 - 2
@@ -310,7 +311,7 @@ def _nested(name: str, steps: int) -> Extent:
 
 
 def _calls(work: Callable[[], object]) -> int:
-    """How many calls of Python functions some work makes."""
+    """The number of calls of Python functions that some work makes."""
     count = 0
 
     def note(frame: FrameType, event: str, arg: object) -> None:
@@ -338,7 +339,8 @@ def _calls(work: Callable[[], object]) -> int:
 )
 def test_what_an_extent_holds_twice_is_visited_once(work: Callable[[Extent], object]) -> None:
     first_line = work.__code__.co_firstlineno
-    names = {steps: f"n{first_line}_{steps}" for steps in (12, 24)}  # of no other test
+    # No other test uses these names.
+    names = {steps: f"n{first_line}_{steps}" for steps in (12, 24)}
     few, many = (_calls(functools.partial(_apply, work, names[n], n)) for n in names)
     assert many < 12 * few
 
@@ -357,7 +359,7 @@ def test_quotients_of_a_sum_and_its_negation_are_one_form(extent: Extent, diviso
 
 
 def test_quotients_of_one_value_are_one_extent():
-    """What divides numerator and divisor is taken out of both."""
+    """Common factors of numerator and divisor are taken out of both."""
     assert (8 * H + 1) // 12 == (4 * H) // 6 == (2 * H) // 3
     assert (8 * H + 7) // 12 == (2 * H + 1) // 3
     assert (8 * H + 7) % 12 == (2 * H + 1) % 3 * 4 + 3

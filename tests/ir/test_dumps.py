@@ -39,7 +39,7 @@ def model(nodes, inputs, outputs, constants=None, opset=17):
 
 def decoder(width=32, heads=4, vocabulary=64):
     """A layer of a decoder as exporters write it: shapes computed from shapes, a mask from Range;
-    its dims have names that are no identifiers."""
+    the names of its dims are not identifiers."""
     rng = np.random.default_rng(0)
     constants = {"table": rng.standard_normal((vocabulary, width)).astype("f4")}
     constants |= {f"w{p}": rng.standard_normal((width, width)).astype("f4") for p in "qkvo"}
@@ -169,7 +169,7 @@ def test_quantized_weights(tmp_path):
 
 
 def test_a_share_of_a_size(tmp_path):
-    """Half of an odd size is no size; the graph divides."""
+    """Half of an odd size is not a size; the graph divides."""
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("Cast", ["s"], ["f"], to=FLOAT),
@@ -191,14 +191,14 @@ def test_a_share_of_a_size(tmp_path):
 def test_strings(tmp_path):
     words = np.array([f"word {number} é" for number in range(20)])
     nodes = [node("Gather", ["words", "at"], ["found"])]
-    made = onnx.load_from_string(model(nodes, [("at", INT64, ["n"])], [("found", STRING)]))
-    made.graph.initializer.append(
+    proto = onnx.load_from_string(model(nodes, [("at", INT64, ["n"])], [("found", STRING)]))
+    proto.graph.initializer.append(
         helper.make_tensor("words", STRING, [20], [word.encode() for word in words])
     )
-    dumped(tmp_path, made.SerializeToString(), {"at": ("n:1..9",)})
+    dumped(tmp_path, proto.SerializeToString(), {"at": ("n:1..9",)})
 
 
-# What is stored ----------------------------------------------------------------------------------
+# Stored content ----------------------------------------------------------------------------------
 
 
 def graph_of(*constants):
@@ -211,16 +211,16 @@ def constant(name, array):
 
 @pytest.mark.parametrize("dtype", DType)
 def test_constants_of_every_type(dtype, tmp_path):
-    """Those that numpy does not know as well."""
+    """The types that numpy does not know as well."""
     data = np.random.default_rng(0).integers(0, 2, 60).astype(np.float32).astype(dtype.numpy)
     graph = graph_of(constant("w", data.reshape(3, 20)), constant("few", data[:5]))
     text = print_ir(ConstantFiles(tmp_path).store(graph))
     again = parse_ir(text, StoredConstants(tmp_path))
     assert again == graph
     assert print_ir(again) == text
-    for one, other in zip(again.constants, graph.constants, strict=True):
-        assert one.data.dtype == other.data.dtype
-        assert one.data.tobytes() == other.data.tobytes()
+    for restored, original in zip(again.constants, graph.constants, strict=True):
+        assert restored.data.dtype == original.data.dtype
+        assert restored.data.tobytes() == original.data.tobytes()
 
 
 def test_a_byte_order_that_is_spelt_out_is_the_same_type():
@@ -242,11 +242,11 @@ def test_what_is_derived_is_made_once_and_mapped(tmp_path):
     files = ConstantFiles(tmp_path)
     first, again = files.store(graph_of(turned)), files.store(graph_of(weights, turned))
     assert calls == [(3, 20)]
-    assert "data" not in turned.content.__dict__  # it is not kept
-    for made in (first.constants[0], again.constants[1]):
-        assert isinstance(made.content, np.memmap)
-        np.testing.assert_array_equal(made.data, weights.data.T)
-        assert made.digest == constant("t", weights.data.T.copy()).digest
+    assert "data" not in turned.content.__dict__  # The result is not kept.
+    for stored in (first.constants[0], again.constants[1]):
+        assert isinstance(stored.content, np.memmap)
+        np.testing.assert_array_equal(stored.data, weights.data.T)
+        assert stored.digest == constant("t", weights.data.T.copy()).digest
     assert len(list(tmp_path.iterdir())) == 2
     text = print_ir(again)
     assert print_ir(parse_ir(text, StoredConstants(tmp_path))) == text

@@ -55,4 +55,4 @@ def test_threads_get_one_object():
 
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
         first, *others = pool.map(made, range(count))
-    assert all(one is two for other in others for one, two in zip(first, other, strict=True))
+    assert all(left is right for other in others for left, right in zip(first, other, strict=True))

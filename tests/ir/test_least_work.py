@@ -82,7 +82,7 @@ def test_what_elements_decide_counts_once_a_sum():
 
 def test_products_have_the_types_of_what_is_multiplied():
     a, b = Buffer("a", DType.U8, (6,)), Buffer("b", DType.I8, (6,))
-    sides = [Cast(DType.I32, Load(one, (Var("k"),))) for one in (a, b)]
+    sides = [Cast(DType.I32, Load(operand, (Var("k"),))) for operand in (a, b)]
     total = Buffer("y", DType.I32, ())
     body = Reduce(ReduceOp.SUM, (Axis("k", 6),), Binary(BinaryOp.MUL, *sides))
     largest = Reduce(ReduceOp.MAX, (Axis("k", 6),), Load(b, (Var("k"),)))

@@ -1,4 +1,4 @@
-"""What outputs need: values, and the nodes that find out the sizes in their shapes."""
+"""Liveness from the outputs: values, and the nodes that compute the sizes in their shapes."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def test_a_constant_of_sizes_needs_what_counts_them():
 def test_a_bind_defines_the_elements_of_its_constant():
     sizes = {"c": np.array([N * 2, M], object), "k": np.array([1, 2])}
     read, plain = (value(name, 2, dtype=DType.I64) for name in "ck")
-    given = value("given", 2, dtype=DType.I64)
-    bind = Node("Bind", (given, read), (value("bound", 2, dtype=DType.I64),))
+    operand = value("given", 2, dtype=DType.I64)
+    bind = Node("Bind", (operand, read), (value("bound", 2, dtype=DType.I64),))
     assert list(defined(bind, sizes.get)) == ["n", "m"]
-    assert list(defined(Node("Bind", (given, plain), bind.outputs), sizes.get)) == []
+    assert list(defined(Node("Bind", (operand, plain), bind.outputs), sizes.get)) == []
 
 
 def test_results_of_an_if_are_needed_one_by_one():

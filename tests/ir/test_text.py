@@ -47,10 +47,10 @@ def test_a_function_reads_back(function):
 @_SOME
 @given(programs())
 def test_equal_expressions_are_read_as_one_node(program):
-    known = {}
+    nodes = {}
     for node in walk(parse_ir(print_ir(program))):
         if isinstance(node, Expr):
-            assert known.setdefault(node, node) is node
+            assert nodes.setdefault(node, node) is node
 
 
 def test_the_notation():

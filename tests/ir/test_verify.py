@@ -1,4 +1,4 @@
-"""The verifier names what is wrong; each case breaks one rule."""
+"""The verifier names the violation; each case breaks one rule."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def pool(x: f32[3, 96, 4], y: f32[4]):
 
 
 def steps(function):
-    """What each loop of steps has."""
+    """The extents of the loops over steps."""
     lengthened = lengthen_short_loops(function)
     actual = [stmt for stmt in walk_stmts(lengthened.body) if isinstance(stmt, For)]
     return [loop.extent for loop in actual if loop.var.endswith("_step")]
@@ -63,16 +63,18 @@ def test_kernels_compute_the_same(path):
     shapes = {param.name: param.type.static_shape for param in kernel.function.params}
     inputs = {name: array.reshape(shapes[name]) for name, array in kernel.inputs().items()}
     function = written_out(kernel.function)
-    before, after = (run_loops(one, inputs) for one in (function, lengthen_short_loops(function)))
+    before, after = (
+        run_loops(version, inputs) for version in (function, lengthen_short_loops(function))
+    )
     for name, array in before.items():
         np.testing.assert_array_equal(after[name], array)
 
 
 def test_code_for_arm_goes_round_once_in_eight_steps():
     pool = parse_ir(SUM)
-    made = {
+    texts = {
         name: assembly(emit_function(finalize(pool, target), target), target)
         for name, target in ((n, parse_target(n)) for n in ("rpi5", "x86-64-v2"))
     }
-    assert made["rpi5"].count("fadd") == 8
-    assert made["x86-64-v2"].count("addps") == 1
+    assert texts["rpi5"].count("fadd") == 8
+    assert texts["x86-64-v2"].count("addps") == 1

@@ -128,7 +128,7 @@ def test_the_halo_of_an_output_is_written_with_zeros(halo, block):
 
 
 def _halo_of(layout, shape):
-    """Where in memory the halo of the first channels lies (lanes beyond them may hold anything)."""
+    """The halo of the first channels in memory, as a mask (lanes beyond them may hold anything)."""
     around = tuple(e + sum(h) for e, h in zip(shape, layout.halo, strict=True))
     whole = Layout(layout.dims).pack(np.ones(around))
     inside = layout.pack(np.ones(shape))

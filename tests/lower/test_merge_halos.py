@@ -26,7 +26,7 @@ def relayout(x: f32[{shape}]):
     return y
 """
 HALOS = ["(1, 1), (1, 1)", "(1, 2), (2, 0)", "(0, 0), (3, 1)", "(2, 0), (0, 0)"]
-PARALLEL = {  # loops that become one parallel loop
+PARALLEL = {  # The loops that become one parallel loop.
     "lines": ("y_h",),
     "blocks": ("y_block",),
     "lines of images": ("y_n", "y_h"),
@@ -76,7 +76,7 @@ def parallel_loops(function):
 @pytest.mark.parametrize("shape", ["1, 8, 5, 7", "2, 5, 3, 2", "3, 17, 1, 1"])
 def test_one_parallel_loop_writes_values_and_zeros(shape, case, halo):
     function = scheduled(parse_ir(RELAYOUT.format(dims="", shape=shape, halo=halo)), PARALLEL[case])
-    assert len(parallel_loops(function)) <= 1  # a loop of one iteration is none
+    assert len(parallel_loops(function)) <= 1  # A loop of one iteration is dropped.
     assert_written(function, {})
 
 

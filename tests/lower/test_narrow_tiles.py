@@ -1,4 +1,4 @@
-"""Tails of unknown length compute tiles of about as many rows as are left."""
+"""The tiles of tails of unknown length have about the number of rows that are left."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_convolution_of_an_image_of_any_size(h, w, pick):
 @pytest.mark.parametrize(("rows", "expected"), [(8, {4, 7, 8}), (5, {2, 4, 5}), (3, {2, 3})])
 def test_tiles_are_halved_down_to_what_hides_latency(rows, expected):
     function = built(parse_ir(MATMUL), 0, rows=rows, vectors=2)
-    assert tiles(function, "matmul_m_") == expected  # a loop over one row is none
+    assert tiles(function, "matmul_m_") == expected  # A loop over one row is dropped.
 
 
 def test_no_tile_is_narrower_than_what_divides_the_rows():
@@ -141,7 +141,7 @@ def test_no_tile_is_narrower_than_what_divides_the_rows():
 
 
 def test_no_tile_is_as_wide_as_no_tail():
-    """Of 4·m rows in tiles of 6, two or four are left: no tile has five."""
+    """The tail of 4·m rows in tiles of 6 has two rows or four: no tile has five."""
     program = parse_ir(MATMUL.replace("[m,", "[4*m,").replace("axes(m,", "axes(4*m,"))
     function = built(program, 0, rows=6)
     assert tiles(function, "matmul_m_") == {2, 4, 6}

@@ -1,4 +1,4 @@
-"""A tile that one iteration uses in part is decided where it is made, and work beside it stands
+"""A tile that one iteration uses in part is decided where it is computed, and other work stands
 there once."""
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def stores(final: Function, buffer: str) -> int:
 def test_the_last_tile_is_used_in_part(m, kind):
     final = rows(m, 100, kind)
     assert stores(final, "z") == 1
-    assert stores(final, "y") == 2  # of the whole tile, and of the one that is used in part
+    # One store writes the whole tile, the other the tile that is used in part.
+    assert stores(final, "y") == 2
     assert print_ir(final).count("if ") == 1
 
 

@@ -292,8 +292,8 @@ def strips(a: f32[h, 40], y: f32[h, 40]):
 
 
 def test_guards_of_tiles_and_of_little_work_stay_with_their_loops():
-    """What is seen from the strips would be copied whole: each store stands there twice at most,
-    where a tile is whole and where it is not."""
+    """Code seen from the strips would be copied whole: each store stands there twice at most, where
+    a tile is whole and where it is not."""
     final = finalize(parse_ir(_TILES))
     stores = [s.buffer.name for s in walk_stmts(final.body) if isinstance(s, Store)]
     assert sorted(stores) == ["t", "t", "t", "y", "y"]
@@ -342,11 +342,12 @@ def blocks(a: f32[n, 40], y: f32[n, 40]):
 
 
 def test_a_guard_of_several_loops_is_left_to_the_outermost_of_them():
-    """Seen from the parts or the blocks, all that they hold would be copied for those that reach
-    beyond the end."""
+    """Seen from the parts or the blocks, all their content would be copied for the parts and blocks
+    that reach beyond the end."""
     final = finalize(parse_ir(_BLOCKS))
     stores = [s.buffer.name for s in walk_stmts(final.body) if isinstance(s, Store)]
-    assert stores == ["t", "t", "y"]  # where three rows are whole and where not
+    # The two stores to `t` are for three whole rows and for fewer.
+    assert stores == ["t", "t", "y"]
     rng = np.random.default_rng(0)
     for n in (1, 3, 5, 24, 25, 71, 300):
         bound = bind(final, dict.fromkeys(final.dims, n))
@@ -375,7 +376,7 @@ def bordered(a: f32[h, w, 3], y: f32[h + 2, w]):
 
 
 def test_lines_of_padding_are_filled_by_little_code():
-    """There is no sum above and below the image, so there are no tiles of it and no tails."""
+    """Nothing is summed above and below the image, so this code has neither tiles nor tails."""
     final = finalize(parse_ir(_BORDERED))
     fills = [
         loop

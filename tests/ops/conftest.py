@@ -42,19 +42,19 @@ def one_node_model(
     count = max([len(inputs), *(position + 1 for position in static)])
     names, infos, initializers = [], [], []
     for position in range(count):
-        given = inputs[position] if position < len(inputs) else None
+        array = inputs[position] if position < len(inputs) else None
         name = f"x{position}"
         if position in static:
             initializers.append(numpy_helper.from_array(static[position], name))
-        elif given is not None:
-            kind = helper.np_dtype_to_tensor_dtype(given.dtype)
-            infos.append(helper.make_tensor_value_info(name, kind, given.shape))
+        elif array is not None:
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            infos.append(helper.make_tensor_value_info(name, kind, array.shape))
         else:
             name = ""
         names.append(name)
-    made = [f"y{i}" for i in range(outputs)]
-    node = helper.make_node(op, names, made, **attrs)
-    results = [onnx.ValueInfoProto(name=name) for name in made]
+    output_names = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op, names, output_names, **attrs)
+    results = [onnx.ValueInfoProto(name=name) for name in output_names]
     graph = helper.make_graph([node], "one", infos, results, initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = 8
@@ -71,7 +71,7 @@ def run_kernel(graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
 
 
 def run_nest(function: Function, graph: Graph, inputs: Mapping[str, Array]) -> list[Array]:
-    """What both the interpreter and compiled code on 2 threads make of a loop nest."""
+    """Run a loop nest in the interpreter and, on 2 threads, compiled; return the outputs."""
     verify_function(function)
     assert parse_ir(print_ir(function)) == function
     space = for_program(function, host(), 2)

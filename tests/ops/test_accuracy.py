@@ -76,7 +76,7 @@ class Case:
     op: str
     exact: Callable[..., Array]
     attrs: dict[str, object] = dataclasses.field(default_factory=dict)
-    bound: float = 4.0  # units in the last place; the formula may lose more than 4
+    bound: float = 4.0  # In units in the last place; the formula may lose more than 4.
     domain: str = ""
     only: type | None = None
 
@@ -132,7 +132,7 @@ CASES = [
 ]  # fmt: skip
 
 
-POWERS = (-2.0, -1.0, 0.5, 0.75, 2.0, 3.0, 4.0)  # which have a form of their own
+POWERS = (-2.0, -1.0, 0.5, 0.75, 2.0, 3.0, 4.0)  # Each has a form of its own.
 
 
 def cases_of(dtype: type) -> list[Case]:
@@ -225,8 +225,8 @@ def checked(
 def test_functions_are_within_4_units_in_the_last_place(dtype):
     imported = import_model(model(dtype, cases_of(dtype)))
     x = points(dtype, 3)
-    given = (x, exponents(x, 5))
-    values = dict(zip([v.name for v in imported.graph.inputs], given, strict=True))
+    operands = (x, exponents(x, 5))
+    values = dict(zip([v.name for v in imported.graph.inputs], operands, strict=True))
     references = run_graph(imported.graph, values).values()
     of_cases = checked(dtype, "host", cases_of(dtype))
     for (case, exact), reference in zip(of_cases, references, strict=True):
@@ -244,8 +244,8 @@ def test_functions_are_as_accurate_without_fused_multiply_add(dtype):
 
 
 def assert_reference(op: str, reference: Array, exact: Array) -> None:
-    """Verification runs the references in f64 beside kernels of f32: 12 digits are enough, of small
-    results as well. HardSigmoid rounds twice where it begins."""
+    """Verification runs the references in f64 against kernels of f32: 12 digits are enough, of
+    small results as well. HardSigmoid rounds twice where it begins."""
     normal = ~(np.abs(exact) < 1e-300)
     atol = 1e-15 if op == "HardSigmoid" else 0.0
     wanted = exact[normal].astype(np.float64)
@@ -264,7 +264,7 @@ NORMALIZATIONS = {
 def test_normalizations_keep_the_digits_of_deviations(middle, rng):
     """The mean in f32 is off by its last digit, here up to 1/64 of a deviation."""
     x = (rng.standard_normal((4, 48, 20)) + middle).astype(np.float32)
-    x[1, 3] = middle + 0.3  # equal elements have no deviation
+    x[1, 3] = middle + 0.3  # Equal elements have no deviation.
     constants = [
         numpy_helper.from_array(np.full(shape, value, np.float32), f"{name}{len(shape)}")
         for shape in ((48,), (48, 20))

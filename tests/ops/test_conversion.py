@@ -36,7 +36,7 @@ def cast_model(source: DType, to: DType, count: int, like: bool = False, **attrs
 
 
 def cast(source: DType, to: DType, x: np.ndarray, **attrs) -> np.ndarray:
-    """What the operator's two rules say, which must agree."""
+    """The result of the operator's two rules, which must agree."""
     graph = import_model(cast_model(source, to, len(x), **attrs)).graph
     feeds = {graph.inputs[0].name: x}
     feeds |= {value.name: np.ones(1, to.numpy) for value in graph.inputs[1:]}

@@ -36,8 +36,8 @@ def check(op, arrays, expected, **attrs):
     function = lower_region(graph, "kernel", ())
     verify_function(function)
     space = for_program(function, host(), 2)
-    given = [a for a in arrays if a is not None]
-    feeds = {p.name: a.reshape(p.shape) for p, a in zip(function.params, given, strict=False)}
+    present = [a for a in arrays if a is not None]
+    feeds = {p.name: a.reshape(p.shape) for p, a in zip(function.params, present, strict=False)}
     runs = [run_loops(function, feeds)]
     for row in space.candidates():
         built = final_loops(space, space.decisions(row))

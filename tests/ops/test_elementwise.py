@@ -123,7 +123,7 @@ def test_broadcasting(check_operator, data, op):
     masks[1] = data.draw(st.lists(st.booleans(), min_size=len(shape), max_size=len(shape)))
     skip = data.draw(st.integers(0, len(shape)))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    left, right = ([1 if one else n for n, one in zip(shape, m, strict=True)] for m in masks)
+    left, right = ([1 if is_one else n for n, is_one in zip(shape, m, strict=True)] for m in masks)
     check_operator(op, [f32(rng, left), f32(rng, right[skip:])], opset=13)
 
 

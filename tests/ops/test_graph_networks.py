@@ -48,7 +48,7 @@ class Writer:
         return self.constant(np.array(values, np.int64))
 
     def ends(self):
-        """Where edges come from and go to."""
+        """The sources and the targets of the edges."""
         return (self("Gather", "edges", self.constant(np.int64(end))) for end in range(2))
 
     def reduced(self, messages, to, rows, width, reduction, start=0.0):
@@ -109,7 +109,7 @@ def test_networks(rng, network):
     }
     model = build(writer.nodes, inputs, writer.constants, output)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # with more its sums by segment race
+    options.intra_op_num_threads = 1  # With more threads its sums by segment race.
     options.log_severity_level = 4
     (expected,) = onnxruntime.InferenceSession(model, options).run(None, inputs)
     (actual,) = farrier.compile(model, threads=2).run(inputs).values()

@@ -75,7 +75,7 @@ def test_powers(check_operator, data):
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])
 def test_one_hot_of_floats(check_operator, axis):
-    """Indices are truncated; what is out of range, or NaN, is in no class."""
+    """Indices are truncated; an index out of range, or NaN, is in no class."""
     lost = [np.nan, np.inf, -np.inf, 1e20, 4.0, -5.0]
     x = np.array([[0, 1.9, -1, -4, 3.99, -0.5], lost], np.float32)
     depth, values = np.array([4], np.float32), np.array([0.5, 2], np.float32)
@@ -144,7 +144,7 @@ def resized(x, sizes, is_refused=False, **attrs):
         return theirs, x.astype(np.float64)
     feeds = {graph.inputs[0].name: x}
     (ours,) = run_graph(graph, feeds).values()
-    if len(graph.nodes) == 1 and x.dtype.kind != "f":  # several have tests of their own
+    if len(graph.nodes) == 1 and x.dtype.kind != "f":  # Several nodes have tests of their own.
         (kernel,) = run_kernel(graph, feeds)
         np.testing.assert_array_equal(kernel, ours)
     assert ours.dtype == x.dtype

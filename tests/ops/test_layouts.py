@@ -1,4 +1,4 @@
-"""What `compute` declares: guards, layouts, stage names, static operands."""
+"""The declarations of `compute`: guards, layouts, stage names, static operands."""
 
 from __future__ import annotations
 
@@ -107,5 +107,5 @@ def test_every_operator_but_the_folded_ones_computes():
     opaque = {name for name in names() if lookup(name).kind is Kind.OPAQUE}
     control = {name for name in names() if lookup(name).kind is Kind.CONTROL}
     idle = {name for name in names() if lookup(name).compute is None and lookup(name).nest is None}
-    assert idle == opaque | control | {"BitCast"}  # which is a view and never code
+    assert idle == opaque | control | {"BitCast"}  # BitCast is a view and never code.
     assert opaque == {"Shape", "Size", "EyeLike", "ConstantOfShape", "WinogradWeights"}

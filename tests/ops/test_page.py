@@ -1,4 +1,4 @@
-"""The page on operators tells the truth."""
+"""The page on operators agrees with the operators."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ def test_normal_numbers_have_the_moments_asked_for(dtype):
 
 
 def test_seeds_and_places_give_independent_numbers():
-    one, two = (drawn("RandomUniform", shape=[9000], seed=float(s)) for s in (1, 2))
-    for a, b in ((one, two), (one[1:], one[:-1]), (one[64:], one[:-64])):
+    first, second = (drawn("RandomUniform", shape=[9000], seed=float(s)) for s in (1, 2))
+    for a, b in ((first, second), (first[1:], first[:-1]), (first[64:], first[:-64])):
         assert abs(np.corrcoef(a, b)[0, 1]) < 0.04
 
 

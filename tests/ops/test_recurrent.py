@@ -15,26 +15,26 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 OUTPUTS = {"LSTM": 3, "GRU": 2, "RNN": 2}
 
 
-def operands(rng, op, steps, batch, inputs, hidden, directions=1, **given):
-    """Random operands by position; `given` names the optional ones that there are."""
+def operands(rng, op, steps, batch, inputs, hidden, directions=1, **optional):
+    """Random operands by position; `optional` names the optional ones that there are."""
     gates = GATES[op]
 
     def normal(*shape):
         return (0.5 * rng.standard_normal(shape)).astype(np.float32)
 
-    made = [normal(steps, batch, inputs), normal(directions, gates * hidden, inputs)]
-    made += [normal(directions, gates * hidden, hidden)]
-    made += [normal(directions, 2 * gates * hidden) if given.get("bias", True) else None]
+    arrays = [normal(steps, batch, inputs), normal(directions, gates * hidden, inputs)]
+    arrays += [normal(directions, gates * hidden, hidden)]
+    arrays += [normal(directions, 2 * gates * hidden) if optional.get("bias", True) else None]
     lengths = rng.integers(1, steps + 1, batch).astype(np.int32)  # 0: ONNX Runtime forgets h
     lengths[0] = steps
-    made += [lengths if given.get("lengths") else None]
+    arrays += [lengths if optional.get("lengths") else None]
     for name in ("h", "c"):
-        made += [normal(directions, batch, hidden) if given.get(name) else None]
-    made += [normal(directions, 3 * hidden) if given.get("peepholes") else None]
-    made = made[: 8 if op == "LSTM" else 6]
-    while made[-1] is None:
-        made.pop()
-    return made
+        arrays += [normal(directions, batch, hidden) if optional.get(name) else None]
+    arrays += [normal(directions, 3 * hidden) if optional.get("peepholes") else None]
+    arrays = arrays[: 8 if op == "LSTM" else 6]
+    while arrays[-1] is None:
+        arrays.pop()
+    return arrays
 
 
 def check(op, arrays, expected=None, **attrs):

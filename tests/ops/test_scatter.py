@@ -69,9 +69,9 @@ def test_nd(check_operator, rng, shape, lead, depth, reduction):
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float64])
 def test_element_types(check_operator, rng, dtype):
     x, indices, updates = scattered(rng, (6, 70), (9, 70), 0)
-    given = [(10 * x).astype(dtype), indices, (10 * updates).astype(dtype)]
-    check_operator("ScatterElements", given, opset=18, reduction="add")
-    rows = [given[0], indices[:, :1], given[2]]
+    operands = [(10 * x).astype(dtype), indices, (10 * updates).astype(dtype)]
+    check_operator("ScatterElements", operands, opset=18, reduction="add")
+    rows = [operands[0], indices[:, :1], operands[2]]
     check_operator("ScatterND", rows, opset=18, reduction="add")
 
 

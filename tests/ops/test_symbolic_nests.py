@@ -111,14 +111,14 @@ def test_every_size_in_range(rng, name):
                 drawn = {s: int(rng.integers(s.low, s.high + 1)) for s in graph.dims}
                 sizes = ends[case] if case < 2 else drawn
                 bound = at_sizes(graph, {symbol.name: size for symbol, size in sizes.items()})
-                given = arrays(bound, rng)
+                inputs = arrays(bound, rng)
                 params = dict(zip((v.name for v in graph.inputs), built.params, strict=False))
                 feeds = {
                     params[n].name: a.reshape(bind(params[n], sizes).shape)
-                    for n, a in given.items()
+                    for n, a in inputs.items()
                 }
                 actual = kernel(feeds, sizes).values()
-                for ours, theirs in zip(actual, run_graph(bound, given).values(), strict=True):
+                for ours, theirs in zip(actual, run_graph(bound, inputs).values(), strict=True):
                     np.testing.assert_allclose(
                         ours.reshape(theirs.shape), theirs, rtol=1e-4, atol=1e-4, err_msg=str(sizes)
                     )

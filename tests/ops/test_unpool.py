@@ -1,4 +1,4 @@
-"""Where maxima lie and the way back, determinants, and what looks along sequences."""
+"""The positions of maxima and the way back, determinants, and operators along sequences."""
 
 from __future__ import annotations
 

@@ -142,8 +142,8 @@ def test_transformed_weights_are_exact_sums():
     (u,) = lookup("WinogradWeights").reference([w], {"tile": 4})
     assert u.shape == (6, 6, 2, 3)
     assert u.dtype == np.float32
-    np.testing.assert_array_equal(u[5, 5], w[:, :, 2, 2])  # the point at infinity
-    np.testing.assert_array_equal(u[0, 0], w[:, :, 0, 0])  # the point 0
+    np.testing.assert_array_equal(u[5, 5], w[:, :, 2, 2])  # The point at infinity.
+    np.testing.assert_array_equal(u[0, 0], w[:, :, 0, 0])  # The point 0.
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_a_slice_and_what_follows_it_in_one_kernel(start, end, step):
 @pytest.mark.parametrize(
     ("extent", "kernel"),
     [
-        (N - 1, "(d0 - 1)"),  # and d0 is 2 at least
+        (N - 1, "(d0 - 1)"),  # Here d0 is at least 2.
         (-((N // 2 - N) // 3), "(d0)"),
         ((N + 1) // 2 - minimum(1, (N + 1) // 2), "(d0 - 1)"),
         (N - minimum(N, M), "(max(d0, d1) - d1)"),

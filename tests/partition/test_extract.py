@@ -61,9 +61,9 @@ def test_calls_compute_what_the_graph_does():
     for call in program.calls:
         region = tasks[call.task].region
         verify(region)
-        given = (arrays[value.name] for value in call.inputs)
+        operands = (arrays[value.name] for value in call.inputs)
         names = (value.name for value in region.inputs)
-        results = run_graph(region, dict(zip(names, given, strict=True)))
+        results = run_graph(region, dict(zip(names, operands, strict=True)))
         arrays |= {v.name: r for v, r in zip(call.outputs, results.values(), strict=True)}
     np.testing.assert_array_equal(arrays["b"], run_graph(graph, inputs)["b"])
 

@@ -1,4 +1,4 @@
-"""Kernels that differ in literals alone are one, and calls tell them."""
+"""Kernels that differ only in literals are one kernel, and its calls pass the literals."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ def g(x: f32[4, 4]):
 
 
 @pytest.mark.parametrize(
-    ("op", "one", "two", "told"),
+    ("op", "first", "second", "literal_inputs"),
     [
         ("Mul", 0.5, 0.25, 1),
         ("Sub", 0.5, 0.25, 1),
         ("Mul", 0.5, 0.5, 0),  # one kernel anyway
         ("Mul", 0.0, -0.0, 1),
-        ("Pow", 2.0, 3.0, None),  # an exponent decides what code there is
+        ("Pow", 2.0, 3.0, None),  # An exponent decides the code.
         ("Max", 0.5, 0.25, None),
     ],
 )
-def test_literals_that_differ_are_told(op, one, two, told):
-    graph = parse_ir(LITERALS.format(op=op, one=one, two=two))
+def test_literals_that_differ_are_passed(op, first, second, literal_inputs):
+    graph = parse_ir(LITERALS.format(op=op, one=first, two=second))
     tasks, program = extract_tasks(graph)
-    assert len(tasks) == (2 if told is None else 1)
+    assert len(tasks) == (2 if literal_inputs is None else 1)
     for task in tasks.values():
         literals = {float(c.data.reshape(-1)[0]) for c in task.region.constants}
-        assert 3.0 in literals  # what both have stays
-        assert len(task.constant_inputs) == (told or 0)
+        assert 3.0 in literals  # The literal of both stays.
+        assert len(task.constant_inputs) == (literal_inputs or 0)
     x = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
     values = {constant.value.name: constant.data for constant in program.constants}
     values["x"] = np.abs(x)
     for call in program.calls:
         region = tasks[call.task].region
-        given = {v.name: values[o.name] for v, o in zip(region.inputs, call.inputs, strict=True)}
+        operands = {v.name: values[o.name] for v, o in zip(region.inputs, call.inputs, strict=True)}
         values |= dict(
-            zip((o.name for o in call.outputs), run_graph(region, given).values(), strict=True)
+            zip((o.name for o in call.outputs), run_graph(region, operands).values(), strict=True)
         )
     expected = run_graph(graph, {"x": np.abs(x)})["b"]
     np.testing.assert_array_equal(values["b"], expected)

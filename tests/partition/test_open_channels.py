@@ -80,9 +80,9 @@ def run(tasks, program, image):
     for call in program.calls:
         region = at_dims(tasks[call.task].region, [evaluate(extent, sizes) for extent in call.dims])
         verify(region)
-        given = (arrays[value.name] for value in call.inputs)
+        operands = (arrays[value.name] for value in call.inputs)
         names = (value.name for value in region.inputs)
-        results = run_graph(region, dict(zip(names, given, strict=True)))
+        results = run_graph(region, dict(zip(names, operands, strict=True)))
         arrays |= {v.name: r for v, r in zip(call.outputs, results.values(), strict=True)}
     return [arrays[program.home(value).name] for value in program.outputs]
 
@@ -124,22 +124,22 @@ def test_counts_in_any_order_are_one_kernel(counts):
     tasks, program = extract_tasks(graph, share_channels=True)
     calls = [call for call in program.calls if "conv" in tasks[call.task].name]
     ((region, *_),) = {(tasks[call.task].region,) for call in calls}
-    (made,) = symbols([region.outputs[0].type.shape[1]])
-    at = region.given_dims.index(made)
+    (channels,) = symbols([region.outputs[0].type.shape[1]])
+    at = region.given_dims.index(channels)
     assert [32 * call.dims[at] for call in calls] == counts
-    assert (made.low, made.high) == (1, 4)
+    assert (channels.low, channels.high) == (1, 4)
 
 
 @pytest.mark.parametrize(
     ("counts", "kernels"),
     [
-        ((32, 64, 96), 1),  # whole panels of two vectors
-        ((48, 144, 240), 1),  # of three
-        ((96, 48, 144, 32), 2),  # of two or three: neither is both
-        ((80, 112, 16), 1),  # of one
-        ((32, 80), 1),  # where there is no other way
+        ((32, 64, 96), 1),  # Whole panels of two vectors.
+        ((48, 144, 240), 1),  # Panels of three.
+        ((96, 48, 144, 32), 2),  # Panels of two or of three: no panel is both.
+        ((80, 112, 16), 1),  # Panels of one.
+        ((32, 80), 1),  # No other count shares a kernel with either.
         ((32, 64, 80), 2),
-        ((24, 40), 2),  # of none
+        ((24, 40), 2),  # No whole panels.
     ],
 )
 def test_vectors_stay_whole(counts, kernels):
@@ -215,8 +215,10 @@ def g(x: f32[s0, 512, 4*s1, 4*s1], y: f32[s0, 512, s1, s1], a: f32[32, 512, 1, 1
     )
     tasks, program = extract_tasks(constant, share_channels=True)
     (task,) = tasks.values()
-    told = [dict(zip(task.region.given_dims, call.dims, strict=True)) for call in program.calls]
+    call_dims = [
+        dict(zip(task.region.given_dims, call.dims, strict=True)) for call in program.calls
+    ]
     lines = task.region.inputs[0].type.shape[2]
     (dim,) = symbols([lines])
-    assert [str(one[dim]) for one in told] == ["4*s1", "s1"]
+    assert [str(dims[dim]) for dims in call_dims] == ["4*s1", "s1"]
     assert (dim.low, dim.high, dim.typical) == (1, 256, 7)

@@ -68,11 +68,11 @@ def symbolic_blocks(draw):
 
 def _at(stack, sizes):
     """A stack's offsets and bytes at some sizes."""
-    known = dict(sizes)
+    values = dict(sizes)
     for top, extents in stack.tops.items():
-        known[top.name] = max(evaluate(extent, known) for extent in extents)
-    offsets = {name: evaluate(offset, known) for name, offset in stack.offsets.items()}
-    return offsets, evaluate(stack.nbytes, known)
+        values[top.name] = max(evaluate(extent, values) for extent in extents)
+    offsets = {name: evaluate(offset, values) for name, offset in stack.offsets.items()}
+    return offsets, evaluate(stack.nbytes, values)
 
 
 @given(symbolic_blocks(), st.integers(1, 40), st.integers(0, 9))
@@ -111,7 +111,7 @@ def test_heights_stay_short_however_many_blocks_there_are():
 
 
 def test_what_data_decides_has_room_for_the_most():
-    """`k` is known when the kernel has run; the caller gives `n` alone."""
+    """`k` is known when the kernel has run; the caller passes `n` alone."""
     k = dim("k", 0, 2 * _N, 5)
     text = """@graph(n=dim(1, 40, 10), k=dim(0, 2*n, 5))
 def g(x: f32[n, 16]):
@@ -261,7 +261,7 @@ def test_slices_are_spread_within_a_tenth(seed, threads):
 
 def test_places():
     """A view lies where its operand does, an output where the caller wants it; a kernel's own
-    workspace is apart from what is alive around it."""
+    workspace is apart from all that is alive around it."""
     plan = plan_memory(extract_tasks(parse_ir(_GRAPH))[1], {"b": 700})
     assert plan.places["x"] == Place(Segment.INPUT, 0)
     assert plan.places["w"] == Place(Segment.INPUT, 1)

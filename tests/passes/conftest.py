@@ -1,4 +1,4 @@
-"""Shared by the tests of passes: helper modules beside them."""
+"""Let the tests of passes import the helper modules of this folder."""
 
 import sys
 from pathlib import Path

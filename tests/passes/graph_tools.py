@@ -79,7 +79,7 @@ def assert_same_results(before, after, seed=0, tolerance=2e-5):
 
 
 def run_in_memory(graph, plan, inputs):
-    """Runs kernels on bytes laid out as planned; memory starts as garbage. Gives the outputs."""
+    """Run kernels on bytes laid out as planned; memory starts as garbage. Return the outputs."""
     shapes = [value.type for value in graph.outputs]
     memory = {
         (Segment.INPUT, at): np.ascontiguousarray(inputs[value.name]).tobytes()
@@ -130,7 +130,7 @@ def computing_nodes(graph):
 
 
 class NetworkBuilder:
-    """Grows a graph node by node; types come from the operators."""
+    """A graph that grows node by node; types come from the operators."""
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
@@ -151,18 +151,20 @@ class NetworkBuilder:
         return value
 
     def add(self, op, *inputs, outputs=1, **attrs):
-        known = {c.value.name: c.data for c in self.constants}
+        constants = {c.value.name: c.data for c in self.constants}
         by_position = {
-            at: known[v.name] for at, v in enumerate(inputs) if v is not None and v.name in known
+            at: constants[v.name]
+            for at, v in enumerate(inputs)
+            if v is not None and v.name in constants
         }
         types = lookup(op).infer([v.type if v else None for v in inputs], by_position, attrs)
-        made = tuple(
+        values = tuple(
             Value(f"v{len(self.nodes)}_{at}" if at else f"v{len(self.nodes)}", type)
             for at, type in enumerate(types)
         )
         origin = f"{op}/{len(self.nodes)}"
-        self.nodes.append(Node(op, inputs, made, attributes(**attrs), (), origin))
-        return made[0] if len(made) == 1 else made
+        self.nodes.append(Node(op, inputs, values, attributes(**attrs), (), origin))
+        return values[0] if len(values) == 1 else values
 
     def graph(self, *outputs):
         return Graph(

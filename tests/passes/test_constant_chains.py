@@ -19,15 +19,15 @@ def merged(*steps):
     for op, constant in steps:
         x = net.add(op, x, net.array(np.array(constant, np.float32)))
     graph = simplify(net.graph(x))
-    node = graph.nodes[-1]  # nothing reads those before
+    node = graph.nodes[-1]  # Nothing reads the nodes before it.
     assert node.inputs[0].name == graph.inputs[0].name
-    known = {constant.value.name: constant.data for constant in graph.constants}
-    return node.op, float(known[node.inputs[1].name])
+    constants = {constant.value.name: constant.data for constant in graph.constants}
+    return node.op, float(constants[node.inputs[1].name])
 
 
 @given(factors, factors)
 def test_what_is_divided_and_multiplied_is_multiplied_by_the_nearest_quotient(divisor, factor):
-    assume(np.float32(factor / divisor) != 1)  # nothing is left of that
+    assume(np.float32(factor / divisor) != 1)  # Nothing is left of a factor of 1.
     op, actual = merged(("Div", divisor), ("Mul", factor))
     assert (op, actual) == ("Mul", np.float32(factor / divisor))
 

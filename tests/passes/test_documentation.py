@@ -1,4 +1,5 @@
-"""Every pass does to the `before:` of its docstring what its `after:` shows; `…` is what is cut."""
+"""Every pass does to the `before:` of its docstring what its `after:` shows; `…` marks
+omissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a few bytes of model would blow up stays unfolded."""
+"""Operators whose results are much larger than the model stay unfolded."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from farrier.passes.fold_constants import MAX_BYTES, fold_constants
 def test_a_bomb_is_not_folded():
     net = NetworkBuilder(0)
     huge = MAX_BYTES // 4 + 1
-    one = net.array(np.ones(1, np.float32))
-    graph = net.graph(net.add("Expand", one, net.array(np.array([huge], np.int64))))
+    element = net.array(np.ones(1, np.float32))
+    graph = net.graph(net.add("Expand", element, net.array(np.array([huge], np.int64))))
     assert fold_constants(graph).nodes == graph.nodes
 
 

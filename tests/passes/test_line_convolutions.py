@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from farrier.options import CompileOptions
 from farrier.pipeline import compile_model
 
-# group, outputs, taps, stride, dilation, pads, shape of x
+# The group, outputs, taps, stride, dilation, pads and shape of x.
 CASES = {
     "three taps": (1, 24, 3, 1, 1, (1, 1), (4, 40, 100)),
     "stride": (1, 10, 3, 2, 1, (1, 1), (2, 16, 33)),
@@ -44,8 +44,8 @@ def test_as_onnx_runtime(case, is_open):
     )
     opset = [helper.make_opsetid("", 20)]
     model = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
-    given = ("n:1..8", shape[1], "l:8..200") if is_open else shape
-    options = CompileOptions(shapes={"x": given}, threads=2, verify=False)
+    extents = ("n:1..8", shape[1], "l:8..200") if is_open else shape
+    options = CompileOptions(shapes={"x": extents}, threads=2, verify=False)
     artifact = compile_model(model, options)
     if group in (1, shape[1]):
         assert "rows" not in {kernel.rule for kernel in artifact.manifest.kernels}

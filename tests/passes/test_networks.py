@@ -130,8 +130,8 @@ def test_an_attention_layer():
     assert_same_results(graph, result, tolerance=1e-4)
     names = [node.regions[0].name for node in result.nodes if node.op == "Fused"]
     assert names.count("matmul_mul_add_softmax_matmul") == 1
-    assert names.count("matmul_add_add") == 1  # the projection, with bias and residual
-    assert len(names) == 3 + 1 + 1 + 1  # projections, attention, normalization: no transpose
+    assert names.count("matmul_add_add") == 1  # The projection, with bias and residual.
+    assert len(names) == 3 + 1 + 1 + 1  # Projections, attention, normalization: no transpose.
     inputs = random_inputs(graph)
     actual = run_in_memory(result, plan_memory(extract_tasks(result)[1]), inputs)
     np.testing.assert_allclose(actual[y.name], run_graph(result, inputs)[y.name], rtol=1e-5)

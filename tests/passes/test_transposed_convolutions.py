@@ -50,10 +50,10 @@ def graph_of(extents, kernel, group, **attrs):
 @given(attributes_of_nodes())
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_any_node_computes_the_same(drawn):
-    """Also of what is not finite: a phase reads no element that the node does not read."""
+    """With an infinity in x as well: a phase reads no element that the node does not read."""
     try:
         graph = graph_of(**drawn)
-    except Mismatch:  # the pads leave nothing of the output
+    except Mismatch:  # The pads leave nothing of the output.
         return
     result = run_passes(graph, ["recast-convolutions"], SETTINGS)
     verify(result)
@@ -69,8 +69,8 @@ def test_any_node_computes_the_same(drawn):
 @pytest.mark.parametrize(
     ("kernel", "strides", "convolutions"),
     [
-        ((4, 4), (2, 2), 1),  # two taps an axis for every phase
-        ((3, 3), (2, 2), 4),  # two taps or one
+        ((4, 4), (2, 2), 1),  # Every phase has two taps an axis.
+        ((3, 3), (2, 2), 4),  # A phase has two taps or one.
         ((16,), (8,), 1),
         ((3, 3), (1, 1), 1),
         ((5, 4), (2, 2), 2),

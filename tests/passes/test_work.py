@@ -1,4 +1,5 @@
-"""What passes do grows with the number of nodes, and no faster: counted in calls, not in time."""
+"""The work of passes grows with the number of nodes, and no faster: counted in calls, not in
+time."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def info(name):
 
 
 def chain(link, count):
-    """The bytes of a model of `count` links, each of which reads what the one before it gives."""
+    """The bytes of a model of `count` links, each of which reads the output of the one before."""
     nodes, weights, value = [], {}, "x"
     for i in range(count):
         more, constants = link(i, value)
@@ -66,7 +67,7 @@ def chain(link, count):
 
 
 def calls_of(model):
-    """How many functions are called from the bytes to the program."""
+    """The number of function calls from the bytes to the program."""
     profile = cProfile.Profile()
     with profile:
         extract_tasks(optimize(import_model(model).graph, SETTINGS))
@@ -80,7 +81,7 @@ def test_work_is_linear_in_the_number_of_nodes(link):
 
 
 def test_products_and_softmaxes_in_a_row_are_attentions_one_by_one():
-    """Not one kernel without end: what one attention gives is not the scores of the next."""
+    """Not one kernel without end: the output of one attention is not the scores of the next."""
     model = chain(attention_like, 13)
     graph = import_model(model).graph
     optimized = optimize(graph, SETTINGS)

@@ -1,4 +1,4 @@
-"""What the tests of the primitives have in common: steps as text, and results before and after."""
+"""The common parts of the tests of the primitives: steps as text, and results before and after."""
 
 from __future__ import annotations
 
@@ -156,11 +156,11 @@ def assert_equal_results(before: Function, after: Function) -> None:
     unordered = dataclasses.replace(after, body=_backwards(after.body))
     for sizes in zip(*((d.low, d.typical, d.high) for d in before.dims), strict=True):
         values = dict(zip(before.dims, sizes, strict=True))
-        for one in (after, unordered):
-            _assert_equal(bind(before, values), bind(one, values))
+        for function in (after, unordered):
+            _assert_equal(bind(before, values), bind(function, values))
     if not before.dims:
-        for one in (after, unordered):
-            _assert_equal(before, one)
+        for function in (after, unordered):
+            _assert_equal(before, function)
 
 
 def _backwards(stmt: Stmt) -> Stmt:
@@ -179,8 +179,8 @@ def _run(function: Function, initial: dict[str, Any]) -> dict[str, Any]:
 def _assert_equal(before: Function, after: Function) -> None:
     rng = np.random.default_rng(0)
     # Small integers are exact in every dtype, and so are sums of their products.
-    given = {b.name: rng.integers(-4, 5, b.shape).astype(b.dtype.numpy) for b in before.params}
-    expected, actual = (_run(written_out(function), given) for function in (before, after))
+    inputs = {b.name: rng.integers(-4, 5, b.shape).astype(b.dtype.numpy) for b in before.params}
+    expected, actual = (_run(written_out(function), inputs) for function in (before, after))
     assert actual.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""Draws the arguments of primitives."""
+"""Random arguments of primitives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from farrier.ir.types import Layout, PhysicalDim
 
 
 class Dice:
-    """Draws the arguments of a primitive from what the function has."""
+    """The arguments of a primitive, drawn from the contents of the function."""
 
     def __init__(self, data, schedule, step):
         self.data = data

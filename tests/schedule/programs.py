@@ -26,7 +26,7 @@ from farrier.ir.types import DType, Layout
 from farrier.lower.loops import to_loops
 
 F32 = DType.F32
-BF16 = (DType.BF16, DType.BF16)  # operands of a product
+BF16 = (DType.BF16, DType.BF16)  # The operands of a product.
 U8_I8 = (DType.U8, DType.I8)
 
 
@@ -67,7 +67,7 @@ def requantized(value: e.Expr) -> e.Expr:
 
 
 def sum_of(*operands: DType) -> DType:
-    """What products of narrow operands add up to."""
+    """The dtype in which products of narrow operands are summed."""
     return F32 if operands[0].is_float else DType.I32
 
 
@@ -97,9 +97,9 @@ def narrow_matmul(
     stages = []
     for number, apply in enumerate((*follow, None)):
         name, scope = (f"s{number}", MemoryScope.WORKSPACE) if apply else ("y", MemoryScope.PARAM)
-        made = Buffer(name, e.dtype_of(value), (m, n), None, scope)
-        stages.append(Stage(made, axes(m=m, n=n), value))
-        value = apply(load(made, "m", "n")) if apply else value
+        buffer = Buffer(name, e.dtype_of(value), (m, n), None, scope)
+        stages.append(Stage(buffer, axes(m=m, n=n), value))
+        value = apply(load(buffer, "m", "n")) if apply else value
     return TensorProgram("matmul", (x, w), tuple(stages), (stages[-1].buffer,))
 
 
@@ -117,9 +117,8 @@ def conv_bias_relu(
     planar: bool = False,
     groups: int = 1,
 ) -> TensorProgram:
-    """relu(conv(x, w) + b) in NCHW<block>c; the padding is the input's halo, or a Select if
-    plain. What is multiplied is of `operands`, the rest of f32; the input lies in planes if
-    `planar`."""
+    """relu(conv(x, w) + b) in NCHW<block>c; the padding is the input's halo, or a Select if plain.
+    The factors are of `operands`, the rest of f32; the input lies in planes if `planar`."""
     inputs, outputs = channels // groups, filters // groups  # of a group
     out = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 

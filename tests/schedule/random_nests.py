@@ -5,8 +5,8 @@
     y = h(u, t)         axes, some of them under conditions
     z = z shifted       and nests whose iterations depend on their order, or that overwrite inputs
 
-Every access is in bounds, and what is read has been written. The loops of the nests of a buffer `b`
-are `b_…`, and `b_init_…`, as naive nests have them.
+Every access is in bounds, and every element is written before it is read. The loops of the nests of
+a buffer `b` are `b_…`, and `b_init_…`, as naive nests have them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Walk:
 
 
 class _Writer:
-    """Draws the nests of one function."""
+    """The nests of one function, drawn at random."""
 
     def __init__(self, draw: Callable[[Any], Any]) -> None:
         self._draw = draw
@@ -52,7 +52,7 @@ class _Writer:
         return int(self._draw(st.integers(low, high)))
 
     def chance(self, of: int) -> bool:
-        """One in so many; where an example is made simpler, no."""
+        """Return True for one draw of `of`; where an example is made simpler, False."""
         return self.number(0, of - 1) == of - 1
 
     def pick(self, options: Sequence[Any]) -> Any:
@@ -201,10 +201,11 @@ class _Writer:
         there, here = (
             tuple(e.add(Var(var), self.number(0, 1)) for var, _ in loops) for _ in range(2)
         )
-        if len(loops) == 2 and self.chance(3):  # from the row before, at the column after
+        # Each element comes from the row before, at the column after.
+        if len(loops) == 2 and self.chance(3):
             (row, _), (column, _) = loops
             there, here = (e.add(Var(row), 1), Var(column)), (Var(row), e.add(Var(column), 1))
-        if self.chance(4):  # whichever iteration is the last leaves its mark
+        if self.chance(4):  # The last iteration, whichever it is, leaves its mark.
             here = tuple(Var(var) for var, _ in loops)
             there = (*there[:-1], e.index(0))
             value: Expr = self.param(f"{name}x", loops)
@@ -234,9 +235,9 @@ def functions(draw: Callable[[Any], Any]) -> Function:
     stages: list[Buffer] = []
     nests: list[Stmt] = []
     for name in ("t", "u")[: writer.number(1, 2)]:
-        buffer, made = writer.stage(name, stages[-1] if stages else None)
+        buffer, statements = writer.stage(name, stages[-1] if stages else None)
         stages.append(buffer)
-        nests += made
+        nests += statements
     if writer.chance(6):
         nests.append(writer.overwritten())
     nests += writer.output("y", stages[-1])

@@ -1,4 +1,4 @@
-"""Which loops two accesses must agree on, where axes are walked as one and then split again."""
+"""The loops that two accesses must agree on, where axes are walked as one and then split again."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_even_chunks_of_a_loop_of_any_extent(n):
 
 
 def test_a_number_is_split_by_a_factor():
-    """Of 100, two chunks of 24 at most: six of 20, and the last is whole."""
+    """A sixth of 100, in steps of 4, is 20: five chunks are enough, and the last is whole."""
     assert body(scheduled(_COPY_OF_100, 'split_evenly("i", 2, 24, 4, "o", "p")')) == text("""
         for o in serial(5):
             for p in serial(20):

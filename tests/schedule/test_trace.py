@@ -1,4 +1,4 @@
-"""Traces as text, and what is no step of one."""
+"""Traces as text, and texts that are not steps of a trace."""
 
 from __future__ import annotations
 
