@@ -16,7 +16,7 @@ OUTPUTS = {"LSTM": 3, "GRU": 2, "RNN": 2}
 
 
 def operands(rng, op, steps, batch, inputs, hidden, directions=1, **optional):
-    """Random operands by position; `optional` names the optional ones that there are."""
+    """Random operands by position; `optional` names the optional ones to include."""
     gates = GATES[op]
 
     def normal(*shape):

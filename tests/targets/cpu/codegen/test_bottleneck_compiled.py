@@ -58,7 +58,7 @@ def bottleneck(shape, expanded, kernel, stride, pads, projected, residual, image
     f, bf = value("f", expanded, 1, kernel, kernel), value("bf", expanded)
     if projected and residual:
         r = value("r", batch, projected, *out, layout=within, dtype=images)
-        r = converted(r, F32)  # This operand is first, though it is read last.
+        r = converted(r, F32)  # It is converted first, though it is read last.
     window = {"strides": (step, step), "pads": tuple(around), "accumulator": "f32"}
     last = node("Conv", x, e, be, shape=(batch, expanded, *extents), **window)
     last = node("Sigmoid", last, shape=last.type.shape)

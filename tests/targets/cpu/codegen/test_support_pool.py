@@ -380,7 +380,7 @@ define i32 @stall(ptr %args, ptr %pool) {
 BEARABLE, MOST = 4 * 131072, 1280 * 131072  # Ticks of debt, and of the longest rest.
 ALONE_UNTIL, REST, DEBT = 136 // 8, 144 // 8, 152 // 8  # Indices into the pool's memory, as i64.
 ASLEEP = 64 // 4  # as i32
-REGION = 192  # The byte of the number of the newest.
+REGION = 192  # The byte at which the number of the newest region lies.
 
 
 def test_a_helper_that_holds_up_the_caller_earns_it_a_rest(load, pool_of):
@@ -392,7 +392,7 @@ def test_a_helper_that_holds_up_the_caller_earns_it_a_rest(load, pool_of):
     while memory[ALONE_UNTIL] <= woken:
         assert time.monotonic() < deadline
         memory[ALONE_UNTIL] = woken = library._ticks()
-        context = np.array([0, 10_000_000], np.int64)  # The milliseconds are more than is borne.
+        context = np.array([0, 10_000_000], np.int64)  # Milliseconds are more than is borne.
         assert library.entry("stall")(pointers([context.ctypes.data]), pool.address) == 0
     assert MOST >= memory[REST] >= BEARABLE
     counts, _ = run(library, pool, 31, 5)
