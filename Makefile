@@ -179,7 +179,7 @@ coverage: $(READY)  ## The tests, and the share of each package's lines that the
 lock:  ## The newest versions of all packages for development, into .ci/constraints.txt.
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock
-	build/lock/bin/pip install --quiet '.[dev,pages,docs]'
+	build/lock/bin/pip install --quiet '.[dev,pages,docs,hardware]'
 	{ echo "# The versions that make installs; make lock writes this file."; \
 	  build/lock/bin/pip freeze --exclude farrier; } > $(LOCK)
 
