@@ -186,7 +186,6 @@ lock:  ## The newest versions of all packages for development, into .ci/constrai
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/python -m tests.language --update
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

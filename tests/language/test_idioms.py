@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.language.__main__ import check, read_counts, write_counts
+from tests.language.__main__ import check
 from tests.language.idioms import violations
 
 
@@ -56,17 +56,6 @@ def test_a_violation_names_line_and_better_form():
     assert (use.line, use.instead) == (7, "is not a")
 
 
-def test_only_a_file_with_more_uses_than_before_is_reported():
-    uses = {"a.py": violations("found = 1"), "b.py": violations("found = made = 1")}
-    assert check(uses, {"a.py": 1, "b.py": 2}) == []
-    *listed, last = check(uses, {"a.py": 3, "b.py": 1})
-    assert [message.partition(" ")[0] for message in listed] == ["b.py:1:", "b.py:1:"]
-    assert last == "b.py: 2 uses of idioms to avoid, 1 allowed"
-    assert check({"new.py": uses["a.py"]}, {})
-
-
-def test_counts_are_read_as_they_were_written(tmp_path):
-    counts = {"b.py": 12, "a name with spaces.py": 1}
-    write_counts(tmp_path / "counts", counts)
-    assert read_counts(tmp_path / "counts") == counts
-    assert read_counts(tmp_path / "missing") == {}
+def test_a_message_names_the_place_and_the_better_form():
+    (message,) = check("a.py", "found = 1")
+    assert message.startswith("a.py:1: name for a role: 'found'; write the thing")
