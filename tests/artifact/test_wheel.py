@@ -24,7 +24,7 @@ PACKAGES = {
     "farrier_worker": "worker",
     "farrier_device": "rpc_device",
 }
-MOST_BYTES = 3_500_000
+MOST_BYTES = 4_000_000
 RUN = """
 import sys
 sys.path.insert(0, sys.argv[1])

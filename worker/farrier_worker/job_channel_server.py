@@ -453,7 +453,7 @@ class _Sent(Closing):
         self._files = dict(zip(names, self.files, strict=True))
         if not all(stat.S_ISREG(os.fstat(file).st_mode) for file in self.files):
             self.close()
-            raise MalformedError("a descriptor of no regular file")
+            raise MalformedError("a descriptor of what is not a regular file")
 
     def path(self, sha256: str) -> Path:
         """Return the path at which this process finds the file, for `BlobSource`. Raises

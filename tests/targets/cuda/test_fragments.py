@@ -30,6 +30,7 @@ from farrier.targets.cuda.tensor_cores import FEATURES, PRODUCTS, require_featur
 from farrier.targets.gpu import fragment_parts, fragments
 from farrier.targets.gpu.device import USUAL
 from farrier.targets.gpu.inexpressible import InexpressibleError
+from farrier_device.cuda_library import PTX
 from tests.targets.cuda.products import inputs_of, lowered, product
 from tests.targets.cuda.ptx import PtxError
 from tests.targets.cuda.running import run_ptx
@@ -236,7 +237,7 @@ def test_a_model_of_f16_runs_on_tensor_cores(library, monkeypatch, cpu, depth):
     onnxruntime = pytest.importorskip("onnxruntime")
     data = _halves()
     artifact = farrier.compile(data, target=f"cuda:{cpu}", verify=False)
-    texts = [module.content.decode() for module in artifact.code.objects]
+    texts = [code.content.decode() for code in artifact.code.objects if code.kind == PTX]
     assert sum(f"mma.sync.aligned.m16n8k{depth}." in text for text in texts) == 3
     x = np.random.default_rng(3).standard_normal((1, 16, 10, 14)).astype(np.float16)
     (expected,) = onnxruntime.InferenceSession(data).run(None, {"x": x})
@@ -305,7 +306,7 @@ def test_a_quantized_model_multiplies_bytes(library, cpu, has_cores):
     onnxruntime = pytest.importorskip("onnxruntime")
     data = _bytes()
     artifact = farrier.compile(data, target=f"cuda:{cpu}", verify=False)
-    texts = [module.content.decode() for module in artifact.code.objects]
+    texts = [code.content.decode() for code in artifact.code.objects if code.kind == PTX]
     assert any("mma.sync.aligned.m16n8k32." in text for text in texts) == has_cores
     x = np.random.default_rng(6).standard_normal((1, 16, 9, 12)).astype(np.float32)
     (expected,) = onnxruntime.InferenceSession(data).run(None, {"x": x})
