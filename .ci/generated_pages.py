@@ -63,14 +63,13 @@ def openapi_document() -> dict[str, Any]:
     from farrier_farm.farm import Farm
     from farrier_farm.redis import embedded
     from farrier_farm.settings import Settings
-    from farrier_server.app import create_app
-    from farrier_server.app import openapi_document as document_of
+    from farrier_server import app
 
     with tempfile.TemporaryDirectory() as home:
         settings = Settings(home=Path(home))
         valkey = embedded.start(settings)
         try:
-            return document_of(create_app(Farm.open(settings), "unused"))
+            return app.openapi_document(app.create_app(Farm.open(settings), "unused"))
         finally:
             valkey.stop()
 

@@ -13,7 +13,7 @@ from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind
 from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.types import Layout, Swizzle
-from farrier.schedule.nest import NestView, Path, loops
+from farrier.schedule.nest import NestView, Path, alloc_at, loops
 
 
 def set_scope(function: Function, buffer: str, scope: MemoryScope) -> Function:
@@ -38,16 +38,14 @@ def set_scope(function: Function, buffer: str, scope: MemoryScope) -> Function:
     """
     nest = NestView(function, "set_scope")
     path = _check_scope(nest, buffer, scope)
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     new = dataclasses.replace(alloc.buffer, scope=scope)
     return nest.replace(path, Substitution(buffers={buffer: new}).stmt(alloc))
 
 
 def _check_scope(nest: NestView, name: str, scope: MemoryScope) -> Path:
     path = nest.path_to_alloc(name)
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     if _is_swizzled(alloc.buffer) and scope is not MemoryScope.WORKGROUP:
         nest.fail(f"{name} has a swizzle, which only workgroup buffers have")
     if scope in (MemoryScope.PARAM, MemoryScope.CONSTANT):
@@ -102,8 +100,7 @@ def hoist(function: Function, buffer: str) -> Function:
     """
     nest = NestView(function, "hoist")
     path = nest.path_to_alloc(buffer)
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     if alloc.buffer.scope is not MemoryScope.WORKSPACE:
         nest.fail(f"{buffer} lies in {alloc.buffer.scope}, not in the workspace")
     for stmt in path[:-1]:
@@ -141,8 +138,7 @@ def transform_layout(function: Function, buffer: str, layout: Layout) -> Functio
 def _check_layout(nest: NestView, name: str, layout: Layout) -> Buffer:
     buffer = nest.param(name)
     if buffer is None:
-        alloc = nest.path_to_alloc(name)[-1]
-        assert isinstance(alloc, Alloc)
+        alloc = alloc_at(nest.path_to_alloc(name))
         buffer = alloc.buffer
     elif buffer.scope is not MemoryScope.CONSTANT:
         nest.fail(f"the layout of the argument {name} is part of the kernel's signature")
@@ -198,8 +194,7 @@ def merge_axes(function: Function, buffer: str, axis: int) -> Function:
     """
     nest = NestView(function, "merge_axes")
     path = nest.path_to_alloc(buffer)
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     old = alloc.buffer
     if not 0 <= axis < len(old.shape) - 1:
         nest.fail(f"{buffer} has no axes {axis} and {axis + 1}")
@@ -248,8 +243,7 @@ def pad_axis(function: Function, buffer: str, axis: int, extent: int) -> Functio
     """
     nest = NestView(function, "pad_axis")
     path = _check_pad(nest, buffer, axis, extent)
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     shape = alloc.buffer.shape
     new = dataclasses.replace(alloc.buffer, shape=(*shape[:axis], extent, *shape[axis + 1 :]))
     return nest.replace(path, Substitution(buffers={buffer: new}).stmt(alloc))
@@ -257,8 +251,7 @@ def pad_axis(function: Function, buffer: str, axis: int, extent: int) -> Functio
 
 def _check_pad(nest: NestView, name: str, axis: int, extent: int) -> Path:
     path = nest.path_to_alloc(name)
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     if not 0 <= axis < len(alloc.buffer.shape):
         nest.fail(f"{name} has no axis {axis}")
     if _is_swizzled(alloc.buffer):
@@ -301,8 +294,7 @@ def swizzle(function: Function, buffer: str, chunk: int, rows: int, count: int) 
     """
     nest = NestView(function, "swizzle")
     path = _check_swizzle(nest, buffer, Swizzle(chunk, rows, count))
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     plain = alloc.buffer.element_layout
     layout = dataclasses.replace(plain, swizzle=Swizzle(chunk, rows, count))
     new = dataclasses.replace(alloc.buffer, layout=layout)
@@ -311,8 +303,7 @@ def swizzle(function: Function, buffer: str, chunk: int, rows: int, count: int) 
 
 def _check_swizzle(nest: NestView, name: str, swizzle: Swizzle) -> Path:
     path = nest.path_to_alloc(name)
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     buffer = alloc.buffer
     if buffer.scope is not MemoryScope.WORKGROUP:
         nest.fail(f"{name} lies in {buffer.scope}: only workgroup memory has banks")

@@ -16,6 +16,7 @@ from farrier.schedule.accesses import changed_after, guarded_reads, prefetches, 
 from farrier.schedule.nest import (
     NestView,
     Path,
+    alloc_at,
     find,
     guarded,
     local_scope,
@@ -89,8 +90,6 @@ def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
     """
     nest = NestView(function, "compute_whole_at")
     move = _check(nest, buffer, loop)
-    alloc = move.alloc_path[-1]
-    assert isinstance(alloc, Alloc)
     covered = _covered(nest, move.producers, buffer)
     box = zip(move.box, covered, strict=True)
     inside = tuple(_inside(nest, interval, extent, move.simplifier) for interval, extent in box)
@@ -121,8 +120,7 @@ class _Move:
 
 def _check(nest: NestView, name: str, loop_name: str) -> _Move:
     alloc_path, loop = nest.path_to_alloc(name), nest.loop(loop_name)
-    alloc = alloc_path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(alloc_path)
     if alloc.buffer.layout is not None and any(map(any, alloc.buffer.layout.halo)):
         nest.fail(f"{name} has a halo, which a part of it would lack")
     producers = [s for s in outermost_block(alloc.body) if name in writes(s)]
@@ -203,8 +201,7 @@ def _check_readers(nest: NestView, alloc: Alloc, producers: list[Stmt], loop: Fo
 
 
 def _edit(nest: NestView, move: _Move) -> Function:
-    alloc = move.alloc_path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(move.alloc_path)
     old, box, simplifier = alloc.buffer, move.box, move.simplifier
     scope = local_scope(move.loop) if old.scope is MemoryScope.WORKSPACE else old.scope
     new = Buffer(old.name, old.dtype, tuple(i.extent for i in box), None, scope)

@@ -16,7 +16,7 @@ from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.threads import extents_of, phase_of
 from farrier.ir.types import Layout, PhysicalDim
 from farrier.schedule.accesses import accesses, touches, writes
-from farrier.schedule.nest import NestView, Path, loops
+from farrier.schedule.nest import NestView, Path, alloc_at, loops
 from farrier.schedule.tiling_parts import ZERO, simplified, under
 
 _HALVES = 2
@@ -93,8 +93,7 @@ class _Staged:
     @classmethod
     def of(cls, nest: NestView, name: str) -> _Staged:
         path = nest.path_to_alloc(name)
-        alloc = path[-1]
-        assert isinstance(alloc, Alloc)
+        alloc = alloc_at(path)
         if alloc.buffer.scope is not MemoryScope.WORKGROUP:
             nest.fail(f"{name} lies in {alloc.buffer.scope}, not in workgroup memory")
         at = max((at for at, stmt in enumerate(path) if isinstance(stmt, For)), default=0)

@@ -7,7 +7,7 @@ from farrier.ir.loop import Alloc, For, Function, If, Stmt, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import Indices, Substitution, loads
 from farrier.schedule.accesses import changed_after, prefetches
-from farrier.schedule.nest import NestView, Path, loops, outermost_block, stores, without
+from farrier.schedule.nest import NestView, Path, alloc_at, loops, outermost_block, stores, without
 
 
 def inline(function: Function, buffer: str) -> Function:
@@ -36,8 +36,7 @@ def inline(function: Function, buffer: str) -> Function:
 
 def _check(nest: NestView, name: str) -> tuple[Path, Stmt, Store]:
     path = nest.path_to_alloc(name)
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     writers = stores(alloc.body, name)
     if len(writers) != 1:
         nest.fail(f"{name} is written by {len(writers)} stores; only a plain stage can be inlined")
@@ -73,8 +72,7 @@ def _producer(nest: NestView, alloc: Alloc, store: Store) -> Stmt:
 
 
 def _edit(path: Path, producer: Stmt, store: Store) -> Stmt:
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     names = [index.name for index in store.indices if isinstance(index, Var)]
 
     def value(indices: Indices) -> Expr:

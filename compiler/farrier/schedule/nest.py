@@ -134,6 +134,13 @@ def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
     return None
 
 
+def alloc_at(path: Path) -> Alloc:
+    """Return the allocation at the end of a path that `NestView.path_to_alloc` returned."""
+    alloc = path[-1]
+    assert isinstance(alloc, Alloc)
+    return alloc
+
+
 def loops(stmt: Stmt) -> list[For]:
     """Return every loop, in order."""
     return [s for s in walk_stmts(stmt) if isinstance(s, For)]

@@ -17,7 +17,7 @@ from farrier.ir.threads import PRIVATE
 from farrier.schedule.accesses import accesses
 from farrier.schedule.kind_primitives import require_independent, require_undecided
 from farrier.schedule.loop_primitives import fuse, reorder, split
-from farrier.schedule.nest import NestView, Path, allocated, loops
+from farrier.schedule.nest import NestView, Path, alloc_at, allocated, loops
 
 _KINDS = {kind.value: kind for kind in (LoopKind.BLOCK, LoopKind.THREAD)}
 
@@ -172,8 +172,7 @@ def split_axes(function: Function, buffer: str, factors: Sequence[int]) -> Funct
     """
     nest = NestView(function, "split_axes")
     path = nest.path_to_alloc(buffer)
-    alloc = path[-1]
-    assert isinstance(alloc, Alloc)
+    alloc = alloc_at(path)
     old = alloc.buffer
     if old.layout is not None:
         nest.fail(f"{buffer} has a layout of its own")
