@@ -25,6 +25,9 @@ def guarded(command: Callable[[], int | None]) -> None:
     try:
         sys.exit(command())
     except KeyboardInterrupt:
+        # CPython remembers an interrupt that left `exec` of a string, as in the definition of a
+        # dataclass, and would end by SIGINT despite the code. The next `exec` clears that.
+        exec("")
         sys.exit(INTERRUPTED)
 
 

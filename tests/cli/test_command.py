@@ -32,7 +32,7 @@ class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
         if name == wanted:
-            signalled() if place == "import" else Finalized()
+            exec({"import": "signalled()", "finalizer": "Finalized()"}[place])
 
 main = importlib.import_module(command).main
 sys.meta_path.insert(0, Finder)
@@ -57,6 +57,13 @@ def _run(code: str, *words: str) -> subprocess.CompletedProcess[str]:
 def test_ctrl_c_while_a_module_is_imported_shows_no_traceback(command, module):
     done = _run(_INTERRUPTED, command, module, str(signal.SIGINT.value), "import")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_ctrl_c_in_exec_of_a_string_does_not_end_the_process_by_its_signal(tmp_path):
+    (tmp_path / "interrupted.py").write_text(_INTERRUPTED)
+    words = ["farrier.cli.main", "typer", str(signal.SIGINT.value), "import"]
+    done = subprocess.run([sys.executable, "-m", "interrupted", *words], cwd=tmp_path)
+    assert done.returncode == 130
 
 
 @pytest.mark.parametrize(
