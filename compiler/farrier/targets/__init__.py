@@ -1,9 +1,11 @@
-"""The hardware that code is made for: what a machine is, and who makes code for it.
+"""The machines that Farrier compiles for: how a machine is described, and the backends that
+generate its code.
 
     parse_target("rpi5")  →  MachineDescription  →  Backend.target  →  Target  →  Target.backend
 
-A `Target` describes the machine that runs the code, whatever machine compiles. Names and messages
-lead to backends (`names`, `registry`); whoever has a target has its backend.
+A `Target` describes the machine that will run the code, which may differ from the machine that
+compiles it. The modules `names` and `registry` find the backend for a machine's name or
+description; code that already has a target reads `Target.backend`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A backend: all roles for one family of machines in one object."""
+"""The class of backends. A backend compiles for one family of machines, such as all x86-64 CPUs,
+and combines all roles that the other modules of this package declare."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ from farrier.targets.siting import Siting
 class Backend(
     Describing, GraphPolicy, Siting, Scheduling, CodeGeneration, Running, Exporting, Protocol
 ):
-    """Makes code for one family of machines, and runs it.
+    """The base class of backends: it compiles for one family of machines, and runs the code there.
 
-    A backend is a subclass, with one instance; a role answers itself what a machine without
-    specialities answers. It keeps no state, and is asked from several threads. Its module imports
-    neither code generator nor rules, because loading an artifact imports it too; the methods do.
+    Each backend is a subclass with a single, stateless instance, whose methods are called from
+    several threads. A role's method has a default for machines that do not need it. The module of a
+    backend must not import its code generator or schedule rules at the top, because loading an
+    artifact imports the module too; methods import them when called.
     """

@@ -1,4 +1,5 @@
-"""The C header of a model: where its inputs and outputs lie in an arena, and the call."""
+"""The C header of a model: the offsets of its inputs and outputs in one block of memory (the
+arena), and the declaration of the function that runs it."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ _TYPES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arena:
-    """The memory that a C program lends to a model: the bytes of each input, of each output, and of
-    the workspace, and the numbers of 64 bits that its entry point takes in addition. `lent` are the
-    offsets in the workspace of inputs and outputs, -1 for memory of their own."""
+    """The memory that a C program lends to a model: the sizes in bytes of each input, each output
+    and the workspace, and in `sizes` the number of 64-bit integers that the entry point takes in
+    addition. `lent` has the offset in the workspace of each input and output, or -1 where that
+    tensor has memory of its own."""
 
     inputs: Sequence[int]
     outputs: Sequence[int]
@@ -36,8 +38,8 @@ class Arena:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """The offsets of the inputs, the outputs, the workspace and the sizes; the last is the end,
-        the bytes of the arena."""
+        """The offsets in the arena of the inputs, the outputs, the workspace and the 64-bit sizes,
+        in that order; the last number is the size of the whole arena in bytes."""
         sizes = (*self.inputs, *self.outputs, self.workspace, 8 * self.sizes)
         lent = (*(self.lent or [-1] * (len(sizes) - 2)), -1, -1)
         at, offsets = 0, []
@@ -50,16 +52,18 @@ class Arena:
 
     @property
     def keeps_inputs(self) -> bool:
-        """True if no input shares its memory with other values."""
+        """True if running the model leaves the inputs unchanged: no input shares its memory with
+        other values."""
         return all(place < 0 for place in self.lent[: len(self.inputs)])
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the arena."""
+        """The size of the arena in bytes."""
         return self.offsets[-1]
 
     def slots(self) -> list[str]:
-        """Return the arguments of the entry point as C: addresses in `base`, and `parameters`."""
+        """Return the arguments of the entry point as C expressions: addresses relative to the
+        pointer `base`, and the address `parameters`."""
         *places, workspace, sizes, _ = self.offsets
         slots = [f"(uintptr_t)(base + {offset})" for offset in places]
         slots += ["(uintptr_t)parameters", f"(uintptr_t)(base + {workspace})"]
@@ -92,13 +96,14 @@ pool of one thread, which runs parallel loops."""
 
 
 def identifier(text: str) -> str:
-    """Return a C identifier that is like a name."""
+    """Return a valid C identifier derived from `text`."""
     word = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()
     return word if word[:1].isalpha() else f"m_{word}".rstrip("_")
 
 
 def header(name: str, manifest: Manifest, arena: Arena, machine: str) -> str:
-    """Return the header NAME.h of a model that is compiled for a machine."""
+    """Return the text of the C header for a model compiled for `machine`; the functions in it begin
+    with `name`."""
     upper = name.upper()
     inputs = "\n".join(_accessors(name, "input", manifest.inputs, arena.offsets))
     outputs_at = arena.offsets[len(arena.inputs) :]
@@ -134,7 +139,8 @@ int32_t {name}_run(void *arena);
 def _accessors(
     name: str, side: str, specs: Iterable[TensorSpec], offsets: Iterable[int]
 ) -> Iterator[str]:
-    """Yield the functions that return where each input, or each output, lies."""
+    """Yield the C functions that return the address of each input, or of each output, in the
+    arena."""
     taken: set[str] = set()
     for number, (spec, offset) in enumerate(zip(specs, offsets, strict=False)):
         word = identifier(spec.name)

@@ -1,4 +1,5 @@
-"""The code of a backend, one of its roles: final loops → objects → a library that is loaded."""
+"""The code generator, one of the roles of a backend: it compiles lowered kernels to objects, and
+links these to a library that a device loads."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CodeTexts:
-    """A kernel's code as text; "" for what a backend does not have. The `timeline` is JSON: what
-    happens in the kernel over time, as `events` of Chrome's trace format in `lanes`, at `mhz`."""
+    """A kernel's code as text for readers; a field is "" if the backend has no such text.
+    `timeline` is JSON: the operations of the kernel over time as `events` in Chrome's trace format,
+    the names of their `lanes`, and the clock `mhz`."""
 
     llvm: str = ""
     assembly: str = ""
@@ -30,11 +32,12 @@ class CodeTexts:
 
 
 class Plan(Protocol):
-    """The places of everything in a model, before its code is linked. Backends have their own."""
+    """The memory plan and the calls of a model, before its kernels are linked. Each kind of backend
+    has its own implementation."""
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The bytes of each, at the typical sizes."""
+        """The size of each input in bytes, at the typical sizes of open dims."""
         ...
 
     @property
@@ -48,63 +51,65 @@ class Plan(Protocol):
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
-        """The calls of kernels in the order of execution."""
+        """The kernel calls of the model, in the order of execution."""
         ...
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The integer arguments of the entry, at the typical sizes."""
+        """The integer arguments of the entry point, at the typical sizes of open dims."""
         ...
 
     @property
     def symbols(self) -> set[str]:
-        """The kernels that it calls."""
+        """The symbols of the kernels that the model calls."""
         ...
 
     def measured_entry(self, target: Target, name: str) -> bytes:
-        """Return the object of an entry point for any memory, at the typical sizes: nothing is
-        checked."""
+        """Return an object with an entry point `name` for timing: it runs at the typical sizes with
+        whatever the memory contains, and makes no checks."""
         ...
 
     def parts(self, name: str) -> tuple[tuple[Launch, ...], ...]:
-        """Return the launches of each of `calls`, which together do the work of that entry point,
-        in the order of the text."""
+        """Return, for each kernel call of the model, its launches in program order. All launches
+        together do the work of the entry point `name`."""
         ...
 
     def is_interface_compatible(self, other: Any) -> bool:
-        """Check whether it has the capacities and the sizes decided by data of another plan."""
+        """Check whether this plan has the same capacities and the same data-dependent sizes as
+        `other`."""
         ...
 
     def size_arguments(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the arguments of a caller for `sizes`, by symbol, in the entry's order."""
+        """Return the integer arguments of the entry point for `sizes`, a mapping from symbols to
+        values, in the order in which the entry point takes them."""
         ...
 
 
 class CodeGeneration(Protocol):
-    """Makes code for a target, on whichever machine compiles.
+    """The code generation of a backend, on whichever machine compiles.
 
-    Code is a function of its arguments and of the versions of the tools: an artifact can be made
-    again byte by byte. A target must be one of the backend's own; an error in a kernel is a
-    CompilerError.
+    Code depends only on the arguments and on the versions of the tools, so an artifact can be
+    reproduced byte by byte. The targets passed to the methods must belong to this backend; a kernel
+    that cannot be compiled raises CompilerError.
     """
 
     def loop_passes(self, target: Target) -> tuple[str, ...]:
-        """The names of the passes that the scheduled loops of a kernel go through
-        (`lower.passes.PASSES`), in order."""
+        """The names of the loop passes (`lower.passes.PASSES`) that lower a scheduled kernel for
+        `target`, in order."""
         return ("partition-loops", "eliminate-dead-stores")
 
     def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
-        """Return objects that together define every kernel of final loops, one for up to 16; their
-        names must differ."""
+        """Return objects that together define all of the lowered kernels `functions`, up to 16
+        kernels in each object. The names of the kernels must differ."""
         ...
 
     def texts(self, function: Function, target: Target) -> CodeTexts:
-        """Return a kernel's code as text, to be read by people."""
+        """Return a kernel's code as text for readers."""
         return CodeTexts()
 
     def instruction_texts(self, function: Function, target: Target) -> Mapping[str, str]:
-        """Return a kernel's instructions as text, before the passes on them and after each that
-        changes them, by a name. Raises CompilerError."""
+        """Return a kernel's instructions as text, before the instruction passes and after each pass
+        that changes them, keyed by the name of the stage. Raises CompilerError."""
         return {}
 
     def interface(self, function: Function) -> Interface:
@@ -119,9 +124,9 @@ class CodeGeneration(Protocol):
         threads: int,
         beside: Any = None,
     ) -> Plan:
-        """Place the memory of a model, with room for `threads` threads and for `target.threads`.
-        `kernels` are by task key; constants and sizes share the memory of those of the plan
-        `beside`."""
+        """Plan the memory of a model, with room for `threads` threads and for `target.threads`.
+        `kernels` has the interface of each kernel by task key. With a plan `beside`, the new plan
+        shares the memory of that plan's constants and size arguments."""
         ...
 
     def assemble(
@@ -131,39 +136,41 @@ class CodeGeneration(Protocol):
         target: Target,
         hot: Mapping[tuple[int, ...], Any],
     ) -> LinkedModel:
-        """Link a model's kernels, and pack its parameters. `hot` are plans of the same model for
-        single sizes of its dims, each planned with the previous one as `beside`."""
+        """Link the kernels of a planned model, and pack its parameters. `hot` maps sizes of the
+        dims to plans of the same model for exactly these sizes, each planned with the previous plan
+        as `beside`."""
         ...
 
     @property
     def library_kind(self) -> str:
-        """The kind of a library as a code object."""
+        """The code-object kind of a linked library."""
         return HOST_CODE
 
     def library(self, objects: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
-        """Return the content that a device loads to measure: the objects, linked with what they
-        need. `symbols` are to be seen from outside."""
+        """Return the linked library that a device loads to measure kernels: `objects` and the
+        support code that they need. `symbols` are exported."""
         ...
 
     # -- kernels that are measured by themselves
 
     def kernel_code(self, objects: Sequence[bytes], target: Target) -> Sequence[tuple[str, bytes]]:
-        """Return the code that a device loads to measure kernels by themselves, as code objects by
-        kind. `objects` define the kernels, maybe twice."""
+        """Return the code that a device loads to measure single kernels, as pairs of code-object
+        kind and content. The `objects` may define a kernel twice."""
         return ((self.library_kind, self.library(list(dict.fromkeys(objects)), (), target)),)
 
     def launches(self, kernel: Interface) -> tuple[Launch, ...]:
-        """Return the launches of a kernel by itself, at fixed sizes."""
+        """Return the launches that run a single kernel with fixed sizes."""
         return (Launch(kernel.name),)
 
     @property
     def has_steady_clock(self) -> bool:
-        """True if its devices count cycles of a model of the machine: no reference kernel shows
-        whether they kept their pace."""
+        """True if the devices count the cycles of a simulated machine. Their times do not drift, so
+        no reference kernel is measured to detect drift."""
         return False
 
     @property
     def packs_on_device(self) -> bool:
-        """True if a kernel on the device lays out what a measured kernel wants in another layout;
-        otherwise it is laid out here, and sent once for each layout."""
+        """True if a kernel on the device converts the inputs of a measured kernel to the layouts
+        that it reads. If false, this process converts the inputs and sends one copy for each
+        layout."""
         return True

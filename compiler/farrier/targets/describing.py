@@ -1,4 +1,4 @@
-"""The role of a backend that describes machines: names and descriptions → targets."""
+"""The role of a backend that turns names and descriptions of machines into targets."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KnownMachine:
-    """A machine that has a name. `source` says where its figures are from. A `generic` one stands
-    for an instruction set: its code runs on every machine that has it, and its cores and caches are
-    a guess."""
+    """A machine that users can select by name. `source` cites the origin of its figures. A
+    `generic` machine stands for an instruction set: its code runs on every machine with that set,
+    and its core count and cache sizes are guesses."""
 
     description: MachineDescription
     source: str
@@ -25,53 +25,55 @@ class KnownMachine:
 
 
 class Describing(Protocol):
-    """Turns descriptions of machines into targets.
+    """The conversion of machine descriptions to targets.
 
-    A description stays what it is; equal descriptions have equal targets, and a target reads back
-    from its JSON object as an equal one. No compiler is imported for it.
+    Equal descriptions result in equal targets, and a target that is written as a JSON object and
+    read again is equal to the original. These methods import no compiler.
     """
 
     @property
     def name(self) -> str:
-        """The name of the backend, for errors."""
+        """The name of the backend, for error messages."""
         ...
 
     @property
     def archs(self) -> frozenset[str]:
-        """The architectures of its machines, as `uname -m` names them. No two backends share
-        one."""
+        """The architectures of the backend's machines, as `uname -m` prints them. No architecture
+        belongs to two backends."""
         ...
 
     @property
     def machines(self) -> Mapping[str, KnownMachine]:
-        """The machines that `--target` knows by name; `target` takes each of them."""
+        """The machines that `--target` accepts by name. `target` must accept the description of
+        each."""
         ...
 
     @property
     def target_type(self) -> type[Target]:
-        """The class of its targets."""
+        """The class of the backend's targets."""
         ...
 
     def target(self, machine: MachineDescription) -> Target:
-        """Return the target that a machine is. Raises UsageError for a machine that lacks what all
-        code needs, naming it."""
+        """Return the target for a machine description. Raises UsageError that names a feature which
+        all generated code needs and the machine lacks."""
         ...
 
     def read(self, text: str) -> MachineDescription:
-        """Return the machine that the text of a user's TOML file describes, in which `arch` is one
-        of the backend's. Raises UsageError."""
+        """Parse a user's TOML file, whose `arch` is one of the backend's architectures, as a
+        machine description. Raises UsageError."""
         raise UsageError(
             f"the machines of {self.name} have no description in TOML",
             hint="--target FILE.json describes one: `farrier targets NAME` prints a known one's",
         )
 
     def written(self, machine: MachineDescription) -> str:
-        """Return a text that `read` reads as the machine; "" if JSON describes its machines."""
+        """Return TOML text that `read` parses back to `machine`; "" if the backend's machines are
+        described by JSON alone."""
         return ""
 
     def driven_by(self, target: Target, host: Target) -> Target:
-        """Return the target of a device with the host that drives it. Raises UsageError for a
-        target that is not a device."""
+        """Return the device `target` with `host` as the machine that drives it. Raises UsageError
+        if `target` is not a device."""
         raise UsageError(
             f"{target.cpu} is a machine of its own, and no host drives it",
             hint="HOST+DEVICE names a processor and a device such as webgpu, in this order",

@@ -1,4 +1,4 @@
-"""The role of a backend that hands a model to programs in other languages."""
+"""The role of a backend that exports a model for programs in other languages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exported:
-    """Files by name, and lines for the user about what they need."""
+    """Exported files by name, and notes for the user about what the files need."""
 
     files: Mapping[str, bytes]
     notes: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Exported:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exportable:
-    """A model whose functions shall begin with `name`."""
+    """A compiled model to export. The names of the exported functions begin with `name`."""
 
     manifest: Manifest
     code: ModelCode
@@ -32,11 +32,11 @@ class Exportable:
 
 
 class Exporting(Protocol):
-    """Makes files that programs without Farrier use."""
+    """The export of models as files for programs that do not use Farrier."""
 
     def export(self, model: Exportable, form: str, board: str) -> Exported:
-        """Return the files of a model in the form `c`, or, as a program for a board, `elf`. Raises
-        UsageError for a form that there is none of."""
+        """Return the files of a model: a C library if `form` is "c", or a program for `board` if
+        `form` is "elf". Raises UsageError if the backend does not support the form."""
         manifest = model.manifest
         raise UsageError(
             f"no code for {manifest.machine} ({manifest.architecture}) is exported",
@@ -44,8 +44,8 @@ class Exporting(Protocol):
         )
 
     def firmware(self, machine: str) -> Exported:
-        """Return the files of the program by which a machine without an operating system measures
-        for an agent. Raises UsageError for any other machine."""
+        """Return the files of the firmware with which a machine without an operating system runs
+        measurements for a device agent. Raises UsageError for any other machine."""
         raise UsageError(
             f"{machine} needs no program for an agent: `farrier-device` itself runs there",
             hint="`farrier targets` lists boards without an operating system",

@@ -1,4 +1,4 @@
-"""The role of a backend that decides what becomes of a graph: its passes, and what they choose."""
+"""The role of a backend that selects the graph passes, and the decisions that these passes make."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ if TYPE_CHECKING:
 
 
 class GraphPolicy(Protocol):
-    """An order of passes on graphs, some of them the backend's own.
+    """The order of the graph passes for a backend's targets, which may include passes of its own.
 
-    Every pass returns a graph of the same results. A policy keeps no state: equal graphs and
-    settings lead to equal graphs, in whichever process.
+    Every pass preserves the results of the graph. A policy is stateless: equal graphs and settings
+    produce equal graphs in every process.
     """
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """The names of the passes that a graph goes through (`passes.PASSES`, `own_passes`), in
-        order."""
+        """The names of the graph passes to run, in order. A name refers to `passes.PASSES` or
+        `own_passes`."""
         ...
 
     @property
     def own_passes(self) -> Mapping[str, Pass]:
-        """The passes on graphs that it adds to `passes.PASSES`, by name; one of the same name
-        stands in the place of the other."""
+        """The backend's own graph passes by name, in addition to `passes.PASSES`. A pass with a
+        name that `passes.PASSES` also has replaces that pass."""
         return {}
 
     @property
     def takes_open_sizes(self) -> bool:
-        """True if a model's sizes may be open when it is compiled."""
+        """True if the backend compiles models whose sizes are still unknown at compile time."""
         return True
 
     @property
     def precisions(self) -> Mapping[str, frozenset[str]]:
-        """The types in which contractions may multiply, as `CompileOptions.precision` names them,
-        and the features of a target that each takes."""
+        """The precisions in which contractions may multiply, as named by
+        `CompileOptions.precision`, and the target features that each precision requires."""
         return {"f32": frozenset()}
 
     def layers(self, graph: Graph, settings: Settings) -> Sequence[Layer]:
-        """Return the convolutions of a graph for which its passes choose an algorithm, in order.
-        Where it returns any, `passes` has the pass `algorithm.CHOICE`."""
+        """Return the convolutions of a graph for which the passes choose between algorithms, in the
+        order of the graph. If there are any, `passes` includes the pass `algorithm.CHOICE`."""
         return ()
 
     def byte_factors(self, target: Target) -> DType | None:
-        """Return the type of the first factor where its passes multiply bytes by i8: bytes, or what
-        they are widened to. None where such products stay those of floats."""
+        """Return the dtype of the first factor in products of bytes and i8, after the passes may
+        have widened the factor. None if the passes leave such products in floating point."""
         return None

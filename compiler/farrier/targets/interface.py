@@ -1,4 +1,4 @@
-"""The interface of a kernel for its callers, independent of its code."""
+"""The interface that a kernel has for its callers, independent of its generated code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from farrier_device.program import HOST
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """An entry point of a kernel on a device whose threads come in blocks: the kernel's name is
-    followed by `suffix`. `blocks` are over the dims."""
+    """One launch of a kernel on a device that runs threads in blocks. The symbol is the kernel's
+    name followed by `suffix`. `blocks`, the numbers of blocks, may depend on the dims."""
 
     suffix: str
     blocks: Extent
@@ -21,9 +21,10 @@ class EntryPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interface:
-    """The arguments of a kernel's entry points: `params`, sizes for the `dims`, scratch memory. The
-    bytes are over the dims; 0 means that the argument does not exist. On a host a kernel is one
-    entry point; on a device the `entries` run one after the other."""
+    """The arguments of a kernel's entry points: the tensors `params`, the sizes of the `dims`, and
+    scratch memory. The byte counts may depend on the dims; 0 means that the kernel has no such
+    argument. A kernel for a host has a single entry point; the `entries` of a kernel for a device
+    run in sequence."""
 
     name: str
     params: tuple[Buffer, ...]

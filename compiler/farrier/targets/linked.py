@@ -1,4 +1,4 @@
-"""A model as native code, before it is verified and packaged."""
+"""A linked model: native code that is not yet verified or packaged."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkedModel:
-    """One model as code objects; `bytes_of` maps each constant's identity to its bytes in the
-    parameters."""
+    """A model as linked code objects. `bytes_of` maps the identity of each constant to its number
+    of bytes in the packed parameters."""
 
     code: ModelCode
     params: PackedParams
@@ -40,26 +40,27 @@ class LinkedModel:
 
     @property
     def measured(self) -> tuple[CodeObject, ...]:
-        """The code that a device loads to call the entries."""
+        """The code objects that a device loads in order to call and time the entry points."""
         return (self.library,) if self.library else self.code.objects
 
     @property
     def memory(self) -> MemoryPlan:
-        """The plan for all sizes."""
+        """The memory plan that holds for all sizes of the dims."""
         return self.memories[0]
 
     @property
     def workspace_bytes(self) -> int:
-        """The bytes of workspace at the typical sizes."""
+        """The bytes of workspace that the model needs at the typical sizes."""
         return max(typical(memory.workspace_bytes) for memory in self.memories)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """A check that the entry makes at run time, and the ONNX node `origin` that it serves.
+    """A run-time check of the entry point, made on behalf of the ONNX node `origin`.
 
-    It compares a computed size with `most`. With a `reason` it fails because the run has reached a
-    branch that cannot be compiled; `needs` describes the sizes that an operator requires.
+    The check compares a computed size with `most` and fails if the size is larger, or with
+    `is_exact` if they differ. If it has a `reason`, it fails whenever it is reached: the run has
+    taken a branch that cannot be compiled. `needs` describes the sizes that an operator requires.
     """
 
     most: Extent  # An extent over `Plan.dims`.
@@ -70,5 +71,5 @@ class Check:
 
     @property
     def is_final(self) -> bool:
-        """Check whether it fails for capacities of any size."""
+        """Return True if larger capacities cannot make the check pass."""
         return self.is_exact or bool(self.reason or self.needs)

@@ -1,4 +1,4 @@
-"""The names of machines: `host`, a name that a backend defines, or a description."""
+"""The names of targets: `host`, the name of a machine that a backend defines, or a description."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _NEAREST = 3  # The names that an error offers.
 
 
 def parse_target(text: str) -> Target:
-    """Return the machine that `--target` names: `host`, a known machine (`farrier targets`), the
-    JSON text of a `MachineDescription`, or a device and its host as HOST+DEVICE. Raises
-    UsageError."""
+    """Return the target for an argument of `--target`: `host`, the name of a known machine
+    (`farrier targets`), the JSON text of a `MachineDescription`, or HOST+DEVICE for a device and
+    the host that drives it. Raises UsageError."""
     if text == "host":
         return host()
     driver, device = driver_and_device(text)
@@ -47,15 +47,15 @@ def parse_target(text: str) -> Target:
 
 
 def driver_and_device(text: str) -> tuple[str, str]:
-    """Return the names in HOST+DEVICE; "" and the text where no host is named."""
+    """Split HOST+DEVICE into the names of both; return "" as the host if the text names none."""
     driver, is_joined, device = text.rpartition("+")
     is_one = not is_joined or device.rstrip().endswith("}")
     return ("", text) if is_one else (driver, device)
 
 
 def parse_machine(text: str) -> KnownMachine:
-    """Return a known machine, the machine of a description, or a device with its host as
-    HOST+DEVICE. Raises UsageError."""
+    """Return the machine with that name, the machine that a JSON description describes, or the
+    device of HOST+DEVICE together with its host. Raises UsageError."""
     driver, device = driver_and_device(text)
     if driver:
         parse_target(text)
@@ -84,8 +84,8 @@ def parse_machine(text: str) -> KnownMachine:
 
 
 def canonical(text: str) -> str:
-    """Return a canonical form of an argument of `parse_target`: of a description only its fields,
-    on one line. Raises UsageError."""
+    """Return the canonical form of an argument of `parse_target`. Of a JSON description, only the
+    known fields remain, on one line. Raises UsageError."""
     driver, device = driver_and_device(text)
     if driver:
         return f"{canonical(driver)}+{canonical(device)}"
@@ -95,12 +95,13 @@ def canonical(text: str) -> str:
 
 
 def to_text(description: MachineDescription) -> str:
-    """Return the JSON text, on one line, that `parse_target` reads."""
+    """Return a description as one line of JSON, which `parse_target` parses."""
     return json.dumps(codec.encode(description), separators=(",", ":"))
 
 
 def called(text: str) -> str:
-    """Return the name of a target for messages: its name, or the CPU and cores of a description."""
+    """Return a target's name for messages; of a target without a name, its CPU and number of
+    cores."""
     driver, device = driver_and_device(text)
     if driver:
         return f"{called(device)} driven by {called(driver)}"
@@ -115,7 +116,7 @@ def called(text: str) -> str:
 
 @functools.cache
 def known_machines() -> Mapping[str, KnownMachine]:
-    """Return the machines of all backends, by name."""
+    """Return the named machines of all backends, by name."""
     machines: dict[str, KnownMachine] = {}
     for backend in reversed(backends()):
         machines.update(backend.machines)
@@ -124,15 +125,15 @@ def known_machines() -> Mapping[str, KnownMachine]:
 
 @functools.cache
 def host() -> Target:
-    """Return the machine that this process runs on. Raises UsageError if no backend supports its
-    architecture."""
+    """Return the target for the machine that this process runs on. Raises UsageError if no backend
+    supports its architecture."""
     machine = describe.describe()
     return backend_for(machine.arch).target(machine)
 
 
 def read_target(raw: object) -> Target:
-    """Return the target of a JSON object that `Target.to_dict` made. Raises ValueError for anything
-    else, and UsageError where no backend knows its architecture."""
+    """Return the target for a JSON object that `Target.to_dict` wrote. Raises ValueError if the
+    object is malformed, and UsageError if no backend supports its architecture."""
     triple = raw.get("triple") if isinstance(raw, dict) else None
     if not isinstance(triple, str):
         raise ValueError("target: an object with a triple is needed")
@@ -140,8 +141,8 @@ def read_target(raw: object) -> Target:
 
 
 def why_not_here(arch: str, cpu: str, features: Sequence[str]) -> str:
-    """Return why this machine cannot run code for another target's architecture, CPU and features:
-    a clause, "" if it can."""
+    """Return the reason why this machine cannot run code for a target with that architecture, CPU
+    and features, as a clause for a message; "" if it can run the code."""
     try:
         backend = backend_for(arch)
     except UsageError:
@@ -154,7 +155,7 @@ def _is_description(text: str) -> bool:
 
 
 def _described(text: str) -> MachineDescription:
-    """Return a description from JSON text. Raises UsageError that names the field at fault."""
+    """Parse JSON text as a machine description. Raises UsageError that names the field at fault."""
     try:
         raw = codec.loads(dict[str, Any], text, name="target")
         raw = {name: value for name, value in raw.items() if not name.startswith("#")}

@@ -1,4 +1,5 @@
-"""A backend's part of the manifest, which that backend alone reads."""
+"""The part of an artifact's manifest that belongs to one backend, and is read by that backend
+alone."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from farrier_device import codec
 
 
 class ManifestPart:
-    """A dataclass as a part of the manifest; `whose` names the machines that it is for."""
+    """The base class of dataclasses that are a backend's part of the manifest. `whose` names the
+    machines that the part is for, in error messages."""
 
     __slots__ = ()
 
@@ -22,7 +24,8 @@ class ManifestPart:
 
     @classmethod
     def of_json(cls, part: Mapping[str, Any]) -> Self:
-        """Raise ArtifactError for a field that is missing, malformed or new to this version."""
+        """Return the part that a JSON object describes. Raises ArtifactError for a missing,
+        malformed or unknown field."""
         try:
             unknown = codec.Unknown.REFUSED_UNLESS_EMPTY
             return codec.decode(cls, dict(part), unknown=unknown, name="backend")

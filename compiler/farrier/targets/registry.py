@@ -1,10 +1,10 @@
-"""The backends of this installation, by architecture.
+"""The registry of the installed backends, by architecture.
 
-It is asked where the name or the description of a machine comes in: from a user, in a message, in
-an artifact. A target knows its backend (`Target.backend`), so that nobody else asks.
+Only code that receives the name or the description of a machine, from a user, a message or an
+artifact, looks a backend up here. Code that has a target reads `Target.backend`.
 
-A backend of another package registers itself as an entry point of the group `farrier.backends`,
-whose object is an instance of `Backend`.
+Another package registers its backend as an entry point of the group `farrier.backends` that refers
+to an instance of `Backend`.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _OWN = {
 
 
 def own_backends() -> tuple[Backend, ...]:
-    """Return Farrier's own backends."""
+    """Return the backends that Farrier itself contains."""
     return tuple(map(_own, dict.fromkeys(_OWN.values())))
 
 
 @functools.cache
 def backends() -> tuple[Backend, ...]:
-    """Return all backends, Farrier's own first. Raises UsageError for one of another package that
-    cannot be loaded."""
+    """Return all backends, those of Farrier first. Raises UsageError if the backend of another
+    package cannot be loaded."""
     return (*own_backends(), *_others())
 
 
 def backend_for(arch: str) -> Backend:
-    """Return the backend for machines of an architecture. Raises UsageError where there is none."""
+    """Return the backend for an architecture. Raises UsageError if no backend supports it."""
     if arch in _OWN:
         return _own(_OWN[arch])
     for backend in _others():
@@ -73,7 +73,7 @@ def _own(module: str) -> Backend:
 
 @functools.cache
 def _others() -> tuple[Backend, ...]:
-    """Return the backends of other packages. To look for them reads every installed
-    distribution."""
+    """Return the backends that other packages register. The first call reads the metadata of all
+    installed distributions, which is slow."""
     installed = plugins(BACKENDS, "backend", Backend, "a subclass of Backend")  # type: ignore[type-abstract]
     return tuple(plugin.loaded for plugin in installed)

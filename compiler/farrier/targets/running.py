@@ -1,4 +1,5 @@
-"""The role of a backend that runs its code on this machine: to measure it, and for sessions."""
+"""The role of a backend that runs code on this machine, for measurements and for inference
+sessions."""
 
 from __future__ import annotations
 
@@ -12,48 +13,52 @@ if TYPE_CHECKING:
 
 
 class Loaded(Protocol):
-    """A model's code in this process, ready to be called."""
+    """A model loaded into this process."""
 
     @property
     def entry(self) -> Callable[[Any, int], int]:
-        """Run the model: take the addresses of its arguments, as a ctypes array, and `context`;
-        return 0, a positive code for a failure, or -1 - n where check n of the manifest failed."""
+        """The function that runs the model. Its arguments are a ctypes array with the addresses of
+        the model's arguments, and `context`. It returns 0, a positive error code, or -1 - n if
+        check n of the manifest failed."""
         ...
 
     @property
     def context(self) -> int:
-        """The last argument of the entry."""
+        """The value to pass as the last argument of `entry`."""
         ...
 
     @property
     def most_workspace(self) -> int | str:
-        """The bytes of workspace at most, an extent in the manifest's dims and capacities."""
+        """The largest workspace that any call needs, in bytes: an expression in the manifest's dims
+        and capacities."""
         ...
 
     def workspace_bytes(self, sizes: int) -> int:
-        """Return the bytes of workspace that a call needs, for the sizes (i64) at an address."""
+        """Return the bytes of workspace that a call needs. `sizes` is the address of an i64 array
+        with the sizes of the dims."""
         ...
 
     def close(self) -> None:
-        """End its threads and let go of its memory."""
+        """End the threads of the model and free its memory."""
         ...
 
 
 class Running(Protocol):
-    """Runs code for the backend's targets where this machine can.
+    """The execution of the backend's code on this machine, if the machine can run it.
 
-    It is asked before `load` and `runner` are used, for artifacts of any version too; no compiler
-    is imported for it.
+    Callers use `why_not_here` before `load` and `runner`, also for artifacts of other versions of
+    Farrier. These methods import no compiler.
     """
 
     def why_not_here(self, arch: str, cpu: str, features: Sequence[str]) -> str:
         """Return the reason why this machine cannot run code for targets with that `Target.arch`,
-        `cpu` and `features`: a clause, "" where it can."""
+        `cpu` and `features`, as a clause for a message; "" if it can run the code."""
         ...
 
     def why_not_measured_here(self, target: Target) -> str:
-        """Return the reason why what this machine measures says nothing of a target: a clause, ""
-        if it is about that target. By default it is about all whose code runs here."""
+        """Return the reason why times measured on this machine do not apply to `target`, as a
+        clause for a message; "" if they apply. By default they apply to every target whose code
+        runs here."""
         return self.why_not_here(target.arch, target.cpu, target.features)
 
     def runner(self) -> Runner:
@@ -62,24 +67,24 @@ class Running(Protocol):
 
     @property
     def code_kinds(self) -> frozenset[str]:
-        """The kinds of code objects that `load` takes."""
+        """The kinds of code objects that `load` accepts."""
         ...
 
     def threads(self, part: Mapping[str, Any]) -> tuple[int, int]:
-        """Return how many threads of the host suit a model best, and how many it runs with at most.
-        `part` is the backend's part of the model's manifest. Raises ArtifactError if it is
-        damaged."""
+        """Return the number of host threads that suits a model best, and the largest number that it
+        can use. `part` is the backend's part of the model's manifest. Raises ArtifactError if the
+        part is damaged."""
         return 1, 1
 
     def traces(
         self, code: ModelCode
     ) -> tuple[Mapping[str, Sequence[Mapping[str, Any]]], Sequence[str]]:
-        """Return what happens in kernels over time, by their symbols, if that is known without a
-        run, and the names of the lanes: events of Chrome's trace format, whose `tid` is a lane.
-        By default nothing is known."""
+        """Return a timeline of each kernel by symbol, if the timeline is known without running the
+        kernel, and the names of its lanes. Events have Chrome's trace format, with the lane as
+        `tid`. By default there are none."""
         return {}, ()
 
     def load(self, code: ModelCode, threads: int) -> Loaded:
-        """Load a model into this process, with `threads` threads. Raises ArtifactError where the
-        code is damaged."""
+        """Load a model into this process, to run with `threads` threads. Raises ArtifactError if
+        the code is damaged."""
         ...

@@ -1,4 +1,5 @@
-"""The role of a backend that schedules kernels: spaces of schedules, and bounds of times."""
+"""The role of a backend that provides the schedule spaces of kernels, and lower bounds of their
+times."""
 
 from __future__ import annotations
 
@@ -18,44 +19,46 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Peaks:
-    """Operations on f32 a second, and bytes a second from memory; 0 stands for an unknown bound."""
+    """The peak rates of a machine: f32 operations per second, and bytes per second from memory. 0
+    means that the rate is unknown."""
 
     operations: float = 0.0
     bandwidth: float = 0.0
 
 
 class Scheduling(Protocol):
-    """The source of spaces of schedules.
+    """The schedule spaces of the kernels for a backend's targets.
 
-    The space of equal arguments is the same in every process, as records and helper processes refer
-    to its candidates by their decisions. Its default applies to every size of open dims.
+    Equal arguments result in an equal space in every process, since tuning records and helper
+    processes identify a candidate by its decisions alone. The default schedule of a space must be
+    valid for every size of open dims.
     """
 
     @property
     def rules(self) -> frozenset[RuleId]:
-        """The rules whose spaces `space` returns, in the versions that it has of them: records of
-        other versions do not count."""
+        """The rules whose spaces `space` may return, with their current versions. Tuning records of
+        other versions are ignored."""
         ...
 
     @property
     def intrinsics(self) -> Sequence[TensorIntrinsic]:
-        """The tensor intrinsics of all its machines."""
+        """The tensor intrinsics of all machines of the backend."""
         return ()
 
     def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
-        """Return the schedule space of one kernel run by `threads` threads."""
+        """Return the schedule space of a kernel that `threads` threads run."""
         ...
 
     def floor_ns(self, program: TensorProgram | Function, target: Target, threads: int) -> int:
-        """Return the nanoseconds that no call of a kernel can beat on any machine of the target's
-        kind: a device that answers less did not run the code. 0 where nothing is known."""
+        """Return a lower bound of a kernel's time in nanoseconds on any machine of the target's
+        kind, 0 if no bound is known. A device that reports a shorter time did not run the code."""
         return 0
 
     def peaks(self, target: Target, threads: int) -> Peaks:
-        """Return the bounds of `threads` threads, for a roofline to show."""
+        """Return the peak rates of `threads` threads, for roofline plots."""
         return Peaks()
 
     def measured_peaks(self, loaded: Loaded) -> Peaks:
-        """Return the rates that the device of a loaded model reaches right now, which the model is
-        not run on afterwards; unknown ones by default."""
+        """Measure the rates that the device of a loaded model reaches at present. The model cannot
+        be run afterwards. By default the rates are unknown."""
         return Peaks()

@@ -1,5 +1,5 @@
-"""The role of a backend that says where kernels may run: on the device that a target is for, or on
-the host that drives it."""
+"""The role of a backend that decides where each kernel runs: on the device that a target describes,
+or on the host that drives the device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Site:
-    """The space of a kernel. `reason` is a clause that explains why it runs on the host of a
-    device; "" for other kernels."""
+    """The place where a kernel runs: the memory space `space` of a device or host. If a kernel of a
+    device target runs on the host, `reason` is a clause that explains why; otherwise it is ""."""
 
     space: str = HOST
     reason: str = ""
@@ -28,29 +28,31 @@ HERE = Site()  # Of a machine that has one space.
 
 
 class Siting(Protocol):
-    """A division of a target into the machines that run its kernels.
+    """The division of a target into the machines that run its kernels, such as a host and a device.
 
-    The kernels of a part are scheduled and compiled by the backend of that part, as for any target.
-    `enclosed` makes their objects ones of the whole.
+    The backend of each of these machines schedules and compiles the kernels that run there.
+    `enclosed` then converts the resulting objects to the format of the whole target.
     """
 
     def parts(self, target: Target) -> Mapping[str, Target]:
-        """Return the machines that a target consists of, by the space in which the kernels of each
-        run: a host first, if it runs any, and the machine that the target is for last."""
+        """Return the machines of a target, keyed by the memory space in which the kernels of
+        each run. A host that runs kernels comes first; the machine that the target describes
+        comes last."""
         return {HOST: target}
 
     def why_not_on_device(self, program: TensorProgram | Function, target: Target) -> str:
-        """Return the reason why the last part of a target cannot run a kernel, a clause; "" where
-        it can."""
+        """Return the reason why the last machine of `parts` cannot run a kernel, as a clause for a
+        message; "" if it can run the kernel."""
         return ""
 
     def enclosed(self, content: bytes, space: str) -> bytes:
-        """Return an object that `compile` of a part has made as one of the whole target's."""
+        """Return the object `content`, which the backend of the machine with memory space `space`
+        compiled, in the object format of the whole target."""
         return content
 
 
 def site_of(program: TensorProgram | Function, target: Target) -> Site:
-    """Return the site of a kernel: the device that the target is for where it can run there."""
+    """Return the site of a kernel: the device if it can run the kernel, and otherwise its host."""
     host, *others = target.backend.parts(target)
     if not others:
         return Site(host)

@@ -1,4 +1,4 @@
-"""The machine that code is made for: what all kinds of machines have."""
+"""The base class of targets: the properties that all kinds of machines have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ T = TypeVar("T", bound="Target")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemorySpace:
-    """A memory in which values of a driver program lie, by the name that programs have for it."""
+    """A memory that holds values of a driver program, under the name that driver programs use for
+    it."""
 
     name: str
     alignment: int = 64  # The offset of a value is a multiple of it, in bytes.
@@ -27,8 +28,8 @@ class MemorySpace:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ParallelAxis:
-    """An axis along which a launch runs in parallel, with the most that it may have there. Those of
-    a device are its "blocks" and the "threads" of a block (`partition.capacity`)."""
+    """An axis of a parallel launch, and the largest extent that a launch may have along it. The
+    axes of a device are called "blocks" and "threads" (of a block), see `partition.capacity`."""
 
     name: str
     limit: int
@@ -36,9 +37,9 @@ class ParallelAxis:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target(abc.ABC):
-    """One kind of machine. Each family of machines has a subclass, with the fields that its
-    backends ask for (`targets.cpu.target`); all fields are data, and those of a text or a record
-    are read by `targets.read_target`."""
+    """A kind of machine to compile for. Each family of machines has a subclass with the fields that
+    its backends need, for example `targets.cpu.target`. All fields are plain data;
+    `targets.read_target` reads a target from text or from a tuning record."""
 
     triple: str  # The platform: architecture, vendor, system. LLVM's triple where LLVM knows it.
     cpu: str  # The processor, by LLVM's name where LLVM knows it.
@@ -47,51 +48,54 @@ class Target(abc.ABC):
     @property
     @abc.abstractmethod
     def backend(self) -> Backend:
-        """The backend whose target it is."""
+        """The backend that compiles for this target."""
 
     @property
     @abc.abstractmethod
     def threads(self) -> int:
-        """The threads that run a model where its options do not say."""
+        """The default number of threads for running a model."""
 
     @property
     def spaces(self) -> tuple[MemorySpace, ...]:
-        """The memories of the machine, the host's first."""
+        """The memory spaces of the machine; the host's memory comes first."""
         from farrier_device.program import HOST
 
         return (MemorySpace(HOST),)
 
     @property
     def axes(self) -> tuple[ParallelAxis, ...]:
-        """The parallel axes of the machine, the outermost first."""
+        """The axes along which launches run in parallel, outermost first."""
         return (ParallelAxis("threads", self.threads),)
 
     def part(self, space: str) -> Target:
-        """Return the part that runs the kernels of a space, and itself for any other space."""
+        """Return the target whose backend compiles the kernels of a memory space; the target itself
+        for any space that has no target of its own."""
         return self.backend.parts(self).get(space, self)
 
     @property
     def arch(self) -> str:
-        """The architecture, as `uname -m` names it."""
+        """The architecture, as `uname -m` prints it."""
         return self.triple.partition("-")[0]
 
     @property
     def required_features(self) -> frozenset[str]:
-        """The kernel's names of every ISA extension that code may use."""
+        """The ISA extensions that generated code may use, under the Linux kernel's names."""
         return frozenset(self.features)
 
     @property
     def fingerprint(self) -> str:
-        """The digest of all that a tuning record's timing depends on, as 16 hex digits."""
+        """A hash of all properties that measured times depend on, as 16 hex digits, for tuning
+        records."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object; `from_dict` of its class reads it back."""
+        """Return the target as a JSON object, which `from_dict` of the same class reads."""
         fields: dict[str, Any] = codec.encode(self)
         return fields
 
     @classmethod
     def from_dict(cls: type[T], raw: object) -> T:
-        """Raise ValueError for anything but the fields of such a target."""
+        """Return the target that a JSON object describes. Raises ValueError if the fields are not
+        exactly those of the class."""
         return codec.decode(cls, raw, unknown=codec.Unknown.REFUSED, name="target")

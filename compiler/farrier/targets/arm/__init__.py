@@ -1,4 +1,4 @@
-"""aarch64: boards and servers with NEON."""
+"""The backend for aarch64 boards and servers with NEON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend and the targets of aarch64 machines."""
+"""The backend and the target class of aarch64 machines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArmTarget(CpuTarget):
-    """A core of aarch64."""
+    """An aarch64 CPU as a target."""
 
     @property
     def backend(self) -> ArmBackend:
@@ -85,7 +85,7 @@ class ArmTarget(CpuTarget):
 
 
 class ArmBackend(CpuBackend):
-    """aarch64 under Linux, with vectors of 128 bits."""
+    """The backend for aarch64 Linux with 128-bit vectors (NEON)."""
 
     target_type = ArmTarget
     name = "arm"

@@ -1,9 +1,9 @@
-"""The properties of ARM's cores, by LLVM's name of each.
+"""The performance figures of Arm cores, by LLVM's name of each core.
 
-Throughputs and latencies are those of Arm's software optimization guides for the core; if LLVM's
-model is more optimistic, as for the in-order cores, the slower figure counts. Bandwidths are
-estimates from the width of the paths between the caches, and so is `overlap`, from the size of the
-reorder buffer. None is measured here.
+Throughputs and latencies are from Arm's software optimization guide for the core, except where
+LLVM's scheduling model is slower, as for in-order cores. Cache bandwidths are estimates from the
+width of the data paths, and `overlap` is an estimate from the size of the reorder buffer. None of
+the figures is measured by Farrier.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ V8_4 = V8_2 | {"bf16", "fcma", "flagm", "i8mm", "ilrcpc", "jscvt"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Core:
-    """A core: the extensions that all code for it may use, and its figures that differ from the
-    defaults of `space.machine.Machine`."""
+    """An Arm core: the ISA extensions that generated code may always use, and the figures that
+    differ from the defaults of `space.machine.Machine`."""
 
     features: frozenset[str]
     figures: Mapping[str, Any]

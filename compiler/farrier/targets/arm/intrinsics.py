@@ -1,4 +1,4 @@
-"""Dot products of aarch64, and products of tiles."""
+"""The dot-product instructions and matrix-product instructions of aarch64."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from farrier.ir.types import DType
 
 
 def _bytes(instruction: str) -> EmitDot:
-    """Return the emitter of an instruction that adds the products of four bytes a lane to a
-    total, and wraps around. If a factor is equal in all lanes, LLVM reads it from one lane of a
-    register: the u8 factor of USDOT (as SUDOT), and the second of the others, whose factors may
-    be exchanged."""
+    """Return the emitter for an instruction that adds the products of four bytes in each lane to a
+    32-bit total, which wraps around on overflow. If a factor is equal in all lanes, LLVM encodes it
+    as one lane of a register: for USDOT only the u8 factor (with SUDOT), for the others the second
+    factor, which may be exchanged with the first."""
 
     def emit(writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand) -> Operand:
         left, right = (writer.bitcast(side, I8.of(4 * lanes)) for side in (a, b))
@@ -28,9 +28,9 @@ def _bytes(instruction: str) -> EmitDot:
 
 
 def _pairs_of_bf16(writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand) -> Operand:
-    """Emit a BFDOT. It rounds sums to odd and flushes denormals to zero, except on processors with
-    FEAT_EBF16 in another mode: a sum may differ from one of f32 by an f32's rounding for each pair,
-    which is far below that of bf16 operands."""
+    """Emit BFDOT, which rounds sums to odd and flushes denormals to zero, except on processors with
+    FEAT_EBF16 in another mode. A sum may differ from the f32 sum by one f32 rounding for each pair,
+    which is far less than the rounding of the bf16 operands."""
     left, right = (writer.bitcast(side, BF16.of(2 * lanes)) for side in (a, b))
     name = f"llvm.aarch64.neon.bfdot.v{lanes}f32.v{2 * lanes}bf16"
     return writer.call(name, total.type, total, left, right)
@@ -73,7 +73,7 @@ _PAIR = I64.of(2)  # A register holds two rows; two registers hold four, as of l
 def _load_rows(
     writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
 ) -> Operand:
-    """Load rows: two short rows into a register, or one of 16 bytes."""
+    """Load rows `pitch` bytes apart into one register: two rows of 8 bytes, or one row of 16."""
     at = [pointer]
     if rows > 1:
         at.append(writer.offset(pointer, pitch))
@@ -106,9 +106,10 @@ _MATRIX = RowRegisters(_PAIR, _load_rows, _store_rows)
 def _matrix_product(
     left: DType, right: DType, total: DType, instruction: str, operands: Type, feature: str
 ) -> TileProduct:
-    """Return a product of 2 × 2 totals of 32 bits by one instruction for rows of 8 bytes, with
-    operands of the LLVM type `operands`, or by two for rows of 16. Its sums are those of the dot
-    product of such operands."""
+    """Return the tile product with 2 × 2 totals of 32 bits that the LLVM intrinsic `instruction`
+    computes. It takes one instruction for rows of 8 bytes and two for rows of 16. `operands` is the
+    LLVM type of the operands. Its sums equal those of the dot-product instruction for the same
+    dtypes."""
     totals = F32.of(4) if total.is_float else I32.of(4)
     name = f"llvm.aarch64.neon.{instruction}" + ("" if total.is_float else ".v4i32.v16i8")
     neighbours = ROW_BYTES // left.nbytes
@@ -162,7 +163,7 @@ _HALVES = F16.of(8)
 def _load_pieces(
     writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
 ) -> Operand:
-    """Load rows of whole registers, one after the other."""
+    """Load rows that each fill whole registers, as an array of registers."""
     tile: Operand = instr.poison(array_of(_PAIR, rows * (row_bytes // REGISTER_BYTES)))
     for place, at in enumerate(_places(writer, rows, row_bytes, pointer, pitch)):
         tile = writer.with_part(tile, writer.load(_PAIR, at, 2), place)
@@ -179,7 +180,7 @@ def _store_pieces(
 def _places(
     writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
 ) -> Iterator[Operand]:
-    """Yield the address of each register of each row."""
+    """Yield the address of each 16-byte register's contents, row after row."""
     row = pointer
     for number in range(rows):
         if number:
@@ -192,8 +193,8 @@ def _places(
 def _add_halves(
     writer: Writer, rows: int, depth: int, total: Operand, a: Operand, b: Operand
 ) -> Operand:
-    """Add sums of `depth` products in half precision to totals of f32. The sums of all rows are
-    interleaved, since each waits for its last product."""
+    """Sum `depth` products in f16 for each element, then add the sums to f32 totals. Instructions
+    for all rows are interleaved, as each product of a row waits for the product before it."""
     lanes, registers = _HALF_LANES, depth // _HALF_LANES
 
     def halves(tile: Operand, place: int) -> Operand:

@@ -1,4 +1,4 @@
-"""The machines of aarch64 that have a name."""
+"""The named aarch64 machines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""NEON's products of tiles, and their costs: of 2 × 2 totals (FEAT_I8MM, FEAT_BF16), and of half
-precision (FEAT_FP16)."""
+"""The tile products of NEON and their costs: matrix products with 2 × 2 totals (FEAT_I8MM,
+FEAT_BF16), and products in half precision (FEAT_FP16)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _WIDENING = 9.0
 
 @functools.cache
 def tile_units(target: CpuTarget) -> tuple[TileUnit, ...]:
-    """Return the tile units of a core, its vector registers. A core issues matrix products at the
-    rate of multiply-adds (Arm's software optimization guides for Neoverse N2, V1 and V2)."""
+    """Return the tile units of a core, which work in its vector registers. A core issues
+    matrix-product instructions at the rate of multiply-adds (Arm's software optimization guides for
+    Neoverse N2, V1 and V2)."""
     machine = target.machine(1)
 
     def matrix(rows: Floats, row_bytes: int) -> Floats:
@@ -44,8 +45,8 @@ def _of_matrices(rows: Ints, row_bytes: int, points: Ints, lanes: Ints) -> Ints:
 
 
 def _of_halves(rows: Ints, row_bytes: int, points: Ints, lanes: Ints) -> Ints:
-    """Return the registers in use: two for the totals of a row, one for its sums, and the rows
-    themselves."""
+    """Return the number of vector registers in use by a product of f16: for each row two for its
+    f32 totals, one for its f16 sums, and those of its operands."""
     return rows * (2 * points * lanes + 1 + points * (row_bytes // REGISTER_BYTES)) + _PASSING - 1
 
 

@@ -1,1 +1,2 @@
-"""The common part of all CPU targets: register tiles, threads, code by LLVM, one shared library."""
+"""The common part of all CPU targets: register tiling, threads, code generation by LLVM, and one
+shared library for each model."""

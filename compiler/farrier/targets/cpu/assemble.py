@@ -1,4 +1,5 @@
-"""Join compiled kernels into one model: packed parameters, planned memory, one entry point."""
+"""The linker of a model for CPUs: it combines compiled kernels, packed parameters, planned memory
+and an entry point."""
 
 from __future__ import annotations
 
@@ -34,22 +35,24 @@ GENERAL = f"{ENTRY}.any"  # The entry for all sizes, if hot sizes have specializ
 
 @dataclasses.dataclass(frozen=True)
 class Plan(ModelPlan):
-    """The plan of a model whose driver is native code, for kernels that suit `threads` threads."""
+    """The plan of a model whose driver is compiled to native code. The kernels were scheduled for
+    `threads` threads."""
 
     threads: int = 1
 
     def entry(self, name: str = ENTRY, dims: Sequence[Symbol] = (), first_check: int = 0) -> Entry:
-        """Return the entry point under that name; `dims` replace the program's in a plan for a
-        single size of them."""
+        """Return the entry point, under the symbol `name`. In a plan for fixed sizes, `dims` are
+        the open dims of the general plan, whose sizes callers still pass. Checks are numbered from
+        `first_check`."""
         return emit_entry(self.program, self.addresses, name, dims, first_check=first_check)
 
     def measured_entry(self, target: Target, name: str) -> bytes:
-        """Return the object of an entry point for measurements with any memory: sizes that values
-        decide are typical, and nothing is checked."""
+        """Return the object of an entry point for timing: it runs with whatever the memory
+        contains, takes data-dependent sizes to be typical, and makes no checks."""
         return compile_text(self.measured_text(name), as_cpu(target))
 
     def measured_text(self, name: str) -> str:
-        """Return the module of `measured_entry`."""
+        """Return the LLVM text of the module that `measured_entry` compiles."""
         usual = {symbol.name: symbol.typical for symbol in self.program.symbols}
         return emit_entry(self.program, self.addresses, name, usual=usual).text
 
@@ -62,7 +65,9 @@ def plan(
     beside: Plan | None = None,
     kind: type[Plan] = Plan,
 ) -> Plan:
-    """Plan a model, with room for `threads` threads and for every core of the target."""
+    """Plan the memory and the calls of a model, with room for `threads` threads and for every core
+    of the target. `beside` is a plan whose constants and size arguments the new plan shares, and
+    `kind` is the class of the plan."""
     whole = kind.of(program, kernels, max(threads, target.threads), beside)
     return dataclasses.replace(whole, threads=threads)
 
@@ -73,9 +78,9 @@ def assemble(
     target: CpuTarget,
     hot: Mapping[tuple[int, ...], Plan] | None = None,
 ) -> LinkedModel:
-    """Link a model's kernels, and pack its parameters. `hot` are plans of the same model for single
-    sizes of its dims, each of which shares the parameters of the plans before it. The recorded
-    calls are those of the first hot plan."""
+    """Link a model's kernels, and pack its parameters. `hot` maps sizes of the dims to plans of the
+    same model for exactly these sizes; each shares the parameters of the preceding plans. The calls
+    in the result are those of the first hot plan."""
     hot = hot or {}
     plans = (planned, *hot.values())
     with ThreadPoolExecutor(1) as beside:
@@ -112,8 +117,8 @@ def assemble(
 def _library(
     planned: Plan, objects: Sequence[bytes], target: CpuTarget, hot: Mapping[tuple[int, ...], Plan]
 ) -> tuple[bytes, tuple[Check, ...]]:
-    """Return the shared library of a model, with its entry points and their support functions, and
-    the checks of the entry points, by number."""
+    """Return the shared library of a model, with its entry points and the support functions, and
+    the checks of the entry points in the order of their numbers."""
     general = planned.entry(GENERAL if hot else ENTRY)
     checks = general.checks
     entries, texts = [], []

@@ -36,15 +36,17 @@ if TYPE_CHECKING:
 
 
 class CpuBackend(Backend):
-    """Register tiles, threads that share parallel loops, LLVM, and one ELF library for each model.
+    """The base class of CPU backends: register tiling, parallel loops on a thread pool, code
+    generation by LLVM, and one ELF library for each model.
 
-    Imports within methods are of modules that only a compilation needs.
+    Methods import the modules that only a compilation needs.
     """
 
     @abc.abstractmethod
     def implied(self, cpu: str) -> frozenset[str]:
-        """Return the kernel's names of the ISA extensions that code for `Target.cpu` may use,
-        including names that earlier versions of Farrier used."""
+        """Return the ISA extensions that code for the processor `cpu` (`Target.cpu`) may use,
+        under the Linux kernel's names. `cpu` may also be a name that an earlier version of
+        Farrier used."""
 
     # -- running its code on this machine
 

@@ -1,4 +1,4 @@
-"""A model as a shared library for C programs under Linux."""
+"""The export of a model as a shared library for C programs on Linux."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ int main(void) {{
 
 
 def export(model: Exportable, form: str) -> Exported:
-    """Return the files of a model. Raises UsageError for open sizes, and for another form."""
+    """Return the files of the C library: header and shared libraries. Raises UsageError for a model
+    with open sizes, and if `form` is not "c"."""
     manifest, code = model.manifest, model.code
     if form != "c":
         raise UsageError(f"code for {manifest.machine} has no form {form!r}", hint="--format c")
@@ -75,7 +76,8 @@ def _nbytes(spec: TensorSpec) -> int:
 
 
 def _library(name: str, manifest: Manifest, part: CpuPart, arena: Arena, params: bytes) -> bytes:
-    """Return the shared library with `NAME_run`, which loads that of the kernels."""
+    """Return the shared library with the C function `NAME_run`, which at run time loads the shared
+    library of the model's kernels."""
     with tempfile.TemporaryDirectory(prefix="farrier-c-") as at:
         folder = Path(at)
         (folder / "params.bin").write_bytes(params)

@@ -1,10 +1,10 @@
-"""The floor of a measurement: a time that no machine of a target's kind can beat.
+"""A lower bound of a kernel's time, which no machine of a target's kind can beat.
 
-A device that answers less did not run the code: its clock is wrong, or it invents results. The
-bound is a roofline of what vector and tile units could do at a clock that no processor has, over
-data that lies in the first-level cache. So it holds for every machine of the class, however good,
-and is far below what code takes; figures of a particular core, by which schedules are ranked
-(`farrier.space.machine`), are not in it.
+A device that reports a shorter time did not run the code: its clock is wrong, or the result is
+invented. The bound is a roofline with the throughput of vector and tile units at a clock above that
+of any processor, and with all data in the first-level cache. It therefore holds for every machine
+of the kind and is far below actual times. The figures of particular cores
+(`farrier.space.machine`), which rank schedules, play no part in it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _TILE = (64, 64, 256)
 
 
 def floor_ns(program: TensorProgram | Function, target: CpuTarget, threads: int) -> int:
-    """Return the nanoseconds that no call of a kernel can beat, 0 where nothing is known: a loop
-    nest may have little to do, as its data decides."""
+    """Return a lower bound in nanoseconds for any call of a kernel. It is 0 for a loop nest, as the
+    data may leave such a kernel little to do."""
     if not isinstance(program, TensorProgram):
         return 0
     stored = sum(
@@ -46,7 +46,7 @@ def floor_ns(program: TensorProgram | Function, target: CpuTarget, threads: int)
 
 
 def _cycles(products: Products, target: CpuTarget) -> float:
-    """The cycles that one core takes at least for the products of a stage."""
+    """The minimum number of cycles in which one core can multiply the `products` of a stage."""
     left, right = products.left, products.right
     bits = _VECTOR_BITS_A_CYCLE.get(target.vector_bits, _WIDEST * target.vector_bits)
     narrowest = max(min(left.bits, right.bits), 8)

@@ -1,7 +1,6 @@
-"""The number of operands that the emitter keeps in registers, in addition to a tile's sums: the
-rest of the registers except `SPARE_REGISTERS`, and at least `FEWEST_HELD`. The analytic model
-counts loads by it.
-"""
+"""The number of operands that the emitter keeps in registers while it sums a tile: all registers
+but those of the tile's sums and `SPARE_REGISTERS`, and at least `FEWEST_HELD`. The analytic cost
+model uses the same number to count loads."""
 
 from __future__ import annotations
 

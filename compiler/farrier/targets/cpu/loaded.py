@@ -1,4 +1,5 @@
-"""A model's shared library in this process, with threads that stay."""
+"""A model's shared library loaded into this process, with a pool of threads that stay alive between
+calls."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from farrier_device import native
 
 
 class LoadedLibrary:
-    """Implements `Loaded`: `library` is bound, and `pool` has the threads."""
+    """The implementation of `Loaded` for CPUs: `library` is the bound shared library, and `pool`
+    owns the threads."""
 
     def __init__(self, code: ModelCode, threads: int) -> None:
         part = CpuPart.of_json(code.backend)
@@ -49,10 +51,11 @@ class LoadedLibrary:
 
 
 def _cpu_a_thread(threads: int) -> tuple[int, ...]:
-    """The CPUs to bind the threads to: all, where there is one for each, else none.
+    """Return the CPUs to bind the threads to, one CPU for each thread, if this process may use
+    exactly `threads` CPUs; otherwise return none, which leaves the threads unbound.
 
-    Left free, a helper on a busy machine may stay on the CPU of the caller that wakes it, where it
-    runs only once the caller has stopped spinning.
+    On a busy machine, an unbound helper thread may stay on the CPU of the calling thread that wakes
+    it, and then runs only after the calling thread has stopped spinning.
     """
     if threads == 1 or not hasattr(os, "sched_getaffinity"):
         return ()

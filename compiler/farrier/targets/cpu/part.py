@@ -1,4 +1,5 @@
-"""A CPU's part of the manifest: what a run of the ELF library of a model needs to know."""
+"""The CPU backend's part of an artifact's manifest: the data needed to run the model's ELF
+library."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ WORKSPACE_BYTES = "farrier_workspace_bytes"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CpuPart(ManifestPart):
-    """The entry point of the library, and the threads and the memory that it takes.
+    """The entry point of the library, and the threads and memory that a call uses.
 
-    The model was tuned for `threads`, and the workspace has room for `max_threads`. It has
-    `workspace_bytes` at the typical sizes, and `workspace` at most, an extent in the manifest's
-    dims and capacities."""
+    The model was tuned for `threads` threads, and the workspace has room for `max_threads`.
+    `workspace_bytes` is the size of the workspace at the typical sizes; `workspace` is its largest
+    size, an expression in the manifest's dims and capacities.
+    """
 
     whose: ClassVar = "CPUs"
 

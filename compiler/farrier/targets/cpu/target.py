@@ -1,4 +1,5 @@
-"""A CPU as a target: its fields, and what its instructions and its caches can do."""
+"""The target class of CPUs: the fields of a CPU, and the properties of its instructions and
+caches."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CpuTarget(Target):
-    """One kind of CPU. Sizes are bytes; caches are per core but for the last level.
+    """A kind of CPU. Sizes are in bytes. Each core has its own caches, except that all cores share
+    the last level.
 
-    An architecture has a subclass. Methods import the parts of the compiler, which a session that
-    loads an artifact does without.
+    Each architecture has a subclass. Methods import compiler modules when called, so that a session
+    that only loads an artifact does not import them.
     """
 
     vector_bits: int
@@ -46,41 +48,43 @@ class CpuTarget(Target):
     @property
     @abc.abstractmethod
     def figures(self) -> Mapping[str, Any]:
-        """The figures of `space.machine.Machine`; a missing figure is the simplest core's."""
+        """The performance figures of the core, as fields of `space.machine.Machine`. A field that
+        is left out has the value of the simplest core."""
 
     @property
     @abc.abstractmethod
     def llvm(self) -> LLVMMachine:
-        """The machine as LLVM knows it."""
+        """The description of the machine for LLVM: triple, CPU, features and flags."""
 
     @property
     @abc.abstractmethod
     def instructions(self) -> Instructions:
-        """The instructions that the emitter may use beyond those of any machine."""
+        """The special instructions of the machine that the emitter may use."""
 
     @property
     @abc.abstractmethod
     def support(self) -> str:
-        """The LLVM text of the machine's part of the support library (`codegen.support`)."""
+        """The LLVM text of the architecture-specific functions in the support library
+        (`codegen.support`)."""
 
     @property
     def page_bytes(self) -> int:
-        """The largest page that its Linux may use."""
+        """The largest page size that Linux uses on this architecture, in bytes."""
         return 4096
 
     @property
     def dots(self) -> Sequence[Dot]:
-        """The dot products of the architecture, the best first."""
+        """The dot-product instructions of the architecture, best first."""
         return ()
 
     @property
     def table_lookups(self) -> Sequence[TableLookup]:
-        """The lookups of bytes in tables of the architecture, the best first."""
+        """The table-lookup instructions of the architecture, best first."""
         return ()
 
     @property
     def tile_units(self) -> Sequence[TileUnit]:
-        """The units of the architecture that multiply tiles in registers."""
+        """The units of the architecture that multiply matrix tiles held in registers."""
         return ()
 
     # -- what follows
@@ -91,7 +95,7 @@ class CpuTarget(Target):
 
     @property
     def lanes(self) -> int:
-        """The f32 elements of a vector register."""
+        """The number of f32 elements in a vector register."""
         return self.vector_bits // 32
 
     @property
@@ -99,7 +103,8 @@ class CpuTarget(Target):
         return self.backend.implied(self.cpu) | set(self.features)
 
     def machine(self, threads: int) -> Machine:
-        """Return the part of the machine that a kernel with `threads` threads has, as figures."""
+        """Return the performance figures of the machine for a kernel that runs on `threads`
+        threads, with the memory bandwidth that these threads can draw."""
         from farrier.space.machine import Machine
 
         caches = self.l1_bytes, self.l2_bytes, self.l3_bytes
@@ -109,31 +114,34 @@ class CpuTarget(Target):
 
     @property
     def available_dots(self) -> tuple[Dot, ...]:
-        """The dot products of the machine, the best first."""
+        """The dot-product instructions that this machine has, best first."""
         features = self.required_features
         return tuple(dot for dot in self.dots if dot.feature in features)
 
     def dot_of(self, left: DType, right: DType, total: DType) -> Dot | None:
-        """Return the dot product that multiplies such operands into such totals, if any."""
+        """Return the dot-product instruction for factors of the dtypes `left` and `right` and
+        totals of the dtype `total`; None if the machine has none."""
         for dot in self.available_dots:
             if (dot.left, dot.right, dot.total) == (left, right, total):
                 return dot
         return None
 
     def integer_dot(self) -> Dot | None:
-        """Return the dot product that multiplies bytes by i8, if any: directly, whatever the
-        signedness of the bytes, or as i16."""
+        """Return the best dot-product instruction for products of bytes and i8, either direct for
+        one signedness of the bytes or after widening both to i16; None if the machine has none."""
         kinds = ((DType.U8, DType.I8), (DType.I8, DType.I8), (DType.I16, DType.I16))
         dots = (self.dot_of(*pair, DType.I32) for pair in kinds)
         return next((dot for dot in dots if dot is not None), None)
 
     def table_lookup(self) -> TableLookup | None:
-        """Return the way to look many bytes up in a table at once, if any."""
+        """Return the best instruction that looks up many bytes in a table at once; None if the
+        machine has none."""
         features = self.required_features
         return next((each for each in self.table_lookups if each.feature in features), None)
 
     def unit_of(self, left: DType, right: DType) -> TileUnit | None:
-        """Return the unit that multiplies tiles of such operands, if any."""
+        """Return the unit that multiplies tiles with elements of the dtypes `left` and `right`;
+        None if the machine has none."""
         for unit in self.tile_units:
             product = unit.product
             if (product.left, product.right) == (left, right):
@@ -142,7 +150,7 @@ class CpuTarget(Target):
 
 
 def as_cpu(target: Target) -> CpuTarget:
-    """Return a target that must be a CPU. Raises CompilerError for any other."""
+    """Return `target` as a CpuTarget. Raises CompilerError if it is another kind of target."""
     if not isinstance(target, CpuTarget):
         raise CompilerError(f"{target.cpu} is not a CPU")
     return target

@@ -1,4 +1,5 @@
-"""A backend of devices that a host drives: all that does not depend on the device."""
+"""The base class of backends for devices that a host drives: all code that does not depend on the
+kind of device."""
 
 from __future__ import annotations
 
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 
 
 class DrivenBackend(Backend):
-    """A device with a space of its own, and a host that drives it by an interpreted program.
+    """A backend for devices with a memory space of their own. An interpreter on the host runs the
+    driver program of a model.
 
-    A subclass schedules kernels for the device, renders each as a text, and opens the device.
+    A subclass provides the schedules of kernels for the device, their source text (`render`), and
+    the opened device (`open`).
     """
 
     space_of_device: str
@@ -39,17 +42,18 @@ class DrivenBackend(Backend):
 
     @abc.abstractmethod
     def render(self, function: Function, target: Target) -> str:
-        """Return the text of a lowered kernel for a target. Raises CompilerError."""
+        """Return the source text of a lowered kernel for the device. Raises CompilerError."""
 
     @abc.abstractmethod
     def open(self, code: ModelCode) -> tuple[AnyDevice, str]:
-        """Return the device with the kernels of a model loaded, and its name. Raises
+        """Open the device and load a model's kernels; return the device and its name. Raises
         DeviceError."""
 
     # -- describing machines
 
     def driven_by(self, target: Target, host: Target) -> Target:
-        """Return the target with another host. Raises UsageError for a host that is a device."""
+        """Return the device `target` with `host` as the machine that drives it. Raises UsageError
+        if `host` is itself a device."""
         assert isinstance(target, DrivenTarget)
         if isinstance(host, DrivenTarget):
             raise UsageError(
@@ -118,8 +122,9 @@ class DrivenBackend(Backend):
         return assemble(planned, objects, target, self.library_kind, self.files)
 
     def files(self, kernels: Mapping[str, str]) -> Sequence[CodeObject]:
-        """Return the code objects of an artifact for the texts of the device's kernels, by name:
-        one each. The end of a kernel's name is unique."""
+        """Return the code objects of an artifact that contain the device's kernels: by default one
+        for each kernel. `kernels` maps names to source texts. File names have the last 90
+        characters of a kernel's name, which are unique."""
         from farrier.artifact.code import CodeObject
 
         kind = self.kernel_kind

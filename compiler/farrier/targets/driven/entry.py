@@ -1,4 +1,4 @@
-"""The entry point of a model on a device of this machine."""
+"""The entry point of a loaded model that runs on a device of this machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from farrier_device.program import Program
 
 
 class DrivenEntry(InterpretedEntry):
-    """A program that drives a device, whose failures are errors of Farrier with its name. A device
-    that is lost in a run is opened anew, once, and the run begins again."""
+    """The interpreter of a model's driver program on a device. Failures of the device raise
+    Farrier's errors with the device's name. If the device is lost during a run, it is reopened
+    once, and the run starts again."""
 
     def __init__(
         self,
@@ -28,7 +29,8 @@ class DrivenEntry(InterpretedEntry):
         name: str,
         reopened: Callable[[], tuple[str, AnyDevice]],
     ) -> None:
-        """`reopened` opens the device again, and returns it with its space."""
+        """Prepare the program to run on `devices`, by memory space. `reopened` is a function that
+        opens the device again, and returns the name of its memory space and the new device."""
         super().__init__(program, devices, most_workspace)
         self._name = name
         self._reopened = reopened

@@ -1,4 +1,4 @@
-"""Loading a model of a device and its host into this process."""
+"""The loader of models for a device and its host into this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def load(
     space: str,
     open_device: Callable[[ModelCode], tuple[AnyDevice, str]],
 ) -> DrivenEntry:
-    """Load the kernels of both; `open_device` loads those of the device. Raises ArtifactError."""
+    """Load the model's kernels on the host and on the device in the memory space `space`;
+    `open_device` opens the device with its kernels. Raises ArtifactError."""
     part = DrivenPart.of_json(code.backend)
     if code.program is None:
         raise ArtifactError("the artifact has no program for its kernels: it is damaged")
@@ -43,7 +44,8 @@ def load(
 
 
 def _host(library: CodeObject, part: HostPart | None, threads: int) -> HostDevice:
-    """The host with its kernels. Raises ArtifactError where this machine cannot run them."""
+    """Return the host device with the host's kernels loaded. Raises ArtifactError if this machine
+    cannot run them."""
     if part is None:
         raise ArtifactError("the artifact does not tell for which host it is: it is damaged")
     if why := why_not_here(part.arch, part.cpu, part.features):

@@ -1,8 +1,8 @@
-"""Objects and libraries of a device that a host drives, as JSON texts.
+"""The object files and libraries for a device that a host drives, as JSON texts.
 
-An object is {"kernels": {NAME: TEXT}, "host": [BASE64], "programs": {NAME: PROGRAM}}: kernels of
-the device, objects of the host, programs. A library (`farrier_device.device_library`) is the same,
-with the host's objects linked to one library.
+An object is {"kernels": {NAME: TEXT}, "host": [BASE64], "programs": {NAME: PROGRAM}}: the source
+texts of the device's kernels, the host's object files, and driver programs. A library
+(`farrier_device.device_library`) has the same form, except that "host" is a single shared library.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from farrier_device.program import Program, program_to_json
 
 
 def written(kernels: Mapping[str, str], programs: Mapping[str, Program]) -> bytes:
-    """Return an object of kernels and programs, by name."""
+    """Return the JSON object that contains the device kernels `kernels` and the driver `programs`,
+    both by name."""
     parts = {name: json.loads(program_to_json(program)) for name, program in programs.items()}
     return json.dumps({"kernels": dict(kernels), "host": [], "programs": parts}).encode()
 
 
 def of_host(content: bytes) -> bytes:
-    """Return an object that holds one of the host."""
+    """Return the JSON object that contains one object file of the host, `content`."""
     host = [base64.b64encode(content).decode()]
     return json.dumps({"kernels": {}, "host": host, "programs": {}}).encode()
 
@@ -31,7 +32,8 @@ def of_host(content: bytes) -> bytes:
 def joined(
     objects: Sequence[bytes], host: Target | None = None, symbols: Sequence[str] = ()
 ) -> bytes:
-    """Return the library of objects, in which those of the `host` export the `symbols`."""
+    """Return the JSON library that `objects` are linked to. The host's shared library in it exports
+    `symbols`."""
     kernels, library = kernels_of(objects, host, symbols)
     programs: dict[str, Any] = {}
     for content in map(json.loads, objects):
@@ -47,8 +49,9 @@ def joined(
 def kernels_of(
     objects: Sequence[bytes], host: Target | None, symbols: Sequence[str] = ()
 ) -> tuple[dict[str, str], bytes]:
-    """Return the device's kernels in objects by name, and the library of the `host`'s, which
-    exports the `symbols`; b"" if it has none."""
+    """Return the device's kernels in `objects` by name, and the shared library that the `host`'s
+    object files in them are linked to, which exports `symbols`. The library is b"" if no object has
+    host code."""
     kernels: dict[str, str] = {}
     host_objects: list[bytes] = []
     for content in map(json.loads, objects):

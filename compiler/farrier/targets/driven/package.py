@@ -1,4 +1,5 @@
-"""The plan of a model on a device and its host, and its code: kernels of both, and a program."""
+"""The plan of a model for a device and its host, and the model's code: kernels of both, and the
+driver program."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ HOST_PATH = "code/host.so"
 
 @dataclasses.dataclass(frozen=True)
 class Plan(ModelPlan):
-    """The plan of a model whose driver is a program, for `threads` threads of the host."""
+    """The plan of a model whose driver is an interpreted program. The host's kernels are scheduled
+    for `threads` threads."""
 
     threads: int = 1
 
@@ -49,7 +51,7 @@ class Plan(ModelPlan):
 
     @property
     def host_symbols(self) -> list[str]:
-        """The kernels that run on the host."""
+        """The symbols of the kernels that run on the host, sorted."""
         calls = self.program.calls
         on_host = (call for call in calls if self.program.space(call.outputs[0]) == HOST)
         return sorted({self.addresses.calls[call.outputs[0].name].function for call in on_host})
@@ -62,7 +64,8 @@ def plan(
     threads: int,
     beside: Any,
 ) -> Plan:
-    """Place every kernel in the space of its interface, and the memory of the model there."""
+    """Assign each kernel to the memory space in its interface, and plan the memory of the model in
+    each space. `beside` is a plan whose constants and size arguments the new plan shares."""
 
     def placement_of(call: Call) -> Placement:
         kernel = kernels[call.task]
@@ -90,8 +93,8 @@ def assemble(
     library_kind: str,
     files: Callable[[Mapping[str, str]], Sequence[CodeObject]],
 ) -> LinkedModel:
-    """Return the code of a model; `files` are the code objects of the device's kernels. Code for
-    single sizes is the same as that for all."""
+    """Return the code of a model. `files` returns the code objects for the device's kernels, given
+    their texts by name. Hot sizes of dims get the same code as all other sizes."""
     program, checks = planned.executable()
     symbols = planned.host_symbols
     content = joined([*objects, written({}, {ENTRY: program})], target.host, symbols)

@@ -1,4 +1,4 @@
-"""The backend's part of the manifest for a model on a device and its host."""
+"""The part of an artifact's manifest for a model on a device and its host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farrier_device.codec import Natural
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostPart:
-    """The host that has kernels: its `Target.arch`, `cpu` and `features`."""
+    """The host whose CPU runs some kernels: its `Target.arch`, `cpu` and `features`."""
 
     arch: str
     cpu: str
@@ -20,8 +20,9 @@ class HostPart:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DrivenPart(ManifestPart):
-    """The workspace of the host, an extent in the manifest's dims and capacities, the threads that
-    suit the model and that it has memory for, and the host if any kernel runs there."""
+    """The host's memory and threads for a model: `workspace` in bytes (an expression in the
+    manifest's dims and capacities), `threads` for which the kernels are tuned, `max_threads` for
+    which the workspace has room, and the `host` if any kernel runs there."""
 
     whose: ClassVar = "devices"
 

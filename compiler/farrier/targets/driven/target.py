@@ -1,4 +1,4 @@
-"""The target of a device: what the device is, and the host that drives it."""
+"""The target class of devices that a host drives."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from farrier_device import codec, describe
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DrivenTarget(Target):
-    """A device, and the machine that drives it, which runs the kernels that the device cannot run;
-    without one such kernels are errors."""
+    """A device, and the `host` that drives it and runs the kernels that the device cannot run. If
+    `host` is None, compiling such a kernel is an error."""
 
     host: Target | None = None
 
     @property
     def threads(self) -> int:
-        """The threads of the host."""
+        """The number of threads of the host."""
         return 1 if self.host is None else self.host.threads
 
     @classmethod
@@ -38,8 +38,8 @@ class DrivenTarget(Target):
 
 @functools.cache
 def baseline() -> Target | None:
-    """Return the host of a device that is named alone: a generic machine of this machine's
-    architecture, with one thread; None if no backend knows the architecture."""
+    """Return the default host of a device for which the user names no host: a generic machine of
+    this machine's architecture, with one thread. None if no backend supports the architecture."""
     here = describe.describe()
     try:
         backend = backend_for(here.arch)

@@ -1,4 +1,4 @@
-"""riscv64: boards with scalar cores, whose floats go one at a time."""
+"""The backend for riscv64 boards with scalar cores, without vector instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The targets of riscv64 machines."""
+"""The backend and the target class of riscv64 machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RiscvTarget(CpuTarget):
-    """A core of riscv64."""
+    """A riscv64 CPU as a target."""
 
     @property
     def backend(self) -> RiscvBackend:
@@ -58,7 +58,8 @@ class RiscvTarget(CpuTarget):
 
 
 class RiscvBackend(CpuBackend):
-    """riscv64 under Linux. A register holds one f32: a vector of another core's is a loop here."""
+    """The backend for riscv64 Linux. Vectors have a single f32 lane: a loop that other CPUs
+    vectorize runs element by element."""
 
     target_type = RiscvTarget
     name = "riscv"

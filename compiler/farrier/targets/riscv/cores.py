@@ -1,8 +1,8 @@
-"""The RISC-V cores whose costs are known, by LLVM's name of each.
+"""The performance figures of RISC-V cores, by LLVM's name of each core.
 
-Ports, issue width and latencies are those of LLVM's scheduling models (`RISCVSchedSiFive7.td`,
-`RISCVSchedSpacemitX60.td`). Bandwidths are estimates from the width of the paths and the kind of
-memory on the boards that carry the core. None is measured here.
+Ports, issue width and latencies are from LLVM's scheduling models (`RISCVSchedSiFive7.td`,
+`RISCVSchedSpacemitX60.td`). Bandwidths are estimates from the width of the data paths and the kind
+of memory on the boards with that core. None of the figures is measured by Farrier.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The RISC-V machines that have a name."""
+"""The named RISC-V machines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _K, _M, _G = 1 << 10, 1 << 20, 1 << 30
 def _description(
     core: str, extensions: str, cores: int, l2_bytes: int, memory: int
 ) -> MachineDescription:
-    """A machine whose cores have 32 KiB of data cache and whose second level is the last one."""
+    """Return the description of a machine whose cores each have a data cache of 32 KiB and whose
+    last-level cache is the L2."""
     return MachineDescription(
         arch="riscv64",
         cpu=core,

@@ -1,4 +1,4 @@
-"""x86-64: from SSE4.2 to AVX-512 and AMX."""
+"""The backend for x86-64, from SSE4.2 to AVX-512 and AMX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend and the targets of x86-64 machines."""
+"""The backend and the target class of x86-64 machines."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _REGISTERS = {"x86-64-v2": 16, "x86-64-v3": 16, "x86-64-v4": 32}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class X86Target(CpuTarget):
-    """A level of x86-64 and its extensions."""
+    """An x86-64 CPU as a target: a microarchitecture level of the psABI, and further extensions."""
 
     @property
     def backend(self) -> X86Backend:
@@ -113,7 +113,7 @@ class X86Target(CpuTarget):
 
 
 class X86Backend(CpuBackend):
-    """x86-64 under Linux, at the highest level of the psABI that a machine has."""
+    """The backend for x86-64 Linux, at the highest psABI level that a machine supports."""
 
     target_type = X86Target
     name = "x86"
@@ -161,8 +161,9 @@ class X86Backend(CpuBackend):
 
 
 def _microarchitecture(machine: MachineDescription) -> str:
-    """Return the nearest microarchitecture that has figures, "" for none. A virtual machine may
-    hide the model of its processor; the vendor and the extensions remain visible."""
+    """Return the most similar microarchitecture with known figures, "" if there is none. As a
+    virtual machine may hide the processor model, the choice is by vendor and extensions if
+    necessary."""
     flags = set(machine.features)
     if "Intel" in machine.cpu and "avx512f" in flags:
         return "sapphirerapids"

@@ -1,4 +1,4 @@
-"""Tensor intrinsics of x86-64."""
+"""The tensor intrinsics of x86-64."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farrier.ir.types import DType
 
 
 def _broadcast_fma(name: str, lanes: int, feature: str) -> TensorIntrinsic:
-    """Return the intrinsic c[l] = c[l] + a * b[l] for `lanes` f32 lanes, rounded once: one
+    """Return the intrinsic c[l] = c[l] + a * b[l] for `lanes` f32 lanes, rounded once: a single
     vfmadd231ps."""
     c, a, b = (
         Buffer("c", DType.F32, (lanes,)),
@@ -36,8 +36,8 @@ def _broadcast_fma(name: str, lanes: int, feature: str) -> TensorIntrinsic:
 
 
 def _accumulating(instruction: str, element: str, group: int) -> EmitDot:
-    """Return the emitter of an instruction that adds to a total the products of `group` neighbours
-    a lane."""
+    """Return the emitter for a dot-product instruction that multiplies `group` neighbouring
+    elements in each lane and adds the products to the lane's total."""
 
     def emit(writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand) -> Operand:
         left, right = _as_groups(writer, vector(element, group * lanes), a, b)
@@ -50,8 +50,8 @@ def _accumulating(instruction: str, element: str, group: int) -> EmitDot:
 def _multiply_add_i16(
     writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand
 ) -> Operand:
-    """Emit the equivalent of vpdpwssd: one pmaddwd, whose only sum beyond i32 (of four least
-    factors) wraps around as well, and one paddd."""
+    """Emit the equivalent of vpdpwssd as pmaddwd and paddd. The only pmaddwd sum that exceeds i32
+    is that of four factors -32768, which wraps around in both."""
     left, right = _as_groups(writer, vector("i16", 2 * lanes), a, b)
     name = f"llvm.x86.{_MULTIPLY_ADD_I16[lanes]}"
     products = writer.call(name, total.type, left, right)
@@ -59,7 +59,8 @@ def _multiply_add_i16(
 
 
 def _as_groups(writer: Writer, groups: Type, a: Operand, b: Operand) -> tuple[Operand, Operand]:
-    """Return operands of 32 bits a lane as vectors of their neighbours."""
+    """Return two operands with 32-bit lanes, bitcast to the vector type `groups`, whose elements
+    are the neighbours that each lane holds."""
     return writer.bitcast(a, groups), writer.bitcast(b, groups)
 
 
@@ -97,8 +98,9 @@ def _zero_rows(writer: Writer, rows: int) -> Operand:
 
 
 def _keep_awake(writer: Writer) -> None:
-    """Emit one addition of floats. A core that has made none for 2,000 cycles takes 800 to store a
-    tile (bench/notes/2026-11-25-bf16.md). It is opaque, as LLVM drops code with unused results."""
+    """Emit one floating-point addition. A core that has executed none for 2,000 cycles takes 800
+    cycles to store a tile (bench/notes/2026-11-25-bf16.md). It is inline assembly, because LLVM
+    would delete an addition with an unused result."""
     add = r"vxorps $0, $0, $0\0A\09vaddss $0, $0, $0"
     writer.assembly(add, "=x", instr.F32)
 
@@ -106,8 +108,8 @@ def _keep_awake(writer: Writer) -> None:
 def _tile_product(
     name: str, left: DType, right: DType, total: DType, instruction: str, feature: str
 ) -> TileProduct:
-    """Return a product by one instruction for up to 16 rows of 16 sums. That of bf16 flushes
-    subnormal numbers to zero; sums of i32 wrap around."""
+    """Return the AMX product by one instruction, for up to 16 rows of 16 totals. Products of bf16
+    flush subnormal numbers to zero; i32 totals wrap around."""
 
     def emit(writer: Writer, rows: int, depth: int, *operands: Operand) -> Operand:
         shape = _i16(rows, _ROW_BYTES, depth * left.nbytes)
@@ -132,8 +134,8 @@ def _tile_product(
 
 
 def _vnni(prefix: str, feature: str, lanes: tuple[int, ...]) -> tuple[Dot, Dot]:
-    """Return the dot products of u8 times i8 by fours and of i16 by pairs, whose sums wrap around.
-    LLVM has one intrinsic for the encodings of both extensions."""
+    """Return the VNNI dot products: u8 times i8 in groups of four, and i16 in pairs. Totals wrap
+    around. LLVM's intrinsics are the same for the encodings of AVX-VNNI and AVX512-VNNI."""
     bytes_of = _accumulating("avx512.vpdpbusd", "i8", 4)
     words_of = _accumulating("avx512.vpdpwssd", "i16", 2)
     u8, i8, i16, i32 = DType.U8, DType.I8, DType.I16, DType.I32
@@ -180,8 +182,8 @@ DOTS = (  # The best first.
 
 
 def _permute_bytes(writer: Writer, table: Operand, indices: Operand) -> Operand:
-    """Emit a vpermi2b for each half of the table. Bit 6 of an index selects one of its two
-    registers, and bit 7 the half."""
+    """Emit a lookup in a table of 256 bytes: one vpermi2b for each half of the table, and a
+    selection by bit 7 of the index. Bit 6 selects one of the two registers that vpermi2b reads."""
     places = (writer.offset(table, 64 * row) for row in range(4))
     rows = [writer.load(indices.type, place, 64, is_constant=True) for place in places]
     halves = [
@@ -196,8 +198,8 @@ TABLE_LOOKUPS = (TableLookup("avx512_vpermi2b", 64, "avx512vbmi", _permute_bytes
 
 
 def scale(b: Writer, x: Operand, exponent: Operand, mask: Operand) -> Operand:
-    """Emit x * 2 ** exponent of whole numbers, rounded once, by one vscalefps; lanes whose bit in
-    `mask`, an i16, is not set become 0."""
+    """Emit x * 2 ** exponent for integral exponents, rounded once, by a single vscalefps. Lanes
+    whose bit in the i16 `mask` is not set become 0."""
     rounding = instr.number_of(instr.I32, 4)  # Rounds as the control register specifies.
     name = f"llvm.x86.avx512.mask.scalef.ps.{32 * x.type.lanes}"
     return b.call(name, x.type, x, exponent, instr.zero(x.type), mask, rounding)

@@ -1,4 +1,4 @@
-"""The named machines of x86-64, and the figures of their cores."""
+"""The named x86-64 machines, and the performance figures of their cores."""
 
 from __future__ import annotations
 
@@ -135,7 +135,8 @@ _TWO_CHANNELS = 64e9
 
 
 def figures(tune: str, cores: int) -> Mapping[str, Any]:
-    """Return the figures of a microarchitecture with `cores` cores."""
+    """Return the performance figures of the microarchitecture `tune` (LLVM's name) with `cores`
+    cores, as fields of `space.machine.Machine`."""
     differing = _FIGURES.get(tune, _FIGURES[""])
     grown = differing["memory_bandwidth"] * (max(cores, 2) / 2) ** _GROWTH
     return {

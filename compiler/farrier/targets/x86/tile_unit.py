@@ -1,4 +1,4 @@
-"""AMX: products in tile registers, and their costs."""
+"""The AMX tile unit, which multiplies tile registers, and its costs."""
 
 from __future__ import annotations
 

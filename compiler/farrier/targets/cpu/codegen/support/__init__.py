@@ -1,4 +1,4 @@
-"""The support library: what every linked library carries besides its kernels.
+"""The support library: functions that every linked library contains in addition to its kernels.
 
 LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and aarch64:
 
@@ -11,12 +11,13 @@ LLVM IR text, freestanding (no libc, raw system calls), for Linux on x86-64 and 
                           int64_t repeats, uint64_t *ticks_out)      n_flush pairs (address, bytes)
     double   farrier_max_error(const void *out, const void *expected, int64_t n, int64_t dtype)
 
-Where code needs registers that the kernel gives out, `farrier_pool_init` asks for them; the i32 at
-byte 16 of the pool is 0, or the error with which the kernel refused: no entry may be called then.
-At most 8,191 threads a pool; `cpus` names one a worker, to which the helpers are bound, or is null.
-A parallel loop within a parallel loop runs inline, as the worker that met it. `dtype` is a code in
-8 bits and, above these, 0, or one more than the bits of those elements of `expected` that are not
-compared.
+If the kernels use registers for which a process needs the Linux kernel's permission (AMX tiles),
+`farrier_pool_init` requests the permission. The i32 at byte 16 of the pool is 0 on success and
+otherwise the error number; after an error, no entry point may be called. A pool has at most 8,191
+threads. `cpus` has one CPU number for each worker, to which the helper threads are bound, or is
+null. A parallel loop within a parallel loop runs inline, on the worker that reaches it. In `dtype`,
+the low 8 bits are a dtype code; the bits above are 0, or 1 + the bit pattern of elements of
+`expected` that are excluded from the comparison.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _PARTS = ("pool.ll", "timing.ll", "compare.ll")
 
 @functools.cache
 def support_object(target: CpuTarget) -> bytes:
-    """The library as an ELF object."""
+    """Return the support library for `target` as an ELF object."""
     folder = Path(__file__).parent
     texts = [target.support]
     texts += [(folder / part).read_text() for part in _PARTS]

@@ -1,4 +1,5 @@
-"""An element of any dtype, for the comparison: as a double, and bit by bit."""
+"""The LLVM functions that read an array element of any dtype, as a double or as raw bits, for
+comparing outputs."""
 
 from __future__ import annotations
 
@@ -17,14 +18,15 @@ _ARRAY, _AT, _DTYPE = Variable(PTR, "array"), Variable(I64, "at"), Variable(I64,
 
 
 def element_functions() -> str:
-    """Return `double @element(ptr array, i64 at, i64 dtype)`, and `i64 @bits` of the same
-    arguments, an element's bits with zeros above, as LLVM text. A dtype is a code; an unknown code
-    is read as u8."""
+    """Return the LLVM text of `double @element(ptr array, i64 at, i64 dtype)`, and of `i64 @bits`
+    with the same arguments, which returns the element's bits, zero-extended. `dtype` is a dtype
+    code; an unknown code is read as u8."""
     return module_text([_by_dtype("element", _as_double), _by_dtype("bits", _as_bits)])
 
 
 def _by_dtype(name: str, read: Callable[[Builder, DType], Operand]) -> instr.Function:
-    """Return a function of an element, read as its dtype is."""
+    """Return the LLVM function `name`, which branches on the dtype code and reads the element by
+    `read`."""
     b = Builder()
     with b.only_if(b.icmp("ult", _DTYPE, index(len(DTYPE_CODES)))):
         _leave(b, read, sorted(DTYPE_CODES, key=DTYPE_CODES.__getitem__))
@@ -32,7 +34,8 @@ def _by_dtype(name: str, read: Callable[[Builder, DType], Operand]) -> instr.Fun
 
 
 def _leave(b: Builder, read: Callable[[Builder, DType], Operand], names: Sequence[str]) -> None:
-    """End the function with an element of one of some dtypes, whose half is chosen at each step."""
+    """Emit a binary search for the dtype code among `names`, sorted by code, that returns the
+    element as `read` emits it for that dtype."""
     if len(names) == 1:
         b.leave(read(b, DType(names[0])))
         return
