@@ -45,11 +45,14 @@ help:  ## This list.
 demo: $(READY)  ## The main job, end to end: serve, upload, tune, verify, download, compare. KEEP=1 leaves the service up.
 	$(BIN)/python -m bench.demo $(if $(KEEP),--keep)
 
-test: $(READY)  ## All tests but the slow ones; three at once, since many wait.
-	$(BIN)/python -m pytest -n 3 -m "not slow and not browser"
+test: $(READY)  ## The tests that take seconds; three at once, since many wait.
+	$(BIN)/python -m pytest -n 3 -m "not long and not slow and not browser"
+
+test-long: $(READY)  ## The tests that take longer: whole services, killed processes, demonstrations, jobs from end to end.
+	$(BIN)/python -m pytest -n 3 -m "long and not slow and not browser"
 
 test-fast: $(READY)  ## The tests of the compiler's core: grammars, operators, passes, schedules, lowering.
-	$(BIN)/python -m pytest -n 3 -q -m "not slow and not browser" tests/architecture tests/ir tests/lower tests/ops tests/passes tests/schedule
+	$(BIN)/python -m pytest -n 3 -q -m "not long and not slow and not browser" tests/architecture tests/ir tests/lower tests/ops tests/passes tests/schedule
 
 check: $(READY)  ## Style, types, layering, language.
 	$(BIN)/ruff check .

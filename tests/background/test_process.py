@@ -108,6 +108,7 @@ def test_a_stop_ends_the_process_and_all_that_it_has_started():
     gone(artifact.tuning._process.pid)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["leave", "interrupt", "kill"])
 def test_nothing_is_left_behind_when_its_parent_ends(how, tmp_path):
     model, folder = tmp_path / "model.onnx", tmp_path / "temporary"

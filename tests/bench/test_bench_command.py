@@ -151,6 +151,7 @@ def test_the_chart_has_a_bar_an_engine_and_cuts_what_is_far_off():
     assert "10.00  (40.00 ms)" in words
 
 
+@pytest.mark.long
 def test_a_small_run_end_to_end(tmp_path):
     done = _run(
         *("--models", "mobilenet_v2", "--threads", "1", "--peers", "onnxruntime"),

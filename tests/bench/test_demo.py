@@ -15,6 +15,7 @@ from bench import models
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_the_demo_goes_from_an_upload_to_a_race(tmp_path):
     model = tmp_path / "net.onnx"
     model.write_bytes(models.build("mobilenet_v2", size=32, stages=1, classes=7))
@@ -33,6 +34,7 @@ def test_the_demo_goes_from_an_upload_to_a_race(tmp_path):
     assert re.search(r"the dashboard was http://127\.0\.0\.1:\d+/", said.splitlines()[-1]), said
 
 
+@pytest.mark.long
 def test_the_demo_is_kept_up_until_a_signal(tmp_path):
     """As `kill` sends it."""
     model = tmp_path / "net.onnx"
@@ -62,6 +64,7 @@ def test_the_demo_is_kept_up_until_a_signal(tmp_path):
         demo.kill()
 
 
+@pytest.mark.long
 def test_a_model_that_does_not_compile_ends_the_demo_with_its_reason(tmp_path):
     model = tmp_path / "net.onnx"
     model.write_bytes(b"hello")

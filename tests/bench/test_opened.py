@@ -53,6 +53,7 @@ def test_every_model_of_the_bench_has_open_dims():
         models.build("unheard of")
 
 
+@pytest.mark.long
 def test_places_of_one_model(monkeypatch):
     monkeypatch.setattr(opened, "_BATCHES", (3,))
     monkeypatch.setattr(opened, "_SHARES", (0.5,))

@@ -91,6 +91,7 @@ def test_the_command_prints_a_table_or_json(small_model):
     assert row["roofline_share"] > 0
 
 
+@pytest.mark.long
 def test_the_kernels_of_a_gpu_and_its_host_are_timed_where_they_stand():
     webgpu.device()
     artifact = farrier.compile(MIXED, target="webgpu", verify=False)

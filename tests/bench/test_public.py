@@ -86,6 +86,7 @@ def test_difference_is_a_share_of_the_range():
     assert difference({"y": wanted[:1]}, {"y": wanted}) == np.inf
 
 
+@pytest.mark.long
 def test_a_model_is_compiled_and_called(tmp_path):
     path = tmp_path / "relu.onnx"
     onnx.save(model("Relu", "batch", 5), path)
@@ -95,6 +96,7 @@ def test_a_model_is_compiled_and_called(tmp_path):
     assert result.verdict == "right"
 
 
+@pytest.mark.long
 def test_what_farrier_says(tmp_path):
     path = tmp_path / "unknown.onnx"
     onnx.save(model("Transmogrify", "batch", 5), path)

@@ -267,6 +267,7 @@ class TestPrediction:
         )
 
 
+@pytest.mark.long
 def test_two_devices_of_a_farm(tmp_path):
     model = models.build("mobilenet_v2", size=32, stages=2)
     run = measure(Setting(model, "small", seconds=3.0, candidate_s=0.05, invented=True), 2)

@@ -105,6 +105,7 @@ def test_half_of_the_tasks_are_held_out_and_no_two_are_one():
     assert len({layer.task(target, 2).task.key for layer in LAYERS}) == len(LAYERS)
 
 
+@pytest.mark.long
 def test_collecting_goes_on_where_it_was_and_measures_again_what_matters(tmp_path):
     layers = [layer for layer in LAYERS if layer.name in ("softmax 197×771", "layer norm 128×768")]
     corpus = Corpus.under(tmp_path, parse_target("host"), 1)

@@ -82,6 +82,7 @@ def whole(farm: Farm) -> list[int]:
     return [version.number for version in state.versions]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", ["trainer", "training process"])
 def test_a_training_that_is_killed_publishes_nothing_and_the_next_does(
     farm: Farm,

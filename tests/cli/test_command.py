@@ -110,6 +110,7 @@ def test_every_option_has_a_help_text():
     assert [name for name, text in help_texts if not text] == []
 
 
+@pytest.mark.long
 def test_users_get_tokens_of_their_own(farrier: Callable[..., Any]) -> None:
     token = farrier("tokens", "add", "ann").stdout.strip()
     assert len(token) >= 40

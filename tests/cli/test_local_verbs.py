@@ -165,6 +165,7 @@ def test_bench_races_a_quantized_model_beside_its_float_form(farrier, tmp_path):
     assert 0 < floats["max_error"] < 0.05  # Half of a step.
 
 
+@pytest.mark.long
 def test_weights_in_a_file_of_their_own_are_found_by_path(farrier, mlp, tmp_path):
     place = tmp_path / "models"
     place.mkdir()
@@ -205,6 +206,7 @@ def test_every_stage_is_text_that_parses_back(farrier, mlp, tmp_path):
     assert (done.returncode, done.stdout) == (0, (tmp_path / "ir/0-import.ir").read_text())
 
 
+@pytest.mark.long
 def test_opt_says_which_constant_it_lacks(farrier, mlp, tmp_path):
     farrier("compile", mlp, "--shape", "x=4,37", "--until", "import", "--dump", "ir")
     (tmp_path / "ir/constants").rename(tmp_path / "weights")
@@ -261,6 +263,7 @@ def test_a_full_disk(farrier, compiled, mlp, tmp_path, bytes_):
     assert not list(tmp_path.glob(".*")), "no draft is left"
 
 
+@pytest.mark.long
 def test_a_model_that_never_ends_is_named_with_the_setting(farrier, tmp_path):
     (tmp_path / "loop.onnx").write_bytes(loop(ENDLESS))
     done = farrier("compile", "loop.onnx", timeout_s=200, FARRIER_REFERENCE_S="0.5")
@@ -300,6 +303,7 @@ def test_a_directory_that_cannot_be_written(farrier, mlp):
     assert (done.returncode, "cannot write /proc/no/model.farrier" in done.stderr) == (9, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "term"]
 )
@@ -325,6 +329,7 @@ def test_a_signal_while_it_tunes_leaves_nothing_behind(mlp, tmp_path, number, co
     assert not (tmp_path / "o.farrier").exists()
 
 
+@pytest.mark.long
 def test_options_out_of_range(farrier, compiled, mlp):
     assert farrier("bench", compiled, "--rounds", "0").returncode == 2
     assert farrier("profile", compiled, "--top", "-1").returncode == 2

@@ -48,6 +48,7 @@ def _lines(path) -> list[TuningRecord]:
     return list(FileRecords(path))
 
 
+@pytest.mark.long
 def test_show_export_and_prune(place, tmp_path):
     shown = place("show")
     assert shown.returncode == 0, shown.stderr
@@ -83,6 +84,7 @@ def test_show_export_and_prune(place, tmp_path):
     assert place("prune", "--older-than", "soon").returncode == 2
 
 
+@pytest.mark.long
 def test_import_into_a_service_and_into_a_file(farrier, service, file, tmp_path):
     environment = {"FARRIER_SERVER": service.url, "FARRIER_TOKEN": service.token}
     for options in (["--into", "other.jsonl"], []):
@@ -102,6 +104,7 @@ def test_import_into_a_service_and_into_a_file(farrier, service, file, tmp_path)
     assert _lines(tmp_path / "new.jsonl") == _records()[:2]
 
 
+@pytest.mark.long
 def test_what_cannot_be_read_or_written_is_told(farrier, file, tmp_path):
     for words in (
         ["show", "--file", "none.jsonl"],

@@ -26,6 +26,7 @@ def signed(farrier, mlp, key, tmp_path):
     return tmp_path / "signed.farrier"
 
 
+@pytest.mark.long
 def test_who_signed_an_artifact_is_told_and_checked(farrier, signed, key, mlp, tmp_path):
     printed = farrier("verify-signature", signed, "--trust", str(key.public))
     assert printed.returncode == 0, printed.stderr
@@ -58,6 +59,7 @@ def _middle_of_largest_file(artifact):
     return start + largest.compress_size // 2
 
 
+@pytest.mark.long
 def test_what_is_unsigned_is_told(farrier, mlp):
     assert farrier("compile", mlp, "--no-verify", "--cores", "1").returncode == 0
     artifact = mlp.with_suffix(".farrier")
@@ -76,6 +78,7 @@ def test_what_is_unsigned_is_told(farrier, mlp):
     assert "the zip archive is not a .pt2 file" in shown
 
 
+@pytest.mark.long
 def test_a_key_that_cannot_be_used_is_told_before_anything_is_compiled(farrier, mlp, tmp_path):
     (tmp_path / "key.pem").write_text("nothing")
     for words, says in [("key.pem", "not a private key of Ed25519"), ("none", "cannot be read")]:

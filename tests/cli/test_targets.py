@@ -31,6 +31,7 @@ def test_the_list_says_of_each_machine_what_is_known_and_from_where(farrier):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "copy"),
     [("rpi5", "a.json"), ("x86-64-v2", "a.json"), ("host", "a.json"), ("dae:vta", "a.toml")],

@@ -13,6 +13,7 @@ from bench.conformance.workers import Outcome, Verdict
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_a_test_of_every_operator_passes():
     listed = page.not_passed(page.PAGE.read_text())
     chosen = {}

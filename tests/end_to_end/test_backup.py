@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
+import pytest
+
 import farrier
 from farrier_farm.access.keys import Keys
 from farrier_farm.backup.backup import back_up
@@ -14,6 +16,7 @@ from farrier_farm.settings import Settings
 SHAPE = (1, 3, 13, 17)
 
 
+@pytest.mark.long
 def test_a_farm_goes_on_elsewhere_from_a_backup_that_was_made_while_it_worked(
     make_up, model, tmp_path
 ):

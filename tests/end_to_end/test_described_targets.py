@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import pytest
+
 import farrier
 from farrier.targets import host
 from farrier_device import describe
@@ -20,6 +22,7 @@ BOARD = {
 }
 
 
+@pytest.mark.long
 def test_a_description_of_this_machine_is_measured_on_its_device(up, model, tmp_path):
     description = {**dataclasses.asdict(describe.describe()), "#": "this one"}
     (tmp_path / "mine.json").write_text(json.dumps(description, indent=2))

@@ -19,6 +19,7 @@ def disk() -> Iterator[SmallDisk]:
         yield disk
 
 
+@pytest.mark.long
 def test_a_full_disk_is_told_of_and_the_farm_goes_on_when_there_is_room(
     disk, model, eventually
 ) -> None:

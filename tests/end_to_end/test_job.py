@@ -43,6 +43,7 @@ def test_a_tuned_model_is_what_onnx_runtime_computes(up, model, tmp_path):
     _assert_equals_onnx_runtime(path, model)
 
 
+@pytest.mark.long
 def test_an_artifact_is_there_at_once_and_a_user_goes_back_to_it(up, model, tmp_path):
     command_words = ("submit", model, "--shape", "x=2,3,13,17", "--now")
     refused = up.command(*command_words)
@@ -64,6 +65,7 @@ def test_an_artifact_is_there_at_once_and_a_user_goes_back_to_it(up, model, tmp_
     assert "no version 99" in up.command("fetch", job, "--version", "99").stderr
 
 
+@pytest.mark.long
 def test_the_command_needs_no_token_on_the_server_s_machine(up, model, tmp_path):
     submitted = up.command("submit", model, "--shape", "x=2,3,13,17", "--budget", "1s", "--watch")
     assert submitted.returncode == 0, submitted.stderr
@@ -91,6 +93,7 @@ def test_the_command_takes_every_option_of_a_compilation(up, model):
     assert (options["seed"], options["verify"]) == (7, False)
 
 
+@pytest.mark.long
 def test_a_model_with_a_data_file_needs_no_option_for_it(up, model, tmp_path):
     folder = tmp_path / "exported"
     folder.mkdir()

@@ -22,6 +22,7 @@ def _kill(up, words):
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", [AGENT, WORKER, JOB])
 def test_a_killed_process_costs_time_and_nothing_else(make_up, model, tmp_path, victim):
     up = make_up().start()
@@ -41,6 +42,7 @@ def test_a_killed_process_costs_time_and_nothing_else(make_up, model, tmp_path, 
     assert up.end()[0] == 0
 
 
+@pytest.mark.long
 def test_builders_that_are_killed_cost_time_and_nothing_else(make_up, model, tmp_path):
     """Builds that they had in progress are compiled by the job itself, and later ones by builders
     again."""
@@ -65,6 +67,7 @@ def test_builders_that_are_killed_cost_time_and_nothing_else(make_up, model, tmp
     assert up.pids("") == []
 
 
+@pytest.mark.long
 def test_a_job_that_waits_for_a_device_gets_it_when_it_comes(make_up, model, eventually):
     up = make_up().start()
     (agent,) = up.pids(AGENT)
@@ -87,6 +90,7 @@ def test_a_job_that_waits_for_a_device_gets_it_when_it_comes(make_up, model, eve
         assert "queued: no device for class:" in watched
 
 
+@pytest.mark.long
 def test_a_server_that_is_gone_is_named(make_up, model):
     up = make_up().start()
     up.end()

@@ -16,6 +16,7 @@ import farrier
 SHAPE = (1, 3, 13, 17)
 
 
+@pytest.mark.long
 def test_everything_is_there_after_a_stop_and_after_a_kill(make_up, model, tmp_path):
     up = make_up().start()
     with up.client() as client:
@@ -73,6 +74,7 @@ def _command(role: str) -> str:
     return "farrier_device --broker" if role == "device" else f"farrier.cli {role}"
 
 
+@pytest.mark.long
 def test_roles_that_are_stopped_are_replaced(up, eventually):
     roles = ["serve", "broker", "worker", "trainer", "device"]
     stopped = _stop(up, *roles)
@@ -87,6 +89,7 @@ def test_roles_that_are_stopped_are_replaced(up, eventually):
     eventually(lambda: " idle " in up.command("devices").stdout)
 
 
+@pytest.mark.long
 def test_a_builder_that_hangs_is_replaced(make_up, eventually):
     up = make_up(FARRIER_BUILDERS="1").start()
     stopped = _stop(up, "builder")["builder"]
@@ -131,6 +134,7 @@ def test_ctrl_c_while_it_starts(make_up, after_s):
     assert up.pids("") == []
 
 
+@pytest.mark.long
 def test_with_tls(make_up, model, tmp_path, tls):
     certificate, key = tls
     up = make_up(
@@ -146,6 +150,7 @@ def test_with_tls(make_up, model, tmp_path, tls):
     assert up.end()[0] == 0
 
 
+@pytest.mark.long
 def test_each_role_starts_by_itself(make_up, model, eventually, tmp_path):
     """As on machines of their own, but for the home."""
     up = make_up()

@@ -29,6 +29,7 @@ def test_models_made_to_hurt(nursery, name):
     assert not verdict.is_finding, verdict
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGES)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
 def test_damaged_models_import_or_are_refused(nursery, damage, seed):

@@ -63,6 +63,7 @@ def read(tmp_path, listing: Listing):
     return document, [archive.read_texts(path, entry["id"]) for entry in document["kernels"]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", ["host", "x86-64-v3", "rpi4"])
 @pytest.mark.parametrize("batch", [3, "n"])
 def test_the_kernels_are_the_artifact_s_own(tmp_path, target, batch):
@@ -91,6 +92,7 @@ def test_the_kernels_are_the_artifact_s_own(tmp_path, target, batch):
     assert 0 < roofline["achieved_gflops"] <= 1.5 * roofline["peak_gflops"]
 
 
+@pytest.mark.long
 def test_code_beside_that_at_hot_sizes_is_the_artifact_s_own(tmp_path):
     model, options = _model("n", ("h", "w")), CompileOptions(verify=False)
     artifact = load(compile_model(model, options).save(tmp_path / "m.farrier"))
@@ -101,6 +103,7 @@ def test_code_beside_that_at_hot_sizes_is_the_artifact_s_own(tmp_path):
     ].decisions.keys()
 
 
+@pytest.mark.long
 def test_what_tuning_has_chosen_is_listed(tmp_path):
     model, options = _model("n"), CompileOptions(target="host", trials=16, verify=False, seed=3)
     artifact = load(compile_model(model, options).save(tmp_path / "m.farrier"))
@@ -116,6 +119,7 @@ def test_what_tuning_has_chosen_is_listed(tmp_path):
     assert all(entry["us"] == entry["measured_us"] for entry in measured)
 
 
+@pytest.mark.long
 def test_other_schedules_are_told_apart(tmp_path):
     """The code is made from what the artifact says, and held to its library."""
     model, options = _model(), CompileOptions(target="host", verify=False)

@@ -214,6 +214,7 @@ def test_a_variant_that_crashes_fails_alone(variants):
     assert "crashed" in warned.message
 
 
+@pytest.mark.long
 def test_a_model_is_tuned_in_its_algorithms_and_schedules_and_ships_the_faster():
     events, records = [], MemoryRecords()
     options = CompileOptions(threads=2, trials=60)

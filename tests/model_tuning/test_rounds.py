@@ -81,6 +81,7 @@ def test_what_has_lost_is_no_artifact(races, monkeypatch):
     assert all(in_use is default for default, in_use, _ in races)
 
 
+@pytest.mark.long
 def test_rounds_go_on_from_an_artifact_that_is_in_use(races, monkeypatch):
     monkeypatch.setattr(Race, "is_won", True)
     *_, newest = raced_round(races, range(10))

@@ -26,6 +26,7 @@ def _module():
     return names
 
 
+@pytest.mark.long
 def test_the_page_leads_to_a_compiled_model(tmp_path):
     (project,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     module, model = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

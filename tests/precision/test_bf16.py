@@ -80,6 +80,7 @@ def test_the_report_states_the_error():
     assert 1e-5 < verification["max_error"] < allowed <= verification["tolerance"]
 
 
+@pytest.mark.long
 @needs_bf16
 def test_candidates_are_compared_as_bf16():
     data, allowed = MODELS["bert"]

@@ -123,24 +123,28 @@ seeds = st.integers(0, 1 << 20)
 even = st.integers(1, 40).map(lambda n: 2 * n)
 
 
+@pytest.mark.long
 @needs_bf16
 @given(st.integers(1, 40), even, st.integers(8, 70), st.booleans(), seeds)
 def test_products_with_weights(m, k, n, rounded, seed):
     check(matmul(m, k, n, rounded=rounded), {"w"}, seed)
 
 
+@pytest.mark.long
 @needs_bf16
 @given(st.integers(1, 40), even, st.integers(8, 70), seeds)
 def test_sums_with_what_is_stored_as_bf16(m, k, n, seed):
     check(residual(m, k, n), {"w"}, seed)
 
 
+@pytest.mark.long
 @needs_bf16
 @given(st.integers(1, 3), st.integers(1, 20), even, st.integers(8, 40), seeds)
 def test_products_of_two_activations(batch, m, k, n, seed):
     check(matmul(m, k, n, batch=(batch, 2)), set(), seed)
 
 
+@pytest.mark.long
 @needs_bf16
 @given(st.integers(1, 20), even, st.integers(8, 40), seeds)
 def test_scores_of_transposed_keys(m, k, n, seed):
@@ -162,6 +166,7 @@ def test_convolutions(n, ic, size, oc, kernel, stride, seed):
     check(convolution(n, ic, size, oc, kernel, stride), {"w"}, seed)
 
 
+@pytest.mark.long
 @needs_bf16
 @given(
     st.integers(1, 3),

@@ -108,6 +108,7 @@ def _bottlenecks() -> _Net:
 NETS = {"points": _points, "windows": _windows, "depthwise": _depthwise, "chains": _bottlenecks}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", ["host", "x86-64-v3"])
 @pytest.mark.parametrize("name", NETS)
 def test_every_size_is_right(name, target):

@@ -100,6 +100,7 @@ def artifact():
     return Artifact(manifest, {code.path: code.content}, memoryview(b""))
 
 
+@pytest.mark.long
 def test_any_size_in_range(artifact):
     """Memory grows as it must; outputs of an earlier call stay as they were."""
     kept = []

@@ -61,6 +61,7 @@ def barriers(function: Function, loop: str = "") -> int:
     return sum(isinstance(part, Barrier) for part in walk_stmts(function.body))
 
 
+@pytest.mark.long
 @given(st.integers(1, 5), st.integers(1, 13), st.integers(1, 9))
 def test_a_turn_has_one_barrier(turns, width, threads):
     text = sums(turns, width, threads)

@@ -172,6 +172,7 @@ def start_server(farm_settings) -> Iterator[Callable[[int], tuple[subprocess.Pop
         process.communicate()
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_costs_no_byte_that_it_had(
     farm_settings, start_server, model, asked, at_first
 ):

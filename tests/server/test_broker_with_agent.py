@@ -151,6 +151,7 @@ def test_a_mute_device_loses_its_batch_to_another(farm_settings, start_broker, b
         assert [r.status for r in result.results] == [Status.OK, Status.WRONG]
 
 
+@pytest.mark.long
 def test_machines_with_equal_extensions_share_no_queue_search_or_record(broker, tmp_path):
     """Two agents of this machine, which their operator states to be two kinds of machine."""
     farm, names = broker.farm, ("plain", "large")

@@ -392,6 +392,7 @@ def test_a_job_that_waits_for_a_device_says_so(service, model):
     )
 
 
+@pytest.mark.long
 def test_redis_away_is_503_until_it_is_back(installation, start_service, eventually):
     service = start_service(installation.settings)
     http = service.http()

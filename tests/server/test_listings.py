@@ -26,6 +26,7 @@ def compiled(service) -> str:
     return job.id
 
 
+@pytest.mark.long
 def test_the_kernels_of_a_job(service, worker):  # noqa: F811
     http = service.http()
     worker()

@@ -128,6 +128,7 @@ def test_a_rogue_alone_verifies_nothing_and_no_record_is_its_own(farm_with):
     assert rogue.faults >= 1
 
 
+@pytest.mark.long
 def test_beside_a_rogue_the_job_succeeds_by_an_honest_device(farm_with, tmp_path):
     broker = farm_with.broker(device_expiry_s=20.0)
     farm = broker.farm

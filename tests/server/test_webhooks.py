@@ -142,6 +142,7 @@ def test_its_owner_is_told_by_a_signed_request(service, receiver):
     assert strangers["id"] not in shown
 
 
+@pytest.mark.long
 def test_what_fails_is_tried_again_and_given_up_at_last(service, receiver):
     hook = add(service.http(), receiver.url)
     eventually(service.farm.webhooks.cursor)

@@ -114,6 +114,7 @@ def test_it_is_tuned_by_its_own_rule(command, model, tmp_path):
     assert len({record.decisions for record in records if record.samples_ns}) > 1
 
 
+@pytest.mark.long
 def test_it_keeps_the_contract_of_backends(installed, tmp_path):
     """Its author has the tests from the installed compiler."""
     words = Path(__file__).parent / "toy/contract.py", "-q", "-p", "no:cacheprovider"

@@ -39,6 +39,7 @@ def base_of_a_job(farm: Farm, device, supervise, program, eventually):
     return run
 
 
+@pytest.mark.long
 def test_a_job_begins_with_the_version_in_use_and_without_one_with_what_ships(
     farm: Farm, base_of_a_job
 ) -> None:

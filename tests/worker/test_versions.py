@@ -74,6 +74,7 @@ def _check(farm: Farm, job: Job) -> None:
     assert job.report == artifacts[-1].report
 
 
+@pytest.mark.long
 def test_the_untuned_artifact_is_there_first(
     farm: Farm, device, submit, program, supervise, eventually, ended
 ) -> None:
@@ -86,6 +87,7 @@ def test_the_untuned_artifact_is_there_first(
     _check(farm, ended(job_id))
 
 
+@pytest.mark.long
 def test_a_killed_worker_costs_no_version(
     farm: Farm, device, submit, program, supervise, eventually, ended
 ) -> None:

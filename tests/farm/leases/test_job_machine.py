@@ -156,6 +156,7 @@ def farm(lease_settings: Settings) -> Iterator[Farm]:
         yield farm
 
 
+@pytest.mark.long
 def test_any_order_of_calls(farm: Farm, expire: object, audit: object) -> None:
     tools = {"expire": staticmethod(expire), "audit": staticmethod(audit)}
     machine = type("Machine", (JobMachine,), {"farm": farm, **tools})

@@ -127,6 +127,7 @@ def test_a_key_is_of_one_priority(farm: Farm) -> None:
         _submit(farm, "ann", idempotency_key="k")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_any_order_of_calls_leases_the_job_whose_turn_it_is(
     farm: Farm,

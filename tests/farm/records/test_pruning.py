@@ -175,6 +175,7 @@ PRUNES = """
 """
 
 
+@pytest.mark.long
 def test_kill_9_at_any_moment_and_begun_again(farm: Farm, audit) -> None:
     farm.records.add_all(records(1500))
     pruning = Pruning(Selection(failed=True), keep=1)

@@ -49,6 +49,7 @@ def quantized():
     return models.statically(floats, samples), samples
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("board", EMULATED)
 def test_a_quantized_model_equals_the_reference_on_every_emulated_core(quantized, board):
     if why := lacks(board):
@@ -254,6 +255,7 @@ def test_names_become_identifiers(text, word):
     assert identifier(text) == word
 
 
+@pytest.mark.long
 @needs_qemu
 def test_kernels_are_tuned_by_the_instructions_that_the_board_counts():
     weights = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)

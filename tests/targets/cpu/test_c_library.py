@@ -31,6 +31,7 @@ int main(void) {
 """
 
 
+@pytest.mark.long
 def test_two_models_run_in_one_program(tmp_path):
     x = np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype(np.float32)
     expected = []

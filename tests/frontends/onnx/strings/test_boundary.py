@@ -113,6 +113,7 @@ def test_no_strings_at_all(reversed_):
     assert (y.shape, n.shape, z.shape) == ((0, 2, 0), (0, 2), (0, 2))
 
 
+@pytest.mark.long
 def test_a_constant_that_is_too_large():
     model = strings_model(
         [node("Identity", ["c"], ["y"])], {}, ["y"], {"c": ["x" * 70000] + [""] * 9000}

@@ -247,6 +247,7 @@ LEVELS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cpu", LEVELS)
 def test_no_machine_needs_a_library_for_its_arithmetic(target, cpu):
     """v2 has neither multiply-add nor masks: nothing may become a call to libm."""

@@ -181,6 +181,7 @@ def test_every_size_in_range(name):
                 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_decisions(name):
     program = parse_ir(PROGRAMS[name])
