@@ -11,8 +11,9 @@ _SHARED = re.compile(r"\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$.]+)\[(\d+)\];")
 _LOCAL = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$.]+)\[(\d+)\];")
 _CONSTANT = re.compile(r"\.global\s+\.align\s+\d+\s+\.b8\s+([\w$.]+)\[\d+\]\s*=\s*\{([^}]*)\};")
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\((.*?)\)(.*?)\n\{(.*?)\n\}", re.DOTALL)
-_REGISTERS = re.compile(r"\.reg\s+\.(pred|[bsuf]\d+)\s+(%[a-zA-Z]+)")
+_REGISTERS = re.compile(r"\.reg\s+\.(pred|[bsuf]\d+)\s+(.*)")
 _PREFIX = re.compile(r"%[a-zA-Z]+")
+_WORD = re.compile(r"(?<![\w%.$])%?[a-zA-Z_$][\w$]*")
 _NAMES = re.compile(r"%?[a-zA-Z_$][\w$.]*")
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
 
@@ -37,9 +38,9 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """An entry point. `widths` are the bits of registers by the beginning of their names, and the
-    `places` of arrays are offsets in the shared memory of a block or the memory of a thread. The
-    module has `constants` in global memory."""
+    """An entry point. `widths` are the bits of registers by their names, or by the beginning of
+    numbered names, and the `places` of arrays are offsets in the shared memory of a block or the
+    memory of a thread. The module has `constants` in global memory."""
 
     name: str
     params: tuple[str, ...]
@@ -54,7 +55,7 @@ class Kernel:
 
     def bits(self, register: str) -> int:
         """Return the bits of a register."""
-        return self.widths[_PREFIX.match(register)[0]]
+        return self.widths.get(register) or self.widths[_PREFIX.match(register)[0]]
 
     @property
     def grain(self) -> int:
@@ -122,10 +123,8 @@ def _kernel(name, params, directives, body, places, constants, shared_bytes):
     for depot, nbytes in _LOCAL.findall(body):
         places = {**places, depot: local_bytes}
         local_bytes += int(nbytes)
-    widths = {"%SP": 64, "%SPL": 64}
-    for kind, prefix in _REGISTERS.findall(body):
-        widths[prefix] = 1 if kind == "pred" else int(kind[1:])
-    code, labels = _code(re.sub(r"(?m)^\s*\.(reg|local|shared|pragma)[^;]*;", "", body))
+    widths: dict[str, int] = {}
+    code, labels = _code(body, widths)
     most = re.search(r"\.maxntid\s+(\d+)", directives)
     return Kernel(
         name,
@@ -141,17 +140,40 @@ def _kernel(name, params, directives, body, places, constants, shared_bytes):
     )
 
 
-def _code(body):
+def _code(body, widths):
+    """Return the instructions of a body and its labels, and enter its registers into `widths`."""
     code: list[Instruction] = []
     labels: dict[str, int] = {}
-    for line in body.split(";"):
-        text = " ".join(line.split())
-        while match := re.match(r"([\w$]+):\s*", text):
+    scopes: list[dict[str, str]] = [{}]  # The names of the registers of inner blocks.
+    rest = body.lstrip()
+    while rest:
+        if rest[0] in "{}":
+            if rest[0] == "{":
+                scopes.append(dict(scopes[-1]))
+            else:
+                scopes.pop()
+            rest = rest[1:].lstrip()
+        elif match := re.match(r"([\w$]+):", rest):
             labels[match[1]] = len(code)
-            text = text[match.end() :]
-        if text:
-            code.append(_instruction(text))
+            rest = rest[match.end() :].lstrip()
+        else:
+            statement, _, rest = rest.partition(";")
+            text, rest = " ".join(statement.split()), rest.lstrip()
+            if match := _REGISTERS.match(text):
+                _declare(*match.groups(), scopes[-1], widths)
+            elif text and text[0] != ".":
+                code.append(_instruction(_WORD.sub(lambda m: scopes[-1].get(m[0], m[0]), text)))
     return tuple(code), labels
+
+
+def _declare(kind, names, scope, widths):
+    """Enter registers: `%r<9>` or `%SP` of a kernel, or `tmp` of a block by a name of its own."""
+    for name in re.split(r",\s*", names):
+        if name[0] == "%":
+            entered = name.partition("<")[0]
+        else:
+            entered = scope[name] = f"%{name}{len(widths)}"
+        widths[entered] = 1 if kind == "pred" else int(kind[1:])
 
 
 def _instruction(text):

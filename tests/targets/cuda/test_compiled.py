@@ -19,8 +19,10 @@ from tests.ir.kernels import KERNELS
 from tests.ir.kernels import inputs_of as inputs_of_phases
 from tests.schedule.programs import inputs_of as softmax_inputs
 from tests.schedule.programs import softmax
+from tests.targets.cuda import emulator
 from tests.targets.cuda.compiled import Machine
 from tests.targets.cuda.libcuda import Library
+from tests.targets.cuda.memory import Memory
 from tests.targets.cuda.products import inputs_of, lowered, product
 from tests.targets.cuda.ptx import PtxError, kernels_of
 from tests.targets.cuda.running import run_kernels, run_ptx
@@ -60,6 +62,38 @@ def test_results_are_those_of_the_emulator(tmp_path):
         for name, result in results.items():
             # The products of a fragment may be added in another order.
             np.testing.assert_allclose(result, expected[name], 2e-3, 1e-3)
+
+
+BLOCKS = """
+.visible .entry halves(.param .u64 .ptr .global .align 4 from, .param .u64 .ptr .global .align 4 to)
+.maxntid 1
+{
+\t.reg .b16 \t%rs<3>;
+\t.reg .b32 \t%r<4>;
+\t.reg .b64 \t%rd<4>;
+\tld.param.b64 %rd1, [from];
+\tld.param.b64 %rd2, [to];
+\tld.global.b32 %r1, [%rd1];
+\t{ .reg .b16 tmp; mov.b32 {%rs1, tmp}, %r1; }
+\t{ .reg .b16 tmp; mov.b32 {tmp, %rs2}, %r1;
+\t{ .reg .b32 tmp; mov.b32 tmp, {%rs2, %rs1}; mov.b32 %r2, tmp; } }
+\t{ .reg .b32 tmp; mov.b64 {tmp, %r3}, %rd1; }
+\tst.global.b32 [%rd2], %r2;
+\tret;
+}
+"""
+
+
+def test_registers_of_a_block_are_its_own(tmp_path):
+    (kernel,) = kernels_of(BLOCKS).values()
+    machine = Machine(tmp_path)
+    machine.add([kernel])
+    for launch in emulator.launch, machine.launch:
+        memory = Memory()
+        source, result = memory.allocate(4), memory.allocate(4)
+        memory.write(source, np.array([0x12345678], np.uint32).view(np.uint8))
+        launch(kernel, 1, 1, [source, result], memory)
+        assert memory.read(result, 4).view(np.uint32) == [0x56781234]
 
 
 def test_a_store_outside_of_its_array_is_named(tmp_path):
