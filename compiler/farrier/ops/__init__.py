@@ -1,7 +1,8 @@
-"""The operators: each declared once, with its rules attached.
+"""The operators: each is declared once, with its rules attached.
 
-`lookup(name)` finds an operator; its `infer` types a node, its `reference` says in numpy what the
-node means, its `compute` says the same as tensor stages that can be scheduled.
+`lookup(name)` returns an operator. Its `infer` computes the types of a node's outputs, its
+`reference` computes the outputs in numpy, and its `compute` declares the same computation as tensor
+stages that can be scheduled.
 """
 
 from farrier.ops.builder import Builder, Operand

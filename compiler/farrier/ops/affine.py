@@ -1,4 +1,6 @@
-"""Affine rules: nodes that compute `x * scale + shift`, each a number for each channel."""
+"""Affine rules: recognize nodes that compute `x * scale + shift` with one scale and one shift per
+channel.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ from farrier.ops.operator import AffineRule, Array, Data
 
 
 def by_operand(map: Callable[[Array], tuple[Array, Array]]) -> AffineRule:
-    """Return the rule of an operator of two operands, where the second varies by channel alone.
-    `map` makes scale and shift of it, which must be finite."""
+    """Return the affine rule of an operator of two operands, x and a constant that varies along the
+    channel axis only. `map` computes scale and shift from the constant; the rule returns None for a
+    scale that is not finite.
+    """
 
     def rule(node: Node, data: Data) -> tuple[Array, Array] | None:
         x = node.inputs[0]
@@ -29,8 +33,9 @@ def by_operand(map: Callable[[Array], tuple[Array, Array]]) -> AffineRule:
 
 
 def per_channel(data: Array | None, x: Value) -> Array | None:
-    """Return a constant that broadcasts along all axes of `x` but the second as a number for each
-    channel; None for any other one."""
+    """Return a constant that broadcasts along all axes of `x` except the channel axis, 1, as a
+    float64 array [channels]; return None for any other constant.
+    """
     channels = x.type.shape[1]
     if data is None or data.ndim > x.type.rank or not isinstance(channels, int):
         return None

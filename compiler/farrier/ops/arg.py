@@ -1,4 +1,4 @@
-"""ArgMax and ArgMin: where along an axis the extreme element lies."""
+"""ArgMax and ArgMin: the position of the largest or smallest element along an axis."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ def _arg_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tensor
 
 
 def compared(combine: ReduceOp, value: Scalar, r: Expr) -> Scalar:
-    """Return the element at `r` of a row, or the identity of `combine` for a NaN behind the first
-    element: a scan that takes an element only if it compares better never takes such a NaN."""
+    """Return element `r` of a row as an operand of the reduction `combine`. A NaN at a position
+    other than 0 is replaced by the identity of `combine`, so that it never becomes the result.
+    """
     if not value.dtype.is_float:
         return value
     counts = either(equal(value, value), equal(scalar(r), 0))
@@ -54,8 +55,9 @@ def compared(combine: ReduceOp, value: Scalar, r: Expr) -> Scalar:
 
 
 def _arg(name: str, combine: ReduceOp, numpy: Callable[..., Array]) -> Operator:
-    """Declare ArgMax or ArgMin, which scan a row from its first element on as ONNX Runtime does: a
-    NaN at the first position stays the extreme, and a NaN elsewhere never becomes it."""
+    """Declare ArgMax or ArgMin. NaN is treated as in ONNX Runtime, which scans a row from its first
+    element: a NaN at position 0 is the result, and a NaN at any other position is ignored.
+    """
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)

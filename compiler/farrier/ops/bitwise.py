@@ -1,4 +1,4 @@
-"""Integers bit by bit."""
+"""Bitwise operators on integers: and, or, xor, not and shifts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Weights of a few bits, quantized in blocks: their bytes taken apart, and products with them."""
+"""Weights quantized to a few bits in blocks: unpacking their bytes, and matrix products with
+them."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def _np_unpack(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def unpacked(packed: Array, to: DType) -> Array:
-    """The elements of each row of bytes; a byte's first element is in its lowest bits."""
+    """Unpack elements of less than 8 bits from rows of bytes, [..., bytes] → [..., bytes · 8 /
+    bits]. The first element of a byte is in its lowest bits.
+    """
     shape = (*packed.shape[:-1], packed.shape[-1] * (8 // to.bits))
     parts = np.empty((*packed.shape, 8 // to.bits), np.uint8)
     for place in range(8 // to.bits):
@@ -107,8 +110,9 @@ def _middle(attrs: Attrs) -> int:
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """Σ over blocks of scale · (Σ x · code − zero · Σ x): the codes of a block are multiplied as
-    they are."""
+    """Compute y = Σ over blocks of scale · (Σ x · code − zero · Σ x), where the inner sums are over
+    the elements of a block. The integer codes are multiplied without dequantizing them first.
+    """
     x, codes, scales = (builder.operand(node, inputs, at) for at in (_X, _CODES, _SCALES))
     zeros = builder.optional(node, inputs, _ZEROS)
     x_scales = builder.optional(node, inputs, _X_SCALES)

@@ -1,4 +1,4 @@
-"""Bounds of tensors of integers that constants show."""
+"""Upper bounds on the magnitudes of integer tensors, derived from constants."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ Producer: TypeAlias = Callable[[Value | None], Node | None]
 
 
 def largest(value: Value | None, data: Data, producer: Producer) -> int | None:
-    """Return what no element of a tensor of integers exceeds in magnitude, as constants show; None
-    if nothing does. `data` are those of constants, and `producer` is the node that computes a
-    value."""
+    """Return an upper bound on the magnitudes of a tensor of integers, or None if constants imply
+    none. `data(value)` returns the content of a constant (None for other values), and
+    `producer(value)` the node that computes a value.
+    """
     content = data(value)
     if content is not None:
         return int(np.abs(content.astype(np.int64)).max(initial=0))

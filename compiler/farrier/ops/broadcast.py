@@ -61,7 +61,7 @@ def _safe_divisor(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar | None, Scalar |
 
 
 def _div(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
-    """Division; on integers it truncates towards zero, and a quotient by zero is 0."""
+    """Divide. Integer division truncates towards zero, and an integer divided by zero is 0."""
     if x.dtype.is_float:
         return x / y
     divisor, zero, minus_one = _safe_divisor(x, y)
@@ -83,7 +83,9 @@ def _np_div(attrs: Attrs, x: Array, y: Array) -> Array:
 
 
 def _mod(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
-    """Remainder: with the divisor's sign, or under `fmod` with the dividend's."""
+    """Compute the remainder. It has the sign of the divisor, or with the attribute `fmod` that of
+    the dividend.
+    """
     if x.dtype.is_float:
         rest = _float_remainder(x, y)
         if attrs.get("fmod", 0):
@@ -116,7 +118,7 @@ def _float_remainder(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _reduced(x: Scalar, divisor: Scalar) -> Scalar:
-    """Return a dividend less a whole multiple of a divisor, neither of them negative.
+    """Return `x` modulo `divisor`, both not negative, for floats.
 
     Expressions are trees, so each operand is used as few times as possible.
     """
@@ -131,7 +133,7 @@ def _np_mod(attrs: Attrs, x: Array, y: Array) -> Array:
 
 
 def _pow(attrs: Attrs, x: Scalar, y: Scalar) -> Scalar:
-    """Return a power; small constant exponents become products and roots."""
+    """Compute x to the power y. Small constant exponents become products and roots."""
     if isinstance(y.expr, Const):
         match float(y.expr.value):
             case 1.0:
@@ -174,8 +176,9 @@ def _div_derivative(s: Adjoint) -> Sequence[str]:
 
 
 def _pow_derivative(s: Adjoint) -> Sequence[str]:
-    """Return the gradients by base and exponent; that by the exponent is 0 if the base has no
-    logarithm."""
+    """Return the gradients by the base and by the exponent. The gradient by the exponent is 0 where
+    the base is not positive and so has no logarithm.
+    """
     x, y = s.operands[0], s("Cast", s.operands[1], to=str(s.dtype))
     slope = s("Mul", y, s("Pow", x, s("Sub", y, 1.0)))
     by_x = s("Mul", s.by, s("Where", s("Equal", y, 0.0), 0.0, slope))

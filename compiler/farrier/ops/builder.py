@@ -87,12 +87,14 @@ class Builder:
         return self._constants.get(value.name) if value is not None else None
 
     def static(self, node: Node, position: int) -> tuple[int, ...] | None:
-        """Return a static operand as integers; None if it is omitted."""
+        """Return a static operand (a constant when compiling) as integers; None if the node omits
+        it.
+        """
         extents = self.extents(node, position)
         return None if extents is None else tuple(map(dim.number, extents))
 
     def extents(self, node: Node, position: int) -> tuple[Extent, ...] | None:
-        """Return a static operand as numbers and dims; None if it is omitted."""
+        """Return a static operand as numbers and symbolic dims; None if the node omits it."""
         value = node.inputs[position] if position < len(node.inputs) else None
         if value is None:
             return None
@@ -217,7 +219,9 @@ def axis_names(rank: int) -> tuple[str, ...]:
 
 
 def without_halo(layout: Layout | None) -> Layout | None:
-    """Return the same blocks without a halo, for a value that only its own kernel reads."""
+    """Return the layout with the same blocks but without zeros around the image, for a value that
+    only its own kernel reads.
+    """
     return None if layout is None else dataclasses.replace(layout, halo=())
 
 

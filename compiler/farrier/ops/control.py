@@ -1,4 +1,6 @@
-"""The semantics of control flow (`ir/control.py`), in numpy and in types."""
+"""The control-flow operators If, Loop and Scan (`ir/control.py`): type checks and execution in
+numpy.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ def _check_alike(what: str, outside: Sequence[Value], inside: Sequence[Value]) -
 
 
 def run_control(node: Node, arrays: Arrays, run: Run) -> tuple[Array, ...]:
-    """Return the outputs of a node, whose regions `run` computes."""
+    """Return the outputs of an If or a Loop. `run(graph, inputs)` executes one of its regions."""
     if node.op == "If":
         condition, *captured = (array for array in arrays if array is not None)
         branch = node.regions[0 if condition.reshape(-1)[0] else 1]
@@ -127,7 +129,9 @@ def _run_loop(loop: Loop, arrays: Arrays, run: Run) -> tuple[Array, ...]:
 
 
 def _no_parts(part: TensorType) -> Array:
-    """Return an empty stack of parts; extents that no size determines are 0."""
+    """Return the stacked output of a loop without iterations: shape [0, *part.shape], where an
+    extent that is not a number counts as 0.
+    """
     extents = (extent if isinstance(extent, int) else 0 for extent in part.shape)
     return np.empty((0, *extents), part.dtype.numpy)
 

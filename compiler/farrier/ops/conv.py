@@ -53,8 +53,9 @@ def checked_operands(types: Types) -> tuple[TensorType, TensorType]:
 
 
 def check_known(types: Types) -> None:
-    """Check that the shape of a model's weights is known; raises NotStatic. The channels of a
-    kernel's weights may be open."""
+    """Check that a model's convolution weights have a static shape. Raises NotStatic. Inside a
+    compiled kernel, the number of channels may be a symbol instead.
+    """
     w = required(types, 1)
     _check_known(w, w.shape)
 

@@ -40,7 +40,9 @@ from farrier.ops.window import Window, tap_names, tap_views, window_of
 
 
 def _window(types: Types, attrs: Attrs) -> tuple[Window, Shape]:
-    """The window of the convolution that this transposes, and the output's spatial extents."""
+    """Return the window of the convolution whose transpose this node computes, and the spatial
+    extents of the node's output.
+    """
     x, w = checked_operands(types)
     spatial, kernel = x.shape[2:], w.shape[2:]
     rank = len(spatial)
@@ -172,14 +174,17 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 
 def _offset(window: Window, axis: int, at: Expr, tap: Expr) -> Expr:
-    """Return `stride` times the input position whose tap `tap` reaches output `at`."""
+    """Return `stride` times the position along `axis` of the input element that contributes to
+    output `at` through kernel element `tap`. Such an element exists only if the result is a
+    multiple of the stride."""
     return e.sub(e.add(at, window.before[axis]), e.mul(tap, window.dilations[axis]))
 
 
 def _meets(window: Window, at: tuple[Expr, ...], taps: tuple[Expr, ...]) -> Scalar | None:
-    """Return the condition that the taps reach output `at` from input positions; None where the
-    strides let every tap do so. A product that is not part of the sum stands under it whole, so
-    that an infinite weight does not spread."""
+    """Return the condition that kernel elements `taps` connect output `at` with an input element on
+    the grid of strides; None if all strides are 1. The whole product is guarded by it, not just a
+    factor: 0 times an infinite weight would be NaN.
+    """
     condition: Scalar | None = None
     for axis, stride in enumerate(window.strides):
         if stride > 1:
@@ -196,7 +201,9 @@ def _scattered(
     at: tuple[Expr, ...],
     taps: tuple[Expr, ...],
 ) -> Scalar:
-    """The input element that taps which reach output `at` add to it, or 0 outside of the input."""
+    """Return the input element that contributes to output `at` through kernel elements `taps`, or 0
+    if its position is outside of the input.
+    """
     indices: list[Expr] = list(lead)
     guard: Scalar | None = None
     for axis in range(window.rank):

@@ -25,10 +25,10 @@ def saturates(dtype: DType) -> bool:
 def whole(x: Scalar, dtype: DType) -> Scalar:
     """Convert a float to an integer type, rounding towards zero.
 
-    NaN and numbers beyond int32 or int64 are the least of these, as the conversion instructions of
-    x86-64 have it; a type of less than 32 bits takes the low bits of the int32, an unsigned one
-    those of the int64. The C standard leaves these cases open, and ONNX Runtime's results are
-    those of its compiler.
+    NaN and numbers beyond the range of int32 (for int64 results: of int64) become the least int32
+    or int64, as the conversion instructions of x86-64 do. A type of less than 32 bits takes the low
+    bits of the int32, an unsigned type of 32 or 64 bits the low bits of the int64. The C standard
+    leaves these cases undefined; ONNX Runtime's results are those of its compiler.
     """
     if x.dtype.bits < 32:
         x = cast(x, DType.F32)
@@ -98,7 +98,7 @@ def _power_of_two(x: Scalar, saturate: bool, rounding: str) -> Scalar:
 
 
 def np_converted(x: Array, dtype: DType, saturate: bool = False, rounding: str = "") -> Array:
-    """`converted`, in numpy."""
+    """Convert an array in numpy by the same rules as `converted`."""
     source = DType.from_numpy(x.dtype)
     if dtype is source:
         return x
@@ -138,8 +138,9 @@ def _target(types: Types, attrs: Attrs) -> DType:
 
 
 def _rules(attrs: Attrs) -> tuple[DType, bool, str]:
-    """Return target, saturate and rounding; a Cast that a pass inserted has neither of the
-    latter."""
+    """Return the target dtype, `saturate` and the rounding direction. A Cast that a pass inserted
+    lacks the last two attributes, so defaults apply.
+    """
     return (
         DType(str(attrs["to"])),
         bool(attrs.get("saturate", 0)),

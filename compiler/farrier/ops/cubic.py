@@ -13,7 +13,9 @@ Term = TypeVar("Term", Scalar, Array)
 
 
 def cubic_weights(t: Term, a: float) -> list[Term]:
-    """Return the weights of the elements at −1, 0, 1 and 2 for the place `t` in [0, 1)."""
+    """Return the weights of the elements at −1, 0, 1 and 2 for interpolation at position `t` in [0,
+    1). `a` is the parameter of the kernel.
+    """
     return [_far(t + 1, a), _near(t, a), _near(1 - t, a), _far(2 - t, a)]
 
 

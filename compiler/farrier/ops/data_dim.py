@@ -1,8 +1,8 @@
-"""Extents that the data decides: the count of nonzero elements, of boxes that stay.
+"""Extents that depend on data, such as the number of nonzero elements.
 
-Such an operator has one more output than ONNX's, an i64 scalar: the extent. Its other outputs have
-that extent as a symbol, named by the attribute `extent`; they have memory for its upper bound, of
-which the elements up to the extent are used.
+An operator with such an extent has one output more than ONNX's: the extent as an i64 scalar. Its
+other outputs have the extent as a symbol in their shape, named by the attribute `extent`. Their
+memory is allocated for the extent's upper bound, and only the elements up to the extent are used.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ COUNT = TensorType(DType.I64, ())
 
 
 def data_extent(attrs: Attrs, bound: Extent, constant: int | None = None) -> Extent:
-    """Return the extent, up to `bound`, or the value `constant` that constants determine. Raises
-    NotStatic if the extent has no name."""
+    """Return the data-dependent extent of an output: a symbol of at most `bound` named by the
+    attribute `extent`, or `constant` if constants determine the value. Raises NotStatic without the
+    attribute.
+    """
     if constant is not None:
         return constant
     if "extent" not in attrs:

@@ -1,7 +1,7 @@
-"""The rules by which gradients go backwards from the result of a node to its operands.
+"""Derivative rules: how gradients propagate backwards from the result of a node to its operands.
 
-An operator declares its rule with its meaning. A rule adds nodes to a `Scope`, which is the
-builder of a frontend or whatever else appends nodes to a graph.
+Each operator declares its own rule, which adds nodes to a `Scope`: the builder of a frontend, or
+another object that appends nodes to a graph.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from farrier.ops.operator import Array, DerivativeRule, as_ints, extents_array
 
 
 class Scope(Protocol):
-    """A graph to which nodes are added. Its values go by names."""
+    """A graph under construction, to which derivative rules add nodes. Values are identified by
+    name.
+    """
 
     def add(self, op: str, *inputs: str, **attrs: Any) -> str:
         """Add a node and return the name of its result."""
@@ -37,7 +39,10 @@ class Scope(Protocol):
 
 
 class Adjoint:
-    """A node, the names of its values, and the gradient `by` its result. A call adds a node."""
+    """The context of a derivative rule: a node, the names of its operands and result, and `by`, the
+    name of the gradient of the loss by the result. Calling the object adds a node to the gradient's
+    graph.
+    """
 
     def __init__(
         self, scope: Scope, node: Node, operands: Sequence[str], result: str, by: str
@@ -49,13 +54,14 @@ class Adjoint:
         self.shapes = [kind.shape for kind in self.kinds]
 
     def __call__(self, op: str, *operands: str | float, **attrs: object) -> str:
-        """Add a node and return the name of its result. Numbers are constants of the type of the
-        result of the node at hand."""
+        """Add a node and return the name of its result. Operands are names of values, or numbers,
+        which become constants of the dtype of the differentiated node's result.
+        """
         names = [each if isinstance(each, str) else self._number(each) for each in operands]
         return self._scope.add(op, *names, **attrs)
 
     def ints(self, values: Sequence[Any]) -> str:
-        """Return the name of a constant of integers and dims."""
+        """Add an i64 constant of integers (or of symbolic dims) and return its name."""
         return self._scope.constant(extents_array(values))
 
     def shape(self, name: str) -> Shape:
@@ -63,15 +69,17 @@ class Adjoint:
         return self._scope.shape(name)
 
     def square(self, name: str) -> str:
-        """Return a value times itself."""
+        """Add a node that multiplies a value by itself, and return the name of the product."""
         return self("Mul", name, name)
 
     def reshaped(self, name: str, shape: Shape) -> str:
-        """Return a value in a shape of the same size."""
+        """Return a value reshaped to `shape`, which has the same number of elements."""
         return self("Reshape", name, self.ints(shape)) if self.shape(name) != shape else name
 
     def summed_to(self, name: str, shape: Shape) -> str:
-        """Return the gradient by a value that was broadcast from `shape`."""
+        """Sum a gradient over the axes along which an operand of shape `shape` was broadcast, and
+        return the name of the sum: the gradient by that operand.
+        """
         own = self.shape(name)
         extra = len(own) - len(shape)
         axes = [
@@ -84,7 +92,7 @@ class Adjoint:
         return self.reshaped(name, shape)
 
     def static(self, position: int) -> tuple[int, ...] | None:
-        """Return an operand of integers that is known, or None if it is omitted."""
+        """Return an operand as constant integers, or None if the node omits it."""
         data = self._scope.data(self.operands[position]) if position < len(self.operands) else None
         return None if data is None else as_ints(data.reshape(-1))
 
@@ -96,16 +104,19 @@ Slope: TypeAlias = Callable[[Adjoint, str, str], str]
 
 
 def by_slope(slope: Slope) -> DerivativeRule:
-    """Return the rule of a function of one operand from its slope, which `slope(s, x, y)` adds for
-    the operand x and the result y."""
+    """Return the derivative rule of a function of one operand: gradient times slope. `slope(s, x,
+    y)` adds the nodes that compute the slope from operand x and result y.
+    """
     return lambda s: [s("Mul", s.by, slope(s, s.operands[0], s.result))]
 
 
 def unchanged(s: Adjoint) -> Sequence[str]:
-    """Return the gradients of operands that a result is the sum of."""
+    """Return the gradients by the operands of a sum: the result's gradient for each operand."""
     return [s.by] * len(s.operands)
 
 
 def in_shape(s: Adjoint) -> Sequence[str]:
-    """Return the gradient of an operand whose elements the result has in another shape."""
+    """Return the gradient by the operand of a reshape: the result's gradient in the operand's
+    shape.
+    """
     return [s.reshaped(s.by, s.shapes[0])]

@@ -39,7 +39,9 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _largest(nest: LoopBuilder, rows: Tensor, size: int, column: Scalar) -> Scalar:
-    """Return the row at or below the diagonal with the largest magnitude in a column."""
+    """Return the index of the row with the element of largest magnitude in `column`, among the rows
+    from the diagonal on: the pivot.
+    """
     chosen = nest.variable(column, "chosen")
     with nest.for_(size) as i:
         larger = magnitude(rows[chosen.value, column]) < magnitude(rows[i, column])
@@ -57,7 +59,8 @@ def _exchange(nest: LoopBuilder, rows: Tensor, width: int, first: Scalar, second
 
 
 def _det(nest: LoopBuilder, node: Node) -> None:
-    """Gaussian elimination with the largest pivot of each column, matrix by matrix."""
+    """Write the loops of Det: Gaussian elimination with partial pivoting of each matrix of a
+    batch."""
     shape = nest.shape(0)
     size, count = number_of(shape[-1]), product(shape[:-2])
     x, out = nest.input(0, (count, size, size)), nest.output(0, (count,))

@@ -1,4 +1,6 @@
-"""Einsum without an ellipsis: the sum over all labels that the output lacks."""
+"""Einsum without an ellipsis: products of the operands, summed over the labels that the output
+lacks.
+"""
 
 from __future__ import annotations
 

@@ -33,11 +33,11 @@ _RULES = (
 
 @dataclasses.dataclass(frozen=True)
 class OperatorSet:
-    """Operators, and how they are read from ONNX models.
+    """The operators of one package, and the rules by which ONNX models that use them are read.
 
-    A node of ONNX's `domain` becomes a node of the operator of its name, with its inputs and
-    attributes as they are. `imports` holds a rule for each operator whose attributes have another
-    form in ONNX, by its name.
+    A node of the ONNX domain `domain` becomes a node of the operator with the same name, with the
+    same inputs and attributes. `imports` maps the name of an operator whose attributes have another
+    form in ONNX to an import rule.
     """
 
     domain: str
@@ -47,13 +47,17 @@ class OperatorSet:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Imported:
-    """The import of one ONNX operator: the operator of its nodes, and their attributes."""
+    """The import rule of one ONNX operator: the name of the resulting node's operator, and the
+    conversion of its attributes.
+    """
 
     operator: str
     rule: ImportRule | None
 
     def attributes(self, attrs: Attrs, version: int) -> Attrs:
-        """Return the attributes of a node from those of an ONNX node."""
+        """Return the attributes of Farrier's node for an ONNX node with attributes `attrs`;
+        `version` is the opset version that the model imports.
+        """
         return attrs if self.rule is None else self.rule(attrs, version)
 
 
@@ -66,9 +70,10 @@ class Installed:
 
 
 def installed(own: Collection[str]) -> Installed:
-    """Return what all packages add to the operators named `own`.
+    """Collect the operators of all installed packages. `own` are the names of Farrier's own
+    operators.
 
-    Raises UsageError for a package that is broken, or whose operators have names that are taken.
+    Raises UsageError for a package that is broken, or whose operators have names already in use.
     """
     operators: dict[str, Operator] = {}
     imports: dict[str, Imported] = {}
@@ -108,7 +113,7 @@ def _check(plugin: Plugin[OperatorSet]) -> None:
 
 
 def _faults(operator: Operator) -> Iterator[str]:
-    """Yield the reasons for which the compiler cannot use an operator."""
+    """Yield a description of each defect for which the compiler cannot use an operator."""
     if not isinstance(operator.name, str) or not operator.name.isidentifier():
         yield "whose name is not an identifier"
     for rule in ("infer", "reference"):
@@ -138,7 +143,9 @@ def _import_of(name: str, plugin: Plugin[OperatorSet]) -> Imported:
 
 
 def _guarded(operator: Operator, plugin: Plugin[OperatorSet]) -> Operator:
-    """Return the operator with rules whose failures name the package."""
+    """Return a copy of the operator in which an exception from any of its rules becomes an error
+    that names the package.
+    """
     guarded: dict[str, Any] = {
         rule: _guard(getattr(operator, rule), f"rule `{rule}` of {operator.name}", plugin)
         for rule in _RULES
@@ -148,7 +155,9 @@ def _guarded(operator: Operator, plugin: Plugin[OperatorSet]) -> Operator:
 
 
 def _guard(rule: Callable[..., T], what: str, plugin: Plugin[OperatorSet]) -> Callable[..., T]:
-    """Return `rule`, which raises UsageError where it fails by anything but a rule's own errors."""
+    """Return a function that calls `rule` and turns exceptions other than Mismatch, NotStatic and
+    the like into a UsageError that names the package.
+    """
 
     @functools.wraps(rule)
     def guarded(*arguments: Any, **named: Any) -> T:

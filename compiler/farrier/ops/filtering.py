@@ -1,17 +1,18 @@
 """Winograd's minimal filtering along one axis: windows of three taps with fewer products.
 
-A tile of t outputs of a filter of r taps takes t + r - 1 products of sums of inputs by sums of
-taps, where the direct sum takes t r: y = A^T [(G w) * (B^T d)] (Lavin and Gray, "Fast algorithms
-for convolutional neural networks", 2015). The matrices interpolate polynomials at 0, at infinity,
-and at points between (Toom and Cook). Sums around a pair of points share their even and odd halves;
-the formulas are written so that equal parts are equal expressions.
+Here "filter" means a window of r weights, its taps. A tile of t outputs needs t + r - 1 products of
+transformed inputs by transformed taps, whereas the direct sum needs t · r: y = A^T [(G w) * (B^T
+d)] (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015). The matrices
+evaluate and interpolate polynomials at 0, at infinity, and at points between (Toom and Cook). Sums
+for the points p and -p share their even and odd halves; the formulas are written so that equal
+subterms are equal expressions.
 
-Windows that move by two are two filters: one of two taps on every other input from the first, one
-of a single tap on those between, which takes a product an output.
+A window with stride 2 is the sum of two filters: one of two taps on the even inputs, computed as
+above, and one of a single tap on the odd inputs, which needs one product per output.
 
 Errors, as max |error| over max |result|, of one layer of 16 to 256 channels in f32: the direct sum
-0.5e-6 to 1.8e-6; tiles of 2 0.2e-6 to 0.8e-6; of 3 and 4 0.7e-6 to 2.6e-6 (integer points: to
-9e-6); of 6 7e-6 to 1e-5.
+0.5e-6 to 1.8e-6; tiles of 2 outputs 0.2e-6 to 0.8e-6; of 3 and 4 outputs 0.7e-6 to 2.6e-6 (with
+integer points up to 9e-6); of 6 outputs 7e-6 to 1e-5.
 """
 
 from __future__ import annotations
@@ -34,15 +35,18 @@ TAPS = 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Points:
-    """The points 0, p and -p for each p² of `squares`, at most one point in `single`, and
-    infinity."""
+    """The interpolation points of a filtering: 0 and infinity, p and -p for each p² in `squares`,
+    and the at most one point in `single`.
+    """
 
     squares: tuple[float, ...]
     single: tuple[float, ...] = ()
 
     def input_sums(self, d: Sequence[Term]) -> list[Term]:
-        """Compute B^T d: one sum for each point, of the polynomial that vanishes at all others, in
-        the order 0, p, -p, …, infinity, single point."""
+        """Compute B^T d, one value for each point in the order 0, p, -p, …, infinity, single point.
+        Each value combines the inputs with the coefficients of the polynomial that vanishes at all
+        other points.
+        """
         whole = _polynomial(self.squares)
         last: list[Term] = [_combine(whole, d[1::2]) for _ in self.single]
         for point in self.single:
@@ -56,7 +60,7 @@ class _Points:
         return sums + last
 
     def output_sums(self, m: Sequence[Term], tile: int) -> list[Term]:
-        """Compute A^T m: from the products at the points to `tile` outputs."""
+        """Compute A^T m: transform the products `m`, one for each point, to `tile` outputs."""
         pairs = len(self.squares)
         at_pairs = list(zip(m[1 : 2 * pairs : 2], m[2 : 2 * pairs + 1 : 2], strict=True))
         even, odd = [a + b for a, b in at_pairs], [a - b for a, b in at_pairs]
@@ -101,25 +105,27 @@ ERRORS = {2: 1e-6, 3: 3e-6, 4: 3e-6, 6: 1.5e-5}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Filtering:
-    """Filtering in tiles of `tile` outputs by windows `stride` inputs apart, one of FILTERINGS."""
+    """Minimal filtering with tiles of `tile` outputs and windows `stride` apart; FILTERINGS lists
+    the supported combinations.
+    """
 
     stride: int
     tile: int
 
     @property
     def points(self) -> int:
-        """The inputs of a tile, and the products that they take."""
+        """The number of inputs of a tile, which is also the number of products for it."""
         return (self.tile - 1) * self.stride + TAPS
 
     def input_sums(self, d: Sequence[Term]) -> list[Term]:
-        """Transform the inputs of a tile to one factor of each product."""
+        """Transform the inputs of a tile to the first factors of its products (B^T d)."""
         points = _POINTS[self.stride, self.tile]
         if self.stride == 1:
             return points.input_sums(d)
         return points.input_sums(d[0::2]) + list(d[1::2])
 
     def output_sums(self, m: Sequence[Term]) -> list[Term]:
-        """Transform the products of a tile to its outputs."""
+        """Transform the products of a tile to its outputs (A^T m)."""
         points = _POINTS[self.stride, self.tile]
         if self.stride == 1:
             return points.output_sums(m, self.tile)
@@ -127,8 +133,9 @@ class Filtering:
         return [a + b for a, b in zip(even, m[-self.tile :], strict=True)]
 
     def weight_matrix(self) -> Array:
-        """Return the matrix [points, taps] in f64 that transforms a window to the other factor of
-        each product."""
+        """Return G, [points, taps] in f64, which transforms the taps to the second factors of the
+        products.
+        """
         points = _POINTS[self.stride, self.tile]
         if self.stride == 1:
             return points.weight_matrix(TAPS)
@@ -150,8 +157,9 @@ def _polynomial(roots: Sequence[float]) -> list[float]:
 
 
 def _combine(coefficients: Sequence[float], values: Sequence[Term]) -> Term:
-    """Return the sum of coefficient times value, over the values that have a coefficient, largest
-    coefficients first; a coefficient of 1 or -1 takes no multiplication."""
+    """Return Σ coefficient · value, largest coefficients first. Values without a coefficient are
+    ignored, and a coefficient of 1 or -1 needs no multiplication.
+    """
     pairs = list(zip(coefficients, values, strict=False))
     result: Term | None = None
     for coefficient, value in sorted(pairs, key=lambda pair: pair[0] != 1.0):
@@ -166,7 +174,9 @@ def _combine(coefficients: Sequence[float], values: Sequence[Term]) -> Term:
 
 
 def _pair(even: Term, odd: Term, point: float) -> list[Term]:
-    """Return the values, at a point and at its negative, of the polynomial with these halves."""
+    """Return the values at `point` and -`point` of a polynomial whose even and odd terms sum to
+    `even` and `point` · `odd`.
+    """
     if point == 1.0:
         return [even + odd, even - odd]
     return [even + odd * point, even + odd * -point]

@@ -1,11 +1,12 @@
-"""Integers as fixed-point numbers: products by a factor, rounded as TFLite's reference kernels do.
+"""Fixed-point requantization: products of integers by a real factor, rounded as in TFLite's
+kernels.
 
-A factor is multiplier · 2^(left − right − 31), where multiplier is in [2³⁰, 2³¹). The product is
-rounded "twice", as gemmlowp does: first the upper half of the product of 64 bits, then the shift to
-the right, whose halves go away from zero (B. Jacob et al., "Quantization and Training of Neural
-Networks for Efficient Integer-Arithmetic-Only Inference", section 2.2). Or it is rounded "once",
-halves up, as ruy does. All of it is arithmetic of 32 bits, of which every target can compute the
-upper half of a product.
+A factor is multiplier · 2^(left − right − 31), where multiplier is in [2³⁰, 2³¹). In mode "twice",
+as in gemmlowp, the product is rounded two times: to the upper half of the 64-bit product, and in
+the shift to the right, where halves round away from zero (B. Jacob et al., "Quantization and
+Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", section 2.2). In mode
+"once", as in ruy, it is rounded a single time, halves up. All arithmetic is in 32 bits, and every
+target can compute the upper half of a product.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ def _high_product(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _wide_product(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
-    """Compute floor(x · y / 2³¹), and floor(x · y / 2³⁰) of which the lowest bit is right, by the
-    halves of the product."""
+    """Return floor(x · y / 2³¹), and an integer whose lowest bit is that of floor(x · y / 2³⁰),
+    from the upper and lower 32 bits of the product.
+    """
     high, low = bits(BinaryOp.MUL_HIGH, x, y), cast(x * y, DType.U32)
     last = cast(_right(low, 31), DType.I32)
     return bits(BinaryOp.SHL, high, 1) + last, cast(_right(low, 30), DType.I32)
@@ -65,7 +67,7 @@ def _np_saturating(attrs: Attrs, x: Array, y: Array) -> Array:
 
 
 def _rounded_shift(x: Scalar, places: Scalar) -> Scalar:
-    """Compute x / 2^places, rounded to nearest, and halves away from zero."""
+    """Compute x / 2^places, rounded to nearest, with halves away from zero."""
     mask = bits(BinaryOp.SHL, number(1, places.dtype), places) - 1
     rest = bits(BinaryOp.BIT_AND, x, mask)
     threshold = _right(mask, 1) + cast(x < 0, DType.I32)
@@ -99,9 +101,11 @@ def _requantized(
 
 
 def _small_product(x: Scalar, y: Scalar, right: Scalar, zero: int) -> Scalar:
-    """Compute a product that is rounded twice, plus `zero`, as `IS_SMALL` says of it: nothing
-    exceeds 32 bits on the way, so half of the divisor, added before the shift, rounds it. Less one,
-    a half goes down, which is away from zero where the product is negative."""
+    """Compute x · y · 2^-(31 + right), rounded in mode "twice", plus `zero`, for a node with the
+    attribute `IS_SMALL`: no intermediate result exceeds 32 bits, so half of the divisor can be
+    added before the shift. Subtracting 1 from a negative product makes its halves round away from
+    zero.
+    """
     wide = cast(bits(BinaryOp.SHL, x, 1), DType.I64) * cast(y, DType.I64) + (1 << 31)
     high = cast(_right(wide, 32), DType.I32)
     half = _right(bits(BinaryOp.SHL, number(1, DType.I32), right), 1)
@@ -132,13 +136,13 @@ def _np_requantized(
 
 
 def _numbers(attrs: Attrs) -> tuple[int, int, int]:
-    """Return the zero point and the bounds of a result."""
+    """Return the attributes `zero`, `low` and `high`: the zero point and the bounds of a result."""
     zero, low, high = as_ints([attrs["zero"], attrs["low"], attrs["high"]])
     return zero, low, high
 
 
 def _leading_zeros(x: Scalar) -> Scalar:
-    """Count the zeros before the first bit of a word, by halving."""
+    """Count the zero bits above the highest one of a 32-bit word, by binary search."""
     word, count = cast(x, DType.U32), number(0, DType.I32)
     for places in (16, 8, 4, 2, 1):
         is_small = word < 1 << 32 - places
@@ -156,7 +160,7 @@ def _right(x: Scalar, places: int) -> Scalar:
 
 
 def _words(types: Types, attrs: Attrs) -> DType:
-    """All operands are i32, and so is the result."""
+    """Return I32, the dtype of the result, and check that all operands are i32."""
     if first_dtype(types, attrs) is not DType.I32:
         raise Mismatch(f"its operands are {required(types, 0).dtype}, and must be i32")
     return DType.I32

@@ -1,4 +1,4 @@
-"""Looking elements up by indices that are data: Gather, GatherElements, GatherND, OneHot."""
+"""Operators that select elements by an index tensor: Gather, GatherElements, GatherND, OneHot."""
 
 from __future__ import annotations
 
@@ -90,8 +90,9 @@ def _elements_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Bu
 
 
 def _nd(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType, int, int]:
-    """Return the input, the indices, the number of batch axes, and the number of axes that one row
-    of indices addresses."""
+    """Return GatherND's input type, its indices' type, the number of batch axes, and the number of
+    input axes that each index tuple (a row along the last axis of the indices) addresses.
+    """
     x, indices = required(types, 0), checked_indices(types)
     batch = int_attr(attrs, "batch_dims", 0)
     depth = number(indices.shape[-1]) if indices.rank else 0
@@ -133,7 +134,7 @@ def _nd_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, 
 
 
 def _one_hot(types: Types, constants: Constants, attrs: Attrs) -> tuple[Extent, int]:
-    """Return the number of classes, and the axis that they take in the output."""
+    """Return the number of classes, and the position of the class axis in the output."""
     depth = static_extents(types, constants, 1, "depth") or (0,)
     return depth[0], axis_attr(attrs, required(types, 0).rank + 1, -1)
 
@@ -170,7 +171,7 @@ def _one_hot_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
 
 
 def _sequence_axes(attrs: Attrs, rank: int) -> tuple[int, int]:
-    """Return the axes of sequences and of their steps."""
+    """Return ReverseSequence's batch axis (sequences) and time axis (their steps)."""
     batch, time = (int_attr(attrs, name, d) for name, d in (("batch_axis", 1), ("time_axis", 0)))
     if {batch, time} != {0, 1} or rank < 2:
         raise Mismatch(f"sequences along axis {batch} and steps along {time} of rank {rank}")

@@ -1,4 +1,4 @@
-"""A heap in a loop nest: it keeps the best of many elements, or returns them in order."""
+"""A binary heap in a loop nest, which holds the best elements of a row and can sort them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from farrier.ops.scalar import Scalar, both, either, equal, guarded, invert, num
 
 
 def ranks_before(value: Scalar, other: Scalar, largest: bool) -> Scalar:
-    """Check whether an element ranks before another one, whatever their positions: NaN is the
-    largest."""
+    """Check whether `value` is better than `other`: greater if `largest`, else less. NaN is the
+    greatest.
+    """
     if not value.dtype.is_float:
         return value > other if largest else value < other
     if largest:
@@ -19,7 +20,8 @@ def ranks_before(value: Scalar, other: Scalar, largest: bool) -> Scalar:
 
 
 class Heap:
-    """The best elements of a row: each is worse than its children, at 2i + 1 and 2i + 2.
+    """A heap of the best elements of a row. Each entry is worse than its children, at 2i + 1 and 2i
+    + 2, so the worst is the root.
 
     The order is total: NaN is greater than every number, as in ONNX Runtime's TopK, and equal to
     NaN. Comparisons of IEEE 754 alone are not an order, and a heap built on them loses elements.
@@ -34,11 +36,13 @@ class Heap:
         self.places: Tensor = nest.local("at", (room,), DType.I64)
 
     def improves(self, value: Scalar, worst: Scalar) -> Scalar:
-        """Check whether an element at a later position ranks before `worst`."""
+        """Check whether an element is better than `worst`, the value at the root. The element's
+        position in the row is assumed to be later, so an equal element is not better.
+        """
         return ranks_before(value, worst, self._largest)
 
     def ties(self, value: Scalar, other: Scalar) -> Scalar:
-        """Check whether two elements have the same rank."""
+        """Check whether two elements are equal in the heap's order, in which NaN equals NaN."""
         if not value.dtype.is_float:
             return equal(value, other)
         are_nan = both(unequal(value, value), unequal(other, other))
@@ -52,12 +56,15 @@ class Heap:
             self.sift(value, place, number(0, DType.I64), size)
 
     def is_before(self, value: Scalar, place: Scalar, other: Scalar, there: Scalar) -> Scalar:
-        """Check whether one element ranks before another; of equal elements the earlier does."""
+        """Check whether `value`, at position `place` of the row, ranks before `other`, at position
+        `there`. Of equal elements the one at the earlier position does.
+        """
         return either(self.improves(value, other), both(self.ties(value, other), place < there))
 
     def sift(self, value: Scalar, place: Scalar, start: Scalar, size: Scalar) -> None:
-        """Insert an element at `start` of a heap of `size` elements, moving it down to its
-        place."""
+        """Insert an element into the subtree at heap index `start` of a heap of `size` elements:
+        move it down until it is worse than its children. `place` is its position in the row.
+        """
         nest, values, places = self._nest, self.values, self.places
         value, place = nest.let(value), nest.let(place)
         hole = nest.variable(start, "hole")

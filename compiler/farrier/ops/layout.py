@@ -1,4 +1,4 @@
-"""Layout rules: how operators run on images that lie in blocks of channels."""
+"""Layout rules: which operators run on blocked images, [n, c / lanes, h, w, lanes], and when."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ELEMENTS = frozenset((DType.F32, DType.BF16, DType.F16, DType.I8, DType.U8, DTyp
 
 
 class Form(enum.Enum):
-    """The layouts with which a node runs."""
+    """The layouts of the tensors that a node reads and writes."""
 
     PLAIN = enum.auto()  # It reads and writes row-major tensors.
     BLOCKED = enum.auto()  # It reads and writes blocked images.
@@ -28,8 +28,10 @@ class Form(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Images:
-    """The facts for a layout rule: whether a value lies in blocks of channels already; the elements
-    of a constant, which may be dims; the number of channels in a block."""
+    """Information for a layout rule: `is_blocked(value)` checks whether a value has a blocked
+    layout, `extents(value)` returns the elements of an integer constant, and `lanes` is the number
+    of channels in a block.
+    """
 
     is_blocked: Callable[[Value], bool]
     extents: Callable[[Value | None], Shape | None]
@@ -40,10 +42,11 @@ LayoutRule: TypeAlias = Callable[[Node, Images], Form]
 
 
 def is_image(value: Value) -> bool:
-    """Return whether `value` is a tensor [n, c, h, w] or [n, c, d, h, w] of more than one point and
-    of a known number of channels, whose elements have 32 bits at most.
+    """Check whether a blocked layout is possible for `value`: it is [n, c, h, w] or [n, c, d, h, w]
+    with more than one spatial point and a static number of channels, and its elements have at most
+    32 bits.
 
-    A single point lies the same way in blocks as without them.
+    With a single point, the blocked layout is the same as the row-major one.
     """
     type = value.type
     if type.rank not in IMAGE_RANKS or type.dtype not in ELEMENTS:
@@ -52,7 +55,7 @@ def is_image(value: Value) -> bool:
 
 
 def elementwise(node: Node, images: Images) -> Form:
-    """Run in blocks where an operand lies so, and the output keeps that operand's channels."""
+    """Run in blocked layout if an operand is blocked and the output has the same channels."""
     y = node.outputs[0]
     if y.type.rank not in IMAGE_RANKS:
         return Form.PLAIN
@@ -65,9 +68,10 @@ def elementwise(node: Node, images: Images) -> Form:
 
 
 def convolution(node: Node, images: Images) -> Form:
-    """Run in blocks where vectors of output channels fill them. These multiply input elements that
-    are broadcast, so inputs of few channels are read as they lie; a depthwise convolution reads
-    vectors too."""
+    """Run in blocked layout if there are enough output channels to fill vectors. Input elements are
+    broadcast, so an input with few channels is read in row-major layout; a depthwise convolution
+    reads vectors of channels.
+    """
     x, y, group = _first(node), node.outputs[0], int(node.attr("group", 1))
     if group == 1 or not _is_convolved(node):
         return ungrouped_convolution(node, images)
@@ -81,7 +85,7 @@ def convolution(node: Node, images: Images) -> Form:
 
 
 def ungrouped_convolution(node: Node, images: Images) -> Form:
-    """Do as `convolution` does, but run on row-major images where there are groups."""
+    """Apply the rule `convolution`, but run in row-major layout if the convolution has groups."""
     x, y, group = _first(node), node.outputs[0], int(node.attr("group", 1))
     if not _is_convolved(node) or group > 1:
         return Form.PLAIN
@@ -99,7 +103,9 @@ def _is_convolved(node: Node) -> bool:
 
 
 def concatenation(node: Node, images: Images) -> Form:
-    """Run in blocks where a part lies so; along channels every part but the last must fill them."""
+    """Run in blocked layout if an operand is blocked. For the channel axis, all operands except the
+    last must also have a multiple of `lanes` channels.
+    """
     parts = [value for value in node.inputs if value is not None]
     if not any(map(images.is_blocked, parts)) or not all(map(is_image, parts)):
         return Form.PLAIN
@@ -110,13 +116,14 @@ def concatenation(node: Node, images: Images) -> Form:
 
 
 def channelwise(node: Node, images: Images) -> Form:
-    """Run in blocks where the image lies so, as an operator can that keeps channels apart."""
+    """Run in blocked layout if the image is blocked, for operators that do not mix channels."""
     return Form.BLOCKED if images.is_blocked(_first(node)) else Form.PLAIN
 
 
 def vectors_of_channels(node: Node, images: Images) -> Form:
-    """Run in blocks wherever there are enough channels: windows of vectors of these are so much
-    faster than rows that blocks are worth making."""
+    """Run in blocked layout if there are at least `lanes` channels: with a window of more than one
+    element, the gain from vectors of channels exceeds the cost of converting the layout.
+    """
     x, y = _first(node), node.outputs[0]
     window = math.prod(node.attr("kernel_shape", (1,)))
     is_wide = is_image(x) and is_image(y) and len(node.outputs) == 1
@@ -126,12 +133,12 @@ def vectors_of_channels(node: Node, images: Images) -> Form:
 
 
 def points_reduced(node: Node, images: Images) -> Form:
-    """Read an image in blocks and write one point, as a pool over all of it does."""
+    """Read a blocked image and write a row-major result, for a pool over all spatial positions."""
     return Form.BLOCKED_INPUT if images.is_blocked(_first(node)) else Form.PLAIN
 
 
 def axes_reduced(node: Node, images: Images) -> Form:
-    """Read an image in blocks where its input 1 names spatial axes alone."""
+    """Read a blocked image in a reduction whose axes (input 1) are constant and all spatial."""
     x = _first(node)
     if not images.is_blocked(x):
         return Form.PLAIN
@@ -144,7 +151,9 @@ def axes_reduced(node: Node, images: Images) -> Form:
 
 
 def channels_spread(node: Node, images: Images) -> Form:
-    """Read an image in blocks that moves channels to points, and leaves less than half a block."""
+    """Read a blocked image and write a row-major one, for an operator that moves channels to
+    spatial positions, if the result has less than half a block of channels.
+    """
     if not images.is_blocked(_first(node)):
         return Form.PLAIN
     is_few = 2 * node.outputs[0].type.shape[1] < images.lanes
@@ -152,8 +161,10 @@ def channels_spread(node: Node, images: Images) -> Form:
 
 
 def blocks_moved(is_whole: Callable[[Node, Images], bool]) -> LayoutRule:
-    """Return the rule of an operator that moves elements: in blocks where the image lies so, and
-    each element stays within its place in a block, as `is_whole(node, images)` says."""
+    """Return the layout rule of an operator that moves elements: it runs in blocked layout if the
+    image is blocked and `is_whole(node, images)` holds, which checks that no element changes its
+    lane.
+    """
 
     def rule(node: Node, images: Images) -> Form:
         if not images.is_blocked(_first(node)) or not all(map(is_image, node.outputs)):

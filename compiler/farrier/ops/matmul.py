@@ -60,8 +60,8 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _product(a: Array, b: Array) -> Array:
-    """Compute `a @ b` in the wider dtype of the two; large weights are widened a block of columns
-    at a time."""
+    """Compute `a @ b` in the wider dtype of the two. Large weights are widened one block of columns
+    at a time to limit memory."""
     columns = max(1, _WIDENED // max(1, b.shape[0]))
     if b.ndim != 2 or a.dtype != np.float64 or b.dtype != np.float32 or b.shape[1] <= columns:
         return np.asarray(np.matmul(a, b))
@@ -91,8 +91,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 
 def _batch(shape: Shape, lead: tuple[Expr, ...]) -> tuple[int | Expr, ...]:
-    """Return the batch indices of a factor with batch axes `shape`, aligned at the end of the
-    output's."""
+    """Return the indices of a factor's batch axes, whose extents are `shape`, for the output's
+    batch indices `lead`. Batch axes are aligned at the end; an axis of extent 1 is broadcast."""
     aligned = lead[len(lead) - len(shape) :]
     return tuple(0 if extent == 1 else i for extent, i in zip(shape, aligned, strict=True))
 
@@ -178,14 +178,15 @@ def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
 
 
 def _turned(s: Adjoint, name: str) -> str:
-    """Return a matrix, or each matrix of a batch, transposed."""
+    """Add a node that swaps the last two axes of a matrix or of a batch of matrices, and return its
+    result."""
     rank = len(s.shape(name))
     return s("Transpose", name, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def _derivative(s: Adjoint) -> Sequence[str]:
-    """Return the gradients by the factors. A vector counts as a matrix of one row on the left, and
-    of one column on the right."""
+    """Return the gradients by both factors. A vector is treated as a matrix of one row if it is the
+    left factor, and of one column if it is the right factor."""
     (a, b), (left, right) = s.operands, s.shapes
     by_shape = s.shape(s.by)
     if len(right) == 1:

@@ -11,8 +11,9 @@ allocations are `with` blocks, elements are read and stored by indexing, formula
                 total.value += x[row, i]
             y[row, i] = total.value
 
-A nest depends neither on the target nor on threads: it is plain loops, and the rule that schedules
-it decides which become threads or vectors. A loop marked as independent is not checked.
+A nest depends neither on the target nor on the number of threads. It consists of plain loops, and
+the scheduling rule decides which of them become threads or vectors. The compiler does not check a
+loop that is declared independent.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ MOST_CHOSEN = 1024  # The highest number of threads of a kernel.
 
 
 class Tensor:
-    """A buffer, seen in `shape`: that of its value, or another with the same row-major order.
+    """A buffer of a loop nest, indexed with `shape`: the shape of its value, or another with as
+    many elements in the same row-major order.
 
-    `t[i, j]` is an element as a formula; `t[i, j] = value` stores one where the nest is now.
+    `t[i, j]` returns the element as a formula; `t[i, j] = value` appends a store to the open block.
     """
 
     def __init__(
@@ -134,9 +136,9 @@ class LoopBuilder:
         return Function(name, params, self._close(), dims, choices=tuple(self._choices))
 
     def choice(self, name: str, most: Extent) -> Extent:
-        """Return a number from 1 to `most` that the scheduling rule sets for the machine, without
-        effect on the results: the extent of an independent loop whose iterations repeat some work,
-        or of the registers that an iteration keeps."""
+        """Return an integer symbol in [1, `most`] whose value the scheduling rule sets for the
+        machine and which does not affect the results, such as the number of chunks of an
+        independent loop, or the number of values that an iteration holds in registers."""
         name, highest = self._unique(name), max(min(bounds(most)[1], MOST_CHOSEN), 1)
         # The interpreter of nests takes two, the least at which a wrong nest differs.
         chosen = dim.dim(name, 1, highest, 2)
@@ -184,16 +186,18 @@ class LoopBuilder:
         return self._param(self._node.outputs[position].name, shape)
 
     def static(self, position: int) -> tuple[int, ...]:
-        """Return a static operand as integers; () if it is omitted."""
+        """Return a static operand (a constant when compiling) as integers; () if the node omits
+        it."""
         return tuple(map(dim.number, self.extents(position)))
 
     def extents(self, position: int) -> tuple[Extent, ...]:
-        """Return a static operand as numbers and dims; () if it is omitted."""
+        """Return a static operand as numbers and symbolic dims; () if the node omits it."""
         value = self._node.inputs[position] if position < len(self._node.inputs) else None
         return () if value is None else to_extents(self._constants[value.name])
 
     def _param(self, name: str, shape: Shape | None) -> Tensor:
-        """Return a parameter; its shape is the one of the first request."""
+        """Return the tensor of an input or output, indexed with `shape`. The first call for a
+        buffer also decides the shape of the kernel's parameter."""
         buffer = self._params[name]
         wanted = buffer.shape if shape is None else tuple(shape)
         if name not in self._seen:
@@ -205,16 +209,17 @@ class LoopBuilder:
     # Memory ---------------------------------------------------------------------------------------
 
     def local(self, name: str, shape: Shape, dtype: DType) -> Tensor:
-        """Allocate memory of this thread until the end of the block, undefined at first."""
+        """Allocate uninitialized memory that is private to the thread, until the end of the
+        block."""
         return self._allocate(name, shape, dtype, MemoryScope.LOCAL)
 
     def shared(self, name: str, shape: Shape, dtype: DType) -> Tensor:
-        """Allocate memory that all threads share until the end of the block, undefined at first."""
+        """Allocate uninitialized memory that all threads share, until the end of the block."""
         return self._allocate(name, shape, dtype, MemoryScope.WORKSPACE)
 
     def registers(self, name: str, shape: Shape, dtype: DType) -> Tensor:
-        """Allocate registers until the end of the block: every index is constant after
-        unrolling."""
+        """Allocate registers until the end of the block. All indices must be constant after loops
+        are unrolled."""
         return self._allocate(name, shape, dtype, MemoryScope.REGISTER)
 
     def variable(self, initial: Scalar, name: str = "v") -> Variable:
@@ -224,7 +229,7 @@ class LoopBuilder:
         return variable
 
     def let(self, value: Scalar, name: str = "v") -> Scalar:
-        """Store the present value of a formula, and return it."""
+        """Store a formula's value in a register, so that it is computed once, and return it."""
         return self.variable(value, name).value
 
     def _allocate(self, name: str, shape: Shape, dtype: DType, scope: MemoryScope) -> Tensor:
@@ -257,15 +262,15 @@ class LoopBuilder:
 
     @contextlib.contextmanager
     def independent(self, extent: Extent, name: str = "i") -> Iterator[Scalar]:
-        """Run the block as `for_` does, in any order. It is for loops whose iterations write
-        distinct places by the operator's definition only; other loops are proven independent when
-        needed."""
+        """Run the block as `for_` does, but in any order or in parallel. It is for loops whose
+        iterations write distinct elements by the operator's definition; for other loops a proof of
+        independence is attempted when it is needed."""
         with self._loop(extent, LoopKind.INDEPENDENT, name) as var:
             yield var
 
     @contextlib.contextmanager
     def points(self, shape: Shape, name: str = "i") -> Iterator[tuple[Scalar, ...]]:
-        """Run the block at all points of `shape`, row-major, in nested loops."""
+        """Run the block for all index tuples of `shape`, in row-major order, as nested loops."""
         with contextlib.ExitStack() as stack:
             yield tuple(stack.enter_context(self.for_(extent, name)) for extent in shape)
 
@@ -301,8 +306,8 @@ class LoopBuilder:
         self.append(While(condition.expr, self._close()))
 
     def _close(self) -> Stmt:
-        """Return the statements of the block that ends here, each allocation around those after
-        it."""
+        """End the open block and return its statements. Each allocation becomes a statement that
+        contains the statements after it."""
         stmts: list[Stmt] = []
         for item in reversed(self._suites.pop()):
             stmts = [Alloc(item, _block(stmts))] if isinstance(item, Buffer) else [item, *stmts]

@@ -1,6 +1,6 @@
 """Normalizations by mean and variance.
 
-x is [n, c, spatial...]; the statistics are over the axes that each one names.
+x is [n, c, spatial...]; each operator's definition names the axes of its statistics.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from farrier.ops.traits import Trait
 def _per_channel(
     count: int, axis: int = 1
 ) -> Callable[[Types, Constants, Attrs], tuple[TensorType, ...]]:
-    """Infer the type of an operator with `count` parameters after x, each with an element for each
-    channel."""
+    """Return the `infer` rule of an operator on x and `count` parameters of shape [channels], where
+    `axis` is the channel axis of x."""
 
     def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
         x = required(types, 0)
@@ -110,13 +110,13 @@ Point: TypeAlias = tuple[Expr, ...]
 
 
 class _Moments:
-    """Stages that hold the mean and 1 / √(variance + epsilon) of each group of elements, so that
-    elements are multiplied and not divided.
+    """The stages that compute mean and 1 / √(variance + epsilon) of groups of elements. Elements
+    are then multiplied by the latter, which is faster than a division.
 
-    `element(group, reduced)` returns an element of a group; `shape` is the shape of the groups. The
-    computed mean is off by a rounding error, which is large relative to the deviations when
-    elements lie close together far from 0. A further stage therefore holds the mean of the
-    deviations, and the results subtract it.
+    `shape` is the shape of the groups; `element(group, reduced)` returns element `reduced` of a
+    group. The computed mean has a rounding error, which is large relative to the deviations if the
+    elements lie close together far from 0. One more stage therefore computes the mean of the
+    deviations, which the results subtract.
     """
 
     def __init__(
@@ -157,12 +157,12 @@ class _Moments:
         )
 
     def standard(self, value: Scalar, group: Point) -> Scalar:
-        """Compute (value − mean) / √(variance + epsilon) of an element of `group`."""
+        """Return (value − mean) / √(variance + epsilon) for a `value` of the group `group`."""
         return (value - self._mean(*group)) * self._scale(*group) + self._shift(*group)
 
 
 class _AxisMoments:
-    """The moments of `x` over `axes`, which are kept with extent 1."""
+    """The moments of `x` over `axes`, with those axes kept as extent 1."""
 
     def __init__(self, builder: Builder, x: Operand, axes: tuple[int, ...], epsilon: float) -> None:
         self.x, self.axes = x, axes
@@ -175,7 +175,7 @@ class _AxisMoments:
         self._moments = _Moments(builder, x.dtype, shape, ranges, element, epsilon)
 
     def standard(self, at: Point) -> Scalar:
-        """(x − mean) / √(variance + epsilon) at `at`."""
+        """Return (x − mean) / √(variance + epsilon) for the element of x at index `at`."""
         row = tuple(e.index(0) if a in self.axes else i for a, i in enumerate(at))
         return self._moments.standard(self.x(*at), row)
 

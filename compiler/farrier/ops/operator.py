@@ -58,8 +58,8 @@ AffineRule: TypeAlias = Callable[[Node, Data], tuple[Array, Array] | None]
 
 
 class Kind(enum.StrEnum):
-    """The way in which an operator's output elements depend on its inputs, which decides what may
-    fuse with what."""
+    """The access pattern of an operator, how its output elements depend on its inputs. The fusion
+    pass decides by it which operators may share a kernel."""
 
     ELEMENTWISE = "elementwise"  # output[i] reads every input at i, or at i broadcast
     INJECTIVE = "injective"  # output[i] is one input element, found by index arithmetic, or none
@@ -72,7 +72,8 @@ class Kind(enum.StrEnum):
 
 
 class Facts(TypedDict, total=False):
-    """Optional fields of an operator, which a function that declares several operators hands on."""
+    """Optional fields of an operator, passed on by functions that declare several operators of one
+    form."""
 
     traits: Trait
     copies: Callable[[Node, Data], bool]
@@ -85,12 +86,13 @@ class Facts(TypedDict, total=False):
 
 
 class Mismatch(ValueError):
-    """Two facts about a node clash; the message names both. The caller adds the node."""
+    """Error: two facts about a node contradict each other. The message names both facts, and the
+    caller adds the node."""
 
 
 class NotStatic(ValueError):
-    """A shape depends on a value that is known only at run time: on one of `operands`, by name, or
-    (None) of the operator's static ones."""
+    """Error: a shape depends on a value known only at run time. `operands` are the positions or
+    names of the operands responsible, or None for the operator's static operands."""
 
     def __init__(self, message: str, operands: tuple[str, ...] | None = None) -> None:
         super().__init__(message)
@@ -98,13 +100,13 @@ class NotStatic(ValueError):
 
 
 class NotSupported(ValueError):
-    """A legal form of a known operator that Farrier does not compile."""
+    """Error: a valid ONNX form of an operator that Farrier does not compile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Threaded:
-    """The loops of an operator for devices of thousands of threads. `lines(node, data)` is the
-    number of threads that the usual loops of a node occupy."""
+    """Loops of an operator for devices with thousands of threads. `lines(node, data)` returns the
+    number of threads that the operator's ordinary loops would occupy, to decide between the two."""
 
     nest: NestRule
     lines: Callable[[Node, Data], Extent]
@@ -115,49 +117,41 @@ THREADED = "threaded"  # The attribute of nodes that have such loops.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of ONNX's newest opset, or of Farrier's own.
+    """An operator of ONNX's newest opset, or an internal operator of Farrier.
 
-    `infer(types, constants, attrs)` returns the outputs' types; omitted inputs are None, and known
-    values are in `constants` by position. Raises Mismatch, NotStatic, NotSupported or Undecided.
-    `reference(arrays, attrs)` is the semantics, in numpy; it computes in the dtype of its inputs.
+    `infer(types, constants, attrs)` returns the outputs' types. Omitted inputs are None, and
+    constants are in `constants` by position. Raises Mismatch, NotStatic, NotSupported or Undecided.
+    `reference(arrays, attrs)` defines the semantics in numpy, in the dtype of its inputs.
     `compute(builder, node, buffers)` declares the stages; for an operator of kind NEST, `nest(nest,
-    node)` writes the loops instead. An operator with neither is only folded.
-    `static` are the positions of operands whose value must be known when compiling: they are
-    constants of the region that holds the node, never buffers.
-    `explicit(types, attrs)` returns the attributes with every default written out.
-    A contraction's attribute `accumulator` names the dtype that its products are summed in, and
-    its result has, where that is not its operands'.
+    node)` writes the loops instead. An operator with neither can only be constant-folded. `static`
+    are the positions of operands whose value must be constant when compiling: they are constants of
+    the region that contains the node, never buffers. `explicit(types, attrs)` returns the
+    attributes with every default written out. A contraction's attribute `accumulator` is the dtype
+    of its sums and of its result, if that is not the dtype of its operands.
 
-    All further rules are optional. `data(value)` returns the content of a constant to a rule, and
-    None for a value that is known only at run time.
-    `traits` and `product` are facts that passes ask for.
-    `moves` describes how the results consist of elements of the data operands. It is None if the
-    operator computes others, and a function of the node if that depends on attributes.
-    `copies(node, data)` checks whether a node whose result has the type of its first input also has
-    the elements of its first input.
-    `symbolic(arrays, attrs, kinds)` returns the results, of the types `kinds`, on arrays of sizes
-    that are known only when the model runs (`ops/symbolic.py`), and None if the model must compute
-    them. An operator that moves elements needs no such rule: its reference moves those of such an
-    array as well.
-    `from_types(types, attrs)` returns the result of an operator that reads only the types of its
-    inputs, if the type of the result is static.
-    `derivative(adjoint)` adds the nodes that compute the gradients by the operands from the one by
-    the result (`ops/derivative.py`).
-    `in_place(node)` returns the node that writes to the memory of the first input where `node`
-    copies it, and None if it has to copy.
-    `affine(node, data)` returns scale and shift of a node that computes `x * scale + shift` of its
-    first input, in float64 and with a number for each channel, and None for any other node.
-    `neutral` is the second operand that leaves the first one unchanged.
-    `joined_by` names the reduction that turns the results of parts of an operand into the result of
-    the whole.
-    `window(node)` returns the window that slides over the image in the first input.
-    `layout(node, images)` decides how a node runs on images in blocks of channels
-    (`ops/layout.py`).
-    `positions` yields the axes from which elements are read by position, which must not be empty
-    (`ops/positions.py`).
-    `threaded` has other loops, which a node with the attribute `THREADED` has in the place of those
-    of `nest`.
-    `instructions` is the approximate number of instructions for a vector of elements.
+    All further rules are optional. Their parameter `data` is a function that returns the content of
+    a constant, and None for a value known only at run time. `traits` and `product` are properties
+    that passes read. `moves` describes how the results consist of unchanged elements of the data
+    operands. It is None if the operator computes new elements, and a function of the node if that
+    depends on attributes. `copies(node, data)` checks that a node returns its first input
+    unchanged, given that both have the same type. `symbolic(arrays, attrs, kinds)` returns the
+    results, of types `kinds`, for arrays of symbolic sizes (`ops/symbolic.py`), and None if they
+    must be computed at run time. An operator that moves elements does not need this rule, because
+    its reference also moves symbolic elements. `from_types(types, attrs)` returns the result of an
+    operator that reads only the types of its inputs, if the type of the result is static.
+    `derivative(adjoint)` adds the nodes that compute the gradients by the operands from the
+    gradient by the result (`ops/derivative.py`). `in_place(node)` returns the node that overwrites
+    its first input, to replace `node`, which copies that input; None if a copy is necessary.
+    `affine(node, data)` returns scale and shift, in float64 and per channel, of a node that
+    computes `x * scale + shift` of its first input, and None for any other node. `neutral` is the
+    value of the second operand for which the result equals the first operand. `joined_by` is the
+    reduction that combines the results for pieces of an operand into the result for the entire
+    operand. `window(node)` returns the window that slides over the image in the first input.
+    `layout(node, images)` decides how a node runs on images in a blocked layout (`ops/layout.py`).
+    `positions` yields the axes whose elements are read by position, which must not be empty
+    (`ops/positions.py`). `threaded` are alternative loops, which replace those of `nest` in a node
+    with the attribute `THREADED`. `instructions` is the approximate number of instructions for a
+    vector of elements.
     """
 
     name: str
@@ -187,29 +181,32 @@ class Operator:
     instructions: int = 1
 
     def matches(self, node: Node | None) -> TypeGuard[Node]:
-        """Check whether `node` is one of this operator, for a rewrite of its pattern."""
+        """Check whether `node` is a node of this operator."""
         return node is not None and node.op == self.name
 
     def has(self, trait: Trait) -> bool:
-        """Check whether a trait holds for its nodes."""
+        """Check whether the operator has a trait."""
         return trait in self.traits
 
     def loops_of(self, node: Node) -> NestRule | None:
-        """Return the rule that writes the loops of a node; None for a tensor expression."""
+        """Return the rule that writes the loops of a node; None if the node is a tensor
+        expression."""
         if self.threaded is not None and node.attr(THREADED):
             return self.threaded.nest
         return self.nest
 
     def data_operands(self, node: Node) -> tuple[Value | None, ...]:
-        """Return the inputs whose elements a node moves or reduces; the others control how."""
+        """Return the inputs whose elements a node moves or reduces, in contrast to inputs such as
+        shapes, axes and indices."""
         return node.inputs if Trait.JOINS in self.traits else node.inputs[:1]
 
     def moved(self, node: Node) -> Moves | None:
-        """Return how a node moves the elements of its data operands; None if it computes others."""
+        """Return how a node moves the elements of its data operands; None if it computes new
+        elements."""
         return self.moves(node) if callable(self.moves) else self.moves
 
     def copied(self, node: Node, data: Data) -> Value | None:
-        """Return the first input of a node if its result is the same tensor."""
+        """Return the first input of a node if the node returns it unchanged, else None."""
         x = node.inputs[0] if node.inputs else None
         if self.copies is None or x is None or x.type != node.outputs[0].type:
             return None
@@ -217,13 +214,14 @@ class Operator:
 
     @property
     def moves_elements(self) -> bool:
-        """Check whether all nodes only move elements of their data operands."""
+        """Check whether every node of this operator only moves elements of its data operands."""
         return self.moves in (Moves.ONCE, Moves.REPEATED)
 
     def evaluate(self, arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> list[Array]:
-        """`reference`, the results being of `kinds`. Operators that compute take narrow floats, for
-        which numpy and ml_dtypes lack functions, as f32, and round what they give once; conversions
-        (which have an attribute `to`) and what moves elements take them as they are."""
+        """Compute the results, of types `kinds`, by `reference`. Arithmetic on narrow floats (fewer
+        than 32 bits), for which numpy and ml_dtypes lack functions, is done in f32 and rounded once
+        at the end. Conversions (which have an attribute `to`) and operators that move elements use
+        the narrow floats directly."""
         computes = self.kind in (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION)
         if not computes or "to" in attrs:
             return list(self.reference(arrays, attrs))
@@ -247,28 +245,28 @@ def _as_f32(array: Array) -> Array:
 
 
 def accumulator(left: DType, right: DType, attrs: Attrs) -> DType:
-    """The dtype of a contraction's sum; Mismatch where that of its operands is none and they
-    differ."""
+    """Return the dtype of a contraction's sums: the attribute `accumulator`, else the dtype of its
+    operands. Raises Mismatch if the attribute is absent and the operands have different dtypes."""
     if "accumulator" not in attrs and left is not right:
         raise Mismatch(f"one operand is {left} and the other {right}")
     return DType(str(attrs.get("accumulator", left.value)))
 
 
 def widened(array: Array, attrs: Attrs) -> Array:
-    """A contraction's operand as its reference takes it: where the sum is wider than the operands,
-    in float64, so that the sum is rounded once."""
+    """Return a contraction's operand for its numpy reference: in float64 if the sums are wider than
+    the operands, so that they are rounded only once."""
     return array.astype(np.float64) if "accumulator" in attrs else array
 
 
 def rounded(result: Array, attrs: Attrs) -> Array:
-    """A contraction's result in the dtype of its sum."""
+    """Round a contraction's result in numpy to the dtype of its sums."""
     if "accumulator" not in attrs:
         return result
     return result.astype(DType(str(attrs["accumulator"])).numpy)
 
 
 def required(types: Types, position: int) -> TensorType:
-    """The type of an input that may not be omitted."""
+    """Return the type of an input; raises Mismatch if the node omits it."""
     kind = types[position] if position < len(types) else None
     if kind is None:
         raise Mismatch(f"input {position} is required but omitted")
@@ -276,7 +274,7 @@ def required(types: Types, position: int) -> TensorType:
 
 
 def present(arrays: Arrays, position: int) -> Array:
-    """The array of an input that may not be omitted."""
+    """Return the array of an input; raises Mismatch if the node omits it."""
     array = arrays[position] if position < len(arrays) else None
     if array is None:
         raise Mismatch(f"input {position} is required but omitted")
@@ -284,15 +282,16 @@ def present(arrays: Arrays, position: int) -> Array:
 
 
 def optional(arrays: Arrays, position: int) -> Array | None:
-    """The array of an input that may be omitted."""
+    """Return the array of an input, or None if the node omits it."""
     return arrays[position] if position < len(arrays) else None
 
 
 def static_extents(
     types: Types, constants: Constants, position: int, what: str
 ) -> tuple[Extent, ...] | None:
-    """An operand of sizes or positions, flattened; None where it is omitted. NotStatic where it is
-    unknown."""
+    """Return a static operand of sizes or positions as a flat tuple of numbers and symbolic dims;
+    None if the node omits it. Raises NotStatic if it is not constant; `what` names it in the
+    message."""
     if position >= len(types) or types[position] is None:
         return None
     if position not in constants:
@@ -303,8 +302,8 @@ def static_extents(
 def static_ints(
     types: Types, constants: Constants, position: int, what: str
 ) -> tuple[int, ...] | None:
-    """An operand of plain integers, flattened; None where it is omitted. NotStatic where it is
-    unknown or a size that is known only at run time."""
+    """Return a static operand of integers as a flat tuple; None if the node omits it. Raises
+    NotStatic if it is not constant or contains symbolic dims; `what` names it in the message."""
     extents = static_extents(types, constants, position, what)
     if extents is None:
         return None
@@ -315,24 +314,25 @@ def static_ints(
 
 
 def to_extents(array: Array) -> tuple[Extent, ...]:
-    """Return the elements of an integer constant, flattened: dims if it holds dims."""
+    """Return the elements of an integer constant as a flat tuple of numbers and symbolic dims."""
     return tuple(v if isinstance(v, Dim) else int(v) for v in array.reshape(-1).tolist())
 
 
 def extents_array(extents: Iterable[Extent]) -> Array:
-    """Return a constant of sizes: of i64, or of objects if there are dims among them."""
+    """Return sizes as an array: of int64, or of dtype object if some are symbolic dims."""
     array = np.array(list(extents), object)
     return array if any(isinstance(extent, Dim) for extent in array) else array.astype(np.int64)
 
 
 def differ(left: Extent, right: Extent) -> bool:
-    """Check whether two extents differ. Raises Undecided if that depends on sizes."""
+    """Check whether two extents differ. Raises Undecided if that depends on the values of
+    symbols."""
     return left != right and bool(left - right)
 
 
 def fail_to_agree(left: Extent, right: Extent) -> bool:
-    """Check whether two extents differ, like `differ`, for an operator that takes equal ones alone:
-    the question that it raises with Undecided requires the answer that they agree."""
+    """Check whether two extents differ, for an operator that requires equal ones. If the result
+    depends on the values of symbols, the raised Undecided requires them to be equal."""
     try:
         return differ(left, right)
     except Undecided as error:
@@ -340,8 +340,8 @@ def fail_to_agree(left: Extent, right: Extent) -> bool:
 
 
 def differ_as_a_rule(left: Extent, right: Extent) -> bool:
-    """Check whether two extents differ, like `differ`, but let the question that it raises with
-    Undecided expect that they do."""
+    """Check whether two extents differ. If the result depends on the values of symbols, the raised
+    Undecided says that they are expected to differ."""
     try:
         return differ(left, right)
     except Undecided as error:
@@ -349,19 +349,22 @@ def differ_as_a_rule(left: Extent, right: Extent) -> bool:
 
 
 def clash(left: Shape, right: Shape) -> bool:
-    """Check whether two shapes that must agree differ. Raises Undecided if sizes decide."""
+    """Check whether two shapes that must agree differ. Raises Undecided if that depends on the
+    values of symbols."""
     return len(left) != len(right) or any(map(differ, left, right))
 
 
 def normal_axis(axis: int, rank: int) -> int:
-    """`axis` counted from the front; raises Mismatch where the tensor has no such axis."""
+    """Return a possibly negative `axis` counted from the front. Raises Mismatch if a tensor of rank
+    `rank` does not have such an axis."""
     if not -rank <= axis < rank:
         raise Mismatch(f"axis {axis} of a tensor of rank {rank}")
     return axis % rank
 
 
 def int_attr(attrs: Attrs, name: str, default: int | None = None) -> int:
-    """An attribute that is an integer; raises Mismatch where it is missing or something else."""
+    """Return an integer attribute; raises Mismatch if it is missing without a default, or not an
+    integer."""
     value = attrs.get(name, default)
     if not isinstance(value, int):
         raise Mismatch(f"attribute {name!r} is {value!r}, and must be an integer")
@@ -369,7 +372,7 @@ def int_attr(attrs: Attrs, name: str, default: int | None = None) -> int:
 
 
 def float_attr(attrs: Attrs, name: str, default: float) -> float:
-    """An attribute that is a number; raises Mismatch where it is something else."""
+    """Return a numeric attribute or its default; raises Mismatch if it is not a number."""
     value = attrs.get(name, default)
     if not isinstance(value, int | float):
         raise Mismatch(f"attribute {name!r} is {value!r}, and must be a number")
@@ -377,10 +380,10 @@ def float_attr(attrs: Attrs, name: str, default: float) -> float:
 
 
 def axis_attr(attrs: Attrs, rank: int, default: int = 0) -> int:
-    """The attribute `axis`, counted from the front of a tensor of rank `rank`."""
+    """Return the attribute `axis`, counted from the front of a tensor of rank `rank`."""
     return normal_axis(int_attr(attrs, "axis", default), rank)
 
 
 def as_ints(value: Any) -> tuple[int, ...]:
-    """An attribute that is a list of integers."""
+    """Return an attribute that is a list of integers as a tuple."""
     return tuple(int(v) for v in value)

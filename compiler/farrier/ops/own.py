@@ -1,4 +1,4 @@
-"""Operators of Farrier's own, which passes insert; no model contains them."""
+"""Internal operators, which passes insert; no ONNX model contains them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from farrier.ops.traits import Trait
 
 
 def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """Return the logical type; the pass chooses the layout, which the output's type holds."""
+    """Return the type of the input without a layout; the pass that inserts the node sets the
+    output's layout."""
     x = required(types, 0)
     return (TensorType(x.dtype, x.shape),)
 

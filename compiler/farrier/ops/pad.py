@@ -1,4 +1,4 @@
-"""Pad: more elements around a tensor, or fewer."""
+"""Pad: add elements around a tensor, or, with negative pads, remove them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def _inside(
 
 
 def _folded(i: Expr, before: Extent, after: Extent, extent: Extent, mode: str) -> Expr:
-    """Return the position that replaces `i`, up to `before` below 0 or `after` above the axis."""
+    """Return the input position that padding in `mode` reads for position `i`, which is up to
+    `before` below the first and up to `after` above the last of `extent` positions."""
     if is_less(before, 1) and is_less(after, 1):
         return i
     last = e.index(extent - 1)
@@ -164,7 +165,7 @@ PAD = Operator(
 
 
 def adds_border(node: Node) -> bool:
-    """Check whether a node adds elements of one value around a tensor."""
+    """Check whether a node pads a tensor with a constant value."""
     return PAD.matches(node) and node.attr("mode", "constant") == "constant"
 
 

@@ -1,9 +1,9 @@
 """PhasesToSpace, an internal operator that interleaves groups of channels as points of an image.
 
 x is [n, phases · c, extents…], y is [n, c, extents · strides…]. The phase of a point of y is its
-position modulo `strides`, the last axis counted fastest, and channel `phase · c + i` of x holds
-channel i of y at the points of that phase. For an image with equal strides it is ONNX's
-DepthToSpace in mode DCR.
+position modulo `strides`, flattened in row-major order. Channel `phase · c + i` of x holds channel
+i of y at the points of that phase. For a 2-D image with equal strides this is ONNX's DepthToSpace
+in mode DCR.
 """
 
 from __future__ import annotations

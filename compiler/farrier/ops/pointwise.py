@@ -35,7 +35,7 @@ Result: TypeAlias = Callable[[Types, Attrs], DType]
 
 
 def first_dtype(types: Types, attrs: Attrs) -> DType:
-    """Return the one dtype that all inputs have, which is that of the output."""
+    """Check that all inputs have the same dtype, and return it as the dtype of the output."""
     dtype = required(types, 0).dtype
     for position, other in enumerate(types):
         if other is not None and other.dtype is not dtype:
@@ -44,7 +44,7 @@ def first_dtype(types: Types, attrs: Attrs) -> DType:
 
 
 def boolean(types: Types, attrs: Attrs) -> DType:
-    """Check that all inputs have one dtype; the output is bool."""
+    """Check that all inputs have the same dtype, and return BOOL as the dtype of the output."""
     first_dtype(types, attrs)
     return DType.BOOL
 
@@ -73,7 +73,8 @@ def pointwise(
     result: Result = first_dtype,
     **facts: Unpack[Facts],
 ) -> Operator:
-    """Return the operator whose element is `formula(attrs, *inputs)`, and `reference` in numpy."""
+    """Declare an operator whose output element is `formula(attrs, *inputs)`; `reference` computes
+    the same on numpy arrays, and `result` infers the output's dtype."""
 
     def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
         if not types:
@@ -115,7 +116,7 @@ def function(
     result: Result = first_dtype,
     **facts: Unpack[Facts],
 ) -> Operator:
-    """Return the operator of a function of one operand, differentiated by its `slope`."""
+    """Declare an elementwise operator of one operand; `slope` is its derivative, if it has one."""
     if slope is not None:
         facts["derivative"] = by_slope(slope)
     return pointwise(

@@ -1,4 +1,4 @@
-"""Pools: each window reduced to one element a channel. x is [n, c, spatial...]."""
+"""Pooling: each window is reduced to one element per channel. x is [n, c, spatial...]."""
 
 from __future__ import annotations
 
@@ -63,9 +63,11 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _padding(dtype: DType) -> float | int:
-    """Return the lowest number of a type, which a window of padding alone has as its maximum.
+    """Return the lowest number of a dtype, which is the maximum of a window that covers only
+    padding.
 
-    ONNX Runtime returns it; the specification leaves such windows open."""
+    This is ONNX Runtime's result; the specification leaves it open.
+    """
     if dtype.is_float:
         return float(ml_dtypes.finfo(dtype.numpy).min)  # type: ignore[no-untyped-call]
     return ReduceOp.MAX.identity(dtype).value
@@ -147,7 +149,8 @@ def _window_sum(
     inputs: Buffers,
     element: Callable[[Scalar], Scalar] = lambda value: value,
 ) -> tuple[Operand, Window]:
-    """A stage with the sum of each window's elements, and the window."""
+    """Declare a stage with the sum of `element(x)` over each window, and return it with the
+    window."""
     x, out = builder.operand(node, inputs, 0), node.outputs[0].type
     window, extents = _window(x.shape, attributes_of(node))
     kernel = dict(zip(tap_names(window.rank, "k"), window.kernel, strict=True))

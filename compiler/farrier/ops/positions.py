@@ -1,7 +1,8 @@
-"""Position rules: the axes from which operators read elements by position.
+"""Position rules: the axes whose elements an operator reads by position.
 
-An open axis may have length 0. A position on it does not exist then, so a model must not be called
-with that length where elements are read.
+An axis of symbolic length may have length 0, where no position exists. A model must then reject
+inputs with length 0. Each rule yields (length of the axis, number of reads); without any reads the
+length may be 0.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PositionRule: TypeAlias = Callable[
 def along_axis(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Attrs
 ) -> Iterator[Taken]:
-    """Yield the axis `axis`: each index is a position on it."""
+    """Yield the axis named by the attribute `axis`, which each index addresses."""
     assert indices is not None
     yield x.shape[axis_attr(attrs, x.rank)], product(indices.shape)
 
@@ -32,7 +33,8 @@ def along_axis(
 def by_rows(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Attrs
 ) -> Iterator[Taken]:
-    """Yield the axes of GatherND: the last axis of the indices holds a position for each."""
+    """Yield the axes that GatherND addresses: the last axis of the indices has one position for
+    each."""
     assert indices is not None
     first = int_attr(attrs, "batch_dims", 0)
     depth = indices.shape[-1]
@@ -44,14 +46,15 @@ def by_rows(
 def best_of_axis(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Attrs
 ) -> Iterator[Taken]:
-    """Yield the axis `axis`: each element of the result is a position on it."""
+    """Yield the axis named by the attribute `axis`; each output element is a position on it
+    (ArgMax, ArgMin)."""
     yield x.shape[axis_attr(attrs, x.rank)], product(out.shape)
 
 
 def changed_axes(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Attrs
 ) -> Iterator[Taken]:
-    """Yield the axes that change their length: each axis of the result reads the same axis."""
+    """Yield the axes whose length changes, for a Pad that reads elements of the input."""
     if attrs.get("mode", "constant") == "constant":
         return
     for extent, count in zip(x.shape, out.shape, strict=True):
@@ -62,6 +65,6 @@ def changed_axes(
 def sampled_points(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Attrs
 ) -> Iterator[Taken]:
-    """Yield the axes of images, which are read at points whose values decide the positions."""
+    """Yield the spatial axes of images, which are read at coordinates in an input."""
     for extent in x.shape[2:]:
         yield extent, product(out.shape)

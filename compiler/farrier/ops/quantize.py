@@ -1,6 +1,6 @@
 """QuantizeLinear and DequantizeLinear; scale and zero point broadcast against x.
 
-The importer brings scales a channel or a block into that form. Arithmetic is in f32.
+The importer reshapes scales per channel or per block to broadcast. Arithmetic is in f32.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _np_quantize(attrs: Attrs, x: Array, scale: Array, zero: Array | None = None
 
 
 def _dequantize(attrs: Attrs, x: Scalar, scale: Scalar, zero: Scalar | None = None) -> Scalar:
-    """(x − zero) · scale."""
+    """Compute (x − zero) · scale."""
     value = cast(x, DType.F32)
     if zero is not None:
         value = value - cast(zero, DType.F32)

@@ -1,7 +1,7 @@
-"""Random numbers from a counter: RandomUniformLike, RandomNormalLike.
+"""Counter-based random numbers: RandomUniformLike, RandomNormalLike.
 
-An element is a function of its place and of the seed alone, so a compiled model is one too: every
-run returns the same numbers, on any number of threads.
+An element is a function of its position and the seed. A compiled model is therefore deterministic:
+every run returns the same numbers, for any number of threads.
 """
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ def _np_hash(counter: Array, key: int) -> Array:
 
 
 def _keys(attrs: Attrs, count: int) -> list[int]:
-    """Return a key for each of the `count` independent numbers of an element."""
+    """Return one hash key for each of the `count` random numbers that an element is computed
+    from."""
     seed = int_attr(attrs, "seed", 0)
     first = _np_hash(np.array([seed & _WORD], np.uint32), 0)
     return [int(_np_hash(first, i + 1)[0]) for i in range(count)]
 
 
 def _unit(word: Scalar, more: Scalar, dtype: DType) -> Scalar:
-    """Return a number in [0, 1) with random bits for the whole mantissa: 24, or 53 of a double."""
+    """Return a number in [0, 1) with random bits for the entire mantissa: 24 bits from `word`, or
+    for f64 53 bits from `word` and `more`."""
     if dtype is not DType.F64:
         return cast(bits(BinaryOp.SHR, word, 8), dtype) * 2.0**-24
     high, low = cast(bits(BinaryOp.SHR, word, 5), dtype), cast(bits(BinaryOp.SHR, more, 6), dtype)
@@ -87,14 +89,14 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _wide(attrs: Attrs) -> tuple[DType, DType]:
-    """Return the dtype of the result and the dtype of the computation."""
+    """Return the dtype of the result, and the dtype of the computation: f64 for f64, else f32."""
     dtype = DType(str(attrs["dtype"]))
     return dtype, DType.F64 if dtype is DType.F64 else DType.F32
 
 
 def _operator(name: str) -> Operator:
-    """Return the operator `name`; a normal distribution takes two uniform numbers (Box and
-    Muller, 1958)."""
+    """Declare RandomUniformLike or RandomNormalLike. A normal number is computed from two uniform
+    ones (Box and Muller, 1958)."""
     is_normal = name == "RandomNormalLike"
 
     def compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:

@@ -71,7 +71,8 @@ _STEPS = 4  # Steps of a sum are unrolled by this number.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Activation:
-    """A function of one operand, alpha and beta, with the defaults of these two."""
+    """An activation function of an operand, alpha and beta, with the default values of alpha and
+    beta."""
 
     formula: Callable[[Scalar, float, float], Scalar]
     numpy: Callable[[Array, float, float], Array]
@@ -112,7 +113,7 @@ ACTIVATIONS = {
 
 
 class _Cell:
-    """The attributes of one Recurrence, by direction."""
+    """The attributes of a Recurrence node."""
 
     def __init__(self, attrs: Attrs) -> None:
         self.kind = str(attrs["cell"])
@@ -132,12 +133,14 @@ class _Cell:
         return len(self.is_reversed)
 
     def activation(self, direction: int, which: int) -> tuple[Activation, float, float]:
-        """Return the function f, g or h (0, 1, 2) of a direction, its alpha and its beta."""
+        """Return activation function number `which` (0, 1, 2 for f, g, h) of a direction, its alpha
+        and its beta."""
         at = direction * (len(self._names) // self.directions) + which
         return ACTIVATIONS[self._names[at]], self._alphas[at], self._betas[at]
 
     def steps_and_batch(self, shape: Sequence[Extent]) -> tuple[Extent, Extent]:
-        """Return the steps and sequences of a tensor that begins with these two axes."""
+        """Return the numbers of steps and of sequences from the shape of a tensor that begins with
+        these axes."""
         return (shape[1], shape[0]) if self.is_batch_first else (shape[0], shape[1])
 
 
@@ -190,7 +193,8 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _state(
     initial: Array | None, cell: _Cell, shape: tuple[int, ...], dtype: np.dtype[np.generic]
 ) -> Array:
-    """Return a state before the first step, [directions, batch, hidden]."""
+    """Return the initial hidden or cell state as [directions, batch, hidden]: zeros if there is
+    none."""
     if initial is None:
         return np.zeros(shape, dtype)
     return np.array(np.swapaxes(initial, 0, 1) if cell.is_batch_first else initial)
@@ -204,7 +208,8 @@ class _ReferenceStep:
     weights: Array  # [hidden, gates, hidden]
 
     def run(self, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        """Return the next state of one sequence; `x` is [gates, hidden]."""
+        """Return hidden and cell state of a sequence after a step. `x` is the projected input,
+        [gates, hidden]; `h` and `c` are the states before the step."""
         s = x + np.einsum("kgu,k->gu", self.weights, h)
         if self.cell.kind == "rnn":
             return self._apply(0, s[0]), c
@@ -232,14 +237,14 @@ class _ReferenceStep:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: over steps, and in each over tiles of directions, sequences and blocks of
-    units, whose sums stay in registers. Each state has two copies, one of the step before and one
-    of this step."""
+    """Write the loops: over steps, and in each step over tiles of directions, sequences and blocks
+    of hidden units, whose sums stay in registers. Each state has two buffers, for the previous and
+    the current step."""
     _RecurrentKernel(nest, _Cell(attributes_of(node))).write()
 
 
 class _RecurrentKernel:
-    """The tensors and numbers that all steps share."""
+    """The tensors and constants of a recurrent kernel that do not change between steps."""
 
     def __init__(self, nest: LoopBuilder, cell: _Cell) -> None:
         self.nest, self.cell = nest, cell
@@ -291,8 +296,9 @@ class _RecurrentKernel:
 
     @contextlib.contextmanager
     def _tiles(self, step: Scalar) -> Iterator[_Tile]:
-        """Loop over all tiles, forwards and backwards by turns, because a cache still holds the
-        weights that were read last. Tiles store distinct units of sequences."""
+        """Loop over all tiles of a step, in an order that reverses with every step, so that the
+        weights read last are still in the cache. Tiles store distinct elements, so they run in
+        parallel."""
         nest, rows = self.nest, ceildiv(self.batch, self.tile_rows)
         shape = (self.cell.directions, ceildiv(self.blocks, self.tile_blocks), rows)
         count = product(shape)
@@ -307,8 +313,8 @@ class _RecurrentKernel:
                 yield _Tile(self, step, direction, row, blocks)
 
     def place(self, at: tuple[Scalar, Scalar], unit: Scalar) -> tuple[Scalar, ...]:
-        """Return the index of the element of a state at (direction, sequence) in the model's
-        tensors."""
+        """Return the index of a state's element in the model's tensors; `at` is (direction,
+        sequence)."""
         return (at[1], at[0], unit) if self.cell.is_batch_first else (*at, unit)
 
     def _begin(self, initial: Tensor | None, state: Tensor) -> None:
@@ -331,8 +337,8 @@ class _RecurrentKernel:
             output[self.place((direction, row), unit)] = state[last, direction, row, unit]
 
     def activate(self, which: int, direction: Scalar, x: Scalar, clips: bool = True) -> Scalar:
-        """Return the function f, g or h (0, 1, 2) of the direction at the operand, clipped if
-        `clips`."""
+        """Apply activation function number `which` (0, 1, 2 for f, g, h) of the direction to x,
+        which is first clipped if `clips` and the node has the attribute `clip`."""
         if self.cell.clip and clips:
             x = minimum(maximum(x, -self.cell.clip), self.cell.clip)
         chosen = [self.cell.activation(d, which) for d in range(self.cell.directions)]
@@ -341,7 +347,8 @@ class _RecurrentKernel:
 
 
 class _Tile:
-    """The sums of some sequences and blocks of units, of one direction, at one step."""
+    """A tile of one direction at one step: some sequences and some blocks of hidden units, with the
+    sums of their gates."""
 
     def __init__(
         self,
@@ -381,7 +388,8 @@ class _Tile:
             yield i, v
 
     def _set_time(self, step: Scalar, i: Scalar) -> None:
-        """Set the position in time of a sequence; beyond its length it is the step's own."""
+        """Set the time index that sequence `i` of the tile reads at this step; for a reversed
+        direction it counts down from the sequence's length. Beyond the length, it is `step`."""
         kernel, nest = self.kernel, self.kernel.nest
         length = number(kernel.steps, DType.I64)
         if kernel.lengths is not None and self._is_within is not None:
@@ -398,7 +406,7 @@ class _Tile:
             self._time[i] = where(self.direction < 1, step, backward) if any(reverses) else step
 
     def add(self, state: Tensor, prefix: tuple[Scalar, ...], gates: Sequence[int]) -> None:
-        """Compute the sums of some gates: the weights times `state`."""
+        """Compute the sums of some gates: recurrent weights times `state`."""
         kernel, nest = self.kernel, self.kernel.nest
         shape = (kernel.tile_rows, kernel.tile_blocks, LANES)
         for gate in gates:
@@ -422,7 +430,7 @@ class _Tile:
     def _multiply(
         self, sums: Tensor, gate: int, k: Scalar, state: Tensor, prefix: tuple[Scalar, ...]
     ) -> None:
-        """Add one term to the sums of a gate."""
+        """Add the products of weight row `k` and element `k` of `state` to the sums of a gate."""
         kernel, nest = self.kernel, self.kernel.nest
         with (
             nest.unrolled(kernel.tile_blocks, "v") as v,
@@ -436,8 +444,9 @@ class _Tile:
 
     @contextlib.contextmanager
     def _units(self) -> Iterator[tuple[Scalar, Scalar, Scalar, list[Scalar], Tensor]]:
-        """Loop over the units of the tile that exist: the sequence in the tile, the lane, the
-        unit's number, its sums by gate, and registers for a value of each lane."""
+        """Loop over the hidden units of the tile, without the padding of the last block. Yield the
+        sequence's index in the tile, the lane, the number of the unit, its sums by gate, and a
+        register array with one value for each lane."""
         kernel, nest = self.kernel, self.kernel.nest
         with self._each() as (i, v), contextlib.ExitStack() as stack:
             if kernel.tile_rows != 1:
@@ -457,8 +466,8 @@ class _Tile:
             yield i, lane, unit, sums, values
 
     def _operand(self, i: Scalar, gate: int, unit: Scalar, total: Scalar) -> Scalar:
-        """Return a gate's sum plus the projected input. The last gate of a GRU that resets after
-        the product adds a bias of its own instead."""
+        """Return a gate's sum plus the projected input. In a GRU with `linear_before_reset`, the
+        last gate's sum gets the recurrent bias instead."""
         kernel = self.kernel
         if kernel.cell.kind == "gru" and kernel.cell.linear_before_reset and gate == 2:
             bias = kernel.recurrent_bias
@@ -469,7 +478,7 @@ class _Tile:
         return self.kernel.projected[self._projected_at(i, gate, unit)]
 
     def reset(self, kept: Tensor, gated: Tensor) -> None:
-        """Store the gate z of a GRU, and r*h."""
+        """Compute the gates z and r of a GRU; store z in `kept` and r * h in `gated`."""
         kernel = self.kernel
         with self._units() as (i, _, unit, (update, reset), _):
             at = (self.direction, self._row[i], unit)
@@ -477,7 +486,7 @@ class _Tile:
             gated[at] = kernel.activate(0, self.direction, reset) * kernel.h[(self.now, *at)]
 
     def finish(self, kept: Tensor) -> None:
-        """Store the states after this step."""
+        """Compute and store the states after this step. `kept` holds the gate z of a GRU."""
         kernel = self.kernel
         with self._units() as (i, lane, unit, sums, values):
             at = (self.direction, self._row[i], unit)
@@ -499,7 +508,8 @@ class _Tile:
     def _store(
         self, state: Tensor, at: tuple[Scalar, ...], new: Scalar, is_within: Scalar | None
     ) -> None:
-        """Store the state after this step; a sequence that is over keeps the state before."""
+        """Store an element of a state after this step: `new`, or the old value for a sequence that
+        has ended (`is_within` is false)."""
         old = state[(self.now, *at)]
         state[(self.then, *at)] = new if is_within is None else where(is_within, new, old)
 
@@ -513,7 +523,8 @@ class _Tile:
         return forget * c + i * kernel.activate(1, self.direction, sums[3])
 
     def _peeped(self, x: Scalar, which: int, at: tuple[Scalar, ...], c: Scalar) -> Scalar:
-        """Add to a gate's operand its peephole term, a share of the cell's state."""
+        """Return a gate's operand plus its peephole term, the peephole weights times the cell
+        state."""
         peepholes = self.kernel.peepholes
         return x if peepholes is None else x + peepholes[at[0], which, at[2]] * c
 
@@ -525,7 +536,8 @@ class _Tile:
         cell_state: Scalar,
         kept: Tensor,
     ) -> Scalar:
-        """Return the hidden state; `cell_state` is the state of an LSTM's cell."""
+        """Return an element of the hidden state after this step; `cell_state` is the new cell state
+        of an LSTM."""
         kernel, direction = self.kernel, self.direction
         if kernel.cell.kind == "lstm":
             shown = kernel.activate(2, direction, cell_state, clips=False)

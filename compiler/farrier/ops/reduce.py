@@ -53,7 +53,8 @@ from farrier.ops.traits import Trait
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Rule:
-    """A reduction `after(combine over before(x), count)`; `before` and `after` are elementwise.
+    """A reduction: `after(combine over before(x), count)`, where `before` and `after` are
+    elementwise, and `count` is the number of reduced elements.
 
     If `is_real`, integers are reduced in float64, and the result is truncated.
     """
@@ -66,7 +67,8 @@ class _Rule:
 
 
 def _axes(listed: tuple[int, ...] | None, rank: int, attrs: Attrs) -> tuple[int, ...]:
-    """Return the axes to reduce, sorted; all of them if none are listed."""
+    """Return the axes to reduce, sorted. If none are listed, these are all axes, or with the
+    attribute `noop_with_empty_axes` none."""
     if not listed:
         return () if attrs.get("noop_with_empty_axes", 0) else tuple(range(rank))
     if not rank and set(listed) <= {0, -1}:
@@ -151,7 +153,8 @@ def _operator(
 def _stages(
     builder: Builder, node: Node, x: Operand, axes: tuple[int, ...], keep: bool, rule: _Rule
 ) -> Buffer:
-    """Declare the stage of the reduction, and a stage for the function `after` it."""
+    """Declare the stage of a reduction and, if the rule has a function `after`, a stage for
+    that."""
     ranges = reduction_axes(x.shape, axes)
     count = product(ranges.values())
     dtype = _inner_dtype(x.dtype, rule.is_real)
@@ -226,7 +229,7 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
 
 
 def _global(name: str, rule: _Rule, traits: Trait = Trait.NONE) -> Operator:
-    """Return a pool over all of the spatial axes, which stay with extent 1."""
+    """Declare a global pool: a reduction over all spatial axes, which are kept with extent 1."""
 
     def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
         x = required(types, 0)
@@ -287,7 +290,7 @@ _MEAN = _Rule(ReduceOp.SUM, _mean, after=lambda x, count: x / maximum(count, 1),
 
 
 def _extreme(combine: ReduceOp, function: Callable[..., Array]) -> _Rule:
-    """Return the rule for the largest or smallest element; of no elements it is the identity of the
+    """Return the rule for the maximum or minimum. For no elements it is the identity of the
     reduction."""
 
     def of(x: Array, axes: tuple[int, ...]) -> Array:
@@ -301,7 +304,8 @@ _MAXIMUM = _extreme(ReduceOp.MAX, np.max)
 
 
 def _spread(s: Adjoint, name: str) -> str:
-    """Broadcast a value of the shape of a reduction's result to the shape of its operand."""
+    """Broadcast a tensor with the shape of a reduction's result to the shape of the reduction's
+    operand."""
     shape = s.shapes[0]
     axes = _axes(s.static(1), len(shape), attributes_of(s.node))
     kept = reduced_shape(shape, axes, keep=True)

@@ -1,4 +1,4 @@
-"""Pool the parts of images that boxes select: RoiAlign, MaxRoiPool."""
+"""Pooling of regions of images: RoiAlign, MaxRoiPool."""
 
 from __future__ import annotations
 
@@ -81,8 +81,9 @@ def _align_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tens
 
 
 def _align_nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: a bin is the mean, or the largest, of samples between elements. As in ONNX,
-    "largest" is that of the four neighbours' weighted values."""
+    """Write the loops of RoiAlign: a bin is the mean or the maximum of bilinear samples. As in
+    ONNX, the maximum is over the weighted values of the four neighbours of each sample, not over
+    samples."""
     attrs = attributes_of(node)
     x, boxes, images, y = nest.input(0), nest.input(1), nest.input(2), nest.output()
     kind = x.dtype if x.dtype is DType.F64 else DType.F32
@@ -196,7 +197,7 @@ def _pool_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tenso
 
 
 def _pool_nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: the largest element of each bin of a box whose corners are rounded to
+    """Write the loops of MaxRoiPool: the maximum of each bin of a box whose corners are rounded to
     elements; 0 for an empty bin."""
     attrs = attributes_of(node)
     x, boxes, y = nest.input(0), nest.input(1), nest.output()

@@ -19,14 +19,15 @@ from farrier.ops.traits import Product
 
 
 def lookup(op: str) -> Operator:
-    """Return the operator named `op`; raises KeyError where Farrier and other packages have none,
-    and UsageError for a package that is broken."""
+    """Return the operator named `op`. Raises KeyError if neither Farrier nor an installed package
+    declares it, and UsageError for a package that is broken."""
     operator = _own().get(op)
     return _installed().operators[op] if operator is None else operator
 
 
 def product_of(node: Node) -> Product | None:
-    """Return the kind of products that a node sums; None if it sums none of two factors."""
+    """Return the kind of a contraction (its `Product`), or None if the node is not a contraction of
+    two factors."""
     return lookup(node.op).product
 
 
@@ -37,7 +38,8 @@ def names() -> frozenset[str]:
 
 
 def import_of(op: str) -> Imported | None:
-    """Return how another package reads the ONNX operator of a qualified name, or None."""
+    """Return the import rule of the ONNX operator with a qualified name, if another package has
+    one."""
     return _installed().imports.get(op)
 
 
@@ -54,5 +56,6 @@ def _own() -> Mapping[str, Operator]:
 
 @functools.cache
 def _installed() -> Installed:
-    """The operators of other packages. To look for them reads every installed distribution."""
+    """Return the operators of other packages. It is cached, since it reads all installed
+    distributions."""
     return installed(_own().keys())

@@ -1,10 +1,10 @@
-"""Resize by nearest neighbour, by linear or by cubic interpolation.
+"""Resize by nearest-neighbour, linear or cubic interpolation.
 
-Output position o reads input coordinate (p·o + q) / d along each axis, in integers, so that
-compiled code and reference agree exactly on which element is the nearest. Integers are blended in
-float64, rounded to f32 and truncated. Truncation makes a difference of 1 where ONNX Runtime's
-coordinate in f32 lies just below an integer. The linear blend of integers therefore computes its
-coordinate by the same steps in f32.
+Output position o reads input coordinate (p·o + q) / d along each axis. With integers p, q and d,
+the compiled code and the reference agree exactly on which element is nearest. Integers are
+interpolated in float64, rounded to f32 and truncated. The truncated result can differ by 1 where
+ONNX Runtime's f32 coordinate lies just below an integer. Linear interpolation of integers therefore
+computes the coordinate by the same steps in f32 as ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ from farrier.ops.traits import Moves, Trait
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Line:
-    """The resizing of one axis: input coordinate (p·o + q) / d for output position o.
+    """The resizing of an axis: the input coordinate of output position o is (p·o + q) / d.
 
-    `mode` names the coordinate transformation. `factor` is the scale that the model states, or None
-    if the scale is `outputs / extent`.
+    `mode` is the coordinate transformation. `factor` is the scale in the model, or None if the
+    scale is `outputs / extent`.
     """
 
     extent: Extent
@@ -88,10 +88,12 @@ def _lines(
     sizes: Sequence[Extent] | None,
     attrs: Attrs,
 ) -> list[_Line]:
-    """Return one line for each axis of the attribute `axes`.
+    """Return a `_Line` for each axis of the tensor; axes that the attribute `axes` omits are
+    unchanged.
 
     The extents of the output are `sizes`, or without them the products of extents and `scales`,
-    rounded down. With both, which only the importer passes, `scales` apply to the coordinates.
+    rounded down. If both are present, which only the importer does, `scales` apply to the
+    coordinates.
     """
     rank = len(shape)
     axes = [normal_axis(a, rank) for a in as_ints(attrs.get("axes") or range(rank))]
@@ -132,7 +134,8 @@ def _lines(
 
 
 def _ratio(scale: float) -> Fraction:
-    """Return a scale as the simple fraction that its f32 stands for, if there is one."""
+    """Return the fraction with a small denominator that rounds to the same f32 as `scale`, or else
+    the exact value of the f32."""
     simple = Fraction(scale).limit_denominator(_MAX_DENOMINATOR)
     return simple if np.float32(float(simple)) == np.float32(scale) else Fraction(scale)
 
@@ -141,7 +144,7 @@ _MAX_DENOMINATOR = 4096
 
 
 def _scale(extent: Extent, outputs: Extent) -> Fraction | None:
-    """Return `outputs / extent`; None if it depends on a symbol."""
+    """Return `outputs / extent` as a fraction; None if it depends on a symbol."""
     if isinstance(extent, int) and isinstance(outputs, int):
         return Fraction(outputs, extent)
     for scale, multiple, single in ((1, outputs, extent), (-1, extent, outputs)):
@@ -154,7 +157,7 @@ def _scale(extent: Extent, outputs: Extent) -> Fraction | None:
 
 
 def _sized(mode: str, extent: Extent, outputs: Extent) -> tuple[Extent, Extent, Extent]:
-    """Return p, q and d for a scale `outputs / extent` that depends on a symbol."""
+    """Return p, q and d for a scale of `outputs / extent` that depends on a symbol."""
     match mode:
         case "half_pixel" | "half_pixel_symmetric":
             return 2 * extent, extent - outputs, 2 * outputs
@@ -174,7 +177,7 @@ def _sized(mode: str, extent: Extent, outputs: Extent) -> tuple[Extent, Extent, 
 def _coordinates(
     mode: str, scale: Fraction, extent: Extent, outputs: Extent
 ) -> tuple[Extent, Extent, Extent]:
-    """Return p, q and d of ONNX's coordinate transformations."""
+    """Return p, q and d of a coordinate transformation `mode` of ONNX for a known scale."""
     step = 1 / scale
     half_pixel = (step - 1) / 2  # (o + ½)·step − ½
     match mode:
@@ -211,7 +214,8 @@ _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 def _nearest(line: _Line, rounding: str) -> tuple[Extent, Extent, Extent]:
-    """Return p, q, d such that (p·o + q) // d is the nearest input position."""
+    """Return p, q and d such that (p·o + q) // d is the nearest input position under a rounding
+    mode."""
     p, q, d = line.p, line.q, line.d
     match rounding:
         case "floor":
@@ -301,7 +305,8 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _np_place(o: Array, line: _Line) -> Array:
-    """Do in numpy what `_place` does in a tensor program."""
+    """Return the input coordinates of output positions `o` in numpy, by the same f32 steps as
+    `_place`."""
     f32 = np.float32
     extent, outputs, half = f32(number(line.extent)), f32(number(line.outputs)), f32(0.5)
     at, scale = o.astype(f32), outputs / extent if line.factor is None else f32(line.factor)
@@ -351,7 +356,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
         return cast(cast(value, DType.F32), x.dtype) if x.dtype.is_integer else value
 
     def blend(choices: list[list[tuple[Expr, Scalar | None]]], at: tuple[Expr, ...]) -> Scalar:
-        """Blend the elements at `at` along the axes from the first of `choices` on."""
+        """Return the weighted sum of elements: interpolate along the axes of `choices`, where `at`
+        are the positions already chosen for the axes before them."""
         if not choices:
             return cast(x(*at), inner)
         result: Scalar | None = None
@@ -366,7 +372,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 
 def _clamped(o: Expr, p: Extent, q: Extent, d: Extent, line: _Line) -> Expr:
-    """Return (p·o + q) // d clamped to the axis; a bound that always holds is left out."""
+    """Return (p·o + q) // d clamped to the axis; a clamp that can never apply is left out."""
     position = e.floordiv(e.add(e.mul(o, p), q), d)
     if not is_less(-1, q):
         position = e.Binary(e.BinaryOp.MAX, position, e.index(0))
@@ -376,7 +382,8 @@ def _clamped(o: Expr, p: Extent, q: Extent, d: Extent, line: _Line) -> Expr:
 
 
 def _neighbours(o: Expr, line: _Line, dtype: DType) -> list[tuple[Expr, Scalar | None]]:
-    """Return the two positions that output `o` lies between, with their weights."""
+    """Return the two positions that the coordinate of output `o` lies between, with their
+    weights."""
     at = e.add(e.mul(o, line.p), line.q)
     if not is_less(-1, line.q):
         at = e.Binary(e.BinaryOp.MAX, at, e.index(0))
@@ -391,7 +398,8 @@ def _neighbours(o: Expr, line: _Line, dtype: DType) -> list[tuple[Expr, Scalar |
 
 
 def _rounded_neighbours(o: Expr, line: _Line) -> list[tuple[Expr, Scalar | None]]:
-    """Return `_neighbours` with weights in float64, from the coordinate as f32 holds it."""
+    """Return the two neighbours of output `o` as `_neighbours` does, with float64 weights computed
+    from the f32 coordinate."""
     last = line.extent - 1
     place = minimum(maximum(_place(o, line), 0), number_of(last, DType.F32))
     low = minimum(maximum(cast(floor(place), DType.I64), 0), last)
@@ -401,7 +409,7 @@ def _rounded_neighbours(o: Expr, line: _Line) -> list[tuple[Expr, Scalar | None]
 
 
 def _place(o: Expr, line: _Line) -> Scalar:
-    """Compute the input coordinate of an output by the steps in f32 that ONNX Runtime takes."""
+    """Compute the input coordinate of output `o` in f32, by the steps of ONNX Runtime."""
     extent, outputs = (number_of(n, DType.F32) for n in (line.extent, line.outputs))
     at = cast(scalar(o), DType.F32)
     scale = outputs / extent if line.factor is None else number_of(line.factor, DType.F32)
@@ -425,8 +433,9 @@ def _place(o: Expr, line: _Line) -> Scalar:
 def _four_neighbours(
     o: Expr, line: _Line, dtype: DType, attrs: Attrs
 ) -> list[tuple[Expr, Scalar | None]]:
-    """Return the four positions around output `o`, with their weights. A position outside of the
-    axis is moved to its first or last, or has weight 0 (`exclude_outside`)."""
+    """Return the four positions around the coordinate of output `o`, with their weights for cubic
+    interpolation. A position outside of the axis is clamped, or with `exclude_outside` has weight
+    0."""
     at = e.add(e.mul(o, line.p), line.q)
     low = e.floordiv(at, line.d)
     part = cast(scalar(e.mod(at, line.d)), dtype)
@@ -452,7 +461,7 @@ def _coefficient(attrs: Attrs) -> float:
 
 
 def _is_cropped(node: Node) -> bool:
-    """Check whether positions beyond the tensor read a separate value."""
+    """Check whether coordinates outside of the tensor read `extrapolation_value`."""
     return bool(node.attr("coordinate_transformation_mode") == "tf_crop_and_resize")
 
 

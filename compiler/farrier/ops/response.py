@@ -1,4 +1,5 @@
-"""Normalizations by the size of neighbours: local response, L1 and L2 norms."""
+"""Normalizations by the size of neighbouring elements: local response normalization, L1 and L2
+norms."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def _lrn_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Tensor
 
 
 def _neighbours(attrs: Attrs) -> tuple[int, int, int]:
-    """Channels of a local response, and how many of them lie before and after the centre."""
+    """Return the number of channels in the window of a local response normalization, and how many
+    of them lie before and after its centre."""
     size = int_attr(attrs, "size")
     return size, (size - 1) // 2, size - 1 - (size - 1) // 2
 

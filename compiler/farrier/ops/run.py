@@ -1,4 +1,4 @@
-"""Run graphs in numpy, operator by operator: the reference that code is verified against.
+"""Execute graphs in numpy, node by node: the reference against which compiled code is verified.
 
 Layouts are ignored (arrays are logical), so the result is the same before and after any pass.
 """
@@ -119,8 +119,8 @@ def run_graph(
 
 
 def _is_taken_narrow(value: Value, node: Node, constants: Mapping[str, Constant]) -> bool:
-    """Check whether a node computes the same from a constant in f32 as in double. It is then not
-    widened: in double all of it would take twice the memory of a layer's weights."""
+    """Check whether a node may read a constant in f32 while the reference computes in f64, with the
+    same result. Widening all weights of a layer would double their memory."""
     if value.name not in constants or value.type.dtype is not DType.F32:
         return False
     if node.op == "Gather":
@@ -133,8 +133,8 @@ def _is_taken_narrow(value: Value, node: Node, constants: Mapping[str, Constant]
 
 
 def _settle(node: Node, elements: Array, extents: Array, values: dict[str, int]) -> None:
-    """Add the values of sizes that elements of a tensor determine to `values`. Raises ValueError
-    for a negative size, and for a size that contradicts a known value."""
+    """Bind the symbols whose values the elements of a tensor determine, adding them to `values`.
+    Raises ValueError for a negative size, and for a size that contradicts a known value."""
     sizes = elements.reshape(-1).tolist()
     if node.op == "Bind":
         if min(sizes, default=0) < 0:

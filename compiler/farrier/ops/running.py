@@ -43,8 +43,8 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _running(name: str, combine: ReduceOp, numpy: np.ufunc) -> Operator:
-    """Return the operator whose `y[…, i, …]` combines `x` up to i, or from i on under `reverse`,
-    without i itself under `exclusive`."""
+    """Declare CumSum or CumProd: `y[…, i, …]` combines the elements of x up to i. `reverse`
+    combines those from i on, and `exclusive` leaves out i."""
 
     def reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)
@@ -106,8 +106,8 @@ def _lines(node: Node, data: Data) -> Extent:
 
 @dataclasses.dataclass(frozen=True)
 class _Scan:
-    """Combine the steps of `x`, (lines, steps, columns), into `y`, separately for each line and
-    column."""
+    """A prefix reduction along `steps` of x, [lines, steps, columns], into y, separately for each
+    line and column."""
 
     nest: LoopBuilder
     x: Tensor
@@ -125,7 +125,7 @@ class _Scan:
         return (line, -step + (self.x.shape[1] - 1) if self.is_reverse else step, column)
 
     def step(self, running: Tensor, at: Index, line: Scalar, step: Scalar, column: Scalar) -> None:
-        """Write one element; `running[at]` is the result over the steps so far."""
+        """Write the output for one step; `running[at]` is the accumulator of the steps so far."""
         here = self.place(line, step, column)
         if self.is_exclusive:
             self.y[here] = running[at]
@@ -135,7 +135,7 @@ class _Scan:
 
 
 def _by_strips(scan: _Scan) -> None:
-    """Write the loops: strips of neighbouring columns take the steps together."""
+    """Write the loops: strips of neighbouring columns advance through the steps together."""
     nest, (lines, steps, columns) = scan.nest, scan.x.shape
     width = _STRIP // scan.x.dtype.nbytes
     if isinstance(columns, int):
@@ -151,8 +151,9 @@ def _by_strips(scan: _Scan) -> None:
 
 
 def _by_chains(scan: _Scan) -> None:
-    """Write the loops: several lines at a time, because each element waits for the one before it;
-    in each, a cache line at a time, because lines may compete for one place in the cache."""
+    """Write the loops: several lines advance together, because within a line each element depends
+    on the one before it. Elements are taken a cache line at a time, because lines may compete for a
+    cache set."""
     nest, (lines, steps, columns) = scan.nest, scan.x.shape
     chains = lines * columns
     width: Extent = _CHAINS  # A rest of lines that does not fill a block is combined line by line.
@@ -182,7 +183,8 @@ def _by_chains(scan: _Scan) -> None:
 
 
 def _by_threads(scan: _Scan) -> None:
-    """Write the loops: chunks of steps, each of which begins with what those before it make."""
+    """Write the loops: chunks of steps run in parallel, each starting from the combined elements of
+    all chunks before it."""
     nest, dtype = scan.nest, scan.x.dtype
     lines, steps, columns = scan.x.shape
     offsets, chunk = offsets_by_threads(

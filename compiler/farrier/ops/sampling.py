@@ -1,4 +1,4 @@
-"""Reading images between their elements: GridSample."""
+"""GridSample: interpolation of images at coordinates in an input."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ _FARTHEST = 2.0**62
 
 
 def _modes(attrs: Attrs) -> tuple[str, str, bool]:
-    """Return mode, padding mode, and whether −1 and 1 are the centres of the outermost elements."""
+    """Return mode, padding mode, and `align_corners`: whether coordinates −1 and 1 are the centres
+    of the outermost elements rather than their outer edges."""
     mode = str(attrs.get("mode", "linear"))
     mode, padding = _MODES.get(mode, mode), str(attrs.get("padding_mode", "zeros"))
     if mode not in ("nearest", "linear", "cubic") or padding not in _PADDINGS:
@@ -81,7 +82,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
-    """Mirror `place` at both ends until it lies between them."""
+    """Reflect `place` at `low` and `high` until it lies between them."""
     below = place < low
     beyond = where(below, low - place, place - high)
     span = high - low
@@ -93,8 +94,8 @@ def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops, line by line of the output. The taps of a chunk of a line are the same for
-    all channels, so they are computed first, and then each channel gathers its elements."""
+    """Write the loops, row by row of the output. The positions and weights for a chunk of a row are
+    the same for all channels, so they are computed once; then each channel gathers its elements."""
     mode, padding, aligned = _modes(attributes_of(node))
     batch, channels, *spatial = nest.shape(0)
     x = nest.input(0, (batch, channels, product(spatial)))
@@ -155,15 +156,15 @@ def _length(extent: Extent, dtype: DType) -> Scalar:
 
 
 def _bounds(extent: Extent, aligned: bool, dtype: DType) -> tuple[Scalar, Scalar]:
-    """Return the lowest and highest place inside: the centres of the outermost elements, or their
-    outer edges."""
+    """Return the lowest and highest coordinate inside the image, in elements: the centres of the
+    outermost elements if `aligned`, else their outer edges."""
     length = _length(extent, dtype)
     return (number(0, dtype), length - 1) if aligned else (number(-0.5, dtype), length - 0.5)
 
 
 def _place(coordinate: Scalar, extent: Extent, mode: str, padding: str, aligned: bool) -> Scalar:
-    """Return the place, in elements, of a coordinate in [−1, 1], moved inside by the mode of
-    padding."""
+    """Convert a coordinate in [−1, 1] to a position in elements. With padding "border" or
+    "reflection", a position outside of the image is moved inside."""
     length = _length(extent, coordinate.dtype)
     place = (coordinate + 1) / 2 * (length - 1) if aligned else ((coordinate + 1) * length - 1) / 2
     low, high = _bounds(extent, aligned, coordinate.dtype)
@@ -181,8 +182,8 @@ def _place(coordinate: Scalar, extent: Extent, mode: str, padding: str, aligned:
 def _taps(
     nest: LoopBuilder, place: Scalar, extent: Extent, mode: str, padding: str, aligned: bool
 ) -> list[tuple[Scalar, Scalar | None, Scalar | None]]:
-    """Return the elements that a place reads along an axis: position, weight, and condition under
-    which it counts (None: always)."""
+    """Return the elements that a coordinate reads along an axis, each as position, weight, and the
+    condition under which it is inside the image (None: always)."""
     first = floor(place)
     weights: Sequence[Scalar | None]
     match mode:
@@ -241,8 +242,8 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _np_taps(
     coordinate: Array, extent: int, mode: str, padding: str, aligned: bool
 ) -> list[tuple[Array, Array]]:
-    """Return the positions that one axis is read at, and their weights: 0 for elements that do not
-    count."""
+    """Return the positions read along an axis, in numpy, with their weights: 0 for elements outside
+    of the image under padding "zeros"."""
     place = (coordinate + 1) / 2 * (extent - 1) if aligned else ((coordinate + 1) * extent - 1) / 2
     low, high = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
     place = np.where(np.abs(place) < _FARTHEST, place, place.dtype.type(low))

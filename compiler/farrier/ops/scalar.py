@@ -1,7 +1,7 @@
 """Scalar formulas in ordinary notation: `1 / (1 + exp(-x))` builds the expression tree.
 
-A number combined with a Scalar takes the Scalar's dtype. Only operators' `compute` rules use this;
-the IR itself stays plain data.
+A number combined with a Scalar takes the Scalar's dtype. Only the `compute` rules of operators use
+this module; the IR itself stays plain data.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def scalar(expr: Expr) -> Scalar:
 
 
 def number(value: Number, dtype: DType) -> Scalar:
-    """Return a literal, or a size, of this dtype."""
+    """Return a literal or a symbolic size as a Scalar of this dtype."""
     if isinstance(value, Dim):
         return cast(scalar(e.index(value)), dtype)
     if dtype is DType.BOOL:
@@ -146,7 +146,7 @@ def ceil(x: Scalar) -> Scalar:
 
 
 def invert(x: Scalar) -> Scalar:
-    """Return the logical not."""
+    """Return the logical negation of a bool."""
     return unary(UnaryOp.NOT, x)
 
 
@@ -159,7 +159,7 @@ def maximum(x: Scalar, y: Operand) -> Scalar:
 
 
 def entry(entries: bytes, dtype: DType, x: Scalar) -> Scalar:
-    """Look up `x` in a table of 256 bytes of `dtype`."""
+    """Return `entries[x]`, where `entries` holds 256 elements of `dtype` and x has 8 bits."""
     return Scalar(ByteTable(entries, dtype, x.expr), dtype)
 
 
@@ -189,7 +189,7 @@ def either(x: Scalar, y: Scalar) -> Scalar:
 
 
 def guarded(condition: Scalar, test: Scalar) -> Scalar:
-    """Return `test` if the condition holds, else false without evaluating it."""
+    """Return `condition and test`; `test` is not evaluated if the condition is false."""
     return where(condition, test, False)
 
 

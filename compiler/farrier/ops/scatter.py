@@ -1,8 +1,8 @@
-"""Scattered stores: ScatterElements, ScatterND, TensorScatter. Of several updates of one element
-the last wins, or all are joined in order.
+"""Scattered stores: ScatterElements, ScatterND, TensorScatter. Of several updates of an element,
+the last one wins, or all are combined in order if the attribute `reduction` is set.
 
-A scatter that is `in_place` (`IN_PLACE`) writes only its updates: its result shares the memory of
-its first operand, which nothing else reads. Overwrite is a TensorScatter of that kind.
+A scatter with the attribute `IN_PLACE` writes only its updates: its result shares the memory of its
+first operand, which no other node reads. Overwrite is a TensorScatter of that kind.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _scatter(reduction: str, out: Array, at: tuple[Array, ...], updates: Array) 
 
 
 def _copy(nest: LoopBuilder, source: Tensor, target: Tensor) -> None:
-    """Copy all elements of one flat tensor to another."""
+    """Write a loop that copies all elements of a flat tensor to another."""
     with nest.for_(target.size) as at:
         target[at] = source[at]
 
@@ -124,7 +124,8 @@ def _elements_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _elements_nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: lines along the axis are independent, and strips of them share a pass."""
+    """Write the loops of ScatterElements: lines along the axis are independent of each other, and a
+    strip of neighbouring lines is processed together."""
     attrs, shape = attributes_of(node), nest.input(1).shape
     out_shape = node.outputs[0].type.shape
     axis, reduction = axis_attr(attrs, len(shape)), _reduction(attrs)
@@ -152,8 +153,8 @@ def _elements_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _threaded_elements_nest(nest: LoopBuilder, node: Node) -> None:
-    """Sort the updates of each line by the place that they go to; a thread has the updates of an
-    element."""
+    """Write the loops of ScatterElements for devices with thousands of threads: the updates of each
+    line are sorted by target position, and each thread applies all updates of one element."""
     attrs, shape = attributes_of(node), nest.shape(1)
     out_shape = node.outputs[0].type.shape
     axis, reduction = axis_attr(attrs, len(shape)), _reduction(attrs)
@@ -192,10 +193,13 @@ def _join_sorted(
     update: Callable[[Scalar, Scalar, Scalar], Scalar],
     element: Callable[[Scalar, Scalar, Scalar], tuple[Tensor, tuple[Scalar, ...]]],
 ) -> None:
-    """Join updates with the elements of an output, all updates of one element by one thread, in
-    their order. `targets`, [lines, updates], holds the place in its line that each update goes to.
-    An update has `width` lanes. `update(line, number, lane)` returns its value, and `element(line,
-    target, lane)` the output and the indices of the element."""
+    """Write loops that apply updates to an output, where a thread applies all updates of an element
+    in their order. `targets`, [lines, updates], holds the position in its line that each update
+    modifies.
+
+    An update has `width` values. `update(line, number, lane)` returns one of them, and
+    `element(line, target, lane)` the output and the indices of the element it modifies.
+    """
     lines, count = targets.shape
     order = threads.sorted_by_threads(
         nest,
@@ -231,7 +235,8 @@ def _join_sorted(
 
 
 def _nd(types: Types) -> tuple[TensorType, TensorType, int]:
-    """Return the input, the indices, and the number of axes that one row of indices addresses."""
+    """Return ScatterND's input type, its indices' type, and the number of axes that an index tuple
+    (a row along the last axis of the indices) addresses."""
     x, indices, updates = required(types, 0), checked_indices(types), required(types, 2)
     depth = number_of(indices.shape[-1]) if indices.rank else 0
     wanted = (*indices.shape[:-1], *x.shape[depth:])
@@ -258,9 +263,9 @@ def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _nd_nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: rows of `width` updates are joined with the rows that indices select. A sum
-    of rows by segment is such a scatter. Rows are divided into ranges; each range goes through all
-    updates in order."""
+    """Write the loops of ScatterND, whose updates are rows of `width` elements; a sum of rows by
+    segment is an example. The output's rows are divided into ranges, one for each thread, and each
+    thread goes through all updates in order and applies those of its own range."""
     shape, reduction = node.outputs[0].type.shape, _reduction(attributes_of(node))
     named = nest.input(1).shape
     depth, count = number_of(named[-1]), product(named[:-1])
@@ -303,7 +308,8 @@ def _nd_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _threaded_nd_nest(nest: LoopBuilder, node: Node) -> None:
-    """Sort the updates by the row that they go to; a thread has the updates of an element."""
+    """Write the loops of ScatterND for devices with thousands of threads: updates are sorted by
+    target row, and each thread applies all updates of one element."""
     shape, reduction = node.outputs[0].type.shape, _reduction(attributes_of(node))
     named = nest.shape(1)
     depth, count = number_of(named[-1]), product(named[:-1])
@@ -333,7 +339,7 @@ def _threaded_nd_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _elements_lines(node: Node, data: Data) -> Extent:
-    """The strips that take their updates by themselves."""
+    """Return the number of strips of lines that ScatterElements processes in parallel."""
     assert node.inputs[1] is not None
     shape = node.inputs[1].type.shape
     axis = axis_attr(attributes_of(node), len(shape))
@@ -347,8 +353,9 @@ def _join_listed(
     target: Callable[[Scalar], Scalar],
     join: Callable[[Scalar, Scalar], None],
 ) -> None:
-    """Join the updates whose row, `target`, is within `bounds`. They are listed first, block by
-    block, since a branch for each update would be unpredictable."""
+    """Write loops that apply, by `join(update, row)`, the updates whose row `target(update)` is in
+    `bounds` (first, end). The updates of a block are first collected in a list without branches,
+    since a branch for each update would be mispredicted."""
     (first, end), (count, width) = bounds, updates.shape
     listed, places = (nest.local(name, (_BLOCK,), DType.I64) for name in ("listed", "places"))
     with nest.for_(ceildiv(count, _BLOCK)) as block:
@@ -405,8 +412,8 @@ def _cache_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _cache_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """Compute each element: the update's if its step, counted from the first written one, is one of
-    the update's, else the cache's."""
+    """Compute TensorScatter: an element is the update's if its position along the axis, minus the
+    first written position, is within the update's length; else it is the cache's."""
     cache, update = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     starts = builder.optional(node, inputs, 2)
     axis = axis_attr(attributes_of(node), cache.rank, -2)
@@ -425,7 +432,8 @@ def _cache_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffe
 
 
 def _overwrite_nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: each step of the update goes to a slot of its own."""
+    """Write the loops of Overwrite: each step of the update is copied to a distinct position of the
+    cache."""
     shape, room_shape = nest.input(1).shape, node.outputs[0].type.shape
     axis = axis_attr(attributes_of(node), len(shape), -2)
     lead, length, room = shape[:axis], shape[axis], room_shape[axis]
@@ -444,8 +452,9 @@ def _overwrite_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _updating(node: Node) -> Node | None:
-    """Return a scatter that writes only its updates; None if it cannot. A sum of old and new
-    elements cannot, because a call may start over."""
+    """Return the variant of a scatter that modifies its first operand in place, or None for a
+    scatter that combines old and new elements: a call that is repeated after a failure would apply
+    updates twice."""
     if node.attr("reduction", "none") != "none":
         return None
     attrs = {**dict(node.attrs), IN_PLACE: 1}

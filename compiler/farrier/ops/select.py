@@ -1,5 +1,4 @@
-"""Operators whose result depends on the data in extent, too (`data_dim.py`): NonZero, Compress,
-Unique."""
+"""Operators whose output extent depends on the data (`data_dim.py`): NonZero, Compress, Unique."""
 
 from __future__ import annotations
 
@@ -45,11 +44,10 @@ def _list(
     holds: Callable[[Scalar], Scalar],
     store: Callable[[Scalar, Scalar, Scalar], None],
 ) -> Scalar:
-    """Write the loops that list the i in [0, size) for which `holds(i)`; return their count.
-    `store(i, place, count)` is written for each of them, in order.
+    """Write the loops that call `store(i, place, count)` for each i in [0, size) with `holds(i)`,
+    where `place` numbers these i in order. Return their count.
 
-    A first pass counts the hits of each chunk; a second one lists each chunk from its own
-    offset.
+    A first pass counts the hits of each chunk; a second one lists each chunk from its own offset.
     """
     chunks = ceildiv(size, _CHUNK)
     counts = nest.shared("counts", (chunks,), DType.I64)
@@ -100,8 +98,8 @@ def _non_zero_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _compressed(attrs: Attrs, shape: tuple[Extent, ...]) -> tuple[Extent, Extent, Extent]:
-    """Return the numbers of elements before the axis, along it and after it; without an axis the
-    tensor counts as flat."""
+    """Return the numbers of elements before Compress's axis, along it and after it. Without an axis
+    the tensor is flattened."""
     if "axis" not in attrs:
         return 1, product(shape), 1
     axis = axis_attr(attrs, len(shape))
@@ -163,8 +161,8 @@ def _unique_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
 
 
 def _distinct(x: Array, axis: int | None) -> tuple[Any, ...]:
-    """Apply numpy's unique: sorted items, the first place of each, the number of each element's
-    item, counts."""
+    """Return np.unique's results: sorted items, index of the first occurrence of each, index of the
+    item for each input element, and counts."""
     return np.unique(x, True, True, True, axis=axis)
 
 
@@ -182,8 +180,8 @@ def _unique_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _unique_nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: a merge sort makes equal items neighbours, the first of which represents
-    them."""
+    """Write the loops of Unique: a merge sort makes equal items adjacent, and the first item of
+    each group of equal items represents the group."""
     attrs = attributes_of(node)
     outer, along, inner = _compressed(attrs, nest.shape(0))
     x = nest.input(0, (outer, along, inner))
@@ -216,8 +214,8 @@ def _unique_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _threaded_unique_nest(nest: LoopBuilder, node: Node) -> None:
-    """Sort the items by many threads, and list the places where groups of equal ones begin. The
-    first item of a group leads it."""
+    """Write the loops of Unique for devices with thousands of threads: sort the items, and list the
+    positions at which groups of equal items begin. The first item of a group represents it."""
     attrs = attributes_of(node)
     outer, along, inner = _compressed(attrs, nest.shape(0))
     x = nest.input(0, (outer, along, inner))
@@ -263,8 +261,9 @@ def _threaded_unique_nest(nest: LoopBuilder, node: Node) -> None:
 def _numbers_of_groups(
     nest: LoopBuilder, order: Tensor, starts: Tensor, groups: Scalar, is_sorted: bool
 ) -> Tensor:
-    """The numbers of `groups` groups of items, which begin at `starts` of `order`: they are sorted,
-    or follow each other as their leaders do."""
+    """Return the output index of each of `groups` groups of equal items, which begin at `starts` of
+    the sorted `order`. Output groups are either in sorted order, or in order of their first items
+    in the input."""
     (along,) = starts.shape
     number_of = nest.shared("number_of", (along,), threads.COUNT)
     if is_sorted:
@@ -292,7 +291,7 @@ def _take(
     count: Scalar,
     shape: tuple[Extent, Extent, Extent],
 ) -> None:
-    """Write the first `count` of the `chosen` items of a tensor; `shape` is [outer, most items,
+    """Write the first `count` items listed in `chosen` to `out`; `shape` is [outer, maximum count,
     inner]."""
     outer, most, inner = shape
     with (
@@ -306,7 +305,8 @@ def _take(
 
 
 class _Items:
-    """The items of a tensor [outer, item, inner], compared element by element; NaN comes last."""
+    """The items of a tensor [outer, item, inner], compared lexicographically; NaN is the greatest
+    value."""
 
     def __init__(self, nest: LoopBuilder, x: Tensor) -> None:
         self._nest, self._x = nest, x
@@ -318,7 +318,7 @@ class _Items:
         return either(a < b, both(unequal(b, b), equal(a, a)))
 
     def is_before(self, first: Scalar, second: Scalar) -> Scalar:
-        """Return whether the first item sorts before the second."""
+        """Check whether the first item sorts before the second."""
         nest, first, second = self._nest, self._nest.let(first), self._nest.let(second)
         width = number(self._outer * self._inner, DType.I64)
         result = nest.variable(number(False, DType.BOOL), "is_before")
@@ -334,7 +334,7 @@ class _Items:
         return result.value
 
     def sorted(self) -> Tensor:
-        """Return the items' numbers in sorted order; equal items keep their order."""
+        """Return the indices of the items in sorted order; the sort is stable."""
         nest, count = self._nest, number(self._count, DType.I64)
         order = nest.shared("order", (self._count,), DType.I64)
         merged = nest.shared("merged", (self._count,), DType.I64)
@@ -354,7 +354,8 @@ class _Items:
     def _merge(
         self, order: Tensor, merged: Tensor, low: Scalar, run: Scalar, count: Scalar
     ) -> None:
-        """Merge two sorted runs, one at `low` and one after it."""
+        """Merge two adjacent sorted runs of `run` items of `order`, which begin at `low`, into
+        `merged`."""
         nest = self._nest
         middle = nest.let(where(low + run < count, low + run, count))
         high = nest.let(where(middle + run < count, middle + run, count))

@@ -1,4 +1,5 @@
-"""Operators that only rename indices: transposition, repetition, depth and space."""
+"""Operators that only rearrange or repeat elements: transpose, expand, tile, DepthToSpace,
+SpaceToDepth."""
 
 from __future__ import annotations
 

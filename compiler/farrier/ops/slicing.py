@@ -1,4 +1,4 @@
-"""Cutting tensors apart and joining them: Concat, Split, Slice, Trilu."""
+"""Operators that split and join tensors: Concat, Split, Slice, Trilu."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def _concat_derivative(s: Adjoint) -> Sequence[str]:
 
 
 def _split_sizes(extent: Extent, listed: Shape | None, attrs: Attrs) -> Shape:
-    """Return the extents of the parts: those listed, or `num_outputs` equal ones, the last of which
-    may be shorter."""
+    """Return the extents of Split's outputs: `listed`, or `num_outputs` equal extents, the last of
+    which may be smaller."""
     if listed is None:
         count = int_attr(attrs, "num_outputs")
         each = ceildiv(extent, count)
@@ -162,8 +162,8 @@ def slices(
     axes: tuple[int, ...] | None,
     steps: tuple[int, ...] | None,
 ) -> list[Taken]:
-    """Return the positions that Slice reads along each axis. Raises Undecided for a start or end
-    whose sign is open."""
+    """Return the positions that Slice reads along each axis. Raises Undecided for a symbolic start
+    or end whose sign is unknown."""
     axes = axes if axes is not None else tuple(range(len(starts)))
     steps = steps if steps is not None else (1,) * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps):
@@ -178,10 +178,10 @@ def slices(
 
 
 def _taken(extent: Extent, start: Extent, end: Extent, step: int) -> Taken:
-    """Return the positions of a slice, restricted to the axis.
+    """Return the positions of a slice, clamped to the axis.
 
-    Negative bounds count from the end. A start before the axis is moved to its first element for
-    both directions, whereas a Python slice with a negative step would be empty.
+    A negative start or end counts from the end of the axis. As in ONNX, a start before the axis is
+    clamped to the first element, whereas a Python slice with a negative step would be empty.
     """
     low = 0 if step > 0 else -1  # An end of -1 means "through the first element".
     high = extent + low
@@ -359,5 +359,5 @@ OPERATORS: tuple[Operator, ...] = (
 
 
 def offset_of(view: Node) -> Extent:
-    """Return the bytes from the first element of a view's input to that of the view."""
+    """Return the offset in bytes of a view's first element from the first element of its input."""
     return view.attr("index") * view.outputs[0].type.nbytes if PART.matches(view) else 0

@@ -1,4 +1,5 @@
-"""Softmax and its kin, along one axis, shifted by the maximum so that nothing overflows."""
+"""Softmax, LogSoftmax and Hardmax along one axis. The maximum is subtracted first, so that the
+exponential cannot overflow."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def _hardmax(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 class _Row:
-    """One row of `x` along `axis`: the stages reduce it to a tensor without that axis."""
+    """The rows of `x` along `axis`. Stages reduce each row to an element of a tensor without that
+    axis."""
 
     def __init__(self, builder: Builder, x: Operand, axis: int) -> None:
         self.builder, self.x, self.axis = builder, x, axis
@@ -87,7 +89,7 @@ class _Row:
         return self.x(*row[: self.axis], r, *row[self.axis :])
 
     def of(self, at: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The row that the element at `at` lies in."""
+        """Return the index of the row that contains the element at `at`."""
         return at[: self.axis] + at[self.axis + 1 :]
 
     def highest(self) -> Operand:

@@ -1,6 +1,7 @@
-"""Operators on shapes, and operators that models compute shapes with.
+"""Operators that return shapes, and operators with which models compute shapes.
 
-The importer folds them. If the result depends on sizes known only at run time, it has a kernel.
+The importer constant-folds them. A kernel computes the results that depend on sizes known only at
+run time.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ from farrier.ops.traits import Trait
 
 
 def shape_bounds(attrs: Attrs, rank: int) -> slice:
-    """Return the range of the extents that Shape returns."""
+    """Return the attributes `start` and `end` of Shape as a slice of the axes."""
     return slice(int_attr(attrs, "start", 0), int_attr(attrs, "end", rank))
 
 
 def _of_type(name: str, infer: Infer, result: TypeRule) -> Operator:
-    """Return an operator that reads only the type of its input."""
+    """Declare an operator whose result depends only on the type of its input."""
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)
@@ -75,7 +76,7 @@ def _size(types: Types, attrs: Attrs) -> Array:
 
 
 def _range(types: Types, constants: Constants) -> tuple[Any, Any, Extent]:
-    """Return start and step, numbers or dims, and the count of elements."""
+    """Return Range's start and step, as numbers or symbolic dims, and the count of elements."""
     values = []
     for position in range(3):
         required(types, position)
@@ -94,8 +95,8 @@ def _range(types: Types, constants: Constants) -> tuple[Any, Any, Extent]:
 
 
 def _whole(value: float | Dim) -> Extent:
-    """Return the other bound of a range as an integer if one bound is a dim, since sizes are
-    integers of any type."""
+    """Return a bound of a Range as an integer, for a Range with another bound that is a symbolic
+    dim. Raises NotStatic for a fraction."""
     if isinstance(value, float) and not value.is_integer():
         raise NotStatic(f"its length depends on {value} and on a size")
     return value if isinstance(value, Dim) else int(value)
@@ -162,7 +163,8 @@ def _filled_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
 
 
 def _filled_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    """Return a read-only view of one element, so that a constant of any size takes no memory."""
+    """Return a read-only array of one element broadcast to the shape, which takes no memory for any
+    size."""
     shape = tuple(int(n) for n in present(arrays, 0))
     dtype = DType(str(attrs.get("dtype", "f32"))).numpy
     return (np.broadcast_to(np.asarray(attrs.get("value", 0), dtype), shape),)

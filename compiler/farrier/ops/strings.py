@@ -1,7 +1,7 @@
-"""Strings as code points (`farrier/ir/strings.py`): concatenate, split, change case, look up,
-match.
+"""Operators on strings as arrays of code points (`farrier/ir/strings.py`): concatenation,
+splitting, change of case, lookup, regular expressions.
 
-Operands are u32; their last axis is the width, and a shorter string ends in zeros.
+Operands are u32; their last axis is the width, and a shorter string is padded with zeros.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ _SIGMA, _FINAL_SIGMA = ord("Σ"), ord("ς")
 
 
 def _codes(types: Types, position: int) -> TensorType:
-    """Return the type of an operand of code points."""
+    """Return the type of an operand of code points; raises Mismatch if it is not u32 with at least
+    one axis."""
     codes = required(types, position)
     if codes.dtype is not DType.U32 or not codes.rank:
         raise Mismatch(f"code points are u32 with an axis, not {codes.dtype}{list(codes.shape)}")
@@ -68,7 +69,7 @@ def _codes(types: Types, position: int) -> TensorType:
 
 
 def _rows(nest: LoopBuilder, position: int) -> Tensor:
-    """Return an operand as [strings, width]."""
+    """Return an operand of code points with shape [strings, width]."""
     *shape, width = nest.shape(position)
     return nest.input(position, (product(shape), width))
 
@@ -90,12 +91,12 @@ def _inside(at: Scalar, width: Extent) -> Scalar:
 
 
 def _has_character(x: Tensor, row: Scalar, at: Scalar) -> Scalar:
-    """Return whether the row has a character at position `at`, which is not negative."""
+    """Check whether string `row` is longer than the position `at`, which is not negative."""
     return guarded(_inside(at, x.shape[-1]), unequal(x[row, at], 0))
 
 
 def _fill(nest: LoopBuilder, out: Tensor, start: Scalar, width: Extent) -> None:
-    """Write an empty string: zeros in `width` elements from `start` on in flat memory."""
+    """Write the empty string: `width` zeros from flat position `start` on."""
     with nest.for_(width, "lane") as lane:
         out[start + lane] = 0
 
@@ -116,7 +117,8 @@ def _concat_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _row_of(at: tuple[Scalar, ...], shape: Shape) -> Scalar:
-    """Return the row, of an operand that is broadcast from `shape`, at an index of the result."""
+    """Return the row number that an operand of shape `shape`, broadcast to the result, has at the
+    result's index `at`."""
     row = number(0, DType.I64)
     for index, extent in zip(at[len(at) - len(shape) :], shape, strict=True):
         row = row * extent + (0 if extent == 1 else index)
@@ -147,7 +149,8 @@ def _concat_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _blanks() -> list[tuple[int, int]]:
-    """Return the first and last code point of each range at which str.split() splits."""
+    """Return the ranges (first, last) of code points that Python's str.split() treats as white
+    space."""
     ranges: list[tuple[int, int]] = []
     for code in (c for c in range(0x3001) if chr(c).isspace()):
         first = ranges.pop()[0] if ranges and ranges[-1][1] == code - 1 else code
@@ -159,15 +162,15 @@ _BLANKS = _blanks()
 
 
 def _split(x: Array, attrs: Attrs) -> list[list[str]]:
-    """Return the pieces of every string."""
+    """Return the substrings that StringSplit produces for each string."""
     delimiter = "".join(map(chr, as_ints(attrs["delimiter"]))) or None
     most = int_attr(attrs, "maxsplit")
     return [text.split(delimiter, most) for text in strings_of(x).reshape(-1).tolist()]
 
 
 def _count_pieces_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """Infer the type of the number of pieces of each string. `delimiter` is code points; if it is
-    empty, strings are split at runs of blanks."""
+    """Infer the type of the number of substrings of each string. The attribute `delimiter` is a
+    list of code points; if it is empty, strings are split at runs of white space."""
     return (TensorType(DType.I64, _codes(types, 0).shape[:-1]),)
 
 
@@ -188,8 +191,8 @@ def _count_pieces_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _split_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """Infer the type of the first pieces of each string, up to the requested number; missing ones
-    are empty."""
+    """Infer the type of the substrings, [..., count, width]: the first `count` (operand 1) of each
+    string, padded with empty strings."""
     *shape, width = _codes(types, 0).shape
     (most,) = static_extents(types, constants, 1, "number of pieces") or (0,)
     return (TensorType(DType.U32, (*shape, most, width)),)
@@ -225,7 +228,7 @@ def _split_nest(nest: LoopBuilder, node: Node) -> None:
 def _pieces(
     nest: LoopBuilder, attrs: Attrs, x: Tensor, row: Scalar
 ) -> Iterator[tuple[Scalar, Scalar]]:
-    """Run the block for each piece of a string, with its start and end."""
+    """Run the block for each substring of a string, with its start and end."""
     delimiter, most = as_ints(attrs["delimiter"]), int_attr(attrs, "maxsplit")
     start, end, splits = (_count(nest, name=name) for name in ("start", "end", "splits"))
 
@@ -239,8 +242,8 @@ def _pieces(
         return functools.reduce(either, tests)
 
     def is_delimiter(at: Scalar) -> Scalar:
-        """Return whether the delimiter stands at `at`, compared character by character, since the
-        string may end first."""
+        """Check whether the delimiter begins at `at`. It is compared one character at a time, so
+        that nothing beyond the end of the string is read."""
         last = at + (len(delimiter) - 1)
         matches: Scalar = equal(x[row, last], delimiter[-1])
         for position in reversed(range(len(delimiter) - 1)):
@@ -273,9 +276,10 @@ def _pieces(
 
 
 def _case_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """Infer the type of (x, pages, elements, longer) → x in the case `to`, lower or upper. A code
-    point's element is elements[pages[code // PAGE], code % PAGE], 0 beyond the pages;
-    longer[number] are the several code points that one becomes."""
+    """Infer the type of a change of case, `to` lower or upper, with operands (x, pages, elements,
+    longer). A code point's table entry is elements[pages[code // PAGE], code % PAGE], or 0 beyond
+    the pages. An entry may be the number of a row of `longer`, which has several code points that
+    replace the one."""
     x, pages, elements, longer = (_codes(types, position) for position in range(4))
     if attrs.get("to") not in ("lower", "upper"):
         raise Mismatch(f"the case {attrs.get('to')!r}")
@@ -305,8 +309,8 @@ def _case_nest(nest: LoopBuilder, node: Node) -> None:
         return nest.let(cast(x[row, at], DType.I64), "code")
 
     def is_near(row: Scalar, at: Scalar, step: int) -> Scalar:
-        """Return whether the next character that is not ignored, before or after `at`, has a
-        case."""
+        """Check whether the nearest character in direction `step` (1 or -1) that is not
+        case-ignorable is a cased letter."""
         near = _count(nest, at + step, "near")
         looks = _holds(nest, True, "looks")
         is_cased = _holds(nest, False, "found")
@@ -351,8 +355,9 @@ def _case_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _find_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """Infer the type of (x, keys) → the row of `keys` that equals each row of x, or the number of
-    keys. Keys are sorted and distinct; rows of different lengths are equal if the rest is zeros."""
+    """Infer the type of a lookup with operands (x, keys): the index of the key that equals each
+    string of x, or the number of keys if none does. Keys are sorted and distinct. Strings of
+    different widths are compared without the padding zeros."""
     x, keys = required(types, 0), required(types, 1)
     if x.dtype is not keys.dtype or not x.dtype.is_integer or not x.rank or keys.rank != 2:
         raise Mismatch(f"keys {keys.dtype}{list(keys.shape)} for {x.dtype}{list(x.shape)}")
@@ -384,7 +389,7 @@ def _find_nest(nest: LoopBuilder, node: Node) -> None:
         return where(_inside(at, t.shape[1]), t[row, at], 0)
 
     def compared(key: Scalar, row: Scalar) -> tuple[Scalar, Scalar]:
-        """Return whether the key is less than the row, and whether it equals the row."""
+        """Check whether the key is less than the string of `row`, and whether both are equal."""
         at = _count(nest)
         left, right = (nest.variable(number(0, x.dtype), name) for name in ("key", "own"))
         goes = _holds(nest, True, "goes")
@@ -414,10 +419,10 @@ def _find_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _match_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """Infer the type of (x, starts, next, accepts) → whether the automaton ends each string in an
-    accepting state. `starts` are the sorted code points at which ranges start, beginning with 0;
-    next[state, range] is the state after a character of the range, -1 if nothing can match any
-    more; the first state is 0."""
+    """Infer the type of a match by a finite automaton with operands (x, starts, next, accepts): a
+    bool for each string. `starts` are the sorted first code points of character ranges, beginning
+    with 0. next[state, range] is the state after a character of the range, or -1 if no match is
+    possible any more. State 0 is the initial one, and accepts[state] marks accepting states."""
     x, starts = _codes(types, 0), _codes(types, 1)
     following, accepts = required(types, 2), required(types, 3)
     if following.shape != (*accepts.shape, *starts.shape) or accepts.rank != 1:

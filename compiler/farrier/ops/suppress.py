@@ -1,4 +1,4 @@
-"""NonMaxSuppression: of boxes that overlap, those with the best scores."""
+"""NonMaxSuppression: select the boxes with the best scores among overlapping ones."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from farrier.ops.scalar import minimum as least
 
 
 def _most(constants: Constants, types: Types) -> Extent:
-    """Return the highest number of boxes of one class that may stay, as far as constants determine
-    it."""
+    """Return an upper bound on the number of selected boxes of a class, from constants and
+    shapes."""
     boxes = required(types, 0).shape[1]
     if len(types) < 3 or types[2] is None:
         return 0
@@ -58,7 +58,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _corners(boxes: Array, is_centered: bool) -> Array:
-    """Return boxes as [low, high] of both axes: [..., 4] → [..., 2, 2]."""
+    """Return boxes as lowest and highest coordinates of both axes, [..., 4] → [..., 2, 2]."""
     if is_centered:
         center, half = boxes[..., :2], boxes[..., 2:] / 2
         return np.stack([center - half, center + half], -2)
@@ -87,7 +87,7 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _share(first: Array, second: Array) -> float:
-    """Return intersection over union of two boxes; 0 if one of them is empty."""
+    """Return the intersection over union of two boxes; 0 if one of them is empty."""
     sides = np.minimum(first[1], second[1]) - np.maximum(first[0], second[0])
     areas = np.prod(first[1] - first[0]), np.prod(second[1] - second[0])
     if min(*sides, *areas) <= 0:
@@ -97,9 +97,9 @@ def _share(first: Array, second: Array) -> float:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops, for each class of each image by itself: boxes come from a heap, best first,
-    and stay if they overlap no box that stayed before; the boxes of all classes are then put
-    together."""
+    """Write the loops. For each class of each image, boxes are taken from a heap in order of their
+    scores, and selected unless they overlap an already selected box. Then the results of all
+    classes are concatenated."""
     batches, classes, count = nest.shape(1)
     scores, share = nest.input(1), _scalar(nest, 3, 0)
     limit = nest.let(cast(_scalar(nest, 2, 0), DType.I64), "limit")
@@ -145,13 +145,15 @@ def _scalar(nest: LoopBuilder, position: int, default: int) -> Scalar:
 
 
 def _known(nest: LoopBuilder, count: Extent) -> Extent:
-    """Return the most boxes of a class that may be kept: input 2 if it is constant, else all."""
+    """Return an upper bound on the number of selected boxes of a class: input 2 if it is constant,
+    else `count`, the number of boxes."""
     limit = nest.known(2)
     return count if limit is None else max(int(limit), 0)
 
 
 class _Candidates(Heap):
-    """The boxes of one class by score, the best at the root; of equal ones the first."""
+    """A heap of the boxes of one class, with the highest score at the root. Of boxes with equal
+    scores the first one in the input comes first."""
 
     length: Scalar
 
@@ -178,7 +180,7 @@ def _candidates(nest: LoopBuilder, scores: Tensor, batch: Scalar, kind: Scalar) 
 
 
 class _Boxes:
-    """The boxes that stayed, as sides."""
+    """The coordinates of the selected boxes."""
 
     def __init__(self, nest: LoopBuilder, node: Node, batch: Scalar, most: Extent) -> None:
         self._nest, self._batch, self._boxes = nest, batch, nest.input(0)
@@ -187,7 +189,8 @@ class _Boxes:
         self._sides = nest.local("sides", (4, most), self._boxes.dtype)
 
     def stays(self, box: Scalar, stayed: Scalar, share: Scalar) -> Scalar:
-        """Return whether the box overlaps no box that stayed; if so, add it to these."""
+        """Check whether a box has an intersection over union of at most `share` with each of the
+        `stayed` selected boxes. If so, add it to them."""
         nest = self._nest
         low, high = ([nest.let(side) for side in sides] for sides in self._corners(box))
         area = nest.let((high[0] - low[0]) * (high[1] - low[1]), "area")
@@ -214,7 +217,7 @@ class _Boxes:
         return stays.value
 
     def _corners(self, box: Scalar) -> tuple[list[Scalar], list[Scalar]]:
-        """Return the lower and upper ends of a box along both axes."""
+        """Return the lowest and the highest coordinates of a box along both axes."""
         parts = [self._boxes[self._batch, box, i] for i in range(4)]
         if self._is_centered:
             lows = [parts[a] - parts[2 + a] / 2 for a in range(2)]

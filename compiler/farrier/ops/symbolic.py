@@ -1,8 +1,8 @@
-"""The rules of operators for arrays of sizes that are known only when the model runs.
+"""Rules that evaluate operators on arrays of symbolic sizes, known only when the model runs.
 
-Such an array is of numpy's object dtype and holds numbers and dims; one of floats also holds
-quotients of dims, between the Cast to floats and the rounding that ends them. Their arithmetic is
-exact: `12 / h * h` is 12 at every h, where floats may come to 11.999999.
+Such an array has numpy's object dtype and holds numbers and dims. Between a Cast to floats and the
+rounding back to integers, it may also hold quotients of dims. Arithmetic on them is exact: `12 / h
+* h` is 12 for every h, where floats may give 11.999999.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _MAX_WHOLE = 1 << 24  # Up to it f32 holds every integer.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Share:
-    """A quotient `extent / denominator` as a float; the denominator is not negative."""
+    """A float that is the exact quotient `extent / denominator` of two sizes. The denominator is
+    not negative."""
 
     extent: Extent
     denominator: Extent
@@ -54,7 +55,7 @@ class Share:
 
 
 def _as_share(value: Any) -> Share | None:
-    """Return a float as a quotient, or None if operations on it may round."""
+    """Return a float as an exact quotient, or None if float operations on it may round."""
     if isinstance(value, Share):
         return value
     if isinstance(value, Dim):
@@ -67,8 +68,8 @@ def _as_share(value: Any) -> Share | None:
 
 
 def _quotient_of(extent: Extent, below: Extent) -> Any:
-    """Return `extent / below` as a number, a dim or a share, or None if the sign of the divisor is
-    unknown. Factors that may be 0 are not cancelled."""
+    """Return `extent / below` as a number, a dim or a `Share`; None if the divisor may be negative.
+    Common factors that may be 0 are not cancelled."""
     if bounds(below)[0] < 0:
         return None
     if bounds(below)[0] > 0 and extent % below == 0:
@@ -84,8 +85,9 @@ def _quotient_of(extent: Extent, below: Extent) -> Any:
 def by_element(
     integers: Rule | None = None, floats: Rule | None = None, bools: Rule | None = None
 ) -> SymbolicRule:
-    """Return the rule of an elementwise operator from its functions of elements, by the type of
-    the result. The model computes results of a type without a function."""
+    """Return the symbolic rule of an elementwise operator. `integers`, `floats` and `bools` compute
+    an element of a result of that type; for a type without function, the rule returns None, and the
+    model computes the result at run time."""
 
     def rule(arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> list[Array] | None:
         dtype = kinds[0].dtype
@@ -101,7 +103,7 @@ def by_element(
 
 
 def to_one(combine: Rule) -> SymbolicRule:
-    """Return the rule of a reduction that combines all elements into a single one."""
+    """Return the symbolic rule of a reduction over all elements to a single element."""
 
     def rule(arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> list[Array] | None:
         elements, result = present(arrays, 0).reshape(-1).tolist(), kinds[0]
@@ -114,14 +116,14 @@ def to_one(combine: Rule) -> SymbolicRule:
 
 
 def _quotient(left: Extent, right: Extent) -> Extent:
-    """Return the quotient, rounded towards zero."""
+    """Return the quotient of two integers, rounded towards zero."""
     if right < 0:
         left, right = -left, -right
     return -(-left // right) if left < 0 else left // right
 
 
 def _whole(value: Any) -> Any:
-    """Return a number of any type as an integer, rounded towards zero."""
+    """Return a number, dim or `Share` rounded towards zero to an integer."""
     if isinstance(value, Share):
         return _quotient(value.extent, value.denominator)
     return value if isinstance(value, Dim) else int(value)
@@ -144,7 +146,8 @@ def _ceil(value: Any) -> Any:
 
 
 def _exact(operation: Callable[[Any, Any], Any]) -> Rule:
-    """Return an operation of floats, which does not round where one of them is a size."""
+    """Return a rule that applies `operation` to floats: exactly if an operand is a symbolic size or
+    quotient (None if that is not possible), else with numpy's rounding."""
 
     def rule(left: Any, right: Any) -> Any:
         if not isinstance(left, Dim | Share) and not isinstance(right, Dim | Share):
@@ -157,7 +160,7 @@ def _exact(operation: Callable[[Any, Any], Any]) -> Rule:
 
 
 def compared(relation: Callable[[Any, Any], bool]) -> SymbolicRule:
-    """Return the rule for a relation of numbers, dims and shares."""
+    """Return the symbolic rule of a comparison of numbers, dims and quotients."""
 
     def rule(left: Any, right: Any) -> bool | None:
         if not isinstance(left, Share) and not isinstance(right, Share):
@@ -175,7 +178,8 @@ def _choose(condition: Any, left: Any, right: Any) -> Any:
 
 
 def modulo(arrays: Arrays, attrs: Attrs, kinds: Sequence[TensorType]) -> Sequence[Array] | None:
-    """Return the remainder, with the sign of the divisor or, under `fmod`, of the dividend."""
+    """Evaluate Mod on symbolic sizes. The remainder has the sign of the divisor, or with the
+    attribute `fmod` that of the dividend."""
     truncated = by_element(lambda left, right: left - right * _quotient(left, right))
     return (truncated if attrs.get("fmod") else by_element(operator.mod))(arrays, attrs, kinds)
 

@@ -1,7 +1,8 @@
-"""Sorts, searches and lists in a loop nest, in steps that many threads share.
+"""Parallel sort, prefix sum and stream compaction in a loop nest, for devices with thousands of
+threads.
 
-They are for devices whose threads are thousands, where a nest that a few threads share takes long.
-Numbers of items are i32, in which such devices calculate.
+Such devices take long for a nest that only a few threads share. Item numbers are i32, the native
+integer of these devices.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ _CHUNK = 64  # Items that one thread goes through.
 
 
 def count(value: Scalar) -> Scalar:
-    """Return an index as a number of items."""
+    """Convert an index (i64) to an item number (i32)."""
     return cast(value, COUNT)
 
 
 def place(value: Scalar) -> Scalar:
-    """Return a number of items as an index."""
+    """Convert an item number (i32) to an index (i64)."""
     return cast(value, DType.I64)
 
 
 def precedes(value: Scalar, other: Scalar, descends: bool) -> Scalar:
-    """Check whether a value ranks before another one; NaN is the greatest. No comparison decides
-    where an operand is NaN, since devices differ there."""
+    """Check whether `value` sorts before `other`; NaN is the greatest. If an operand is NaN, no
+    comparison of floats decides, since devices differ in their results."""
     is_beyond = value > other if descends else value < other
     if not value.dtype.is_float:
         return is_beyond
@@ -61,13 +62,13 @@ def precedes(value: Scalar, other: Scalar, descends: bool) -> Scalar:
 def sorted_by_threads(
     nest: LoopBuilder, lines: Extent, length: Extent, is_before: IsBefore
 ) -> Tensor:
-    """Return the numbers of the items of each line in order, [lines, length], equal ones as they
-    were; `is_before(line, left, right)` is a strict order.
+    """Return the item numbers of each line in sorted order, [lines, length]. The sort is stable;
+    `is_before(line, left, right)` is a strict order of items.
 
-    The place of an item in a short run is the number of those of the run that come before it. Then
-    neighbouring runs are merged until one is left: the place of an item is that in its own run, and
-    the number of items of the other run that come before it, which a binary search finds. A step
-    reads one array and writes another, so all items take it at once.
+    Short runs are sorted first: the position of an item in its run is the number of items that
+    precede it. Then pairs of runs are merged until one run is left: the new position of an item is
+    its position in its own run plus the number of items of the other run that precede it, found by
+    binary search. A step reads one array and writes another, so all items are processed at once.
     """
     order = nest.shared("order", (lines, length), COUNT)
     _rank(nest, order, is_before)
@@ -80,7 +81,8 @@ def sorted_by_threads(
 
 
 def _rank(nest: LoopBuilder, order: Tensor, is_before: IsBefore) -> None:
-    """Sort the items of each run by comparing each with all others."""
+    """Write the loops that sort the items within each run by comparing each item with all others of
+    its run."""
     lines, length = order.shape
     with nest.independent(lines, "line") as line, nest.independent(length, "item") as at:
         item = nest.let(count(at), "item")
@@ -97,7 +99,7 @@ def _rank(nest: LoopBuilder, order: Tensor, is_before: IsBefore) -> None:
 
 
 def _merge(nest: LoopBuilder, order: Tensor, merged: Tensor, run: int, is_before: IsBefore) -> None:
-    """Merge neighbouring runs of `run` items of one array into another."""
+    """Write the loops that merge pairs of adjacent runs of `run` items of `order` into `merged`."""
     lines, length = order.shape
     with nest.independent(lines, "line") as line, nest.independent(length, "slot") as slot:
         here, item = nest.let(count(slot), "here"), nest.let(order[line, slot], "item")
@@ -106,7 +108,7 @@ def _merge(nest: LoopBuilder, order: Tensor, merged: Tensor, run: int, is_before
         is_left = nest.let(here < middle, "is_left")
 
         def comes_first(there: Scalar) -> Scalar:
-            """Check whether an item of the other run comes before this one."""
+            """Check whether item `there` of the other run precedes the item of this thread."""
             other = nest.let(order[line, place(there)])
             left, right = where(is_left, other, item), where(is_left, item, other)
             return equal(is_before(line, nest.let(left), nest.let(right)), is_left)
@@ -118,15 +120,15 @@ def _merge(nest: LoopBuilder, order: Tensor, merged: Tensor, run: int, is_before
 
 
 def _multiple(item: Scalar, of: int) -> Scalar:
-    """Return the greatest multiple of a number that is not above another one."""
+    """Return the greatest multiple of `of` that is not above `item`."""
     return item - remainder(item, of)
 
 
 def search(
     nest: LoopBuilder, low: Scalar, high: Scalar, holds: Callable[[Scalar], Scalar]
 ) -> Scalar:
-    """Return the first number from `low` to `high` for which a condition does not hold, if that is
-    so for all that follow it; `high` if it holds for all below."""
+    """Return by binary search the first number in [`low`, `high`) for which `holds` is false, or
+    `high` if there is none. `holds` must be true up to some number and false from there on."""
     bottom, top = nest.variable(low, "low"), nest.variable(high, "high")
     with nest.while_(bottom.value < top.value):
         middle = nest.let(bottom.value + (top.value - bottom.value) / 2, "middle")
@@ -144,12 +146,14 @@ def offsets_by_threads(
     dtype: DType,
     value: Callable[[Scalar, Scalar, Scalar], Scalar],
 ) -> tuple[Tensor, int]:
-    """Return what the values of all chunks before one make together, [lines, chunks + 1, columns],
-    and the steps of a chunk. The last is what all values make. `shape` is [lines, steps, columns],
-    and `value(line, step, column)` is of `dtype`.
+    """Write the loops of a parallel prefix reduction over chunks of steps. Return the combined
+    values of all chunks before each one, [lines, chunks + 1, columns], and the number of steps of a
+    chunk. The last entry combines all values. `shape` is [lines, steps, columns], and `value(line,
+    step, column)` is of `dtype`.
 
-    Chunks are joined each by itself, and then one after the other: of a number of chunks that is
-    the root of the number of steps, neither takes long.
+    Each chunk is reduced in parallel; then the results of the chunks are combined one after the
+    other. The number of chunks is about the square root of the number of steps, which makes both
+    phases short.
     """
     lines, steps, columns = shape
     chunk = max(_CHUNK, math.isqrt(typical(steps)))
@@ -182,8 +186,9 @@ def listed_by_threads(
     holds: Callable[[Scalar], Scalar],
     store: Callable[[Scalar, Scalar], None],
 ) -> Scalar:
-    """Return the number of those i in [0, size) that hold, an element that later statements read;
-    `store(i, place)` is written for each of them, in order."""
+    """Write the loops that call `store(i, place)` for each i in [0, size) with `holds(i)`, where
+    `place` numbers these i in order. Return their count, an element that later statements can read.
+    """
     offsets, chunk = offsets_by_threads(
         nest, (1, size, 1), ReduceOp.SUM, COUNT, lambda line, i, column: count(holds(i))
     )

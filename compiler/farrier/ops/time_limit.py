@@ -1,4 +1,4 @@
-"""The time that graphs may be run for in numpy: a model says how long a loop goes on."""
+"""A time limit for running graphs in numpy, because a model can contain a loop of any length."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class OutOfTimeError(Exception):
-    """A run did not come to its end in its time."""
+    """A run exceeded its time limit."""
 
 
 _ends: contextvars.ContextVar[float | None] = contextvars.ContextVar("ends", default=None)
@@ -17,7 +17,8 @@ _ends: contextvars.ContextVar[float | None] = contextvars.ContextVar("ends", def
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """A context in which a graph that runs for longer raises OutOfTimeError between two nodes."""
+    """A context in which the execution of a graph for more than `seconds` raises OutOfTimeError,
+    between two nodes."""
     token = _ends.set(time.monotonic() + seconds)
     try:
         yield
@@ -26,7 +27,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def check_time() -> None:
-    """Raises OutOfTimeError past the limit, where there is one."""
+    """Raise OutOfTimeError if the time limit of the current context, if any, has passed."""
     ends = _ends.get()
     if ends is not None and time.monotonic() > ends:
         raise OutOfTimeError

@@ -1,4 +1,4 @@
-"""TopK: the k largest or smallest elements along an axis, and where they lie."""
+"""TopK: the k largest or smallest elements along an axis, and their positions."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: a heap of the best k so far for each row, with the worst of them at its
-    root; then each root goes to the end of the output. Blocks without an element that beats the
-    root are skipped with vector comparisons."""
+    """Write the loops: for each row, a heap holds the best k elements so far, with the worst at its
+    root; at the end the roots are removed one by one and fill the output from its end. Vector
+    comparisons skip blocks in which no element is better than the root."""
     x_type = node.inputs[0].type if node.inputs[0] is not None else None
     assert x_type is not None
     shape, attrs = x_type.shape, attributes_of(node)
@@ -103,7 +103,8 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _threaded_nest(nest: LoopBuilder, node: Node) -> None:
-    """Sort each row by many threads, and take the first k."""
+    """Write the loops for devices with thousands of threads: sort each row in parallel, and copy
+    the first k elements."""
     shape, attrs = nest.shape(0), attributes_of(node)
     axis, (k,) = axis_attr(attrs, len(shape), -1), nest.extents(1)
     outer, extent, inner = product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
@@ -134,8 +135,9 @@ def _lines(node: Node, data: Data) -> Extent:
 
 
 def _sorted(nest: LoopBuilder, x: Tensor, values: Tensor, places: Tensor, largest: bool) -> None:
-    """Sort each row by merging runs of 1, 2, 4, … elements from one half of a buffer into the
-    other. Of two equal elements the one of the left run comes first, so the sort is stable."""
+    """Write the loops that sort each row by merging runs of 1, 2, 4, … elements from one half of a
+    buffer into the other. Of two equal elements the one of the left run comes first, so the sort is
+    stable."""
     outer, extent, inner = x.shape
     with nest.points((outer, inner)) as (row, column):
         runs = nest.local("runs", (2, extent), x.dtype)
@@ -164,7 +166,8 @@ def _merge(
     width: Scalar,
     largest: bool,
 ) -> None:
-    """Merge two neighbouring runs of `width` elements, the last of which may be shorter."""
+    """Write the loops that merge two adjacent runs of `width` elements, the last of which may be
+    shorter."""
     extent = runs.shape[1]
     middle, end = (nest.let(minimum(start + width * n, extent)) for n in (1, 2))
     left, right, target = (nest.variable(first) for first in (start, middle, start))

@@ -1,4 +1,4 @@
-"""The traits of operators: facts that passes ask for instead of names."""
+"""The traits of operators: properties that passes test instead of operators' names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Trait(enum.Flag):
-    """A fact about all nodes of an operator."""
+    """A property that holds for all nodes of an operator."""
 
     NONE = 0
     COMMUTATIVE = enum.auto()  # Its two operands may change places.
@@ -33,7 +33,8 @@ class Trait(enum.Flag):
 
 
 class Moves(enum.Enum):
-    """The way in which results consist of unchanged elements of the data operands."""
+    """The number of times that an unchanged element of a data operand can occur in an operator's
+    results."""
 
     ONCE = enum.auto()  # Each element of an operand occurs at most once.
     REPEATED = enum.auto()  # An element of an operand may occur several times.
@@ -42,9 +43,9 @@ class Moves(enum.Enum):
 
 
 class Product(enum.Enum):
-    """The products that a contraction sums. Inputs 0 and 1 are the factors; weights are the second
-    one. Input 2, which may be omitted, is added to the sums. The attributes are those of ONNX's
-    operators: passes rewrite a node by them."""
+    """The kind of a contraction, an operator that sums products of two factors. Inputs 0 and 1 are
+    the factors, and weights are input 1. Input 2, which may be omitted, is added to the sums. The
+    attributes are those of ONNX's operators, so that passes can rewrite a node by them."""
 
     MATRIX = enum.auto()  # Rows [.., m, k] times columns [.., k, n].
     CONVOLUTION = enum.auto()  # An image [n, c, ..] times windows [oc, c / group, ..].
@@ -53,5 +54,5 @@ class Product(enum.Enum):
 
     @property
     def is_convolution(self) -> bool:
-        """Check whether a factor is an image, and so is the result."""
+        """Check whether one factor and the result are images."""
         return self is not Product.MATRIX

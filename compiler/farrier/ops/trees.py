@@ -1,17 +1,20 @@
-"""TreeEnsemble: decision trees whose leaves vote for targets, packed for walks without branches.
+"""TreeEnsemble: decision trees whose leaves vote for targets, packed for traversal without
+branches.
 
-Every slot is a node or a leaf; a tree lies in one piece, breadth first. A node moves a row to its
-pair of slots: to the second one if the row's feature is less than the node's split, else, and with
-it for NaN, to the first. A leaf's split is -∞, and its pair is itself, so that a row which has
-arrived stays there: the number of steps is the depth of the tree, and rows do not wait for one
-another's comparisons. `links` holds where a slot's pair starts, and below it, in `bits` bits, the
-feature. Features from `negated` on are the others with the opposite sign, by which a node sends NaN
-the other way; `negated` is 0 if there are none.
+Every slot of the arrays is an inner node or a leaf; the slots of a tree are contiguous, in
+breadth-first order. The two children of a node are a pair of adjacent slots. A row moves to the
+second child if its feature is less than the node's split, else (also for NaN) to the first child. A
+leaf has split -∞ and is its own first child, so that a row stays there. The number of steps is
+therefore the depth of the tree for every row, and the rows' comparisons do not wait for each other.
+`links` holds the slot of the first child, shifted left by `bits`, plus the feature's number.
+Feature f + `negated` is feature f with the opposite sign, by which a node sends NaN to the other
+child; `negated` is 0 if there are none.
 
-`leaves` are the numbers of leaves by slot. Their votes are a row of a matrix for each leaf, or if
-most of it were empty, those from first[l] to first[l + 1] of a list. In an `uneven` forest most
-walks are much shorter than the trees are deep. Roots are padded to a multiple of `LANES` by leaves
-without votes. The importer (`rewrites/forest_layout.py`) brings all forms of ONNX into this one.
+`leaves` maps slots to numbers of leaves. The votes of leaf l are row l of a matrix, or, if most of
+the matrix would be empty, entries first[l] to first[l + 1] of a list. A forest is `uneven` if most
+paths are much shorter than the depth. The number of trees is padded to a multiple of `LANES` by
+leaves without votes. The importer (`rewrites/forest_layout.py`) converts all forms of ONNX to this
+one.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def initial(aggregate: str, dtype: np.dtype[Any]) -> float:
-    """Return the total of a target that has no votes."""
+    """Return the initial value of a target's total, before any votes are aggregated."""
     largest = float(np.finfo(dtype).max)
     return {"sum": 0.0, "min": largest, "max": -largest}[aggregate]
 
@@ -135,9 +138,9 @@ class _Forest:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops, chunk by chunk of rows. Whole groups of rows walk down a tree together, tree
-    by tree; each other row walks down a group of trees at once. Both add up votes in the order of
-    the trees, so a row's result does not depend on other rows."""
+    """Write the loops over chunks of rows. `LANES` rows of a chunk descend a tree together, tree
+    after tree; each remaining row descends `LANES` trees together. Both add votes in the order of
+    the trees, so a row's result does not depend on the other rows."""
     attrs = attributes_of(node)
     x, out, forest = nest.input(0), nest.output(0), _Forest.of(nest, node)
     rows = x.shape[0]
@@ -172,8 +175,9 @@ def _whole(held: Scalar) -> Scalar:
 def _signed(
     nest: LoopBuilder, x: Tensor, start: Scalar, held: Scalar, negated: int
 ) -> tuple[Tensor, Scalar]:
-    """Return where a chunk's features lie, and the first of its rows there: in the input, or if
-    some are needed with the opposite sign, in a copy that has both."""
+    """Return the tensor that contains a chunk's features, and the index of the chunk's first row in
+    it: the input itself, or, if some features are needed with the opposite sign, a copy with both
+    signs."""
     if not negated:
         return x, start
     both_signs = nest.local("features", (_CHUNK, 2 * negated), x.dtype)
@@ -203,7 +207,7 @@ def _rows(
     tree: Scalar,
     totals: Tensor,
 ) -> None:
-    """Walk `LANES` rows down a tree."""
+    """Write the loops by which `LANES` rows descend a tree and vote."""
     at = nest.registers("at", (LANES,), DType.I64)
     root = nest.let(forest.roots[tree], "root")
     with nest.unrolled(LANES) as lane:
@@ -223,7 +227,7 @@ def _trees(
     group: Scalar,
     totals: Tensor,
 ) -> None:
-    """Walk a row down `LANES` trees."""
+    """Write the loops by which a row descends `LANES` trees and votes."""
     at = nest.registers("at", (LANES,), DType.I64)
     level = nest.variable(number(0, DType.I64), "level")
     with nest.unrolled(LANES) as lane:
@@ -242,8 +246,9 @@ def _walk(
     features: Tensor,
     row_of: Callable[[Scalar], Scalar],
 ) -> None:
-    """Move the lanes' slots `at` down by `level` steps; `row_of` returns a lane's row of features.
-    In an uneven forest, the walk ends early if no lane has moved in the last of a few steps."""
+    """Write the loop that moves the slots `at` of all lanes down by `level` steps; `row_of` returns
+    a lane's row of features. In an uneven forest, the loop ends early if no lane moved in its last
+    step."""
     if not forest.is_uneven:
         with nest.while_(level.value > 0):
             with nest.unrolled(LANES) as lane:

@@ -1,7 +1,8 @@
-"""The places of the maxima of a MaxPool, and the inverse of the pool: MaxPoolIndices, MaxUnpool.
+"""The positions of the maxima of a MaxPool, and the inverse of that pool: MaxPoolIndices,
+MaxUnpool.
 
-A maximum's index counts the elements of the whole input [n, c, spatial...], row-major; with
-`storage_order` 1 the spatial axes of a plane are counted first axis fastest.
+The index of a maximum is its offset in the input [n, c, spatial...], row-major. With
+`storage_order` 1, the spatial axes are instead ordered with the first one varying fastest.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from farrier.ops.window import (
 
 
 def _geometry(shape: tuple[Extent, ...], attrs: Attrs) -> tuple[Window, tuple[Extent, ...]]:
-    """Return the window, and the spatial extents of the output."""
+    """Return the pool's window, and the spatial extents of its output."""
     if len(shape) < 3:
         raise Mismatch(f"input {shape} has no spatial axis")
     window = window_of(attrs, shape[2:], None)
@@ -59,7 +60,7 @@ def _geometry(shape: tuple[Extent, ...], attrs: Attrs) -> tuple[Window, tuple[Ex
 
 
 def _strides(spatial: tuple[Extent, ...], attrs: Attrs) -> list[Extent]:
-    """Return the amount that one step along each spatial axis adds to an index."""
+    """Return the increment of an index for a step along each spatial axis."""
     rank = len(spatial)
     if int_attr(attrs, "storage_order", 0):
         return [product(spatial[:axis]) for axis in range(rank)]
@@ -100,8 +101,8 @@ def _indices_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _indices_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """Declare the stages: the maximum of each window, then the first of its taps that holds it. NaN
-    counts as less than all numbers, as in ONNX Runtime."""
+    """Declare the stages: the maximum of each window, then the first kernel element that reads it.
+    NaN counts as less than all numbers, as in ONNX Runtime."""
     x, attrs = builder.operand(node, inputs, 0), attributes_of(node)
     window, extents = _geometry(x.shape, attrs)
     spatial, kernel = (
@@ -143,7 +144,7 @@ def _indices_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buf
     tap = builder.local("tap", shape, DType.I32, first, axes=axes)
 
     def index(n: Expr, c: Expr, *at: Expr) -> Scalar:
-        """Return the place of tap `tap` of a window, as an index of the whole input."""
+        """Return the offset in the input of the maximum of the window at output (n, c, *at)."""
         rest, place = tap(n, c, *at), number(0, DType.I64)
         for axis in reversed(range(window.rank)):
             extent = window.kernel[axis]
@@ -173,7 +174,8 @@ def _dot(position: list[Scalar], strides: list[Extent]) -> Scalar:
 
 
 def _unpooled(types: Types, attrs: Attrs) -> tuple[Extent, ...]:
-    """Return the shape of the pool's input, as the window determines it."""
+    """Return the shape of the input of the pool that MaxUnpool inverts, computed from the
+    window."""
     x, rank = required(types, 0), required(types, 0).rank - 2
     kernel = as_ints(attrs["kernel_shape"])
     strides = as_ints(attrs.get("strides", (1,) * rank))
@@ -215,8 +217,8 @@ def _unpool_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _unpool_nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: zeros, and each plane's elements at their indices; an index in another plane
-    is ignored."""
+    """Write the loops of MaxUnpool: zeros, then the elements of each plane at their indices. An
+    index that points outside of the element's plane is ignored."""
     attrs, out_shape = attributes_of(node), node.outputs[0].type.shape
     types = [value.type if value is not None else None for value in node.inputs]
     shape, spatial, planes = _unpooled(types, attrs), out_shape[2:], product(out_shape[:2])

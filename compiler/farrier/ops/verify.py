@@ -1,6 +1,6 @@
-"""Check the invariants of each grammar; a violation is a defect of the compiler.
+"""Check the invariants of each grammar of the IR; a violation is a defect of the compiler.
 
-An error names the thing, the two facts that clash, and shows the IR around it.
+An error names the object and the two facts that contradict each other, and shows the IR around it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ATTRIBUTES = (int, float, str, bool, Dim)
 
 
 def verify(node: Graph | TensorProgram | Function, before: Graph | None = None) -> None:
-    """Raise CompilerError if `node` breaks a rule of its grammar. Nodes and constants of the graph
-    `before`, which was verified, are not checked by themselves again."""
+    """Raise CompilerError if `node` violates a rule of its grammar. Nodes and constants that also
+    occur in `before`, a graph that was already verified, are not checked again."""
     match node:
         case Graph():
             _verify_graph(node, frozenset() if before is None else frozenset(_parts(before)))
@@ -39,7 +39,7 @@ def verify(node: Graph | TensorProgram | Function, before: Graph | None = None) 
 
 
 def _parts(graph: Graph) -> Iterator[int]:
-    """Yield the identities of a graph's nodes and constants, those in regions included."""
+    """Yield the object identities of a graph's nodes and constants, including those in regions."""
     yield from map(id, graph.constants)
     for node in graph.nodes:
         yield id(node)
@@ -48,7 +48,7 @@ def _parts(graph: Graph) -> Iterator[int]:
 
 
 def _verify_graph(graph: Graph, right: frozenset[int]) -> None:
-    """Check a graph; `right` are the identities of verified nodes and constants."""
+    """Check a graph. `right` are the object identities of already verified nodes and constants."""
     if not _is_name(graph.name):
         raise _misnamed(graph.name, "graph")
     defined: dict[str, Value] = {}
@@ -108,8 +108,8 @@ def _check_layout(value: Value) -> None:
 
 
 def _check_blocks(value: Value, layout: Layout, axis: int) -> None:
-    """Check that the parts of an axis nest: each divides the next, and a halo surrounds whole parts
-    only."""
+    """Check that the layout's blocks of an axis nest: the size of each divides that of the next,
+    and an axis that is split into blocks has no halo."""
     parts = sorted((dim for dim in layout.dims if dim.axis == axis), key=lambda dim: dim.div)
     reach = 1
     for position, part in enumerate(parts):
@@ -194,7 +194,8 @@ def _check_control(node: Node, right: frozenset[int]) -> None:
 
 
 def _check_fused(node: Node, right: frozenset[int]) -> None:
-    """Check that a kernel is closed: its region reads its own inputs alone, typed as the node's."""
+    """Check a fused kernel: its region reads only its own inputs, whose types equal those of the
+    node's inputs."""
     if len(node.regions) != 1:
         raise _error(node, f"has {len(node.regions)} regions, not one")
     region = node.regions[0]

@@ -40,7 +40,8 @@ from farrier.ops.traits import Moves, Trait
 
 
 def reshaped(shape: Shape, wanted: Shape, keep_zero: bool) -> Shape:
-    """Return the shape of a Reshape: 0 copies the input's extent, −1 takes the rest."""
+    """Return the output shape of a Reshape to `wanted`. An extent of 0 copies that of the input,
+    unless `keep_zero`; -1 is computed from the number of elements."""
     if wanted.count(-1) > 1:
         raise Mismatch(f"the shape {wanted} leaves more than one extent open")
     filled = list(wanted)
@@ -79,8 +80,9 @@ def _flatten_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
 
 
 def _is_kept(extent: Extent) -> bool:
-    """Check whether Squeeze without axes keeps an axis. Exporters use that form to drop axes that
-    are always 1, so an open axis is expected to differ from 1, though a batch is typically 1."""
+    """Check whether Squeeze without `axes` keeps an axis of this extent. Exporters use that form to
+    drop axes that are always 1, so a symbolic extent is expected to differ from 1, even a batch
+    that is typically 1."""
     return differ_as_a_rule(extent, 1)
 
 
@@ -127,7 +129,8 @@ def _view(
     traits: Trait = Trait.NONE,
     copies: Callable[[Node, Data], bool] | None = None,
 ) -> Operator:
-    """Return an operator whose output has the input's elements in the input's row-major order."""
+    """Declare an operator whose output has the elements of its input in the same row-major
+    order."""
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)
@@ -167,10 +170,11 @@ def _bit_cast_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def view_index(at: tuple[Expr, ...], shape: Shape, source: Shape) -> tuple[Expr, ...]:
-    """The index into row-major `source` of the element at `at` of row-major `shape`.
+    """Return the index in a row-major tensor of shape `source` of the element at index `at` of
+    shape `shape`.
 
-    Both shapes are cut into the shortest runs of axes with one product, so that axes which a
-    reshape leaves alone keep their plain index.
+    Both shapes are divided into the shortest groups of axes with equal products, so that an axis
+    that a reshape does not change keeps its index.
     """
     result: list[Expr] = []
     i = j = 0
@@ -182,8 +186,8 @@ def view_index(at: tuple[Expr, ...], shape: Shape, source: Shape) -> tuple[Expr,
 
 
 def _cut(shape: Shape, source: Shape) -> tuple[int, int]:
-    """Return the number of axes of the first run of each shape: the fewest with one product, else
-    all."""
+    """Return the number of axes of the first group of each shape: the fewest with equal products,
+    or all axes if there are none."""
     products = {product(source[:count]): count for count in range(len(source), 0, -1)}
     for count in range(1, len(shape) + 1):
         source_axes = products.get(product(shape[:count]))
@@ -193,7 +197,8 @@ def _cut(shape: Shape, source: Shape) -> tuple[int, int]:
 
 
 def _run(at: tuple[Expr, ...], shape: Shape, source: Shape) -> list[Expr]:
-    """Compute `view_index` for two shapes of one product that cannot be cut further."""
+    """Compute `view_index` for two shapes with equal products that cannot be divided into
+    groups."""
     if len(shape) == len(source) == 1:
         return [at[0]]
     flat = e.index(0)

@@ -1,7 +1,7 @@
-"""Sliding windows: the common part of Conv, ConvTranspose and the pools.
+"""Sliding windows: the common code of Conv, ConvTranspose and the pools.
 
 Along one spatial axis, output position o reads input positions o·stride + k·dilation − before for
-taps k in [0, kernel); positions outside the input are padding.
+taps (kernel positions) k in [0, kernel); positions outside the input are padding.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from farrier.ops.scalar import Scalar, scalar, where
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """The window of one node; the tuples have one entry for each spatial axis. `covers` is set in
-    auto_pad's SAME modes, in which the outputs are ceil(input / stride) long."""
+    """The window of a node: tuples with one entry per spatial axis. `before` and `after` are the
+    padding. `covers` is set in auto_pad's SAME modes, in which output extents are ceil(input /
+    stride)."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -40,7 +41,8 @@ class Window:
         return len(self.kernel)
 
     def reach(self, axis: int) -> int:
-        """Return the number of input positions from the first to the last tap, both included."""
+        """Return the number of input positions from the first to the last tap of the window, both
+        included."""
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
     @overload
@@ -70,8 +72,8 @@ class Window:
         return tuple(extents)
 
     def explicit(self, attrs: Attrs) -> Attrs:
-        """Return a node's attributes with this window written out; auto_pad stays if its pads
-        depend on sizes that are known only at run time."""
+        """Return a node's attributes with this window written out. If the pads depend on sizes
+        known only at run time, the attribute `auto_pad` is kept instead."""
         pads = tuple(pad for pad in self.before + self.after if isinstance(pad, int))
         whole = {
             **attrs,
@@ -124,7 +126,7 @@ def window_of(attrs: Attrs, spatial: Shape, weights: Shape | None) -> Window:
 
 
 def window_by_attributes(node: Node) -> Window:
-    """Return the window of a node whose attributes describe it, without an operand of weights."""
+    """Return the window of a node without weights, such as a pool, from its attributes."""
     x = node.inputs[0]
     assert x is not None
     return window_of(dict(node.attrs), x.type.shape[2:], None)
@@ -137,7 +139,8 @@ def _same(
     strides: tuple[int, ...],
     dilations: tuple[int, ...],
 ) -> tuple[Shape, Shape]:
-    """Return the pads that make the output ceil(input / stride) long."""
+    """Return the padding before and after each axis that makes output extents ceil(input /
+    stride)."""
     before: list[Extent] = []
     after: list[Extent] = []
     for extent, k, s, d in zip(spatial, kernel, strides, dilations, strict=True):
@@ -149,7 +152,7 @@ def _same(
 
 
 def tap_names(rank: int, prefix: str) -> tuple[str, ...]:
-    """Return the axis names of the last `rank` spatial axes: prefix + x, y, z."""
+    """Return names for the kernel axes: `prefix` + x, y, z, for the last `rank` spatial axes."""
     if rank > 3:
         return tuple(f"{prefix}{axis}" for axis in range(rank))
     suffixes = {"o": ("z", "y", "x"), "k": ("d", "h", "w")}[prefix]
@@ -242,7 +245,7 @@ def padded(x: Array, window: Window, extents: tuple[int, ...], fill: float | int
 def tap_views(
     x: Array, window: Window, extents: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Yield for each tap its index and the elements of a padded input that it reads."""
+    """Yield each kernel position, with a view of the elements of the padded input that it reads."""
     for taps in itertools.product(*(range(k) for k in window.kernel)):
         slices = tuple(
             slice(t * d, t * d + (n - 1) * s + 1, s)
@@ -252,7 +255,8 @@ def tap_views(
 
 
 def patches(x: Array, window: Window, extents: tuple[int, ...]) -> Array:
-    """Return a view of a padded input: [lead..., kernel..., output...]."""
+    """Return a view of a padded input with one window per output: [lead..., kernel...,
+    output...]."""
     lead = x.ndim - window.rank
     steps = x.strides[lead:]
     return np.lib.stride_tricks.as_strided(

@@ -1,12 +1,14 @@
-"""Convolution with 3x3 windows by Winograd's minimal filtering: fewer products, more sums.
+"""Convolution with 3x3 windows by Winograd's minimal filtering, which trades products for sums.
 
-A tile of `tile` x `tile` outputs takes the square of `points` products a pair of channels, where
-the direct sum takes 9 tile^2: Y = A^T [(G w G^T) * (B^T d B)] A. `Filtering` has the matrices.
+A tile of `tile` x `tile` outputs takes `points`^2 products per pair of input and output channel,
+where the direct sum takes 9 tile^2: Y = A^T [(G w G^T) * (B^T d B)] A. `Filtering` has the
+matrices.
 
-The transforms are in the dtype of the sum; their results are stored, and multiplied, in that of the
-transformed weights. In bf16 the direct sum has an error of 2.2e-3 (root mean square, relative to
-that of the result), tile 2 one of 3.7e-3, tile 4 one of 9.5e-3. Larger tiles than 2 therefore keep
-f32 weights for an image in bf16: then only the image is rounded, for an error of 1.6e-3.
+The transforms are computed in the dtype of the sums; their results are stored and multiplied in the
+dtype of the transformed weights. In bf16 the direct sum has an error of 2.2e-3 (root mean square,
+relative to that of the result), tiles of 2 have 3.7e-3, and tiles of 4 have 9.5e-3. Tiles larger
+than 2 therefore keep f32 weights for an image in bf16; then only the image is rounded, and the
+error is 1.6e-3.
 """
 
 from __future__ import annotations
@@ -57,13 +59,15 @@ def filtering_of(attrs: Attrs) -> Filtering:
 
 
 def source_bytes(weights: TensorType) -> int:
-    """Return the bytes of the windows that weights [p, p, outputs, inputs] are transformed from."""
+    """Return the size in bytes of the 3x3 windows from which weights [p, p, outputs, inputs] are
+    computed."""
     _, _, outputs, inputs = weights.static_shape
     return TAPS**2 * outputs * inputs * weights.dtype.nbytes
 
 
 def _choose(at: Expr, options: Sequence[Scalar]) -> Scalar:
-    """Return `options[at]`: the option itself once `at` is a constant."""
+    """Return `options[at]` as nested selects, which simplify to one option once `at` is a
+    constant."""
     chosen = options[-1]
     for position, option in reversed(list(enumerate(options[:-1]))):
         is_here = scalar(Binary(BinaryOp.EQ, at, e.index(position)))
@@ -126,7 +130,8 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    """Compute the same sums in f64, with the factors in bf16 if the weights are."""
+    """Compute the convolution in numpy through the same transforms, in f64, with the factors
+    rounded to bf16 if the weights are bf16."""
     x, u, bias = present(arrays, 0), present(arrays, 1), optional(arrays, 2)
     filtering, window = filtering_of(attrs), _window(attrs, x.shape[2:])
     tile, extents = filtering.tile, window.outputs(x.shape[2:])
@@ -146,7 +151,8 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _tiles(x: Array, filtering: Filtering, counts: Sequence[int]) -> Array:
-    """Return the overlapping tiles of a padded image, in f64: [i, j, n, ic, ty, tx]."""
+    """Return the overlapping tiles of a padded image in f64, [ty, tx, n, ic, i, j] for tile (i,
+    j)."""
     points, (*_, down, right) = filtering.points, x.strides
     step = filtering.tile * filtering.stride
     shape = (points, points, *x.shape[:2], *counts)
