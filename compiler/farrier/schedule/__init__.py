@@ -1,4 +1,6 @@
-"""Schedules: primitives that rearrange loop nests and keep their results."""
+"""Schedules: primitives that rearrange loop nests without changing the results that they
+compute.
+"""
 
 from farrier.schedule.errors import ScheduleError
 from farrier.schedule.schedule import Schedule, replay

@@ -1,4 +1,4 @@
-"""The buffer accesses of a piece of a loop nest: reads, writes, reductions."""
+"""Collect the buffer accesses (reads, writes, reductions) of a statement of a loop nest."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def reads_of(stmt: Stmt, buffer: str) -> list[Access]:
 def guarded_reads(
     stmt: Stmt, buffer: str, conditions: tuple[Expr, ...] = ()
 ) -> Iterator[tuple[Access, tuple[Expr, ...]]]:
-    """Yield every read of the buffer within a statement and the conditions under which it happens:
-    `conditions`, which guard `stmt`, and those within."""
+    """Yield each read of the buffer within a statement with the conditions under which it happens:
+    `conditions`, which guard `stmt` itself, followed by those of the guards within `stmt`."""
     for access in _of(stmt):
         if access.buffer.name == buffer and not access.writes:
             yield access, conditions
@@ -77,8 +77,11 @@ def writes(stmt: Stmt) -> set[str]:
 
 
 def changed_after(body: Stmt, producers: Sequence[Stmt]) -> list[str]:
-    """Return the buffers that `producers`, statements of the outermost block of `body`, read, and
-    that a later statement of it writes. Values computed from these must not be computed later."""
+    """Return the buffers that `producers` read and that a later statement writes.
+
+    `producers` are statements of the outermost block of `body`. A value that they compute from such
+    a buffer must not be computed any later.
+    """
     statements = outermost_block(body)
     own = {name for producer in producers for name in writes(producer)}
     changed: set[str] = set()
@@ -132,7 +135,8 @@ def _written(stmt: Stmt) -> tuple[Buffer, ...]:
 
 
 def _names(stmt: Stmt) -> Iterator[str]:
-    """Yield the name of the buffer of each access of a statement itself."""
+    """Yield the name of the buffer of each access that the statement makes itself, not its
+    children."""
     if stmt.effect is not Effect.HINT:
         yield from (load.buffer.name for part in operands(stmt) for load in loads(part))
         yield from (buffer.name for buffer in (*stmt.reads, *_written(stmt)))
@@ -174,7 +178,8 @@ def _anywhere(buffer: Buffer) -> tuple[Expr, ...]:
 
 
 def private_buffers(stmt: Stmt) -> set[str]:
-    """Return the names of the buffers that exist only within one execution of `stmt`."""
+    """Return the names of the buffers that are allocated within `stmt`, whose values therefore last
+    for one execution of it."""
     names: set[str] = set()
     stack: list[Stmt] = [stmt]
     while stack:
@@ -186,7 +191,8 @@ def private_buffers(stmt: Stmt) -> set[str]:
 
 
 def is_straight_line(stmt: Stmt) -> bool:
-    """Check that nothing below loops, except over a dot product or a group, or allocates."""
+    """Check that the statement allocates nothing and contains no loop, other than a dot product or
+    a group store, which are one instruction each."""
     return all(map(_is_straight, walk_stmts(stmt)))
 
 

@@ -33,8 +33,8 @@ def attend(
     depth: int,
     lanes: int = 1,
 ) -> Function:
-    """Compute two products, and the buffers between them row by row, as one launch: a block has the
-    whole rows of a tile in workgroup memory.
+    """Compute two products, and the buffers computed row by row between them, as one GPU launch:
+    each block keeps the complete rows of its tile in workgroup memory.
 
     before:
         @function
@@ -153,10 +153,11 @@ y_ki, y_tx3]
                                                 y[t_block * 2 + y_ey6, y_tx5] = y_sums[y_ty5, \
 y_tx5, y_ey6, 0]
 
-    The pairs `first` and `last` have the sums of a product and the buffer that is computed of them,
-    as in `tile_product`; the buffers `between` go from row to row, as in `share_rows`. An element
-    that replaces another one, which nothing reads any more, lies in its place. Up to `lanes`
-    threads of a row exchange their parts of it, as in `share_rows`.
+    Each of the pairs `first` and `last` names the buffer with the sums of a product and the buffer
+    that is computed from these sums, as in `tile_product`; the buffers `between` are computed row
+    by row, as in `share_rows`. A buffer takes over the memory of a buffer that it is computed from
+    element by element if nothing reads the latter afterwards. Up to `lanes` threads of a row
+    exchange their partial results through registers, as in `share_rows`.
     """
     nest = NestView(function, "attend")
     if threads[1] % each[0]:
@@ -165,7 +166,7 @@ y_tx5, y_ey6, 0]
 
 
 class _Attention(RowLaunch):
-    """The launch of two products and of the rows between them."""
+    """The builder of the launch of `attend`: two products and the row-wise nests between them."""
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class _Attention(RowLaunch):
         super().__init__(nest.function, rows, *shape, 0, lanes)
 
     def _check(self, rows: Rows) -> None:
-        """Refuse products whose rows are not those between them."""
+        """Fail unless both products have the same rows as the nests between them."""
         for product in self._products:
             long = [axis for axis in product.rows.axes if axis[1] != 1]
             batch = [axis for axis in product.batch if axis[1] != 1]
@@ -211,7 +212,8 @@ class _Attention(RowLaunch):
                 self._nest.fail("a row is read beyond the first factor of the last product")
 
     def _rows_of(self, product: Product) -> list[str]:
-        """The loops of a product over its rows."""
+        """Return the names of the loops of a product over its batch and rows, without those of
+        extent 1."""
         axes = (*product.batch, *product.rows.axes)
         return [name for name, extent in axes if extent != 1]
 
@@ -238,7 +240,8 @@ class _Attention(RowLaunch):
         return self._in_place(placed)
 
     def _in_place(self, placed: dict[str, Buffer]) -> dict[str, Buffer]:
-        """The buffers, where each that replaces another one element by element has its memory."""
+        """Return `placed` with buffers that share memory: a buffer that is computed element by
+        element from another one, which nothing reads afterwards, is replaced by the latter."""
         parts = self._group.parts
         for at, part in enumerate(parts):
             name = part.store.buffer.name
@@ -278,7 +281,8 @@ class _Attention(RowLaunch):
     # -- the launch
 
     def function(self) -> Function:
-        """The function with the launch in the place of all nests."""
+        """Return the function with the launch in place of the nests of both products and of the
+        rows."""
         function = self._nest.function
         nests = (*self._products[0].nests, *self._group.nests, *self._products[1].nests)
         gone = {self._products[0].total.name, *self.inside}
@@ -299,7 +303,7 @@ class _Attention(RowLaunch):
         return simplified(body)
 
     def _tiles(self, number: int) -> Stmt:
-        """The tiles of a product that lie within the rows of a block."""
+        """Return the loop over the column tiles of product 0 or 1 within the rows of a block."""
         product, tile = self._products[number], self._tile
         launch = TileLaunch(product, *tile)
         name = product.total.name
@@ -322,6 +326,6 @@ class _Attention(RowLaunch):
 
 
 def _long(access: Load | Store) -> tuple[Expr, ...]:
-    """The indices of an access, but for those of axes with a single element."""
+    """Return the indices of an access along the axes with more than one element."""
     shape = access.buffer.shape
     return tuple(index for index, extent in zip(access.indices, shape, strict=True) if extent != 1)

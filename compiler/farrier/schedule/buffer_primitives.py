@@ -74,8 +74,8 @@ def _check_scope(nest: NestView, name: str, scope: MemoryScope) -> Path:
 
 
 def hoist(function: Function, buffer: str) -> Function:
-    """Move the allocation of a workspace buffer outside of all statements, so that they form one
-    block.
+    """Move the allocation of a workspace buffer around all statements of the function, so that they
+    form one block.
 
     before:
         @function
@@ -126,7 +126,8 @@ def transform_layout(function: Function, buffer: str, layout: Layout) -> Functio
                 for k in serial(9):
                     y[o] = y[o] + w[o, k]
 
-    Indices are logical and do not change; constants are packed when the model is compiled.
+    The indices in the loop nest are logical and do not change; a constant is packed into the new
+    layout when the model is compiled.
     """
     nest = NestView(function, "transform_layout")
     new = dataclasses.replace(_check_layout(nest, buffer, layout), layout=layout)
@@ -162,8 +163,8 @@ def _check_layout(nest: NestView, name: str, layout: Layout) -> Buffer:
 
 
 def _check_memory(nest: NestView, old: Buffer, new: Buffer) -> None:
-    """Check that accesses stay within memory: loops may run to the end of the old layout's
-    blocks."""
+    """Check that every access stays within the memory of the buffer in its new layout; loops may
+    run beyond the shape, to the end of the blocks of the old layout."""
     for axis in range(len(old.shape)):
         if coverage(new, axis) < coverage(old, axis):
             nest.fail(
@@ -238,8 +239,8 @@ def pad_axis(function: Function, buffer: str, axis: int, extent: int) -> Functio
                     for l in serial(36):
                         b[k, l] = t[l, k]
 
-    Elements whose distance is a multiple of a large power of two compete for a few lines of a
-    cache; a little room between them spreads them over all lines.
+    Elements whose distance is a multiple of a large power of two compete for a few sets of a cache;
+    unused elements between them spread them over all sets.
     """
     nest = NestView(function, "pad_axis")
     path = _check_pad(nest, buffer, axis, extent)
@@ -262,8 +263,8 @@ def _check_pad(nest: NestView, name: str, axis: int, extent: int) -> Path:
 
 
 def swizzle(function: Function, buffer: str, chunk: int, rows: int, count: int) -> Function:
-    """Permute each row of a workgroup buffer, so that threads reach different banks along a column
-    as well as along a row.
+    """Permute the elements within each row of a workgroup buffer, so that threads that access a
+    column, like threads that access a row, reach different memory banks.
 
     before:
         @function
@@ -288,9 +289,9 @@ def swizzle(function: Function, buffer: str, chunk: int, rows: int, count: int) 
                         for m in serial(8):
                             b[m, l] = t[l, m]
 
-    Chunk `c` of row `r`, where a chunk is `chunk` neighbours, lies in the place of chunk
-    `c ^ (r // rows % count)`: within a row no two chunks share a place, and no memory is added, as
-    `pad_axis` does. Indices are logical and do not change.
+    A chunk is `chunk` neighbouring elements. Chunk `c` of row `r` is stored at the position of
+    chunk `c ^ (r // rows % count)`, so no two chunks of a row share a position, and the buffer does
+    not grow as it does with `pad_axis`. The indices in the loop nest are logical and do not change.
     """
     nest = NestView(function, "swizzle")
     path = _check_swizzle(nest, buffer, Swizzle(chunk, rows, count))
@@ -320,7 +321,8 @@ def _is_swizzled(buffer: Buffer) -> bool:
 
 
 def _lie_together(layout: Layout, axis: int) -> bool:
-    """Check whether two axes are whole neighbouring dimensions of memory."""
+    """Check whether `axis` and the next axis are two neighbouring dimensions of memory, neither of
+    them split into blocks."""
     if any(map(any, layout.halo)) or layout.swizzle is not None:
         return False
     places = [i for i, d in enumerate(layout.dims) if d.axis in (axis, axis + 1)]

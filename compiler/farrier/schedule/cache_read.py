@@ -44,9 +44,9 @@ def cache_read(function: Function, buffer: str, loop: str, name: str) -> Functio
                         for j in serial(4):
                             b[i, j] = b[i, j] + c[k, j * 2]
 
-    The copy is dense, in the order of the logical axes; its loops are `<name>_<axis>`. If reads
-    are guarded, so that the box may reach beyond all of them, or out of memory, the copy gets a
-    guard.
+    The copy is dense, in the order of the logical axes; its loops are `<name>_<axis>`. If the reads
+    are guarded, so that the box may reach past the elements that they read or past the end of the
+    buffer, the copy is guarded as well.
     """
     nest = NestView(function, "cache_read")
     path, source, box = _check(nest, buffer, loop, name)
@@ -74,7 +74,8 @@ def _check(
 
 
 def _memory(buffer: Buffer, axis: int) -> Interval:
-    """Return all indices of an axis that lie in memory, halo included."""
+    """Return the interval of all indices of an axis for which the buffer has memory, halo
+    included."""
     before = buffer.layout.halo_of(axis)[0] if buffer.layout is not None else 0
     return Interval(e.index(-before), coverage(buffer, axis) + before, True)
 

@@ -21,7 +21,7 @@ from farrier.schedule.nest import (
 
 
 def cache_write(function: Function, buffer: str, name: str) -> Function:
-    """Compute the values of a buffer in a new buffer, and copy them.
+    """Compute the values of a buffer in a new buffer, and copy them to the original afterwards.
 
     before:
         @function
@@ -43,8 +43,9 @@ def cache_write(function: Function, buffer: str, name: str) -> Function:
                 for y_i in serial(8):
                     y[y_i] = acc[y_i]
 
-    The nests that compute use the new name, the copy keeps the old one. A reduction so gets an
-    epilogue, and its sums can live in registers. Apply it before any other primitive.
+    The nests that compute the values write the new buffer, and the copy writes the original one. So
+    a reduction gets an epilogue, into which other work can be fused, and its sums can be kept in
+    registers. Apply `cache_write` before any other primitive.
     """
     nest = NestView(function, "cache_write")
     path, nests, old = _check(nest, buffer, name)
@@ -52,8 +53,8 @@ def cache_write(function: Function, buffer: str, name: str) -> Function:
 
 
 def _check(nest: NestView, name: str, new: str) -> tuple[Path, list[Stmt], Buffer]:
-    """Return the path to the block of the nests that write the buffer, these nests, and the
-    buffer."""
+    """Return the path to the block with the nests that write the buffer, these nests, and the
+    buffer; fail if the primitive does not apply."""
     body = nest.function.body
     nest.require_new_buffer(new)
     path = find(
@@ -83,8 +84,8 @@ def _check(nest: NestView, name: str, new: str) -> tuple[Path, list[Stmt], Buffe
 
 
 def _check_values(nest: NestView, statements: Sequence[Stmt], nests: list[Stmt], name: str) -> None:
-    """Check that the nests depend on no earlier values, and may run at the place of the last of
-    them."""
+    """Check that the nests read no values that the buffer had before them, and that all of them may
+    run where the last of them stands."""
     if reads_of(nests[0], name):
         nest.fail(f"{name} is computed from what it held before")
     first, last = (next(i for i, s in enumerate(statements) if s is nests[n]) for n in (0, -1))
@@ -101,7 +102,8 @@ def _check_values(nest: NestView, statements: Sequence[Stmt], nests: list[Stmt],
 
 
 def _computes(stmt: Stmt, name: str) -> bool:
-    """Check whether a statement is a nest of the buffer's values, not of its halo's zeros."""
+    """Check whether a statement computes values of the buffer, rather than the zeros of its
+    halo."""
     if isinstance(stmt, Block | Alloc):
         return False
     return any(

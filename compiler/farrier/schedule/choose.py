@@ -1,4 +1,4 @@
-"""Primitive choose: a number for a size that the nest leaves open."""
+"""Primitive `choose`: fix a size that a loop nest leaves open for the schedule to choose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from farrier.schedule.nest import NestView
 
 
 def choose(function: Function, choice: str, value: int) -> Function:
-    """Set a size of which the nest says that its result does not depend on it.
+    """Replace the size parameter `choice` of a function by `value`; the results do not depend on
+    it.
 
     before:
         @function(parts=choice(1, 8, 1))

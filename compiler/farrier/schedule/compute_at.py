@@ -30,8 +30,8 @@ from farrier.schedule.region import Interval, everything, region
 
 
 def compute_at(function: Function, buffer: str, loop: str) -> Function:
-    """Compute, at the start of each iteration of `loop`, the part of `buffer` that the iteration
-    reads.
+    """Compute, at the start of each iteration of `loop`, the elements of `buffer` that the
+    iteration reads.
 
     before:
         @function
@@ -52,17 +52,19 @@ def compute_at(function: Function, buffer: str, loop: str) -> Function:
                     for j in serial(4):
                         b[4 * o + j] = t[j]
 
-    The buffer shrinks to the box that the loop's body reads and becomes local to the iteration. The
-    nests that write it keep their loops, shortened; they get a guard if the box may reach past the
-    end, or past the guards of the reads. Elements that several iterations read are computed by each
-    of them. Split the writing nests afterwards, not before.
+    The buffer shrinks to the box that the body of `loop` reads and becomes local to the iteration.
+    The nests that write the buffer keep their loops, with smaller extents; their stores are guarded
+    if the box may reach past the end of the buffer, or past the elements that guarded reads need.
+    Elements that several iterations read are computed by each of them. Split the writing nests
+    afterwards, not before.
     """
     nest = NestView(function, "compute_at")
     return _edit(nest, _check(nest, buffer, loop))
 
 
 def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
-    """Compute as `compute_at` does, but move a box that would reach past the end back inside.
+    """Compute as `compute_at` does, but shift a box that would reach past the end so that it ends
+    there.
 
     before:
         @function
@@ -85,8 +87,8 @@ def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
                         if 4 * o + j < 10:
                             b[4 * o + j] = t[o * 4 + j - min(o * 4, 6)]
 
-    Every box is so computed whole and without a guard, as tensor intrinsics require: the last one
-    computes some elements again that the one before it did.
+    So every box is computed completely and without a guard, as tensor intrinsics require; the last
+    box overlaps the box before it, whose elements are computed twice.
     """
     nest = NestView(function, "compute_whole_at")
     move = _check(nest, buffer, loop)
@@ -97,7 +99,7 @@ def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
 
 
 def _inside(nest: NestView, interval: Interval, extent: Extent, simplifier: Simplifier) -> Interval:
-    """Return the interval moved back so that it ends within `extent`."""
+    """Return the interval, shifted down if necessary so that it ends within `extent`."""
     low, high = simplifier.bounds(interval.first)
     if interval.whole or not is_less(extent, high + interval.extent):
         return interval
@@ -149,7 +151,8 @@ def _check(nest: NestView, name: str, loop_name: str) -> _Move:
 
 
 def _check_stores(nest: NestView, producer: Stmt, name: str) -> None:
-    """Check that every element comes from the point of the same index."""
+    """Check that a nest stores each element at indices that are distinct loop variables of the
+    nest."""
     bound = {loop.var for loop in loops(producer)}
     stored = {store.indices for store in stores(producer, name)}
     for indices in stored:
@@ -161,7 +164,7 @@ def _check_stores(nest: NestView, producer: Stmt, name: str) -> None:
 
 
 def _covered(nest: NestView, producers: list[Stmt], name: str) -> Shape:
-    """Return the extents that the nests that write the buffer cover along each axis."""
+    """Return the extents over which the nests that write the buffer run, one for each axis."""
     ranges = nest.ranges()
     shapes = {
         tuple(
@@ -178,7 +181,7 @@ def _covered(nest: NestView, producers: list[Stmt], name: str) -> Shape:
 
 def _check_readers(nest: NestView, alloc: Alloc, producers: list[Stmt], loop: For) -> None:
     """Check that all reads of the buffer are within the loop, and that no later statement changes a
-    buffer that its nests read."""
+    buffer that the producers read."""
     name = alloc.buffer.name
     if any(inside is loop for producer in producers for inside in walk_stmts(producer)):
         nest.fail(f"{loop.var} is one of the loops that compute {name}")
@@ -226,7 +229,7 @@ def _edit(nest: NestView, move: _Move) -> Function:
 
 
 def _shrunk(producer: Stmt, move: _Move, shift: Substitution) -> Stmt:
-    """Return the nest that computes only the box."""
+    """Return `producer` reduced to the elements within the box of `move`."""
     extents = {loop.var: loop.extent for loop in loops(producer)}
     first_store = stores(producer, next(iter(shift.buffers)))[0]
     variables: dict[str, Expr] = {}

@@ -13,8 +13,8 @@ from farrier.schedule.nest import NestView, Path, loops
 
 
 def cut(function: Function, loop: str, at: int, rest: str) -> Function:
-    """Run a loop's first `at` iterations in one loop and the others in a loop `rest` after it; a
-    negative `at` counts from the end.
+    """Split the range of a loop at iteration `at`: the loop itself runs the iterations before `at`,
+    and a new loop `rest` after it runs the others. A negative `at` counts from the end.
 
     before:
         @function
@@ -29,8 +29,8 @@ def cut(function: Function, loop: str, at: int, rest: str) -> Function:
             for i_rest in serial(9):
                 b[i_rest + 1] = a[i_rest]
 
-    A Select whose condition is decided in one of the parts is simplified there; guards are left to
-    `partition-loops`. The inner loops get new names in the second part: `<rest>_<loop>`.
+    A Select whose condition is constant in one of the two ranges is simplified there; guards are
+    left to `partition-loops`. The loops within the second loop are renamed to `<rest>_<loop>`.
     """
     nest = NestView(function, "cut")
     path, place = _check(nest, loop, at, rest)
@@ -38,7 +38,8 @@ def cut(function: Function, loop: str, at: int, rest: str) -> Function:
 
 
 def _check(nest: NestView, name: str, at: int, rest: str) -> tuple[Path, Extent]:
-    """Return the path to the loop, and the number of iterations that come first."""
+    """Return the path to the loop, and the number of iterations of the first loop; fail if the
+    primitive does not apply."""
     path, loop = nest.path_to_loop(name), nest.loop(name)
     if loop.kind is not LoopKind.SERIAL:
         nest.fail(f"{name} is {loop.kind} already; rearrange loops before they get a kind")

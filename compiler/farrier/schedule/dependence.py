@@ -1,15 +1,15 @@
 """Find the loop variables that two accesses to the same element must agree on.
 
-Two iterations conflict where both touch one element and one of them writes it. If touching the same
-element implies that a loop's variable is the same, no two iterations of that loop conflict. That is
-read off the indices: from
+Two iterations conflict where both access one element and one of them writes it. If access to the
+same element implies that a loop's variable is the same, no two iterations of that loop conflict.
+The analysis compares the indices of the two accesses: from
 
     32*o1 + i1 == 32*o2 + i2    with 0 <= i1, i2 < 32
 
 follows o1 == o2 and i1 == i2; from `f1 // 7 == f2 // 7` and `f1 % 7 == f2 % 7` follows f1 == f2. A
-scalar that an iteration computes once stands for its value. Loads are opaque, except that two loads
-of one place, which no iteration writes, are equal. A pair without such a proof counts as a
-conflict.
+scalar that an iteration computes once is replaced by its value. Loads are opaque, except that two
+loads of one element that no iteration writes are equal. If the analysis proves nothing about a pair
+of accesses, the pair counts as a conflict.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ Element: TypeAlias = tuple[Linear, ...]  # The indices of one access.
 def conflicts(
     body: Stmt, shared: frozenset[str], simplifier: Simplifier, chain: Sequence[str]
 ) -> list[tuple[Access, Access, frozenset[str]]]:
-    """Return pairs of accesses within `body`, at least one a write, that may touch one element in
-    different iterations of the loops `chain`, each with the variables of `chain` that may differ.
+    """Return pairs of accesses within `body`, at least one of each pair a write, that may access
+    one element in different iterations of the loops `chain`, each with the variables of `chain`
+    that may differ.
 
-    `shared` are the variables that both iterations have in common: those of the loops around the
-    chain.
+    `shared` contains the variables that have one value in both iterations: those of the loops
+    around the chain.
     """
     changed = writes(body)
     written = changed - private_buffers(body)
@@ -79,8 +80,8 @@ def agreed(
     shared: frozenset[str],
     changed: Set[str] = frozenset(),
 ) -> frozenset[str]:
-    """Return the variables that must be equal in two iterations if the element that one touches at
-    `left` is the element that the other touches at `right`. Iterations may write the buffers
+    """Return the variables that must be equal in two iterations if the element at indices `left` in
+    one of them is the element at indices `right` in the other. Iterations may write the buffers
     `changed`, so loads of these may differ."""
     return _Agreement(simplifier, shared, changed).of(left, right)
 
@@ -106,8 +107,9 @@ class _Agreement:
         return frozenset(self._known)
 
     def _peel(self, left: Linear, right: Linear) -> None:
-        """Use the equality of two forms: their largest terms are equal if the others are too small
-        to make up for one step of it."""
+        """Derive equal atoms from the equality of two linear forms, largest coefficient first: the
+        terms with the largest coefficient are equal if the range of all other terms is smaller than
+        that coefficient."""
         common_left, own_left = self._separate(left)
         common_right, own_right = self._separate(right)
         if common_left != common_right:
@@ -123,7 +125,8 @@ class _Agreement:
             self._equal(a, b)
 
     def _separate(self, form: Linear) -> tuple[dict[Expr, Extent], list[tuple[Expr, Extent]]]:
-        """Return the terms that both sides share, and the others, largest factor last."""
+        """Split the terms of a linear form into those with one value in both iterations and the
+        others, the latter sorted by the size of their coefficients, largest last."""
         common: dict[Expr, Extent] = {}
         own: list[tuple[Expr, Extent]] = []
         for atom, factor in form.terms.items():
@@ -141,7 +144,8 @@ class _Agreement:
         return not any(load.buffer.name in self._changed for load in loads(atom))
 
     def _equal(self, left: Expr, right: Expr) -> None:
-        """Use the equality of two atoms."""
+        """Record that two atoms are equal: as an equal loop variable, or as a pair of equal
+        expressions."""
         if isinstance(left, Var) and isinstance(right, Var):
             if left.name == right.name:
                 self._known.add(left.name)
@@ -149,8 +153,8 @@ class _Agreement:
         self._pairs[left, right] = None
 
     def _join_digits(self) -> None:
-        """Use the equality of numbers of which all digits `(e // place) % base` are known to be
-        equal."""
+        """Derive the equality of two numbers from that of their digits, terms `(e // place) %
+        base`, where the digits known to be equal determine the numbers."""
         for pair in list(self._pairs):
             for left, right in self._wholes(*pair):
                 if (left, right) in self._resolved:
@@ -164,8 +168,11 @@ class _Agreement:
                     self._work.append((linear(left), linear(right)))
 
     def _wholes(self, left: Expr, right: Expr) -> list[tuple[Expr, Expr]]:
-        """Return pairs of numbers that two equal digits may be digits of: `l // 4` in `16*c + l //
-        4` counts quarters of `64*c + l`."""
+        """Return the pairs of numbers of which the equal expressions `left` and `right` may be
+        digits.
+
+        A digit `l // 4` in `16*c + l // 4` also makes that sum a digit of `64*c + l`.
+        """
         first, second = _digit(left), _digit(right)
         if first is None or second is None or first[1:] != second[1:]:
             return []
@@ -176,7 +183,8 @@ class _Agreement:
         return wholes
 
     def _lift(self, expr: Expr) -> Expr | None:
-        """Return the number that `expr` is a floor division of, if a term shows that; else None."""
+        """Return a number of which `expr` is the floor division: `64*c + l` for `16*c + l // 4`.
+        Return None if no term of `expr` is a floor division with factor 1."""
         form = self._simplifier.linear(expr)
         for atom, factor in form.terms.items():
             digit = _digit(atom)
@@ -187,7 +195,8 @@ class _Agreement:
         return None
 
     def _digits_of(self, left: Expr, right: Expr) -> list[tuple[Extent, Extent]]:
-        """Return place and base of the digits, known to be equal, of two numbers."""
+        """Return (place, base) of each digit `(e // place) % base` in which `left` and `right` are
+        known to agree."""
         digits = []
         for left_atom, right_atom in self._pairs:
             digit = self._place_in(left, left_atom)
@@ -196,7 +205,7 @@ class _Agreement:
         return digits
 
     def _place_in(self, whole: Expr, atom: Expr) -> tuple[Extent, Extent] | None:
-        """Return (place, base) if `atom` is `(whole // place) % base`."""
+        """Return (place, base) if `atom` is `(whole // place) % base`, else None."""
         digit = _digit(atom)
         if digit is None:
             return None
@@ -217,7 +226,8 @@ class _Agreement:
 
 
 def _digit(atom: Expr) -> tuple[Expr, Extent, Extent] | None:
-    """Return (e, place, base) if the atom is `(e // place) % base`; base 0 means no remainder."""
+    """Return (e, place, base) if the atom is `(e // place) % base`; base 0 stands for `e // place`
+    alone."""
     if not isinstance(atom, Binary):
         return None
     size = extent_of(atom.right)
@@ -236,7 +246,8 @@ def _digit(atom: Expr) -> tuple[Expr, Extent, Extent] | None:
 
 
 def _determine(digits: list[tuple[Extent, Extent]], width: Extent) -> bool:
-    """Check whether the digits determine a number among `width` consecutive ones."""
+    """Check whether digits, pairs (place, base), distinguish each of `width` consecutive
+    numbers."""
     covered: Extent = 1  # The digits so far determine the number modulo this.
     for place, base in sorted(digits, key=lambda digit: bounds(digit[0])[1]):
         if covered % place != 0:

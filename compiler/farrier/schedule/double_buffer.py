@@ -25,8 +25,8 @@ _Loops: TypeAlias = tuple[For, ...]
 
 
 def double_buffer(function: Function, buffer: str) -> Function:
-    """Give a workgroup buffer two halves, so that the copy for the next turn of a loop goes on
-    while the threads work on this turn's, and a turn has one barrier in place of two.
+    """Double-buffer a workgroup buffer: copy the data of the next iteration of a loop while the
+    threads work on the data of this one, so that an iteration needs one barrier instead of two.
 
     before:
         @function
@@ -66,9 +66,11 @@ def double_buffer(function: Function, buffer: str) -> Function:
                     for n in thread(4):
                         b[n] = s[n]
 
-    The buffer is allocated within a serial loop, whose body writes it in one phase: a copy of what
-    the launch does not write. Each thread loads its elements for the next turn before the turn, and
-    stores them to the other half after it: no thread waits for its loads where it begins them.
+    The buffer must be allocated within a serial loop, whose body writes it in one phase (loops over
+    threads between two barriers) that copies from buffers that the launch does not write. Each
+    thread loads its elements for the next iteration into registers before the work of this one and
+    stores them to the other half of the buffer after that work, so the latency of the loads is
+    hidden.
     """
     nest = NestView(function, "double_buffer")
     staged = _Staged.of(nest, buffer)
@@ -80,8 +82,12 @@ def double_buffer(function: Function, buffer: str) -> Function:
 
 @dataclasses.dataclass(frozen=True)
 class _Staged:
-    """A buffer that a phase of a loop copies to: the path to the loop, the buffers that the loop
-    allocates, the statements of its body, and that of the copy among them."""
+    """A buffer to which a phase of a serial loop copies data.
+
+    `path` leads to the loop, `others` are the other buffers that the loop allocates, `statements`
+    the statements of its body, `copy` the statement that copies, and `inner` the loops of each
+    thread around its stores.
+    """
 
     buffer: Buffer
     path: Path
@@ -122,7 +128,8 @@ class _Staged:
         return loop
 
     def halves(self) -> Stmt:
-        """The loop in the form with two halves."""
+        """Return the loop over a buffer with two halves, each iteration of which copies for the
+        next one."""
         loop, copy, name = self.loop, self.copy, self.buffer.name
         turn = Var(loop.var)
         following = Substitution({loop.var: e.add(turn, 1)})
@@ -164,7 +171,8 @@ class _Staged:
 
 
 def _checked_copy(nest: NestView, copy: Stmt, name: str, path: Path) -> _Loops:
-    """Return the loops of a thread around each store of the phase that copies to a buffer."""
+    """Return the loops of a thread around a store of the phase that copies to buffer `name`; fail
+    if the copy cannot be moved to the iteration before."""
     threads, body = phase_of(copy)
     if not threads or threads[0].kind is not LoopKind.THREAD:
         nest.fail(f"no phase of threads copies to {name}")
@@ -197,8 +205,11 @@ def _around_stores(stmt: Stmt, around: _Loops) -> Iterator[_Loops]:
 
 
 def _mapped(stmt: Stmt, at: Indices, change: Callable[[Store, Indices], Store]) -> Stmt:
-    """Return a phase with its stores changed, by the variables of the loops around each. Loops of a
-    thread are unrolled, so that registers have constant indices."""
+    """Return a phase with each store replaced by `change(store, indices)`; `indices` are the
+    variables of the loops around the store.
+
+    The loops within a thread are unrolled, so that registers have constant indices.
+    """
     if isinstance(stmt, Store):
         return change(stmt, at)
     if isinstance(stmt, For):
@@ -224,7 +235,8 @@ def _with_loops(stmt: Stmt, old: Sequence[str], new: Sequence[str]) -> Stmt:
 
 
 def _phase_under(condition: Expr, phase: Stmt) -> Stmt:
-    """A phase whose threads do nothing unless a condition holds: all of them come to barriers."""
+    """Return a phase whose threads do nothing unless `condition` holds. The condition is tested
+    within the loops over threads, so that all threads still reach the barriers."""
     threads, body = phase_of(phase)
     body = under([condition], body)
     for loop in reversed(threads):
@@ -233,7 +245,7 @@ def _phase_under(condition: Expr, phase: Stmt) -> Stmt:
 
 
 def _with_halves(buffer: Buffer) -> Layout | None:
-    """The layout of a buffer with an axis more before all others."""
+    """Return the layout of a buffer after an axis was inserted before all others."""
     layout = buffer.layout
     if layout is None:
         return None
@@ -242,7 +254,8 @@ def _with_halves(buffer: Buffer) -> Layout | None:
 
 
 def _with_axis(stmt: Stmt, name: str) -> Stmt:
-    """The statement with tiles of a buffer along the axes that follow those of before."""
+    """Return `stmt` with the axes of each intrinsic's tile of buffer `name` renumbered, for a
+    buffer with an axis inserted before all others."""
     if isinstance(stmt, Intrinsic):
         tiles = (
             dataclasses.replace(tile, axes=tuple(axis + 1 for axis in tile.axes))

@@ -1,4 +1,4 @@
-"""The error of a primitive that does not apply."""
+"""ScheduleError: raised where a primitive cannot be applied to a loop nest."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from farrier.ir.printer import print_ir
 
 
 class ScheduleError(CompilerError):
-    """An error: a primitive would change the result of a loop nest.
+    """An attempt to apply a primitive that would change the result of a loop nest.
 
-    The message names the primitive, the loop or buffer, and the facts that clash, and shows the
+    The message names the primitive, the loop or buffer and the conflicting facts, and shows the
     nest.
     """
 

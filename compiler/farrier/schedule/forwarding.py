@@ -1,4 +1,4 @@
-"""The values of scalars that a piece of a loop nest computes once, and then only reads:
+"""Replace scalars that a loop nest computes once, and afterwards only reads, by their values:
 
 with alloc(f: i64[()] in register) as row:
     row[()] = p[i] + 1                          row stands for p[i] + 1 wherever it is read
@@ -17,8 +17,8 @@ from farrier.ir.substitute import Indices, Substitution, loads
 
 
 def forwarded_values(body: Stmt) -> dict[str, Expr]:
-    """Return the value of each scalar that `body` allocates and stores once, before any read, by
-    the scalar's name. A value that loads what `body` writes may change, and is left out."""
+    """Return, by scalar name, the value of each scalar that `body` allocates and stores once,
+    before any read. A value that loads a buffer that `body` writes may change, and is left out."""
     allocations = [s for s in walk_stmts(body) if isinstance(s, Alloc) and _is_scalar(s)]
     if not allocations:
         return {}
@@ -35,7 +35,7 @@ def forwarded_values(body: Stmt) -> dict[str, Expr]:
 
 
 def substitution(values: dict[str, Expr]) -> Substitution:
-    """Return the replacement of each read of a scalar by its value."""
+    """Return the substitution that replaces each read of a scalar by its value."""
     return Substitution(reads={name: _read(value) for name, value in values.items()})
 
 

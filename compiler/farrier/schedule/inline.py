@@ -27,7 +27,8 @@ def inline(function: Function, buffer: str) -> Function:
             for j in serial(4):
                 b[j] = (a[2 * j] + 1.0) * 2.0
 
-    The buffer must be written by one store, each element from the point of the same index.
+    The buffer must be written by one store, at indices that are distinct loop variables of its
+    nest.
     """
     nest = NestView(function, "inline")
     path, producer, store = _check(nest, buffer)
@@ -62,7 +63,8 @@ def _check(nest: NestView, name: str) -> tuple[Path, Stmt, Store]:
 
 
 def _producer(nest: NestView, alloc: Alloc, store: Store) -> Stmt:
-    """Return the statement of the buffer's block that holds the store, and nothing else."""
+    """Return the statement of the buffer's block that contains the store; fail if it contains
+    anything but loops, guards and stores."""
     statements = outermost_block(alloc.body)
     producer = next((s for s in statements if any(t is store for t in walk_stmts(s))), alloc)
     plain = all(isinstance(s, For | Store | If) for s in walk_stmts(producer))

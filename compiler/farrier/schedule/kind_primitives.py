@@ -69,7 +69,7 @@ def independent(function: Function, loop: str) -> Function:
             for i in independent(8):
                 b[i] = a[i]
 
-    Refused if iterations conflict. Later primitives trust the mark.
+    Refused if iterations conflict. Later primitives rely on the mark and do not check again.
     """
     nest = NestView(function, "independent")
     path = nest.path_to_loop(loop)
@@ -160,7 +160,7 @@ def unroll(function: Function, loop: str) -> Function:
 
 
 def dot(function: Function, loop: str) -> Function:
-    """Let the target add up the products of an innermost loop with one instruction, in any order.
+    """Let one instruction of the target add up the products of an innermost loop, in any order.
 
     before:
         @function
@@ -187,7 +187,8 @@ def dot(function: Function, loop: str) -> Function:
 
 
 def group(function: Function, loop: str) -> Function:
-    """Let an innermost loop store its elements, neighbours in memory, with one instruction.
+    """Let one instruction store the elements that an innermost loop stores next to each other in
+    memory.
 
     before:
         @function
@@ -214,8 +215,8 @@ def group(function: Function, loop: str) -> Function:
 
 
 def _conditional(nest: NestView, name: str) -> tuple[Path, list[Expr], Stmt]:
-    """Return the path to a serial loop, the conditions around all of its body, which do not depend
-    on it, and the statement within them."""
+    """Return the path to the serial loop `name`, the conditions directly within it, and the
+    statement within those; fail if a condition depends on the loop's variable."""
     path, loop = nest.path_to_loop(name), nest.loop(name)
     _require_serial(nest, loop)
     conditions, body = [], loop.body
@@ -230,8 +231,8 @@ def _conditional(nest: NestView, name: str) -> tuple[Path, list[Expr], Stmt]:
 def _within(
     nest: NestView, path: Path, conditions: list[Expr], kind: LoopKind, body: Stmt
 ) -> Function:
-    """Return the function with the loop at the end of `path` as one of that kind over `body`, and
-    the conditions around it."""
+    """Return the function with the loop at the end of `path` replaced by a loop of the given kind
+    over `body`, and the conditions placed around that loop."""
     old = path[-1]
     assert isinstance(old, For)
     stmt: Stmt = For(old.var, old.extent, kind, body)
@@ -253,13 +254,13 @@ def _with_kind(function: Function, path: Path, kind: LoopKind) -> Function:
 
 
 def require_undecided(nest: NestView, loop: For) -> None:
-    """Refuse a loop whose kind is set already."""
+    """Fail if the loop already has a kind other than serial or independent."""
     if loop.kind not in (LoopKind.SERIAL, LoopKind.INDEPENDENT):
         nest.fail(f"{loop.var} is {loop.kind} already")
 
 
 def require_independent(nest: NestView, path: Path, loop: For) -> None:
-    """Refuse a loop whose iterations conflict, unless it is marked as independent."""
+    """Fail if iterations of the loop conflict, unless it is marked as independent."""
     if loop.kind is not LoopKind.INDEPENDENT:
         for left, right, _ in _conflicts(nest, path, loop):
             nest.fail(f"iterations of {loop.var} conflict: one {left}, another {right}")

@@ -1,4 +1,4 @@
-"""Launches in the place of the nests that they compute."""
+"""Replace loop nests by the GPU launch that computes the same."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from farrier.ir.statements import block
 def with_launch(
     function: Function, nests: Sequence[Stmt], launch: Stmt, gone: Collection[str]
 ) -> Function:
-    """Return a function with a launch in the place of the last of some nests, without the others
-    and without the allocations of the buffers `gone`."""
+    """Return `function` with `launch` in place of the last of `nests`, without the other nests and
+    without the allocations of the buffers named in `gone`."""
     last = nests[-1]
 
     def visit(stmt: Stmt) -> Stmt:

@@ -16,7 +16,8 @@ from farrier.schedule.nest import NestView, Path, guarded
 
 
 def split(function: Function, loop: str, factor: int, outer: str, inner: str) -> Function:
-    """Split a loop in two; the inner one runs over `factor` iterations, or all if there are fewer.
+    """Split a loop into an outer loop and an inner loop of `factor` iterations, or of all
+    iterations if there are fewer than `factor`.
 
     before:
         @function
@@ -31,8 +32,8 @@ def split(function: Function, loop: str, factor: int, outer: str, inner: str) ->
                     if i_o * 4 + i_i < 10:
                         b[i_o * 4 + i_i] = a[i_o * 4 + i_i]
 
-    The guard is left out if the factor divides the extent; `partition-loops` takes it out of the
-    hot loop. The inner loop of a vectorized one is vectorized.
+    The guard is omitted if the factor divides the extent; otherwise `partition-loops` moves it out
+    of the hot loop. If the loop is vectorized, the inner loop is vectorized.
     """
     path = _check_split(NestView(function, "split"), loop, factor, outer, inner)
     return NestView(function, "split").replace(path, _split(path[-1], factor, outer, inner))
@@ -51,8 +52,9 @@ def _check_split(nest: NestView, loop: str, factor: int, outer: str, inner: str)
 def split_evenly(
     function: Function, loop: str, parts: int, most: int, step: int, outer: str, inner: str
 ) -> Function:
-    """Split a loop into `parts` chunks of equal size (the last may be shorter), or a multiple of
-    `parts` if a chunk would have more than `most` iterations. The size is a multiple of `step`.
+    """Split a loop into chunks of equal size, except that the last may be shorter: `parts` chunks,
+    or the smallest multiple of `parts` for which no chunk has more than `most` iterations. The size
+    of a chunk is a multiple of `step`.
 
     before:
         @function(n=dim(1, 1000, 500))
@@ -67,8 +69,8 @@ def split_evenly(
                     if i_o * (4*i_o_steps) + i_i < n:
                         b[i_o * (4*i_o_steps) + i_i] = a[i_o * (4*i_o_steps) + i_i]
 
-    A loop over a symbolic extent so keeps all threads busy with chunks that fit a cache. For a
-    constant extent `split` does the same.
+    So a loop over a symbolic extent keeps all threads busy with chunks that fit a cache. For a
+    constant extent, `split` with a factor computed in advance does the same.
     """
     nest = NestView(function, "split_evenly")
     path = _check_even_split(nest, loop, parts, most, step, outer, inner)
@@ -110,7 +112,7 @@ def _split(loop: Stmt, factor: Extent, outer: str, inner: str) -> Stmt:
 
 
 def fuse(function: Function, outer: str, inner: str, name: str) -> Function:
-    """Join two loops, one directly within the other, into one.
+    """Fuse two loops, one directly within the other, into one loop.
 
     before:
         @function
@@ -152,7 +154,7 @@ def _fuse(outer: For, inner: For, name: str) -> Stmt:
 
 
 def reorder(function: Function, order: Sequence[str]) -> Function:
-    """Put loops of one perfect nest into this order; loops that are not listed keep their places.
+    """Reorder loops of one perfect nest; loops that are not listed keep their positions.
 
     before:
         @function
@@ -169,7 +171,7 @@ def reorder(function: Function, order: Sequence[str]) -> Function:
                     for i in serial(3):
                         c[i, j] = c[i, j] + a[i, k] * b[k, j]
 
-    The terms of a sum, product, minimum or maximum may be combined in another order then.
+    The order in which terms of a sum, product, minimum or maximum are combined may change.
     """
     nest = NestView(function, "reorder")
     path, chain = _check_reorder(nest, order)
@@ -199,7 +201,7 @@ def _check_reorder(nest: NestView, order: Sequence[str]) -> tuple[Path, list[For
 
 
 def _check_order(nest: NestView, path: Path, chain: list[For], order: Sequence[str]) -> None:
-    """Check that conflicting iterations keep their order, or only add to one result."""
+    """Check that conflicting iterations keep their order, or only accumulate into one result."""
     before = [loop.var for loop in chain]
     after = _permuted(before, order)
     pairs = conflicts(chain[-1].body, loops_around(path), Simplifier(nest.ranges()), before)

@@ -1,4 +1,4 @@
-"""Find places in a loop nest by name, and rebuild the statements above a changed place."""
+"""Find loops and allocations in a loop nest by name, and rebuild the statements around a change."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _Place: TypeAlias = tuple[Stmt, "_Place | None"]
 
 
 class NestView:
-    """A function as a primitive sees it: lookups of its parts by name, and errors in the
-    primitive's name."""
+    """A view of a function for a primitive: lookup of loops and buffers by name, and errors that
+    name the primitive."""
 
     __slots__ = ("_places", "function", "primitive")
 
@@ -44,11 +44,11 @@ class NestView:
         self._places: dict[str, _Place] | None = None
 
     def fail(self, reason: str) -> NoReturn:
-        """Raise ScheduleError with the reason and the nest."""
+        """Raise ScheduleError with the reason and the text of the function."""
         raise ScheduleError(self.primitive, reason, self.function)
 
     def ranges(self) -> dict[str, Extent]:
-        """Return the extent of every loop; names are unique within a function."""
+        """Return the extent of every loop by the loop's name, which is unique within a function."""
         return {name: _loop_at(place).extent for name, place in self._loops().items()}
 
     def path_to_loop(self, name: str) -> Path:
@@ -71,7 +71,7 @@ class NestView:
         return places[name]
 
     def _loops(self) -> dict[str, _Place]:
-        """Return the place of each loop by its name, in order."""
+        """Return, by loop name and in order, each loop with its chain of enclosing statements."""
         if self._places is None:
             self._places = {}
             stack: list[_Place] = [(self.function.body, None)]
@@ -88,8 +88,8 @@ class NestView:
         return self._places
 
     def path_to_alloc(self, name: str) -> Path:
-        """Return the path to the allocation of the buffer `name`; raises ScheduleError without
-        one."""
+        """Return the path to the allocation of the buffer `name`; raises ScheduleError if it does
+        not exist."""
         path = find(self.function.body, lambda s: isinstance(s, Alloc) and s.buffer.name == name)
         if path is None:
             names = ", ".join(buffer.name for buffer in allocated(self.function.body))
@@ -97,23 +97,24 @@ class NestView:
         return path
 
     def param(self, name: str) -> Buffer | None:
-        """Return the parameter `name`, or None."""
+        """Return the parameter `name` of the function, or None if there is none."""
         return next((p for p in self.function.params if p.name == name), None)
 
     def require_new(self, *names: str) -> None:
-        """Raise ScheduleError if a loop name is taken or stands twice."""
+        """Raise ScheduleError if one of the names is the name of an existing loop, or occurs
+        twice."""
         taken = self._loops()
         for position, name in enumerate(names):
             if name in taken or name in names[:position]:
                 self.fail(f"there is a loop {name} already")
 
     def require_new_buffer(self, name: str) -> None:
-        """Raise ScheduleError if a buffer has that name."""
+        """Raise ScheduleError if a parameter or an allocated buffer has this name."""
         if self.param(name) or any(b.name == name for b in allocated(self.function.body)):
             self.fail(f"there is a buffer {name} already")
 
     def replace(self, path: Path, new: Stmt) -> Function:
-        """Return the function with the statement at the end of `path` replaced."""
+        """Return the function with the statement at the end of `path` replaced by `new`."""
         return dataclasses.replace(self.function, body=replaced(path, new))
 
 
@@ -124,7 +125,8 @@ def _loop_at(place: _Place) -> For:
 
 
 def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
-    """Return the path to the first statement that is wanted, parents first."""
+    """Return the path from `stmt` to the first statement in pre-order for which `wanted` is true,
+    or None."""
     if wanted(stmt):
         return (stmt,)
     for child in below(stmt):
@@ -142,12 +144,12 @@ def alloc_at(path: Path) -> Alloc:
 
 
 def loops(stmt: Stmt) -> list[For]:
-    """Return every loop, in order."""
+    """Return every loop within `stmt` in pre-order."""
     return [s for s in walk_stmts(stmt) if isinstance(s, For)]
 
 
 def allocated(stmt: Stmt) -> list[Buffer]:
-    """Return every buffer that is allocated within."""
+    """Return every buffer that is allocated within `stmt`."""
     return [s.buffer for s in walk_stmts(stmt) if isinstance(s, Alloc)]
 
 
@@ -171,8 +173,8 @@ def nested(loop_list: Sequence[tuple[str, Extent]], body: Stmt) -> Stmt:
 
 
 def guarded(stmt: Stmt, condition: Expr) -> Stmt:
-    """Return `stmt` with `condition` before each statement that has an effect. Until
-    `partition-loops` guards live at the leaves, so that loops stay perfectly nested."""
+    """Return `stmt` with `condition` as a guard around each statement that has an effect. Until
+    `partition-loops` runs, guards stay at the leaves, so that loops stay perfectly nested."""
     match stmt:
         case For() | Alloc() | Block():
             return map_children(stmt, lambda s: guarded(s, condition))
@@ -185,12 +187,12 @@ def guarded(stmt: Stmt, condition: Expr) -> Stmt:
 
 
 def stores(stmt: Stmt, buffer: str) -> list[Store]:
-    """Return every store to the buffer within."""
+    """Return every store to the buffer within `stmt`."""
     return [s for s in walk_stmts(stmt) if isinstance(s, Store) and s.buffer.name == buffer]
 
 
 def without(stmt: Stmt, unwanted: Sequence[Stmt]) -> Stmt:
-    """Return `stmt` without some statements of its outermost block."""
+    """Return `stmt` without the statements `unwanted` of its outermost block."""
     if isinstance(stmt, Alloc):
         return Alloc(stmt.buffer, without(stmt.body, unwanted))
     assert isinstance(stmt, Block)
@@ -206,7 +208,7 @@ def outermost_block(stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def local_scope(loop: For) -> MemoryScope:
-    """Return the scope of a buffer for one iteration of `loop`: local to its thread, or the
-    workspace if the iteration has several threads."""
+    """Return the memory scope of a buffer that is allocated in each iteration of `loop`: local to
+    the thread, or the workspace if several threads share an iteration."""
     shared = any(inside.kind is LoopKind.PARALLEL for inside in loops(loop.body))
     return MemoryScope.WORKSPACE if shared else MemoryScope.LOCAL

@@ -21,8 +21,8 @@ _FEW = 32  # So few lines are worth code of their own.
 
 
 def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -> Function:
-    """Prefetch the part of a buffer that the next iteration of `panel` reads, a share of it at each
-    iteration of `at`.
+    """Prefetch the elements of a buffer that the next iteration of the loop `panel` reads, an equal
+    share of them in each iteration of the loop `at` within it.
 
     before:
         @function
@@ -41,10 +41,11 @@ def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -
                     for k in serial(512):
                         y[t, o] = y[t, o] + x[t, k] * w[o, k]
 
-    A panel of weights is read once for each tile of points. If it is fetched one panel ahead into
-    the second level, the transfer from memory is hidden behind the tiles of this one. The share is
-    rounded up to whole cache lines; if `at` is `panel` itself, it is the whole part. In the last
-    iteration it runs past the end of the buffer, which never faults.
+    A panel of weights is read once for each tile of output points. If the next panel is fetched
+    into cache level `level` while this one is used, its transfer from memory is hidden. The share
+    is rounded up to whole cache lines; if `at` is `panel` itself, all of the next panel is
+    prefetched at once. In the last iteration the addresses lie past the end of the buffer; a
+    prefetch never faults.
     """
     nest = NestView(function, "prefetch")
     plan = _check(nest, buffer, panel, at, level)
@@ -113,7 +114,8 @@ def _edit(plan: _Plan, level: int) -> Stmt:
 
 
 def _digits(buffer: Buffer, box: tuple[Interval, ...]) -> list[tuple[int, int, Extent]]:
-    """Return (axis, step, count) of the box's parts in the order of memory, outermost first."""
+    """Return (axis, step, count) for each dimension of memory that the box spans, outermost first:
+    its positions are `count` indices of logical axis `axis`, `step` apart."""
     layout = buffer.layout or Layout.plain(len(buffer.shape))
     digits = []
     for dim in layout.dims:

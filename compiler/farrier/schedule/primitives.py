@@ -1,4 +1,4 @@
-"""The primitives by the names that traces use."""
+"""The table of primitives by the names that traces use."""
 
 from __future__ import annotations
 

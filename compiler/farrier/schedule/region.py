@@ -1,15 +1,16 @@
-"""The box of a buffer that a loop body reads, as first index and extent for each axis.
+"""Compute the box of a buffer that a loop body reads, as first index and extent for each axis.
 
     for oh2 in 4: for kh in 3: … x[n, c, 8*oh + 2*oh2 + kh] …      body of oh
     axis 0: [n, 1]   axis 1: [c, 1]   axis 2: [8*oh, 9]
 
-First indices are expressions over the variables outside the body; extents depend on none. A guard
-that all reads share bounds the box: a number shortens it, an expression is stated as its `last`.
+First indices are expressions over the variables of loops around the body; extents depend on no loop
+variable. A guard that all reads share limits the box: a constant limit reduces the extent, and a
+limit that is an expression becomes the interval's `last`.
 
-    for i in 4: if 4*o + i < 10: … x[4*o + i] …                   axis 0: [4*o, 4], up to 9
+    for i in 4: if 4*o + i < 10: … x[4*o + i] …                   axis 0: [4*o, 4], last 9
 
-An axis counts as read whole if its index mixes outer and inner variables in one division, or if it
-is read at places of unknown distance.
+An axis counts as read completely if its index mixes outer and inner variables in one division, or
+if the reads lie at an unknown distance from each other.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from farrier.ir.substitute import variables
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interval:
-    """`extent` indices from `first` on, none past `last`; `whole` is set if that is the whole
-    axis."""
+    """The indices `first` to `first + extent - 1` of an axis, cut off after `last` if that is set.
+    `whole` is set if they are all indices of the axis."""
 
     first: Expr
     extent: Extent
@@ -42,8 +43,11 @@ def region(
     whole: Sequence[Interval],
     conditions: Sequence[tuple[Expr, ...]] = (),
 ) -> tuple[Interval, ...]:
-    """Return the box around `reads`; `inner` are the variables bound within the body, `whole` is
-    the box of all elements, and `conditions` are those under which each of the reads happens."""
+    """Return the box around the indices `reads`, one interval for each axis.
+
+    `inner` names the variables bound within the body, `whole` is the box of all elements of the
+    buffer, and `conditions` holds for each read the conditions under which it happens.
+    """
     columns = zip(*reads, strict=True) if reads else [()] * len(whole)
     forms = [[simplifier.slack(c) for c in each] for each in conditions or [()] * len(reads)]
     slacks = [[slack for slack in each if slack is not None] for each in forms]
@@ -117,8 +121,12 @@ def _most(
     slacks: Sequence[Linear],
     inner: frozenset[str],
 ) -> Linear | None:
-    """Return an upper bound of the sum of `inside` under the condition that all forms in `slacks`
-    are at least 0: a form over outer variables, the one with the least upper bound of several."""
+    """Return an upper bound of a sum of terms under guards, or None if no guard bounds it.
+
+    `inside` maps atoms to their coefficients; each guard in `slacks` is a form that is at least 0.
+    The bound is a form over outer variables; if several guards bound the sum, the tightest one
+    counts.
+    """
     tightest: Linear | None = None
     for slack in slacks if inside else ():
         mine = {atom: k for atom, k in slack.terms.items() if variables(atom) & inner}

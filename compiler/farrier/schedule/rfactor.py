@@ -24,7 +24,7 @@ _OPS = {op.binary: op for op in ReduceOp}
 
 
 def rfactor(function: Function, loop: str, name: str) -> Function:
-    """Keep a partial result for each iteration of a reduction's loop, and join them at the end.
+    """Keep a partial result for each iteration of a reduction's loop, and combine them at the end.
 
     before:
         @function
@@ -48,7 +48,8 @@ def rfactor(function: Function, loop: str, name: str) -> Function:
                     for p_k_i in serial(16):
                         s[p_i] = s[p_i] + p[p_i, p_k_i]
 
-    The loop's iterations no longer depend on each other, so it may become the lanes of a vector.
+    The iterations of the loop no longer depend on each other, so it may become the lanes of a
+    vector.
     """
     nest = NestView(function, "rfactor")
     reduction = _check(nest, loop, name)
@@ -57,7 +58,8 @@ def rfactor(function: Function, loop: str, name: str) -> Function:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Reduction:
-    """A nest that only updates `store`'s element with `term`, in loops over points and terms."""
+    """A nest whose only store combines `term` with the element of `store`, in loops over output
+    points and over the terms of the reduction."""
 
     path: Path  # The path to the nest's outermost loop.
     below: Path  # The path from there to the store.

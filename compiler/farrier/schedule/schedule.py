@@ -1,4 +1,4 @@
-"""A function being scheduled, and the trace of primitives applied to it."""
+"""The class Schedule: a function to which primitives are applied, and the trace of them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from farrier.schedule.trace import Argument, Step, Trace
 
 
 class Schedule:
-    """Apply primitives to `function` and record them in `trace`.
+    """A function and the trace of the primitives that were applied to it.
 
-    Each method checks that the primitive keeps the function's result, and otherwise raises
-    ScheduleError and leaves the function unchanged. The functions of the same names in
-    `farrier.schedule` document them, with code before and after.
+    Each method applies a primitive to `function` and appends it to `trace`. A primitive that would
+    change the function's result raises ScheduleError and leaves the function unchanged. The
+    functions of the same names in `farrier.schedule` document the primitives, with code before and
+    after.
     """
 
     def __init__(self, function: Function) -> None:
@@ -33,7 +34,7 @@ class Schedule:
         self.trace = self.trace.then(Step(primitive, args))
 
     def split(self, loop: str, factor: int, outer: str = "", inner: str = "") -> tuple[str, str]:
-        """Split a loop; return the names of outer and inner loop: by default `<loop>_o`,
+        """Split a loop; return the names of the outer and the inner loop, by default `<loop>_o` and
         `<loop>_i`."""
         outer, inner = outer or f"{loop}_o", inner or f"{loop}_i"
         self.apply("split", loop, factor, outer, inner)
@@ -42,7 +43,8 @@ class Schedule:
     def split_evenly(
         self, loop: str, parts: int, most: int, step: int, outer: str, inner: str
     ) -> tuple[str, str]:
-        """Split a loop evenly; return the names of the outer and the inner loop."""
+        """Split a loop into chunks of equal size; return the names of the outer and the inner
+        loop."""
         self.apply("split_evenly", loop, parts, most, step, outer, inner)
         return outer, inner
 
@@ -195,7 +197,7 @@ class Schedule:
 
 
 def replay(trace: Trace, function: Function) -> Function:
-    """Return `function` after the steps of `trace`."""
+    """Apply the steps of `trace` to `function` and return the result."""
     schedule = Schedule(function)
     for step in trace.steps:
         schedule.apply(step.primitive, *step.args)

@@ -40,8 +40,8 @@ def share_rows(
     shared_bytes: int,
     lanes: int = 1,
 ) -> Function:
-    """Compute buffers row by row as one launch: a block for each `rows` rows, `threads` of its
-    threads for each.
+    """Compute buffers row by row in one GPU launch: each block computes `rows` rows with `threads`
+    threads for each row.
 
     before:
         @function
@@ -98,13 +98,15 @@ s_sums[s_row5, s_turn6]
 x[s_block * 2 + s_row8, s_turn9 * 4 + s_t8] / s[s_row8, s_t8]
 
     The rows are the points of the first reduction among the buffers. Each thread reduces a part of
-    its row, and joins the parts of all. What has a single element in a row is each thread's own;
-    longer buffers that nothing else reads lie in workgroup memory, or in the thread's own where it
-    has a row to itself, as far as `shared_bytes` reach, and otherwise stay where they are.
+    its row, and then all threads of the row combine their partial results. A buffer with a single
+    element per row is kept in the local memory of each thread. A longer buffer that no other nest
+    accesses is kept in workgroup memory while `shared_bytes` last, or in the thread's local memory
+    if `threads` is 1. Other buffers stay where they are.
 
-    Up to `lanes` neighbouring threads exchange what lies in their registers, where the block
-    consists of whole subgroups and values are words: a thread joins its part with that of the
-    thread whose number differs in one bit, bit by bit. So they need no workgroup memory.
+    If a block consists of complete subgroups and the values are 32-bit words, up to `lanes`
+    neighbouring threads combine their partial results by a butterfly exchange of registers: in each
+    step a thread combines its value with that of the thread whose number differs in one bit. This
+    needs no workgroup memory.
     """
     nest = NestView(function, "share_rows")
     if lanes < 1 or lanes & (lanes - 1) or lanes > SUBGROUP_SIZE:
@@ -118,8 +120,8 @@ x[s_block * 2 + s_row8, s_turn9 * 4 + s_t8] / s[s_row8, s_t8]
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A nest of a group: its store, its loops over rows and those within a row. A reduction has its
-    first value."""
+    """One nest of a launch by rows: its store, its loops over rows, and its loops within a row. If
+    the store is a reduction, `first` is the initial value, else None."""
 
     store: Store
     rows: tuple[str, ...]
@@ -129,8 +131,8 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Nests that go from row to row together. `places` has the axes of each buffer that run over
-    rows."""
+    """The nests that one launch computes row by row. `places` maps each buffer to its axes that run
+    over rows."""
 
     nests: tuple[Stmt, ...]
     parts: tuple[Part, ...]
@@ -139,8 +141,9 @@ class Rows:
 
     @classmethod
     def of(cls, nest: NestView, buffers: Sequence[str], read: Sequence[str] = ()) -> Rows:
-        """Return the nests of the buffers. The buffers `read` go from row to row as well, and other
-        nests compute them."""
+        """Return the description of the nests that write `buffers`; fail unless all of them run
+        over the same rows. The buffers `read` have the same rows and are computed by other nests.
+        """
         nests = _nests_of(nest, buffers)
         stores = [only_store(stmt) for stmt in nests]
         extents = [{loop.var: loop.extent for loop in loops(stmt)} for stmt in nests]
@@ -181,7 +184,8 @@ def _names(axes: Axes) -> tuple[str, ...]:
 
 
 def _nests_of(nest: NestView, buffers: Sequence[str]) -> list[Stmt]:
-    """Return the nests that write the buffers: perfect ones that stand one after the other."""
+    """Return the nests that write the buffers; fail unless they are perfect and directly follow
+    each other."""
     statements = outermost_block(nest.function.body)
     places = [at for at, stmt in enumerate(statements) if writes(stmt) & set(buffers)]
     if not places or places != list(range(places[0], places[-1] + 1)):
@@ -193,7 +197,7 @@ def _nests_of(nest: NestView, buffers: Sequence[str]) -> list[Stmt]:
 
 
 def _reduces(store: Store) -> bool:
-    """Check whether a store joins its own element and a term."""
+    """Check whether a store combines a term with the element that it overwrites."""
     own = Load(store.buffer, store.indices)
     return isinstance(store.value, Binary) and store.value.left == own
 
@@ -206,8 +210,12 @@ def _places(
     seed: int,
     rank: int,
 ) -> dict[str, tuple[int, ...]]:
-    """Return the axes of each buffer of a group that run over rows, from those of one reduction:
-    nests that read a buffer at their row carry them on."""
+    """Return, for each buffer, its axes that run over rows.
+
+    The axes of the reduction `stores[seed]` are those of its loops. A nest that accesses a buffer
+    with known row axes determines the row axes of the other buffers that it accesses at the same
+    row. `rank` is the required number of row axes.
+    """
     first = stores[seed]
     long = [
         at
@@ -256,14 +264,14 @@ def _check_reads(
 
 
 def _replaced(function: Function, group: Rows, launch: RowLaunch) -> Function:
-    """Return the function with the launch in the place of the last nest of a group."""
+    """Return the function with the launch in place of the last nest of the group."""
     body = launch.body()
     gone = {name for name, buffer in launch.inside.items() if buffer.name == name}
     return with_launch(function, group.nests, body, gone)
 
 
 class RowLaunch:
-    """The launch of a group."""
+    """The builder of a launch by rows; `group` describes the nests."""
 
     def __init__(
         self,
@@ -288,7 +296,8 @@ class RowLaunch:
         return Var(f"{self._name}_{name}")
 
     def _placed(self, function: Function, shared_bytes: int) -> dict[str, Buffer]:
-        """Return the buffers that nothing but the group touches, where they may lie."""
+        """Return, by old name, the buffers that only the nests of the group access and that fit the
+        local memory of a thread or workgroup memory, with their new shapes and scopes."""
         group = self._group
         others = [
             stmt
@@ -324,26 +333,28 @@ class RowLaunch:
         return sum(self._rows * width * part.store.buffer.dtype.nbytes for part in parts)
 
     def _groups(self) -> int:
-        """The number of threads that join the parts of a row before all join the rest."""
+        """Return the number of threads of a row that combine partial results in the first of two
+        steps."""
         return 1 << (self._threads.bit_length() // 2)
 
     def _rest(self, buffer: Buffer) -> list[Extent]:
-        """The extents of a buffer within a row."""
+        """Return the extents of the axes of a buffer that do not run over rows."""
         places = self._group.places[buffer.name]
         return [n for at, n in enumerate(buffer.shape) if at not in places]
 
     @property
     def count(self) -> Extent:
-        """The number of rows that blocks share."""
+        """The total number of rows that the blocks divide among themselves."""
         return self._group.count
 
     def row_values(self, part: Part, row: Expr) -> dict[str, Expr]:
-        """The loops of a nest over rows, at a row of a block."""
+        """Return the value of each row loop of a nest for row number `row` of this block."""
         axes = tuple(zip(part.rows, self._group.extents, strict=True))
         return dict(digits(self.number(row), axes))
 
     def body(self) -> Stmt:
-        """The nest of block loops."""
+        """Return the launch: block loops around the phases of all nests, with the buffers that they
+        need."""
         statements = [stmt for part in self._group.parts for stmt in self.phases(part)]
         body = block(statements)
         for buffer in (*self.joined, *self.inside.values()):
@@ -359,7 +370,7 @@ class RowLaunch:
         return For(row.name, self._rows, LoopKind.THREAD, inner)
 
     def phases(self, part: Part) -> list[Stmt]:
-        """The phases of a nest."""
+        """Return the phases (loops over threads between barriers) that compute one nest."""
         if part.first is not None:
             return self._reduction(part)
         size = product_of(extent for _, extent in part.inner)
@@ -373,13 +384,16 @@ class RowLaunch:
         return [self._phase(body)]
 
     def _once(self, store: Store, row: Expr, thread: Expr) -> Stmt:
-        """Store the one element of a row: a thread's own, or by its first thread."""
+        """Return a store for a nest with one element per row: executed by each thread if the buffer
+        is local, else by the first thread of the row."""
         is_own = store.buffer.scope is MemoryScope.LOCAL
         conditions = [] if is_own or self._threads == 1 else [e.less(thread, 1)]
         return under([*self._of_row(row, store), *conditions], store)
 
     def _of_row(self, row: Expr, store: Store) -> list[Expr]:
-        """The condition for a row to be one, unless a store touches a thread's own memory alone."""
+        """Return the guard that `row` is below the number of rows, as a list of at most one
+        condition. No guard is needed if the blocks divide the rows evenly or the store accesses
+        only private memory."""
         count = self.count
         touched = [store.buffer, *(load.buffer for load in loads(store.value))]
         if all(buffer.scope in PRIVATE for buffer in touched):
@@ -392,7 +406,8 @@ class RowLaunch:
         return e.add(e.mul(self._var("block"), self._rows), row)
 
     def _over_row(self, part: Part, row: Expr, thread: Expr, stmt: Store) -> Stmt:
-        """The loop of a thread over its share of a row."""
+        """Return the loop in which a thread executes `stmt` for its share of the elements of a
+        row."""
         turn = self._var(f"turn{next(self._numbers)}")
         size = product_of(extent for _, extent in part.inner)
         at = e.add(e.mul(turn, self._threads), thread)
@@ -405,7 +420,8 @@ class RowLaunch:
         return under(self._of_row(row, stmt), loop)
 
     def _at(self, part: Part, row: Expr, thread: Expr, store: Store) -> Store:
-        """A store of a nest for a row, by a thread."""
+        """Return a store of a nest, rewritten for a row of the block and a thread: with the row's
+        loop values, and with the buffers that are now kept within the block."""
         values = self.row_values(part, row)
         inner = set(_names(part.inner))
         for name in variables(store.value).union(*map(variables, store.indices)):
@@ -427,7 +443,8 @@ class RowLaunch:
         return changed
 
     def _reduction(self, part: Part) -> list[Stmt]:
-        """The phases of a reduction: each thread's part, then that of all, for each thread."""
+        """Return the phases of a reduction: each thread reduces its share of a row, the threads of
+        the row combine these, and the result is stored."""
         assert part.first is not None
         target, value = part.store.buffer, part.store.value
         assert isinstance(value, Binary)
@@ -466,8 +483,12 @@ class RowLaunch:
         return [*statements, self._phase(keep)]
 
     def _join(self, part: Part, own: Buffer, op: e.BinaryOp, first: Expr) -> list[Stmt]:
-        """The phases that join the threads' parts: some threads join those of a few, and then each
-        thread all of theirs."""
+        """Return the phases that combine the partial results of a row's threads, so that each
+        thread has the result of the row.
+
+        First a few threads combine the partial results of a group of threads each, and then every
+        thread combines the results of these groups.
+        """
         if self._lanes > 1 and own.dtype in _WORDS:
             return self._exchanged(part, own, op, first)
         groups = self._groups()
@@ -504,7 +525,8 @@ class RowLaunch:
         ]
 
     def _shared(self, part: Part, label: str, width: int) -> Buffer:
-        """A buffer of workgroup memory for each row."""
+        """Return a new workgroup buffer with `width` elements for each row, named after the target
+        of `part`."""
         target = part.store.buffer
         shape = self._rows, width
         name = f"{target.name}_{label}"
@@ -513,7 +535,8 @@ class RowLaunch:
         return buffer
 
     def _all(self, own: Buffer, source: Buffer, op: e.BinaryOp, first: Expr) -> Stmt:
-        """The phase in which each thread joins all parts of its row."""
+        """Return the phase in which each thread combines all elements of its row in `source` into
+        `own`."""
         _, count = source.shape
 
         def join(row: Expr, thread: Expr) -> Stmt:
@@ -526,7 +549,8 @@ class RowLaunch:
         return self._phase(join)
 
     def _exchanged(self, part: Part, own: Buffer, op: e.BinaryOp, first: Expr) -> list[Stmt]:
-        """The phases that join the parts of the lanes of a subgroup, and then those of all."""
+        """Return the phases that combine the partial results by exchange between the lanes of a
+        subgroup, and then, through workgroup memory, those of all groups of lanes of a row."""
         other = dataclasses.replace(own, name=f"{part.store.buffer.name}_other")
         self.joined.append(other)
         phases = []

@@ -38,7 +38,8 @@ def subgroup_product(
     depth: int,
     stages: int = 1,
 ) -> Function:
-    """Compute sums of products as a launch whose subgroups multiply fragments.
+    """Compute a matrix product as a GPU launch whose subgroups multiply fragments with matrix
+    instructions.
 
     before:
         @function
@@ -118,18 +119,19 @@ y_t15 // 8, y_t15 % 8 * 4 + y_e17_0]
                                                 y[y_turn15 * 8 + y_t15 // 8, y_t15 % 8 * 4 + \
 y_e18_0] = y_stored16[y_e18_0]
 
-    As in `tile_product` a block has a tile of rows and columns, copies parts of both factors to
-    workgroup memory turn by turn, and `reader` names the nest that takes the sums point by point. A
-    block has a grid of `subgroups`, each with `each` fragments of the declared product `intrinsic`
-    in its rows and columns, and a turn is `depth` terms. Factors are converted to the type of the
-    sums, or read as they are; workgroup memory holds them as they are. At the end the sums go
-    through workgroup memory, a row of fragments at a time, to threads that each take neighbours.
+    As in `tile_product`, a block computes a tile of rows and columns and copies slices of both
+    factors to workgroup memory, `depth` terms of the sum in each iteration; `reader` names the
+    buffer of the nest that reads the finished sums. A block has a grid of `subgroups`, each of
+    which computes a grid of `each` fragments (rows, columns) with the matrix instruction
+    `intrinsic`. Factors that the nest casts to the type of the sums are kept in workgroup memory in
+    their original type. At the end the sums are written through workgroup memory, one row of
+    fragments at a time, so that each thread can store several neighbouring results.
 
-    With `stages` of 2 and more workgroup memory holds the factors of that number of turns. Copies
-    for a later turn begin before each turn, and go on while it is multiplied; a barrier that waits
-    for the copies of its own turn stands before it. The factors lie row after row there, in buffers
-    `<total>_rows` and `<total>_columns`: `pad_axis` or `swizzle` keeps rows that a subgroup reads
-    at once out of each other's banks.
+    With `stages` of 2 or more, workgroup memory holds the factors of that number of iterations:
+    asynchronous copies for a later iteration start before each iteration and run while it
+    multiplies, and a barrier before an iteration waits for its own copies. The staged factors are
+    stored row by row in buffers `<total>_rows` and `<total>_columns`; apply `pad_axis` or `swizzle`
+    to these to avoid bank conflicts between the rows that a subgroup reads at once.
     """
     nest = NestView(function, "subgroup_product")
     product = Product.of(nest, total, reader)
@@ -145,7 +147,7 @@ y_e18_0] = y_stored16[y_e18_0]
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """The extents and types of a declared product of fragments."""
+    """A declared matrix instruction: the extents of its fragments and the types of its operands."""
 
     name: str
     rows: int
@@ -172,7 +174,8 @@ class Declared:
         return cls(name, rows, columns, depth, a.dtype, b.dtype, c.dtype, reads_across)
 
     def why_not(self, product: Product) -> str:
-        """Return why a product is not of the declared types, a clause; "" if it is."""
+        """Return why the types of `product` do not match the instruction, as a clause; "" if they
+        match."""
         types = (held(product.rows.value), held(product.columns.value), product.total.dtype)
         if types != (self.left, self.right, self.total):
             return f"{self.name} does not multiply {types[0]} and {types[1]} to {types[2]}"
@@ -180,17 +183,17 @@ class Declared:
 
 
 def held(value: Expr) -> DType:
-    """Return the type of a factor in memory."""
+    """Return the dtype of a factor in memory, before any cast."""
     return dtype_of(as_held(value))
 
 
 def as_held(value: Expr) -> Expr:
-    """Return a factor as memory holds it."""
+    """Return a factor without its outermost cast: the value as memory holds it."""
     return value.operand if isinstance(value, Cast) else value
 
 
 class _Launch:
-    """The launch of a product by subgroups."""
+    """The builder of the launch of `subgroup_product`."""
 
     def __init__(
         self,
@@ -223,11 +226,13 @@ class _Launch:
         return Buffer(f"{self._name}_{name}", dtype, tuple(shape), None, scope)
 
     def _is_across(self, side: int) -> bool:
-        """Check whether the terms of a factor lie one row after the other in workgroup memory."""
+        """Check whether the staged factor is transposed: each row of workgroup memory holds one
+        term of the sum for all rows or columns of the tile."""
         return self._declared.reads_across and not self._sources[side].along_terms
 
     def _staging(self, side: int) -> Buffer:
-        """The buffer for a part of a factor."""
+        """Return the workgroup buffer for the slice of a factor; `side` is 0 for rows, 1 for
+        columns."""
         dtype = held(self._sides[side].value)
         rows, width = self._size[side], self._depth
         if self._is_across(side):
@@ -238,7 +243,7 @@ class _Launch:
         return self._buffer(("rows", "columns")[side], dtype, shape, MemoryScope.WORKGROUP)
 
     def launch(self) -> Stmt:
-        """The nest of block loops."""
+        """Return the launch: block loops over batch and tiles around the phases of a tile."""
         body: Stmt = Alloc(self._sums, block([self._zero(), self._turns(), self._results()]))
         for side, name in ((1, "bx"), (0, "by")):
             tiles = ceildiv(self._sides[side].extent, self._size[side])
@@ -256,7 +261,8 @@ class _Launch:
         return For(rows.name, self._subgroups[0], LoopKind.SUBGROUP, inner)
 
     def _of_threads(self, points: int, body: Callable[[Expr], Stmt]) -> Stmt:
-        """A phase whose threads share some points."""
+        """Return a phase whose threads divide the points 0 to `points - 1` among themselves; `body`
+        returns the statement for a point."""
         at = next(self._numbers)
         thread, turn = self._var(f"t{at}"), self._var(f"turn{at}")
         point = e.add(e.mul(turn, self._threads), thread)
@@ -273,8 +279,8 @@ class _Launch:
         return nest
 
     def _within(self, point: Expr, extent: Extent, step: int) -> list[Expr]:
-        """The condition for a point of parts of `step` to be below an extent, unless they fill
-        it."""
+        """Return the guard `point < extent` as a list of at most one condition: none if `step`, the
+        size of a tile, divides the extent."""
         if isinstance(extent, int) and extent % step == 0:
             return []
         return [e.less(point, extent)]
@@ -291,7 +297,8 @@ class _Launch:
         )
 
     def _turns(self) -> Stmt:
-        """The loop over parts of the sums."""
+        """Return the loop over slices of the sum: copy the slices of both factors, then multiply
+        them."""
         turn, turns = self._var("ko"), ceildiv(self._k, self._depth)
         first: list[Stmt] = []
         body = [self._copy(side, turn) for side in (0, 1)]
@@ -315,11 +322,13 @@ class _Launch:
         return stmt
 
     def _stage(self, turn: Expr) -> tuple[Expr, ...]:
-        """The index of the part of workgroup memory for a turn, if there are several."""
+        """Return the index of the stage of workgroup memory that iteration `turn` uses; () if there
+        is only one stage."""
         return (e.mod(turn, self._stages),) if self._stages > 1 else ()
 
     def _copy(self, side: int, turn: Expr) -> Stmt:
-        """The phase that copies a part of a factor, whose threads take neighbours in memory."""
+        """Return the phase that copies a slice of a factor to workgroup memory; each thread copies
+        several elements that are neighbours in memory."""
         source, staged, size = self._sources[side], self._staged[side], self._size[side]
         width = self._depth if source.along_terms else size
         several = math.gcd(source.several, width)
@@ -358,11 +367,12 @@ class _Launch:
         return self._of_threads((size if source.along_terms else self._depth) * chunks, body)
 
     def _number(self, side: int, at: Expr) -> Expr:
-        """The number of a row or column of this tile among all."""
+        """Return the global number of row or column `at` of this block's tile."""
         return e.add(e.mul(self._var(("by", "bx")[side]), self._size[side]), at)
 
     def _begun(self, target: Tile, value: Expr, axis: int) -> list[Stmt]:
-        """Begin to copy neighbours to a tile, from the first one on; or to clear it."""
+        """Return two alternative statements: one starts an asynchronous copy to the tile `target`
+        of the elements from `value` on along an axis, the other clears the tile."""
         assert isinstance(value, Load)
         source = Tile(value.buffer, value.indices, (axis,))
         dtype = target.buffer.dtype
@@ -375,7 +385,8 @@ class _Launch:
         return e.add(e.mul(turn, self._depth), term)
 
     def _factor(self, side: int, at: Expr, term: Expr, turn: Expr) -> Expr:
-        """An element of a factor, at a row or column of this tile and a term of a turn."""
+        """Return the element of a factor at row or column `at` of this tile and term `term` of an
+        iteration."""
         factor = self._sides[side]
         values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in self._product.batch}
         values |= digits(self._number(side, at), factor.axes)
@@ -383,7 +394,8 @@ class _Launch:
         return Substitution(values).expr(as_held(factor.value))
 
     def _multiply(self, group: tuple[Expr, Expr]) -> Stmt:
-        """The products of a turn, by one subgroup."""
+        """Return the statement in which one subgroup loads the fragments of an iteration and
+        multiplies them."""
         declared, shapes = self._declared, []
         shapes.append((self._each[0], declared.rows, declared.depth))
         shapes.append((self._each[1], declared.depth, declared.columns))
@@ -423,7 +435,8 @@ class _Launch:
     # -- results
 
     def _results(self) -> Stmt:
-        """The phases that store the results, a row of fragments of each subgroup at a time."""
+        """Return the phases that store the results, one row of fragments of each subgroup at a
+        time."""
         rows, columns = self._subgroups[0] * self._fragment[0], self._size[1]
         # Eight elements of padding bring neighbouring rows of a fragment's pairs to other banks.
         shape = (rows, columns + 8)
@@ -454,14 +467,16 @@ class _Launch:
         return Intrinsic(store_name(self._declared.name), operands)
 
     def _results_at_once(self) -> int:
-        """The neighbouring results that a thread takes: of 16 bytes of sums."""
+        """Return the number of neighbouring results that a thread stores: 16 bytes of sums, or
+        fewer if the extent of the innermost axis is not a multiple of that."""
         several = _CHUNK // self._declared.total.nbytes
         columns = self._product.columns.axes
         inner = [extent for _, extent in columns if extent != 1][-1:] or [1]
         return math.gcd(several, inner[0]) if isinstance(inner[0], int) else 1
 
     def _store(self, out: Buffer, at: Expr, row: Expr, first: Expr, several: int) -> Stmt:
-        """Store neighbouring results, if they are any."""
+        """Return the statement that stores `several` neighbouring results, guarded against
+        positions beyond the result."""
         product, size = self._product, self._fragment[0]
         fragment = e.add(e.mul(e.floordiv(row, size), self._each[0]), at)
         own_row = self._number(0, e.add(e.mul(fragment, size), e.mod(row, size)))
@@ -508,8 +523,9 @@ def variables_of(store: Store) -> set[str]:
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """The place of a factor in memory: neighbours are terms of a sum, or rows or columns, and a
-    thread copies `several` of them at once."""
+    """The layout of a factor in memory: neighbouring elements are consecutive terms of the sum if
+    `along_terms`, else consecutive rows or columns, and a thread copies `several` elements at once.
+    """
 
     along_terms: bool
     several: int
@@ -531,7 +547,8 @@ class _Source:
 
 
 def _is_even(read: Load, several: int) -> bool:
-    """Check whether all but one step between elements are multiples of a number."""
+    """Check that every aligned run of `several` elements starts at a multiple of `several`: all
+    strides other than 1 and the offset are multiples of it."""
     if read.buffer.layout is not None or not all(isinstance(n, int) for n in read.buffer.shape):
         return False
     place = flatten(read.buffer, read.indices, Simplifier({}), 1)
@@ -540,8 +557,8 @@ def _is_even(read: Load, several: int) -> bool:
 
 
 def _neighbours(value: Expr, axes: Sequence[tuple[str, Extent]]) -> int:
-    """Return how many neighbours along some axes, joined, lie together in memory: each run of so
-    many begins at a multiple of that. 0 if no two do."""
+    """Return the number of elements along the flattened axes that are contiguous in memory,
+    starting at each multiple of that number; 0 if no two elements are."""
     long = [(name, extent) for name, extent in axes if extent != 1]
     read = next(iter(loads(value)), None)
     if not long or read is None or not read.indices:

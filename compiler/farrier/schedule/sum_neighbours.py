@@ -26,8 +26,8 @@ def sum_neighbours(
     each: tuple[int, int],
     unrolled: int,
 ) -> Function:
-    """Compute sums of products as a launch whose threads each add up a few neighbours in registers,
-    and read both factors where they lie.
+    """Compute a matrix product as a GPU launch whose threads each compute a few neighbouring
+    results in registers and read both factors directly from global memory.
 
     before:
         @function
@@ -70,10 +70,11 @@ y_column[y_ex2]
                                         y[(y_block * 8 + y_thread) // 3, (y_block * 8 + y_thread) \
 % 3 * 2 + y_ex1] = y_sums[0, y_ex1]
 
-    A thread has `each[0]` neighbours along the last axis of the rows, and `each[1]` along that of
-    the columns, as `tile_product` names the axes. The `unrolled` innermost loops of the sum are
-    unrolled, so that what neighbours read of the same element is loaded once. A convolution with
-    few terms or channels has no use for workgroup memory: its windows overlap in the cache.
+    A thread computes `each[0]` neighbours along the last row axis by `each[1]` along the last
+    column axis, where rows and columns are those of `tile_product`. The `unrolled` innermost loops
+    of the sum are unrolled, so that an element that several neighbours read is loaded once. A
+    convolution with few terms or channels does not profit from workgroup memory: its windows
+    overlap in the cache.
     """
     nest = NestView(function, "sum_neighbours")
     product = Product.of(nest, total, reader)
@@ -85,7 +86,7 @@ y_column[y_ex2]
 
 
 class _Launch:
-    """The launch of a product."""
+    """The builder of the launch of `sum_neighbours`."""
 
     def __init__(
         self, product: Product, threads: int, each: tuple[int, int], unrolled: int
@@ -108,7 +109,7 @@ class _Launch:
         return Buffer(f"{self._name}_{name}", dtype, shape, None, MemoryScope.REGISTER)
 
     def launch(self) -> Stmt:
-        """The loops over blocks and threads."""
+        """Return the launch: loops over blocks and threads around the statements of a thread."""
         points = self._points()
         count = product_of(extent for _, extent in points)
         number = e.add(e.mul(self._var("block"), self._threads), self._var("thread"))
@@ -120,8 +121,8 @@ class _Launch:
         return simplified(For(self._var("block").name, blocks, LoopKind.BLOCK, body))
 
     def _points(self) -> Axes:
-        """The axes over which threads run: those of the result, of which the last one of each
-        factor counts groups of neighbours."""
+        """Return the axes whose product the threads enumerate: those of the result, except that the
+        last row axis and the last column axis count groups of neighbours."""
         points = list(self._product.batch)
         for side in (0, 1):
             *outer, (name, extent) = self._sides[side].axes or ((self._lone(side), 1),)
@@ -129,14 +130,14 @@ class _Launch:
         return tuple(points)
 
     def _lone(self, side: int) -> str:
-        """The name of the axis of a factor that has none."""
+        """Return the name of an axis of extent 1 for a factor that has no axis of its own."""
         return f"{self._name}_{('row', 'column')[side]}_axis"
 
     def _group(self, axis: str) -> str:
         return f"{axis}_neighbours"
 
     def _body(self) -> Stmt:
-        """The statements of a thread."""
+        """Return the statements of a thread: clear the sums, add all terms, store the results."""
         first = self._each_element(lambda at: Store(self._sums, at, self._zero(self._sums)))
         last = self._each_element(self._store)
         return Alloc(self._sums, block([first, self._adding(), last]))
@@ -151,7 +152,7 @@ class _Launch:
         return e.ReduceOp.SUM.identity(buffer.dtype)
 
     def _adding(self) -> Stmt:
-        """The loops over the terms."""
+        """Return the loops over the terms of the sum."""
         statements: list[Stmt] = [self._load(side) for side in (0, 1)]
         statements.append(self._each_element(self._add))
         body: Stmt = block(statements)
@@ -165,7 +166,8 @@ class _Launch:
         return body
 
     def _load(self, side: int) -> Stmt:
-        """The loop that loads the elements of a factor for a term."""
+        """Return the loop that loads a factor's elements for one term into registers; 0 beyond the
+        axis."""
         number, own = self._var(f"e{('row', 'column')[side]}"), self._own[side]
         values, conditions = self._place(side, number)
         value = Substitution(values).expr(self._sides[side].value)
@@ -177,8 +179,9 @@ class _Launch:
         return For(number.name, self._each[side], LoopKind.UNROLLED, load)
 
     def _place(self, side: int, number: Expr) -> tuple[dict[str, Expr], list[Expr]]:
-        """Return the value of the last axis of a factor for one of the neighbours, and the
-        condition for it to be within the axis, unless neighbours fill it."""
+        """Return the index along the last axis of a factor for neighbour `number` of this thread,
+        as a variable's value, and the guard that this index is within the axis (none if groups
+        divide it)."""
         axes, each = self._sides[side].axes, self._each[side]
         if not axes:
             return {}, [] if each == 1 else [e.less(number, 1)]
@@ -193,7 +196,8 @@ class _Launch:
         return Store(self._sums, at, Binary(BinaryOp.ADD, Load(self._sums, at), term))
 
     def _store(self, at: tuple[Expr, Expr]) -> Stmt:
-        """Store an element of the result, if it is one."""
+        """Return the statement that stores the result of the neighbours `at`, guarded against
+        positions beyond the axes."""
         product, store = self._product, self._product.store
         values: dict[str, Expr] = {name: Var(name) for name in _axes(product)}
         conditions = []
@@ -216,6 +220,6 @@ class _Launch:
 
 
 def _axes(product: Product) -> list[str]:
-    """The axes of a result, by name."""
+    """Return the names of the axes of a result."""
     every = (*product.batch, *product.rows.axes, *product.columns.axes)
     return [name for name, _ in every]

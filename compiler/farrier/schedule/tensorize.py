@@ -12,7 +12,7 @@ from farrier.schedule.nest import NestView, Path
 
 
 def tensorize(function: Function, loop: str, intrinsic: str) -> Function:
-    """Replace a nest by a call of the tensor intrinsic that computes the same.
+    """Replace a loop nest by a call of the tensor intrinsic that computes the same.
 
     before:
         @function
@@ -26,8 +26,8 @@ def tensorize(function: Function, loop: str, intrinsic: str) -> Function:
             for k in serial(3):
                 intrinsic('avx512_broadcast_fma', tile(t[0], 0), x[k], tile(w[k, 0], 1))
 
-    The nest must be the intrinsic's declared one. Its tiles are scalars, runs of elements that are
-    adjacent in their buffers, or rows of such runs.
+    The nest must have the form in which the intrinsic is declared. Its tiles are scalars, runs of
+    elements that are contiguous in their buffers, or rows of such runs.
     """
     nest = NestView(function, "tensorize")
     path, declared, operands = _check(nest, loop, intrinsic)
@@ -49,7 +49,7 @@ def _check(
 
 
 class _Match:
-    """Walk a declaration and a nest in parallel; a difference is an error."""
+    """Match the declaration of an intrinsic with a nest, node by node; a difference is an error."""
 
     def __init__(self, nest: NestView, declared: TensorIntrinsic) -> None:
         self._nest = nest
@@ -96,7 +96,8 @@ class _Match:
                 self._nest.fail(f"{self._name} computes something else than the nest")
 
     def access(self, tile: Buffer, at: Indices, buffer: Buffer, indices: Indices) -> None:
-        """Bind a tile to the run of elements that the nest accesses, the same at each access."""
+        """Bind a tile of the declaration to the elements that the nest accesses in its place; fail
+        if an earlier access bound it to other elements."""
         if tile.dtype is not buffer.dtype:
             self._nest.fail(f"{self._name} takes {tile.dtype} for {tile.name}, {buffer.name} holds "
                             f"{buffer.dtype}")  # fmt: skip
@@ -118,8 +119,8 @@ class _Match:
     def _axes(
         self, tile: Buffer, at: Indices, buffer: Buffer, indices: Indices, origin: Indices
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the axes of the buffer that the tile's axes run along, and the steps as `Tile` has
-        them."""
+        """Return the axes of the buffer along which the axes of the tile run, and the steps between
+        elements, as `Tile` stores them."""
         axis_steps: dict[Expr, tuple[int, int]] = {}
         for axis, (index, start) in enumerate(zip(indices, origin, strict=True)):
             form = self._simplifier.linear(e.sub(index, start))
@@ -137,12 +138,13 @@ class _Match:
         return axes, steps if set(steps) - {1} else ()
 
     def _origin(self, indices: Indices) -> Indices:
-        """Return the indices in the first iteration of the matched loops."""
+        """Return the values of `indices` in the first iteration of the matched loops."""
         first = Substitution(dict.fromkeys(self._loops, e.index(0)))
         return tuple(self._simplifier.simplify(first.expr(index)) for index in indices)
 
     def _in_nest(self, index: Expr) -> Expr:
-        """Return an index of the declaration with the nest's loops in place of its own."""
+        """Return an index of the declaration with the loop variables of the nest in place of its
+        own."""
         names = {var: Var(own) for own, var in self._loops.items()}
         assert variables(index) <= names.keys()
         return Substitution(names).expr(index)

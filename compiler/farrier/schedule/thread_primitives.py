@@ -23,7 +23,8 @@ _KINDS = {kind.value: kind for kind in (LoopKind.BLOCK, LoopKind.THREAD)}
 
 
 def bind(function: Function, loop: str, to: str) -> Function:
-    """Let the blocks of a launch, or the threads of a block, share the iterations of a loop.
+    """Distribute the iterations of a loop over the blocks of a launch, or over the threads of a
+    block.
 
     before:
         @function
@@ -39,9 +40,9 @@ def bind(function: Function, loop: str, to: str) -> Function:
                     b[i, j] = a[i, j]
 
     Refused where iterations conflict. Loops of a nest are bound from the outermost: a block loop
-    stands within block loops alone, and a thread loop within no thread loop but the one directly
-    around it. A local buffer that is allocated around a thread loop is indexed by its variable
-    next, so that each thread has a part of its own.
+    may only stand within block loops, and a thread loop may stand within another only if directly
+    within. A local buffer that is allocated around a thread loop must have the loop's variable as
+    its next index, so that each thread accesses its own elements.
     """
     nest = NestView(function, "bind")
     if to not in _KINDS:
@@ -92,8 +93,8 @@ def _check_thread(nest: NestView, path: Path, loop: For) -> None:
 
 
 def cooperate(function: Function, loop: str, threads: int, row: int, thread: str) -> Function:
-    """Let `threads` of a block share the points of a nest of loops, `row` neighbours at a time, so
-    that neighbouring threads touch neighbouring elements.
+    """Distribute the points of a nest of loops over `threads` threads of a block, `row`
+    neighbouring points at a time, so that neighbouring threads access neighbouring elements.
 
     before:
         @function
@@ -140,8 +141,8 @@ a[block, t_turn * 8 + t // 16, t_row + t % 16 * 4]
 
 
 def split_axes(function: Function, buffer: str, factors: Sequence[int]) -> Function:
-    """Split each axis of an allocated buffer in two: all quotients by the factors, then all
-    remainders.
+    """Split each axis of an allocated buffer in two, by a factor each: the new axes are first all
+    quotients, then all remainders.
 
     before:
         @function
@@ -168,7 +169,8 @@ def split_axes(function: Function, buffer: str, factors: Sequence[int]) -> Funct
                     for n in serial(8):
                         b[m, n] = t[m // 4, n // 2, m % 4, n % 2]
 
-    So a tile has an axis for each loop over threads, which `bind` asks of local buffers.
+    After the split a tile has an axis for each loop over threads, as `bind` requires of local
+    buffers.
     """
     nest = NestView(function, "split_axes")
     path = nest.path_to_alloc(buffer)

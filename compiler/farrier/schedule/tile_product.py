@@ -36,8 +36,8 @@ _Pair: TypeAlias = tuple[int, int]
 def tile_product(
     function: Function, total: str, reader: str, threads: _Pair, each: _Pair, depth: int
 ) -> Function:
-    """Compute sums of products as a launch: a block for each tile of rows and columns, whose
-    threads copy parts of both operands to workgroup memory and add up several elements each.
+    """Compute a matrix product as a GPU launch: each block computes a tile of rows and columns; its
+    threads copy slices of both factors to workgroup memory and compute `each` elements apiece.
 
     before:
         @function
@@ -98,12 +98,13 @@ y_sums[y_ty4, y_tx4, y_ey5, 0] + y_row[y_ey5] * y_column[0]
                                             y[y_ey7 * 2 + y_ty6, y_bx * 4 + y_tx6] = \
 y_sums[y_ty6, y_tx6, y_ey7, 0]
 
-    The axes of `total` that the left factor alone depends on are the rows, or columns, those of the
-    right one alone the others, and both may be several: a convolution is a product whose operand is
-    gathered as it is copied. Axes that both depend on have blocks of their own. A single nest
-    may read `total`, and only at its own point: each of its values is stored as soon as the sum is
-    complete. `reader` is the buffer of that nest; where there is none, it is `total` itself. A
-    factor that no other thread needs is read where it lies.
+    An axis of `total` on which only one of the two factors depends is a row axis or a column axis:
+    the columns are the axes of the factor that has the innermost axis. There may be several axes of
+    either kind: a convolution is a product whose operand is gathered as it is copied. Axes on which
+    both factors depend (a batch) become block loops. At most one nest may read `total`, element by
+    element: its values are computed and stored as soon as the sums are complete. `reader` is the
+    buffer that this nest writes; without such a nest, it is `total` itself. A factor whose elements
+    are each needed by one thread only is read directly from its buffer.
     """
     nest = NestView(function, "tile_product")
     product = Product.of(nest, total, reader)
@@ -114,8 +115,8 @@ y_sums[y_ty6, y_tx6, y_ey7, 0]
 
 @dataclasses.dataclass(frozen=True)
 class Factor:
-    """One side of the products: its value, over the loops of the sum, and the axes of the result
-    that it alone depends on."""
+    """One factor of a product: its value in terms of the loops of the sum, and the axes of the
+    result on which only this factor depends."""
 
     value: Expr
     axes: Axes
@@ -127,7 +128,7 @@ class Factor:
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """Sums of products: `columns` holds the innermost axis of the result."""
+    """A sum of products. The axes of `columns` include the innermost axis of the result."""
 
     nests: tuple[Stmt, ...]  # The first values, the sums, and what reads them, in order.
     total: Buffer
@@ -173,7 +174,8 @@ class Product:
         return cls(nests, store.buffer, written, named, batch, rows, columns, sums, joined)
 
     def with_loops(self, values: Mapping[str, Expr]) -> dict[str, Expr]:
-        """Return the values of axes, and those of the loops that have several axes."""
+        """Return `values`, the value of each axis, extended by the value of each loop that was
+        split into several axes."""
         change = Substitution(dict(values))
         return {**values, **{name: change.expr(value) for name, value in self.joined.items()}}
 
@@ -181,8 +183,9 @@ class Product:
 def _with_groups(
     axes: Sequence[tuple[str, Extent]], term: Binary
 ) -> tuple[list[tuple[str, Extent]], dict[str, Expr]]:
-    """Return the axes with those split in two that a factor knows only by their quotient, into
-    groups and members of a group, and the values of the axes that were split."""
+    """Split each axis that one factor indexes only by a quotient (as in grouped attention) into an
+    axis of groups and an axis of members. Return the new axes, and the value of each split axis in
+    terms of its two parts."""
     split: list[tuple[str, Extent]] = []
     joined: dict[str, Expr] = {}
     for name, extent in axes:
@@ -198,8 +201,8 @@ def _with_groups(
 
 
 def _group_size(value: Expr, name: str, extent: Extent) -> int:
-    """Return the number of neighbours along an axis for which a value is the same; 1 where each has
-    its own, 0 where all are the same."""
+    """Return how many consecutive values of `name` leave `value` unchanged: 1 if each may change
+    it, 0 if `value` does not depend on `name` at all."""
     if name not in variables(value):
         return 0
     sizes = {
@@ -223,7 +226,7 @@ def _group_size(value: Expr, name: str, extent: Extent) -> int:
 def _regrouped(
     term: Binary, axes: Sequence[tuple[str, Extent]], joined: Mapping[str, Expr]
 ) -> Binary:
-    """Return a product of two factors in terms of `axes`: each axis that was split is replaced by
+    """Return the product of two factors in terms of `axes`: each axis that was split is replaced by
     its value in `joined`, and the factors are simplified."""
     if not joined:
         return term
@@ -234,7 +237,7 @@ def _regrouped(
 
 
 def _sums_of(nest: NestView, total: str) -> tuple[Stmt, Stmt]:
-    """Return the nest of the first values of a buffer and that of its sums."""
+    """Return the nest that clears buffer `total`, and the nest that accumulates into it."""
     nests = [stmt for stmt in outermost_block(nest.function.body) if total in writes(stmt)]
     if len(nests) != 2 or not all(is_nest(stmt) for stmt in nests):
         nest.fail(f"{total} is not written by a nest of zeros and one of sums")
@@ -256,8 +259,8 @@ def _value(store: Store) -> float | int:
 def _reader_of(
     nest: NestView, total: str, reader: str, axes: Sequence[tuple[str, Extent]]
 ) -> tuple[Stmt, Store, dict[str, str]]:
-    """Return the nest that reads a total, its store, and the loop of the sum for each of its
-    loops."""
+    """Return the nest that reads `total`, its store, and for each of its loops the corresponding
+    loop of the sum."""
     statements = outermost_block(nest.function.body)
     reading = [stmt for stmt in statements if touches(stmt, total) and total not in writes(stmt)]
     if nest.param(total) or len(reading) != 1 or reader not in writes(reading[0]):
@@ -281,14 +284,14 @@ def _reader_of(
 
 
 def _replaced(function: Function, product: Product, launch: Stmt) -> Function:
-    """Return the function with the launch in the place of the last nest of a product."""
+    """Return the function with the launch in place of the nests of the product."""
     total = product.total.name
     gone = {total} if product.store.buffer.name != total else set[str]()
     return with_launch(function, product.nests, launch, gone)
 
 
 class TileLaunch:
-    """The launch of a product."""
+    """The builder of the launch of `tile_product`."""
 
     def __init__(self, product: Product, threads: _Pair, each: _Pair, depth: int) -> None:
         self._product = product
@@ -311,7 +314,8 @@ class TileLaunch:
         return Var(f"{self._name}_{name}")
 
     def _staging(self, side: int) -> Buffer | None:
-        """The buffer for a part of a factor; None if each element is read by one thread alone."""
+        """Return the workgroup buffer for the slice of a factor, or None if each element is read by
+        only one thread; `side` is 0 for rows, 1 for columns."""
         if self._threads[1 - side] == 1:
             return None
         # Neighbouring threads that store neighbouring terms are a row apart: an element more keeps
@@ -322,7 +326,8 @@ class TileLaunch:
         return Buffer(name, dtype, (self._depth, width), None, MemoryScope.WORKGROUP)
 
     def _terms_are_neighbours(self, side: int) -> bool:
-        """Check whether neighbouring terms of a sum lie together, and not neighbouring rows."""
+        """Check whether consecutive terms of the sum, rather than rows or columns, are contiguous
+        in the memory of a factor."""
         sums = [name for name, extent in self._product.sums if extent != 1]
         if not sums:
             return False
@@ -334,7 +339,7 @@ class TileLaunch:
         return last.terms.get(Var(sums[-1])) == 1
 
     def launch(self) -> Stmt:
-        """The nest of block loops."""
+        """Return the launch: block loops over batch and tiles around the phases of a tile."""
         body = self.phases()
         for side, name in ((1, "bx"), (0, "by")):
             body = For(self._var(name).name, self.tiles(side), LoopKind.BLOCK, body)
@@ -343,18 +348,19 @@ class TileLaunch:
         return simplified(body)
 
     def tiles(self, side: int) -> Extent:
-        """The number of tiles along the rows or the columns."""
+        """Return the number of tiles along the rows (side 0) or the columns (side 1)."""
         return ceildiv(self._sides[side].extent, self._size[side])
 
     def phases(self) -> Stmt:
-        """The phases of a tile."""
+        """Return the phases of a tile: clear the sums, add all products, store the results."""
         first = self._phase(lambda point: self._each_element(lambda at: self._zero(point, at)))
         turns = self._turns()
         last = self._phase(lambda point: self._each_element(lambda at: self._store(point, at)))
         return Alloc(self._sums, block([first, turns, last]))
 
     def _turns(self) -> Stmt:
-        """The loop over parts of the sums."""
+        """Return the loop over slices of the sum: copy the slices of both factors, then multiply
+        them."""
         copies = [self._copy(side) for side in (0, 1) if self._staged[side] is not None]
         body: Stmt = block([*copies, self._phase(self._multiply)])
         for buffer in reversed(self._staged):
@@ -369,7 +375,7 @@ class TileLaunch:
         return For(rows.name, self._threads[0], LoopKind.THREAD, inner)
 
     def _each_element(self, body: Callable[[tuple[Expr, Expr]], Stmt]) -> Stmt:
-        """The loops of a thread over its elements."""
+        """Return the unrolled loops of a thread over the elements that it computes."""
         number = next(self._numbers)
         rows, columns = self._var(f"ey{number}"), self._var(f"ex{number}")
         inner = For(columns.name, self._each[1], LoopKind.UNROLLED, body((rows, columns)))
@@ -380,7 +386,8 @@ class TileLaunch:
         return Store(self._sums, (*point, *at), e.ReduceOp.SUM.identity(dtype))
 
     def _store(self, point: tuple[Expr, Expr], at: tuple[Expr, Expr]) -> Stmt:
-        """Store an element of the result, if it is one."""
+        """Return the statement that stores one element of the result, guarded against positions
+        beyond the result."""
         product = self._product
         values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in product.batch}
         stored: Stmt
@@ -410,13 +417,14 @@ class TileLaunch:
         return self._var(("by", "bx")[side])
 
     def _within(self, number: Expr, extent: Extent, step: int) -> list[Expr]:
-        """The condition for a number of a tile to be below an extent, unless tiles fill it."""
+        """Return the guard `number < extent` as a list of at most one condition: none if `step`,
+        the size of a tile, divides the extent."""
         if isinstance(extent, int) and extent % step == 0:
             return []
         return [e.less(number, extent)]
 
     def _copy(self, side: int) -> Stmt:
-        """The phase that copies a part of a factor to workgroup memory."""
+        """Return the phase that copies a slice of a factor to workgroup memory."""
         staged = self._staged[side]
         assert staged is not None
         size, threads = self._size[side], math.prod(self._threads)
@@ -438,7 +446,8 @@ class TileLaunch:
         return self._phase(body)
 
     def _fill(self, side: int, store: Store, term: Expr, at: Expr) -> Stmt:
-        """Store a factor at a term of this turn and a row or column of this tile; 0 beyond them."""
+        """Return the statement that stores the element of a factor at term `term` of this slice and
+        row or column `at` of this tile, or 0 beyond the extents."""
         factor = self._sides[side]
         number = e.add(e.mul(self._block_of(side), self._size[side]), at)
         k = e.add(e.mul(self._var("ko"), self._depth), term)
@@ -451,7 +460,7 @@ class TileLaunch:
         return under(conditions, fill, dataclasses.replace(store, value=zero))
 
     def _multiply(self, point: tuple[Expr, Expr]) -> Stmt:
-        """The loops of a thread that add the products of a turn to its sums."""
+        """Return the loops in which a thread adds the products of a slice to its sums."""
         term = self._var("ki")
         own = []
         statements: list[Stmt] = []

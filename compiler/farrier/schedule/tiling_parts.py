@@ -1,4 +1,4 @@
-"""Parts of the primitives that make nests of loops a launch of blocks and threads."""
+"""Helpers of the primitives that turn loop nests into a GPU launch of blocks and threads."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def only_store(stmt: Stmt) -> Store:
 
 
 def digits(number: Expr, axes: Axes) -> dict[str, Expr]:
-    """The variables of a nest, from the number of a point in it."""
+    """Return the value of each axis variable at point `number`, where points are numbered in
+    row-major order over `axes`."""
     values: dict[str, Expr] = {}
     inner: Extent = 1
     long = [axis for axis in axes if axis[1] != 1]
@@ -57,7 +58,8 @@ def digits(number: Expr, axes: Axes) -> dict[str, Expr]:
 
 
 def under(conditions: Sequence[Expr], stmt: Stmt, otherwise: Stmt | None = None) -> Stmt:
-    """The statement under all of the conditions, if there are any."""
+    """Return `stmt` guarded by the conjunction of all conditions, or unguarded if there are none;
+    `otherwise` runs if the guard fails."""
     if not conditions:
         return stmt
     condition = conditions[0]
@@ -67,8 +69,12 @@ def under(conditions: Sequence[Expr], stmt: Stmt, otherwise: Stmt | None = None)
 
 
 def simplified(stmt: Stmt) -> Stmt:
-    """Return a launch with its expressions simplified. The first indices of the own memory of a
-    thread or subgroup stay the variables of its phase, even of loops with a single iteration."""
+    """Return a launch with its expressions simplified.
+
+    An index into memory private to a thread or subgroup keeps the phase's loop variables as its
+    first indices, even those of loops with a single iteration, which simplification would replace
+    by 0.
+    """
     simplifier = Simplifier({loop.var: loop.extent for loop in loops(stmt)})
     own = {buffer.name for buffer in allocated(stmt) if buffer.scope in UNSEEN}
     inside = {buffer.name for _, body in phases(_body_of(stmt)) for buffer in allocated(body)}
@@ -97,7 +103,7 @@ def simplified(stmt: Stmt) -> Stmt:
 
 
 def _body_of(stmt: Stmt) -> Stmt:
-    """The body of a nest of block loops."""
+    """Return the statement within the block loops of a launch."""
     return nest_of(stmt, LoopKind.BLOCK)[1]
 
 

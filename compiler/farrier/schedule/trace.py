@@ -1,11 +1,11 @@
-"""A schedule as data: the primitives that made it, in order.
+"""The record of a schedule as data: its primitives with their arguments, in order.
 
     split("relu_x", 7, "relu_xo", "relu_xi")
     reorder(("relu_n", "relu_xo", "relu_xi"))
     transform_layout("w", Layout(((0, 32, 0), (1, 1, 0), (0, 1, 32))))
 
-One step a line, in Python's syntax. A trace says nothing of the loop nest it was recorded on, and
-may be replayed on any that has the names it uses.
+A line holds one step, in Python's syntax. A trace does not refer to the loop nest on which it was
+recorded, and can be replayed on any nest that has the names it uses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Argument: TypeAlias = int | str | tuple[str, ...] | tuple[int, ...] | Layout
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """One call of a primitive: the arguments after the function."""
+    """One call of a primitive: its name, and its arguments after the function."""
 
     primitive: str
     args: tuple[Argument, ...]
@@ -33,7 +33,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trace:
-    """Steps in the order in which they apply."""
+    """A sequence of steps, in the order in which they are applied."""
 
     steps: tuple[Step, ...] = ()
 
@@ -41,12 +41,13 @@ class Trace:
         return "".join(f"{step}\n" for step in self.steps)
 
     def then(self, step: Step) -> Trace:
-        """The trace with one step more."""
+        """Return the trace extended by `step`."""
         return Trace((*self.steps, step))
 
     @classmethod
     def parse(cls, text: str) -> Trace:
-        """The inverse of `str`; raises CompilerError for text that is not a trace."""
+        """Parse the text that `str` returns for a trace; raises CompilerError for any other
+        text."""
         try:
             lines = ast.parse(text).body
             return cls(tuple(_step(line) for line in lines))
