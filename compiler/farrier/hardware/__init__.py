@@ -1,1 +1,2 @@
-"""Accelerators of one's own as hardware: models on them, checked and explored."""
+"""Tools for designers of accelerators: check models on their hardware, and explore its
+parameters."""

@@ -1,4 +1,4 @@
-"""The results of an exploration as an SVG: cycles against each figure of the area."""
+"""An SVG chart of an exploration's results: cycles against each figure of the area."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _FRONT, _OTHER, _GRID = "#1f6fb4", "#999999", "#cccccc"
 
 
 def chart(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a row of panels for each model, with both axes in logarithms, and the shapes by
-    number below. A panel has a figure of area in which the shapes differ. Shapes on the Pareto
-    front are filled; shapes that run nothing are left out."""
+    """Return an SVG with a row of log-log plots for each model, one for each figure of area in
+    which the shapes (accelerator descriptions) differ, and a numbered legend of the shapes. Points
+    on the Pareto front are filled. Shapes on which no kernel of the model runs are left out."""
     names = list(dict.fromkeys(row["shape"] for row in rows))
     models = list(dict.fromkeys(row["model"] for row in rows))
     axes = list(rows[0]["area"])
@@ -87,7 +87,8 @@ def _point(row: Mapping[str, Any], x: float, y: float) -> str:
 
 
 def _scale(values: Iterable[int], start: float, end: float) -> dict[int, float]:
-    """Return the place of each value, in the order of the values."""
+    """Return the pixel coordinate of each distinct value on a logarithmic axis from `start` to
+    `end`, in ascending order of the values."""
     ordered = sorted(set(values))
     if not ordered:
         return {}
@@ -98,7 +99,8 @@ def _scale(values: Iterable[int], start: float, end: float) -> dict[int, float]:
 
 
 def _apart(places: Mapping[int, float], distance: float) -> Iterator[int]:
-    """Yield values whose places have room for a label each."""
+    """Yield the values whose coordinates are at least `distance` from the last label, so that
+    labels do not overlap."""
     last = math.inf
     for value, place in places.items():
         if abs(place - last) >= distance:

@@ -1,4 +1,5 @@
-"""The kernels of a model in hardware and in the simulator, on the same data."""
+"""Comparison of a model's kernels in simulated hardware (RTL) and in the instruction simulator, on
+the same data."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from farrier.targets.names import to_text
 
 
 def check_model(hardware: Hardware, model: Path | bytes) -> list[Comparison]:
-    """Compile a model, and compare each kernel of a run with random inputs. Raises FarrierError."""
+    """Compile a model, run it with random inputs, and compare each kernel of the run. Raises
+    FarrierError."""
     artifact = compiled(hardware.accelerator, model)
     comparisons: list[Comparison] = []
     with observing(functools.partial(_compared, hardware, comparisons)):
@@ -24,7 +26,7 @@ def check_model(hardware: Hardware, model: Path | bytes) -> list[Comparison]:
 
 
 def compiled(accelerator: Accelerator, model: Path | bytes, trials: int = 0) -> farrier.Artifact:
-    """Return a model for an accelerator and this host. Raises FarrierError."""
+    """Return the model compiled for an accelerator that this host drives. Raises FarrierError."""
     target = to_text(described(accelerator))
     return farrier.compile(model, target=target, trials=trials, verify=False)
 

@@ -1,4 +1,5 @@
-"""Shapes of accelerators compared: each model compiled for each shape, by cycles and area."""
+"""Exploration of accelerator parameters: compile each model for each shape (accelerator
+description), and compare cycles and area."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Listening = Callable[[], AbstractContextManager[Listener]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model on a shape. Two compilations with the same key have the same figures."""
+    """A model to compile for a shape. Two candidates with the same key have the same figures."""
 
     shape: Accelerator
     model: Path
@@ -44,7 +45,8 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """The figures of a candidate; `is_kept` if an earlier run has computed them."""
+    """The figures of a candidate. `is_kept` is true if they come from the folder of an earlier
+    run."""
 
     candidate: Candidate
     figures: Figures
@@ -52,8 +54,9 @@ class Result:
 
 
 class Exploration:
-    """Shapes × models, with their results in a folder: `results.jsonl` keeps them,
-    `pareto.json` and `pareto.svg` show those of this run, and `shapes/` has the descriptions."""
+    """A comparison of all `models` on all `shapes`. The folder contains all results so far in
+    `results.jsonl`, the results of this run in `pareto.json` and `pareto.svg`, and the descriptions
+    of the shapes in `shapes/`."""
 
     def __init__(
         self,
@@ -65,8 +68,8 @@ class Exploration:
         seed: int = 0,
         client: Client | None = None,
     ) -> None:
-        """Raises FarrierError for a model that cannot be read, and for a folder that cannot be
-        written."""
+        """Prepare the candidates. Raises FarrierError if a model cannot be read or the folder
+        cannot be written."""
         self._shapes, self._folder, self._client = shapes, folder, client
         self._areas: dict[str, dict[str, int]] = {each.name: area_of(each) for each in shapes}
         self._results: list[Result] = []
@@ -88,7 +91,8 @@ class Exploration:
         self._records = FileRecords(folder / "records.jsonl")
 
     def synthesize(self) -> Iterator[tuple[Accelerator, dict[str, int]]]:
-        """Add the cells of an ECP5 to the area of each shape. Raises UsageError."""
+        """Synthesize each shape for an ECP5 FPGA and add its cell counts to the figures of area;
+        yield the shape and the counts. Raises UsageError."""
         from farrier.targets.dae.rtl.area import cells
 
         for shape in self._shapes:
@@ -102,8 +106,8 @@ class Exploration:
             yield shape, counted
 
     def run(self, listening: Listening) -> Iterator[Result]:
-        """Compile the candidates one by one, or as jobs of the farm; yield each when its result is
-        kept and shown in the folder. Raises FarrierError."""
+        """Compile the candidates, in this process or as jobs of the farm, and yield each result
+        once it is saved and shown in the folder. Raises FarrierError."""
         jobs = self._submitted(self._client) if self._client else {}
         for candidate in self.candidates:
             kept = self._kept.get(candidate.key)
@@ -134,8 +138,8 @@ class Exploration:
             return figures_of(load(self._client.fetch(jobs[candidate.key], path)))
 
     def _submitted(self, client: Client) -> dict[str, str]:
-        """Submit the candidates without a result, unless an earlier run has done so; return the
-        jobs by key."""
+        """Submit a job for each candidate that has no saved result and no usable job of an earlier
+        run. Return the job ids by candidate key."""
         jobs = {}
         for candidate in self.candidates:
             if self._kept.get(candidate.key) is not None:
@@ -158,8 +162,8 @@ class Exploration:
     # -- what the folder shows
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the results as JSON objects, with the area of their shapes, and whether they are
-        on the Pareto front of their model."""
+        """Return the results as JSON objects, with the area of the shape, and whether the shape is
+        on the Pareto front for the model."""
         rows = []
         for model in dict.fromkeys(each.candidate.model for each in self._results):
             results = [each for each in self._results if each.candidate.model == model]
@@ -180,7 +184,7 @@ class Exploration:
 
 
 def _content(path: Path) -> str:
-    """Return the hash of a model. Raises FarrierError, with the name of the file."""
+    """Return the hash of a model file. Raises FarrierError that names the file."""
     try:
         return content_of(Model.of_path(path))
     except InvalidModelError as error:
@@ -188,7 +192,7 @@ def _content(path: Path) -> str:
 
 
 def _is_of_use(client: Client, job_id: str) -> bool:
-    """Return whether the server has a job that has succeeded or can do so."""
+    """Return whether the server knows the job, and the job has succeeded or may still succeed."""
     try:
         job = client.job(job_id)
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""The figures by which shapes are compared, and which of them no other shape betters."""
+"""The figures by which shapes (accelerator descriptions) are compared, and their Pareto front."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _PROGRAM = "dae"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """A model on a shape. `share` is that of its multiply-adds which run on the accelerator;
-    `reason` says why the largest of the other kernels does not. `latency_ms` has the host's time by
-    the clock as well, and is None if the model was not verified."""
+    """The measurements of a model on a shape. `share` is the fraction of the model's multiply-adds
+    that run on the accelerator; `reason` explains why the largest kernel on the host does not.
+    `latency_ms` includes the wall-clock time of the host's kernels, and is None if the model was
+    not verified."""
 
     cycles: int
     device_ms: float
@@ -52,8 +53,8 @@ def figures_of(artifact: Artifact) -> Figures:
 
 
 def area_of(accelerator: Accelerator) -> dict[str, int]:
-    """Return what a description states of the area: the multipliers of bytes, the bytes of the
-    scratchpads, the lanes of the unit that works on sums, and the bytes of the port."""
+    """Return the figures of area that follow from a description: byte multipliers, bytes of
+    scratchpad memory, lanes of the unit that processes sums, and bytes of the memory port."""
     matrix, memory = accelerator.matrix, accelerator.memory
     return {
         "multipliers": matrix.batch * matrix.inner * matrix.outer,
@@ -64,9 +65,9 @@ def area_of(accelerator: Accelerator) -> dict[str, int]:
 
 
 def front(figures: Sequence[Figures], areas: Sequence[Mapping[str, int]]) -> list[bool]:
-    """Return for each shape whether it is on the Pareto front of one model: no other shape is as
-    good in cycles, in each figure of the area and in the share that it runs, and better in one of
-    them. A shape that runs nothing is not on it."""
+    """Return for each shape whether it is on the Pareto front of one model: no other shape is at
+    least as good in cycles, in every figure of area and in the share of multiply-adds, and better
+    in one of these. A shape on which nothing runs is never on the front."""
     points = [
         (each.cycles, -each.share, *area.values()) if each.kernels else None
         for each, area in zip(figures, areas, strict=True)

@@ -1,4 +1,4 @@
-"""The results of an exploration in a file, one a line, so that a later run goes on from them."""
+"""The storage of an exploration's results, one JSON line each, from which a later run continues."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from farrier.errors import StorageError
 
 
 class Kept:
-    """JSON objects by key in the file `path`. One is on the disk when `add` returns; a line that a
-    crash cut short is skipped. The newest of a key counts."""
+    """A persistent mapping from keys to JSON objects, in the file `path`. `add` returns once the
+    object is on disk. A line truncated by a crash is skipped, and the newest line of a key
+    counts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,7 +32,7 @@ class Kept:
         return self._values.get(key)
 
     def add(self, key: str, value: dict[str, Any]) -> None:
-        """Keep an object. Raises StorageError."""
+        """Append an object to the file. Raises StorageError."""
         line = json.dumps({"key": key, "value": value})
         try:
             with self._path.open("a+b") as file:

@@ -1,4 +1,4 @@
-"""The shapes to explore: accelerators as they are, and the variations of their fields."""
+"""The shapes to explore: accelerator descriptions, and variations of their fields."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _HINT = "--vary port.bytes=4,8, or --vary matrix.inner,matrix.outer=8,16 for equ
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variation:
-    """Fields, such as `port.bytes`, that take each of the values, all of them the same one."""
+    """Fields of an accelerator description, such as `port.bytes`, and the values to try. All fields
+    of a variation get the same value."""
 
     fields: tuple[str, ...]
     values: tuple[int, ...]
 
 
 def parse_variation(text: str) -> Variation:
-    """Read `matrix.inner,matrix.outer=8,16`. Raises UsageError."""
+    """Parse a variation such as `matrix.inner,matrix.outer=8,16`. Raises UsageError."""
     fields, _, values = text.partition("=")
     words = [word.strip() for word in values.split(",")]
     if not fields or not all(word.isdecimal() for word in words):
@@ -34,8 +35,9 @@ def parse_variation(text: str) -> Variation:
 def varied(
     bases: Iterable[Accelerator], variations: Sequence[Variation]
 ) -> tuple[list[Accelerator], list[str]]:
-    """Return the distinct shapes of all combinations, and why others cannot work, each as a
-    sentence. Raises UsageError for an unknown field, or for two shapes of one name."""
+    """Return the distinct shapes for all combinations of the variations, and for each invalid
+    combination a sentence that says why. Raises UsageError for an unknown field, and for two shapes
+    with the same name."""
     shapes: dict[tuple[str, ...], Accelerator] = {}
     refused = []
     for base in bases:
@@ -66,7 +68,8 @@ def _combinations(
 
 
 def _set(raw: dict[str, Any], field: str, value: int) -> None:
-    """Change a field of a description. Raises UsageError if it has no such number."""
+    """Set a field of an accelerator description in place. Raises UsageError if the description has
+    no numeric field of that name."""
     table, dot, name = field.rpartition(".")
     place = raw.get(table) if dot else raw
     if not isinstance(place, dict) or not isinstance(place.get(name), int):

@@ -1,5 +1,6 @@
-"""Instructions for whole tiles and for groups of products. Backends declare their own, and other
-packages declare tensor intrinsics as entry points of the group `farrier.intrinsics`."""
+"""The registry of instructions on tiles (tensor intrinsics) and on groups of products (dot
+products). Backends declare their own; other packages declare tensor intrinsics as entry points of
+the group `farrier.intrinsics`."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ __all__ = [
 
 
 def lookup(name: str) -> TensorIntrinsic:
-    """Return the intrinsic `name`. Raises KeyError if nobody declares it."""
+    """Return the tensor intrinsic with that name. Raises KeyError if none is declared."""
     return _by_name()[name]
 
 

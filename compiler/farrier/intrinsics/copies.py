@@ -1,4 +1,5 @@
-"""The declaration of copies to workgroup memory that go on while their thread does other things."""
+"""The declaration of asynchronous copies to workgroup memory, which proceed while the thread
+continues."""
 
 from __future__ import annotations
 
@@ -13,17 +14,18 @@ from farrier.ir.types import DType
 
 
 def copy_name(dtype: DType) -> str:
-    """Return the name of the intrinsic target[i] = source[i]."""
+    """Return the name of the tensor intrinsic that computes target[i] = source[i]."""
     return f"copy_{dtype.value}"
 
 
 def clear_name(dtype: DType) -> str:
-    """Return the name of the intrinsic target[i] = 0."""
+    """Return the name of the tensor intrinsic that computes target[i] = 0."""
     return f"clear_{dtype.value}"
 
 
 def declared(dtypes: Sequence[DType], nbytes: int, feature: str) -> tuple[TensorIntrinsic, ...]:
-    """Return the intrinsics that copy or clear `nbytes` bytes."""
+    """Return the tensor intrinsics that copy or clear `nbytes` bytes, one pair for each dtype. The
+    target must have `feature`."""
     return tuple(
         each for dtype in dtypes for each in _declared(dtype, nbytes // dtype.nbytes, feature)
     )

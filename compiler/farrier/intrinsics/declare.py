@@ -1,12 +1,14 @@
-"""The declaration of a tensor intrinsic: its meaning, and the code that performs it.
+"""The declaration of tensor intrinsics: the semantics of an instruction on tiles, and the emitter
+of its code.
 
-The meaning is a loop function over tiles, output first. `tensorize` matches a loop nest against it
-and puts a call in its place; `expand` puts the loops back, so that a call can be run and checked
-anywhere. A new accelerator declares its instructions in a file of its own.
+The semantics are a loop function over tiles, whose first parameter is the output. `tensorize`
+matches a loop nest against the function and replaces the nest by an intrinsic call; `expand`
+replaces the call by the loops, so that it can be run and checked on any machine. A new accelerator
+declares its instructions in a file of its own.
 
-A tile is a scalar; a vector of elements that are neighbours in memory, along the innermost
-dimension of its buffer's layout; or rows: a tile of two axes, each row a run of neighbours, at
-equal distances. The layout of a declared tile defines the contents of a row.
+A tile is a scalar; a vector of elements adjacent in memory, along the innermost dimension of its
+buffer's layout; or a tile of rows, with two axes: each row is a run of adjacent elements, and rows
+are evenly spaced. The layout of the declared tile defines the order of the elements in a row.
 """
 
 from __future__ import annotations
@@ -32,73 +34,78 @@ Argument: TypeAlias = Operand | tuple[str, Operand | str]
 
 
 class Writer(Protocol):
-    """The interface that an emitter writes to: the function under construction in code
-    generation."""
+    """The interface of the instruction builder that emitters of intrinsics call, with the function
+    under construction as its state."""
 
     def call(self, name: str, result: Type | str, *arguments: Argument, flags: str = "") -> Operand:
-        """Call the LLVM intrinsic `name` and return its result."""
+        """Emit a call of the LLVM intrinsic `name`, and return its result."""
         ...
 
     def effect(self, name: str, result: Type | str, *arguments: Argument) -> Operand:
-        """As `call`, for a function with effects, whose calls may not be merged or moved."""
+        """Emit a call of a function with side effects, which must not be merged with other calls or
+        moved; return its result."""
         ...
 
     def assembly(self, text: str, constraints: str, result: Type) -> Operand:
-        """Write a line of assembly without operands; LLVM only knows its constraints."""
+        """Emit a line of inline assembly without operands. LLVM knows only its constraints."""
         ...
 
     def op(self, operation: Operation, left: Operand, right: Operand) -> Operand:
-        """Return the arithmetic of two operands of one type."""
+        """Emit an arithmetic operation on two operands of the same type, and return its result."""
         ...
 
     def icmp(self, order: str, left: Operand, right: Operand) -> Operand:
-        """Return the comparison of integers in an order such as "slt"."""
+        """Emit an integer comparison by an LLVM predicate such as "slt", and return its result."""
         ...
 
     def choose(self, condition: Operand, then: Operand, otherwise: Operand) -> Operand:
-        """Return `then` where the condition holds, lane by lane."""
+        """Emit a select: `then` in lanes where the condition holds, `otherwise` in the other
+        lanes."""
         ...
 
     def convert(self, operation: Operation, x: Operand, to: Type) -> Operand:
-        """Return `x` as another type."""
+        """Emit a conversion of `x` to another type by an LLVM conversion operation, and return its
+        result."""
         ...
 
     def bitcast(self, x: Operand, to: Type) -> Operand:
-        """Return the bits of `x` as another type."""
+        """Return the bits of `x` reinterpreted as another type."""
         ...
 
     def extract(self, x: Operand, lane: int) -> Operand:
-        """Return one lane."""
+        """Return the element in one lane of a vector."""
         ...
 
     def insert(self, x: Operand, element: Operand, lane: int) -> Operand:
-        """Return a vector with another lane."""
+        """Return a copy of a vector with the element in one lane replaced."""
         ...
 
     def shuffle(self, x: Operand, other: Operand | None, order: Sequence[int]) -> Operand:
-        """Return lanes of two vectors, or of one, in an order."""
+        """Return a vector with lanes of `x` and `other` (or of `x` alone), selected by the lane
+        numbers in `order`."""
         ...
 
     def part(self, x: Operand, number: int) -> Operand:
-        """Return a part of an array."""
+        """Return the member with this number of an array value."""
         ...
 
     def with_part(self, x: Operand, part: Operand, number: int) -> Operand:
-        """Return an array with another part."""
+        """Return a copy of an array value with the member `number` replaced by `part`."""
         ...
 
     def offset(self, pointer: Operand, nbytes: Operand | int) -> Operand:
-        """Return the address some bytes behind a pointer."""
+        """Return the address `nbytes` bytes after a pointer."""
         ...
 
     def load(
         self, type_: Type, pointer: Operand, alignment: int, *, is_constant: bool = False
     ) -> Operand:
-        """Return what lies at an address now, or always if it is a constant of the module."""
+        """Return the value in memory at an address. `is_constant` is true for a constant of the
+        module, which no store changes."""
         ...
 
     def store(self, value: Operand, pointer: Operand, alignment: int | None) -> None:
-        """Write a value to memory."""
+        """Emit a store of a value to memory."""
         ...
 
 
@@ -109,8 +116,9 @@ Emit: TypeAlias = Callable[[Writer, Sequence[Operand]], Operand]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowRegisters:
-    """Registers that hold tiles of rows. `load` and `store` take the number of rows, the bytes of
-    one, the address of the first and the bytes from each to the next."""
+    """The registers that hold a tile of rows. The functions `load` and `store` take the number
+    of rows, the bytes of a row, the address of the first row and the bytes from one row to the
+    next."""
 
     type: Type
     load: Callable[[Writer, int, int, Operand, Operand], Operand]
@@ -119,8 +127,9 @@ class RowRegisters:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorIntrinsic:
-    """An instruction on tiles. `semantics.params` are the operand tiles: the output, which may also
-    be read, and the inputs. If one tile has rows, all tiles have two axes."""
+    """An instruction on tiles. The parameters of `semantics` are its operand tiles: the output,
+    which the instruction may also read, and the inputs. Either all tiles have two axes and are
+    tiles of rows, or none is."""
 
     name: str
     semantics: Function
@@ -137,19 +146,20 @@ class TensorIntrinsic:
 
     @property
     def lanes(self) -> int:
-        """The elements of the widest tile."""
+        """The number of elements of the widest tile."""
         return max(
             (number(tile.shape[0]) for tile in self.semantics.params if tile.shape), default=1
         )
 
 
 def vector_axis(buffer: Buffer) -> int:
-    """Return the logical axis along which neighbours in memory lie."""
+    """Return the logical axis of a buffer along which adjacent elements lie in memory."""
     return buffer.layout.dims[-1].axis if buffer.layout is not None else len(buffer.shape) - 1
 
 
 def expand(call: Intrinsic, intrinsic: TensorIntrinsic, prefix: str) -> Stmt:
-    """Return the loops that a call stands for; their names begin with `prefix`."""
+    """Return the loops that are equivalent to an intrinsic call. The names of their variables begin
+    with `prefix`."""
     semantics = intrinsic.semantics
     operands: Mapping[str, Tile] = {
         param.name: tile for param, tile in zip(semantics.params, call.operands, strict=True)
@@ -168,14 +178,16 @@ def expand(call: Intrinsic, intrinsic: TensorIntrinsic, prefix: str) -> Stmt:
 
 
 def physical_shape(declared: Buffer) -> tuple[int, ...]:
-    """Return the extents of a declared tile in the order of memory."""
+    """Return the extents of a declared tile, in the order in which its layout stores the
+    dimensions."""
     layout = declared.layout or Layout.plain(len(declared.shape))
     return tuple(map(number, layout.physical_shape(declared.shape)))
 
 
 def place(tile: Tile, declared: Buffer, simplifier: Simplifier) -> tuple[Linear, Extent] | None:
-    """Return the offset of a tile of rows in its buffer, and the distance of its rows, in bytes;
-    None if its rows are not runs of neighbours as declared, or have uneven distances."""
+    """Return the offset of a tile of rows from the start of its buffer, and the distance between
+    its rows, both in bytes. Return None if its rows are not contiguous in the declared order, or
+    are unevenly spaced."""
     layout = declared.layout or Layout.plain(len(declared.shape))
     extents = physical_shape(declared)
     # No loop can have these names.
@@ -201,7 +213,7 @@ def place(tile: Tile, declared: Buffer, simplifier: Simplifier) -> tuple[Linear,
 
 
 def _beyond(tile: Tile, indices: Indices) -> Indices:
-    """Return the indices in its buffer of an element of a tile."""
+    """Return the indices, in the underlying buffer, of the element of a tile at `indices`."""
     at = list(tile.origin)
     steps = tile.steps or (1,) * len(tile.axes)
     for axis, index, step in zip(tile.axes, indices, steps, strict=True):

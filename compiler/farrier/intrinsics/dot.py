@@ -1,10 +1,11 @@
-"""The declaration of a machine's dot product: its factors, and the code that performs it.
+"""The declaration of dot-product instructions: the dtypes of their factors, and the emitter of
+their code.
 
     total[l] = total[l] + sum(a[g] * b[l, g] for g in axes(group))        for each lane l
 
-`a` and `b` are groups of `group` neighbours, together of the width of one element of the total. A
-loop of the kind `dot` over such products becomes one; if the target declares no fitting one, the
-products are computed one by one.
+`a` and `b` are groups of `group` adjacent elements, which together are as wide as one total. A loop
+of the kind `dot` over such products is emitted as one such instruction; if the target declares none
+that fits, the products are computed one by one.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ EmitDot: TypeAlias = Callable[[Writer, int, Operand, Operand, Operand], Operand]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dot:
-    """One dot product, for vectors of any of `lanes` totals. Each group is first unpacked into
-    `parts` registers, by one instruction each, and multiplied by one instruction for each; with 0,
-    it is multiplied as it lies in memory."""
+    """A dot-product instruction for vectors of `lanes` totals (any of these numbers). If `parts` is
+    not 0, each group is first unpacked into `parts` registers by one instruction each, and each
+    register is then multiplied by one instruction. If it is 0, groups are multiplied as they lie in
+    memory."""
 
     name: str
     group: int
@@ -41,15 +43,15 @@ class Dot:
 
 
 def held_as(dtype: DType) -> tuple[DType, ...]:
-    """Return the types of bytes that hold an element unchanged, the best first: an unsigned integer
-    of less than a byte is a byte of either sign."""
+    """Return the byte-sized dtypes in which elements of `dtype` can be stored with unchanged
+    values, best first. An unsigned integer with fewer than 8 bits can be stored as u8 or i8."""
     is_short = dtype.is_integer and dtype.bits < 8 and not dtype.is_signed
     return (DType.U8, DType.I8) if is_short else (dtype,)
 
 
 def factors_of(store: Store) -> tuple[Load, Load] | None:
-    """Return the factors of a store that adds a product of two loads to its own element, converted
-    to its dtype if they have another; None for any other store."""
+    """Return the two factors of a store of the form c[i] = c[i] + a[j] * b[k], where a and b may be
+    cast to the dtype of c; None for any other store."""
     total, term = _sides(store.value, BinaryOp.ADD)
     left, right = (
         side.operand if isinstance(side, Cast) else side for side in _sides(term, BinaryOp.MUL)

@@ -1,4 +1,5 @@
-"""The declaration of exchanges between the threads of a subgroup: each gets the value of another.
+"""The declaration of register exchanges between the threads of a subgroup (shuffles): each thread
+receives the value of another one.
 
 to[i] = from[i xor mask]        for each thread i of the subgroup, in its registers
 """
@@ -19,7 +20,8 @@ MASKS = tuple(1 << bit for bit in range(SUBGROUP_SIZE.bit_length() - 1))
 
 
 def declared(dtypes: Sequence[DType], feature: str) -> tuple[TensorIntrinsic, ...]:
-    """Return the exchanges of values of some types, by a bit of the thread's number each."""
+    """Return the exchange intrinsics for values of `dtypes`: one for each bit of a thread number
+    that the exchange may flip. The target must have `feature`."""
     return tuple(_declared(dtype, mask, feature) for dtype in dtypes for mask in MASKS)
 
 

@@ -1,11 +1,13 @@
-"""The declaration of products of fragments, which the threads of a subgroup compute together.
+"""The declaration of matrix products that the threads of a subgroup compute together, on tiles
+called fragments.
 
     c[m, n] += a[m, k] * b[k, n]        for tiles in registers, spread over the subgroup
 
-A fragment is a tile whose elements lie in the registers of all threads of a subgroup. Its declared
-layout says where: the first dimensions, one element for each thread of the subgroup, are the
-lanes, and the others the elements of a lane. `declared` makes the intrinsics of a product: what
-sets totals to zero, reads both factors from workgroup memory, multiplies, and stores totals there.
+A fragment is a tile whose elements are distributed over the registers of all threads of a subgroup.
+Its declared layout defines the distribution: the leading dimensions, with one element for each
+thread, select the thread, and the others select the element within the thread. `declared` returns
+the intrinsics of a product: zero the totals, load either factor from workgroup memory, multiply,
+and store the totals there.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from farrier.ir.types import DType, Layout
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FragmentProduct:
-    """A product of fragments, with the layouts of `a`, `b` and `c`. `reads_across`: factors may lie
-    in memory with their terms one row after the other."""
+    """A matrix product of fragments, with the layouts of the factors `a` and `b` and of the totals
+    `c`. If `reads_across` is true, a factor in memory may also have k as its first axis."""
 
     name: str
     left: DType
@@ -42,23 +44,24 @@ class FragmentProduct:
 
 
 def zero_name(product: str) -> str:
-    """Return the name of the intrinsic c[m, n] = 0."""
+    """Return the name of the tensor intrinsic that computes c[m, n] = 0."""
     return f"{product}_zero"
 
 
 def store_name(product: str) -> str:
-    """Return the name of the intrinsic memory[m, n] = c[m, n]."""
+    """Return the name of the tensor intrinsic that computes memory[m, n] = c[m, n]."""
     return f"{product}_store"
 
 
 def load_name(product: str, side: int, across: bool) -> str:
-    """Return the name of the intrinsic a[m, k] = memory[m, k] or b[k, n] = memory[n, k], by the
-    side; `across` has the terms k in the first axis of the memory."""
+    """Return the name of the tensor intrinsic that loads a factor: a[m, k] = memory[m, k] for
+    `side` 0, or b[k, n] = memory[n, k] for `side` 1. If `across` is true, the memory has k as its
+    first axis."""
     return f"{product}_{('a', 'b')[side]}{'_across' if across else ''}"
 
 
 def declared(products: Iterable[FragmentProduct]) -> tuple[TensorIntrinsic, ...]:
-    """Return the intrinsics of products."""
+    """Return the tensor intrinsics of all `products`."""
     return tuple(each for product in products for each in _declared(product))
 
 

@@ -1,4 +1,5 @@
-"""The declaration of a machine's lookup of many bytes at once in a table of 256."""
+"""The declaration of table-lookup instructions, which look up many bytes at once in a table of 256
+entries."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ EmitLookup: TypeAlias = Callable[[Writer, Operand, Operand], Operand]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TableLookup:
-    """A lookup in a table of 256 bytes, for vectors of `lanes` indices."""
+    """A lookup instruction with a table of 256 bytes, for vectors of `lanes` indices."""
 
     name: str
     lanes: int

@@ -1,10 +1,10 @@
-"""The declaration of a product of whole tiles in registers: its factors, and the code that performs
-it.
+"""The declaration of matrix products of whole tiles in registers: the dtypes of their factors, and
+the emitter of their code.
 
-    c[m, n] += a[m, k] * b[k, n]        for rows m, lanes n, and k as deep as one instruction goes
+    c[m, n] += a[m, k] * b[k, n]        for rows m, lanes n, and the depth k of one instruction
 
-`declared` makes its tensor intrinsics, which `tensorize` puts in the place of loops: one for each
-number of rows and each depth, and others that set totals to zero and store them.
+`declared` returns the tensor intrinsics of a product, by which `tensorize` replaces loops: one for
+each number of rows and each depth, and others that zero the totals and store them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ EmitProduct: TypeAlias = Callable[[Writer, int, int, Operand, Operand, Operand],
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TileProduct:
-    """One product of tiles. In the memory of b, `group` successive elements along k are neighbours.
-    All products of one `family` share the intrinsics that set totals to zero or store them; the
-    names of these begin with `family`."""
+    """A matrix product of tiles. In the memory of `b`, groups of `group` successive elements along
+    k are adjacent. All products of one `family` share the intrinsics that zero totals or store
+    them; the names of these begin with `family`."""
 
     family: str
     name: str
@@ -49,20 +49,23 @@ class TileProduct:
     product: EmitProduct
 
     def zero_name(self, rows: int) -> str:
-        """Return the name of the intrinsic c[m, n] = 0."""
+        """Return the name of the tensor intrinsic that computes c[m, n] = 0 for tiles of `rows`
+        rows."""
         return f"{self.family}_zero_{self.total.value}_{rows}"
 
     def store_name(self, rows: int) -> str:
-        """Return the name of the intrinsic memory[m, n] = c[m, n]."""
+        """Return the name of the tensor intrinsic that computes memory[m, n] = c[m, n] for tiles of
+        `rows` rows."""
         return f"{self.family}_store_{self.total.value}_{rows}"
 
     def product_name(self, rows: int, depth: int) -> str:
-        """Return the name of the intrinsic c[m, n] = c[m, n] + a[m, k] * b[k, n], for `depth` k."""
+        """Return the name of the tensor intrinsic that adds a[m, k] * b[k, n] to c[m, n], for
+        `rows` rows and `depth` values of k."""
         return f"{self.name}_{rows}x{depth}"
 
 
 def declared(products: Iterable[TileProduct]) -> tuple[TensorIntrinsic, ...]:
-    """Return the intrinsics of products, each once."""
+    """Return the distinct tensor intrinsics of all `products`."""
     intrinsics = (intrinsic for product in products for intrinsic in _declared(product))
     return tuple({intrinsic.name: intrinsic for intrinsic in intrinsics}.values())
 
@@ -117,8 +120,8 @@ def _intrinsic(
     emit: Emit,
     depth: int = 0,
 ) -> TensorIntrinsic:
-    """Return the intrinsic operands[0][m, n] = value for all rows m and lanes n, and `depth` k if
-    that is not 0."""
+    """Return the tensor intrinsic operands[0][m, n] = value, for all rows m and lanes n, and for
+    `depth` values of k if `depth` is not 0."""
     output, point = operands[0], (Var("m"), Var("n"))
     rows, lanes = map(number, output.shape)
     body = Store(output, point, value)

@@ -1,4 +1,4 @@
-"""LLVM text to objects, through llvmlite, for any machine that LLVM knows."""
+"""Compilation of LLVM text to object files through llvmlite, for any machine that LLVM supports."""
 
 from __future__ import annotations
 

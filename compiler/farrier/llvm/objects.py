@@ -1,8 +1,9 @@
-"""LLVM, through llvmlite: text in, object file out, no pass in between.
+"""The compilation of LLVM text to object files through llvmlite, without LLVM's optimization
+passes.
 
-A hidden flag decides the time to make code: loop strength reduction takes nine tenths of it for
-nothing, since the emitter has already placed every address (`-disable-lsr`). Backends add others.
-LLVM ignores a flag it does not know, so tests watch for what each prevents.
+Loop strength reduction is switched off (`-disable-lsr`), as it takes nine tenths of the compile
+time and achieves nothing: the emitter has already optimized every address. Backends add flags of
+their own. LLVM ignores unknown flags silently, so tests check the effect of each flag.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _emitting = threading.Lock()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LLVMMachine:
-    """A machine for LLVM. `features` each begin with + or -; `flags` are options of LLVM's command
-    line, `-name=value`, which hold for a whole process until others are set: all machines name the
-    same ones. Code for a `freestanding` machine is linked at a fixed address; `abi` is LLVM's name
-    of the calling convention, if the triple does not imply it."""
+    """A machine as LLVM describes it. Each of `features` begins with + or -. `flags` are LLVM
+    command-line options of the form `-name=value`; they are global to the process until set again,
+    so all machines specify the same options. Code for a `freestanding` machine is linked at a fixed
+    address. `abi` is LLVM's name of the calling convention, if the triple does not imply it."""
 
     triple: str
     cpu: str
@@ -38,9 +39,9 @@ class LLVMMachine:
 
 
 def object_of(text: str, machine: LLVMMachine) -> bytes:
-    """Return the object of a module of LLVM text. Raises CompilerError that names the line at
-    fault, and UsageError for inline assembly of another architecture than this one, for which
-    llvmlite has no assembler."""
+    """Return the object file of a module of LLVM text. Raises CompilerError that names the faulty
+    line, and UsageError for inline assembly of another architecture than this machine's, since
+    llvmlite contains no assembler for it."""
     _check_assembly(text, machine)
     return _object_of(_parse(text, machine), machine)
 
@@ -48,9 +49,9 @@ def object_of(text: str, machine: LLVMMachine) -> bytes:
 def joined_object(
     texts: Sequence[str], exports: Iterable[str] | None, machine: LLVMMachine
 ) -> bytes:
-    """Return one object of several modules. Functions that are not `exports` (None: all are) are
-    local to it, so that objects of different models define no symbol twice. Raises as
-    `object_of`."""
+    """Return one object file that contains several modules. Functions not in `exports` (None: all
+    are exported) become local, so that objects of different models do not define the same symbol.
+    Raises the same errors as `object_of`."""
     context = initialized().create_context()
     whole, *others = [_parse(text, machine, context) for text in texts]
     for module in others:
@@ -73,7 +74,7 @@ def _object_of(module: Any, machine: LLVMMachine) -> bytes:
 
 
 def assembly(text: str, machine: LLVMMachine) -> str:
-    """Return the module as assembly text, for readers and tests."""
+    """Return the assembly text for a module of LLVM text, for readers and tests."""
     module = _parse(text, machine)
     with _emitting:
         _set_flags(machine)
@@ -107,8 +108,8 @@ def _parse(text: str, machine: LLVMMachine, context: Any = None) -> Any:
 
 @functools.cache
 def initialized() -> Any:
-    """Return llvmlite's binding, with every target initialised and the flags set: once a
-    process."""
+    """Return llvmlite's binding module. The first call in a process initializes all LLVM targets
+    and sets the global flags."""
     from llvmlite import binding
 
     binding.initialize_all_targets()
@@ -123,7 +124,7 @@ _set: dict[str, str] = {}  # The flags of this process, by name.
 
 
 def _set_flags(machine: LLVMMachine) -> None:
-    """Set the flags for a machine, unless they are set already."""
+    """Set the LLVM flags of a machine, unless they are set already."""
     for flag in machine.flags:
         name, _, value = flag.partition("=")
         if _set.get(name) != value:

@@ -1,4 +1,4 @@
-"""The C compiler, linker and archiver that the ziglang wheel carries, for any ELF target."""
+"""The C compiler, linker and archiver in the ziglang wheel, for any ELF target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from farrier.errors import CompilerError
 
 
 def run(words: Sequence[str | Path], folder: Path, failure: str) -> None:
-    """Run `zig WORDS` in a folder. Raises CompilerError that begins with `failure`, and has what
-    the tool says."""
+    """Run `zig WORDS` in a folder. Raises CompilerError with `failure` and the output of the
+    tool."""
     # Without a cache of its own, zig writes into the home of the user, which may have none.
     environment = {
         "PATH": "",
@@ -30,8 +30,8 @@ def run(words: Sequence[str | Path], folder: Path, failure: str) -> None:
 
 @functools.cache
 def home() -> Path:
-    """Return the folder of the wheel, with the executable: `python -m ziglang` would start Python
-    once more. Raises CompilerError."""
+    """Return the folder of the ziglang wheel that contains the executable. Running the executable
+    directly avoids a second Python process. Raises CompilerError."""
     spec = importlib.util.find_spec("ziglang")
     if spec is None or spec.origin is None:
         raise CompilerError("the linker is not installed", hint="pip install 'farrier[compiler]'")

@@ -1,4 +1,5 @@
-"""Microcontrollers: machines without an operating system, which a C program calls a model on."""
+"""The backend for microcontrollers: machines without an operating system, on which a C program
+calls a model."""
 
 from __future__ import annotations
 

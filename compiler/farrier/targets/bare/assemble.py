@@ -1,4 +1,5 @@
-"""Join the kernels of a model and its entry point into one object for a firmware."""
+"""The linker of a model for microcontrollers: it combines the kernels and the entry point into one
+object file for a firmware."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ _PATH = "code/model.o"
 
 
 class BarePlan(Plan):
-    """The plan of a model whose objects stay modules of LLVM text until all are there, and whose
-    inputs and outputs share the workspace with other values."""
+    """The plan of a model whose kernels remain LLVM text until the whole model is compiled to one
+    object. Inputs and outputs may share workspace memory with other values."""
 
     lends: ClassVar = True
 
@@ -33,7 +34,7 @@ class BarePlan(Plan):
 
 
 def check_sizes(program: DriverProgram) -> None:
-    """Raise UsageError for a program with sizes that a run finds out."""
+    """Raise UsageError if the program has sizes that are known only at run time."""
     if program.counted or program.dims:
         raise UsageError(
             "the values of inputs decide sizes of this model, and a microcontroller's memory is "
@@ -43,7 +44,8 @@ def check_sizes(program: DriverProgram) -> None:
 
 
 def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> LinkedModel:
-    """Return the code of a model. Raises CompilerError if it does not fit the board's memories."""
+    """Return the linked code of a model. Raises CompilerError if the model does not fit the board's
+    memories."""
     params = planned.arena.pack()
     texts = [content.decode() for content in objects]
     digest = hashlib.sha256("".join(texts).encode() + params.digest.encode()).hexdigest()
@@ -80,14 +82,15 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> Lin
 
 
 def _lent(planned: Plan) -> tuple[int, ...]:
-    """Return the offsets in the workspace of the inputs and outputs; -1 for memory of their own."""
+    """Return the offset in the workspace of each input and output, or -1 where that tensor has
+    memory of its own."""
     program, lent = planned.program, planned.memory.lent
     names = [program.home(value).name for value in (*program.inputs, *program.outputs)]
     return tuple(typical(lent[name]) if name in lent else -1 for name in names)
 
 
 def _check_fit(part: BarePart, code_bytes: int, target: BareTarget) -> None:
-    """Raise CompilerError for a model that is larger than the memories of a board."""
+    """Raise CompilerError if the model is larger than the memories of the board."""
     lacks = [
         f"{needed:,} bytes of {memory}, and the board has {there:,}"
         for memory, needed, there in (

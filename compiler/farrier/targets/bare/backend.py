@@ -1,4 +1,4 @@
-"""The targets that run without an operating system."""
+"""The backend and the target class of machines without an operating system."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NEAR = 64 << 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BareTarget(CpuTarget):
-    """A core of a microcontroller, and the bytes of its board's memories, 0 if nothing says."""
+    """A microcontroller core, with the sizes of its board's memories in bytes (0 if unknown)."""
 
     flash_bytes: int = 0
     ram_bytes: int = 0
@@ -93,7 +93,8 @@ class BareTarget(CpuTarget):
 
 
 class BareBackend(CpuBackend):
-    """Kernels as for a CPU with one thread, in one object that a firmware is linked with."""
+    """The backend for microcontrollers. Kernels are scheduled as for a single-threaded CPU, and
+    linked to one object file for a firmware."""
 
     target_type = BareTarget
     name = "bare"

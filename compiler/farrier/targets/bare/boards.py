@@ -1,6 +1,7 @@
-"""The boards that have a name: where their memories lie, and what emulates them.
+"""The named boards: the addresses of their memories, and how they are emulated.
 
-The memories of boards without an emulator are not checked against the named data sheets yet.
+For boards without an emulator, the memory addresses are not yet checked against the cited data
+sheets.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _K, _M = 1 << 10, 1 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Region:
-    """A memory: its address, and its size in bytes."""
+    """A region of memory: its address, and its size in bytes."""
 
     address: int
     nbytes: int
@@ -24,9 +25,9 @@ class Region:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Emulator:
-    """A machine of qemu. `counter` is the address of a counter of the machine, 0 for the core's
-    own; with `shift` an instruction takes 2^shift ns of the machine's time, and `tick_ns` is that
-    between two of its ticks."""
+    """A qemu machine that emulates a board. `counter` is the address of the machine's tick counter,
+    or 0 for the core's own counter. With `shift`, each instruction takes 2^shift ns of emulated
+    time; `tick_ns` is the emulated time between two ticks of the counter."""
 
     program: str
     package: str  # Debian's.
@@ -37,12 +38,12 @@ class Emulator:
     options: tuple[str, ...] = ()
 
     def instructions(self, ticks: int) -> int:
-        """Return the number of instructions that ran in a number of ticks."""
+        """Return the number of instructions executed in `ticks` ticks of the counter."""
         return ticks * self.tick_ns >> self.shift
 
 
 class Uart(enum.IntEnum):
-    """The UARTs that `firmware/line.h` drives."""
+    """The kinds of UART for which `firmware/line.h` has drivers."""
 
     CMSDK = 1
     NS16550 = 2
@@ -52,9 +53,9 @@ class Uart(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """The line to a resident program: a UART and its address, and the core's clock as the program
-    leaves it. `timer` is the address of a core-local interruptor's timer, which Cortex-M cores
-    need not, and `timer_khz` its clock."""
+    """The serial line to the resident firmware: the kind of UART, its address, and the core clock
+    in kHz that the firmware runs at. RISC-V boards also have a timer: its address in the core-local
+    interruptor (`timer`), and its clock (`timer_khz`)."""
 
     uart: Uart
     address: int
@@ -65,8 +66,9 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Disk:
-    """A board that shows a disk over USB, which takes programs as UF2 files of a `family`. `boot`
-    are the words behind the vectors by which its loader knows a program."""
+    """The properties of a board that appears as a USB disk and is programmed by a UF2 file for its
+    `family`. `boot` are the words after the vector table by which its boot loader recognizes a
+    program."""
 
     family: int
     boot: tuple[int, ...] = ()
@@ -74,8 +76,8 @@ class Disk:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Board:
-    """A board. Code and parameters lie in `flash`, a model's arena and the stack in `ram`;
-    `vectors` is the address where the core looks for its vectors, if that is not in `flash`."""
+    """A microcontroller board. Code and parameters are placed in `flash`, a model's arena and the
+    stack in `ram`. `vectors` is the address of the vector table if that is outside `flash`."""
 
     core: str
     flash: Region
@@ -88,7 +90,8 @@ class Board:
 
 
 def _arm(machine: str, counter: int, tick_ns: int = 40) -> Emulator:
-    """Return a machine of qemu; the counters of the first ones have 25 MHz, of the others 20."""
+    """Return the description of an Arm machine in qemu. `tick_ns` is 40 for its older boards, whose
+    counter runs at 25 MHz, and 50 for those at 20 MHz."""
     return Emulator("qemu-system-arm", "qemu-system-arm", machine, counter, 5, tick_ns)
 
 
@@ -207,5 +210,5 @@ BOARDS: Mapping[str, Board] = {
 
 
 def emulated_board(core: Core) -> Board:
-    """Return the board that an emulator has with that core."""
+    """Return the emulated board that has the given core."""
     return next(board for board in BOARDS.values() if CORES[board.core] == core and board.emulator)

@@ -1,7 +1,7 @@
-"""The cores that run without an operating system: their names for LLVM and C compilers, and costs.
+"""The microcontroller cores: their names for LLVM and C compilers, and their performance figures.
 
-The costs are estimates that rank schedules: one instruction a cycle, two on a Cortex-M7, memory
-that answers at once, and the clock of a usual board. None is measured, nor from a manual.
+The figures are estimates for ranking schedules: one instruction per cycle (two on a Cortex-M7),
+memory without latency, and a typical clock. They are neither measured nor from a manual.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ DSP = "dsp"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Core:
-    """A core. `arch` is LLVM's name of the architecture, which begins the triple; `features` are
-    LLVM's, beyond those of `cpu`. `has_floats` says that there is a unit for f32,
-    `has_dsp` that there are products of pairs of 16 bits."""
+    """A microcontroller core. `arch` is LLVM's architecture name, the first part of the triple.
+    `features` are LLVM features in addition to those of `cpu`. `has_floats` is true if the core has
+    an f32 unit, `has_dsp` if it multiplies pairs of 16-bit integers."""
 
     arch: str
     cpu: str
@@ -35,7 +35,7 @@ class Core:
 
     @property
     def extensions(self) -> tuple[str, ...]:
-        """The features of its machines, sorted."""
+        """The `Target.features` of machines with this core, sorted."""
         return (DSP, MULTIPLIES) if self.has_dsp else (MULTIPLIES,)
 
     @property
@@ -46,7 +46,7 @@ class Core:
 
 
 def _in_order(hertz: float, issue: float, latency: float, fused: bool = True) -> Mapping[str, Any]:
-    """Return the figures of a core without caches, whose memory answers in a cycle or two."""
+    """Return the figures of a core without caches, whose memory responds in one or two cycles."""
     return {
         "fma_ports": 1.0,
         "load_ports": 1.0,

@@ -1,6 +1,6 @@
-"""Objects of 32 bits: the sizes of their sections, and the symbols that they lack.
+"""A reader of 32-bit ELF files: section sizes, symbols, segments and relocations.
 
-The layout is that of the ELF specification (Tool Interface Standard, version 1.2): little endian.
+The layout follows the ELF specification (Tool Interface Standard, version 1.2), little endian.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _NAMES_AT = 50  # In the header: the index of the section with the names of all.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sections:
-    """The bytes of an object in flash and in RAM."""
+    """The number of bytes that an object occupies in flash and in RAM."""
 
     flash_bytes: int
     ram_bytes: int
 
 
 def sections_of(content: bytes) -> Sections:
-    """Return the sizes of the sections that a program loads. A variable counts in both memories,
-    because its first value lies in flash."""
+    """Return the bytes of flash and RAM that the sections of an object occupy. An initialized
+    variable counts in both, because its initial value is stored in flash."""
     flash = ram = 0
     for _, kind, flags, _, _, size, *_ in _sections(content):
         if flags & _ALLOC:
@@ -46,7 +46,7 @@ def sections_of(content: bytes) -> Sections:
 
 
 def loaded(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the parts of a program that lie in flash, with their addresses there."""
+    """Yield the loadable segments of a program, as flash address and content."""
     (start,) = struct.unpack_from("<I", content, 28)
     size, count = struct.unpack_from("<2H", content, 42)
     for number in range(count):
@@ -57,7 +57,7 @@ def loaded(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Symbol:
-    """A symbol; `section` is 0 for a symbol of other files."""
+    """An entry of a symbol table. `section` is 0 if the symbol is defined in another file."""
 
     name: str
     value: int
@@ -67,13 +67,14 @@ class Symbol:
 
 
 def undefined_symbols(content: bytes) -> list[str]:
-    """Return the symbols that an object needs and does not define, sorted."""
+    """Return the symbols that an object uses but does not define, sorted. Weak references do not
+    count."""
     lacks = (each for each in _symbols(content) if each.name and not each.section)
     return sorted({each.name for each in lacks if each.binding != _WEAK})
 
 
 def functions(content: bytes) -> dict[str, int]:
-    """Return the functions that others may call, with their values."""
+    """Return the global functions that an object defines, and their addresses."""
     return {
         each.name: each.value
         for each in _symbols(content)
@@ -82,7 +83,7 @@ def functions(content: bytes) -> dict[str, int]:
 
 
 def contents(content: bytes, name: str) -> bytes:
-    """Return the bytes of the section of a name."""
+    """Return the bytes of the section `name`. Raises LookupError if there is none."""
     sections = list(_sections(content))
     (index,) = struct.unpack_from("<H", content, _NAMES_AT)
     names = sections[index][4]
@@ -94,7 +95,8 @@ def contents(content: bytes, name: str) -> bytes:
 
 
 def relocations(content: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the place and the type of each relocation that depends on an address of this file."""
+    """Yield the address and the type of each relocation that refers to a symbol defined in a
+    section of this file."""
     symbols = list(_symbols(content))
     for _, kind, _, _, offset, size, *_ in _sections(content):
         if kind in _RELOCATIONS:

@@ -1,4 +1,4 @@
-"""A run of a model on an emulated board."""
+"""Runs of a model on an emulated board (qemu)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _TIMEOUT_S = 600.0
 
 
 class BoardError(Exception):
-    """A run on an emulated board has not come to its end."""
+    """The error of a run on an emulated board that did not finish."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a run: the entry point's code, and what it took on the way."""
+    """The result of a run: the entry point's return code, the instructions executed, the stack
+    used, and the outputs."""
 
     code: int
     instructions: int
@@ -34,11 +35,11 @@ class Outcome:
 
 
 class EmulatedBoard:
-    """A model in the flash of an emulated board, which each run resets."""
+    """A model in the flash of an emulated board. Each run starts from a reset."""
 
     def __init__(self, board: Board, program: bytes, returned: Sequence[int]) -> None:
-        """`program` is an ELF file of `firmware/check.c`; `returned` are the bytes of each memory
-        that it writes."""
+        """Prepare runs of `program`, an ELF file that contains `firmware/check.c`. `returned` has
+        the size in bytes of each memory area that the program writes to the file of outputs."""
         self.board = board
         self.instructions = 0  # Of the last run.
         self._program = program
@@ -46,19 +47,21 @@ class EmulatedBoard:
 
     @classmethod
     def of_library(cls, part: BarePart, joined: bytes, name: str = MODEL) -> EmulatedBoard:
-        """Link a model's library, with `NAME_run`. Raises CompilerError."""
+        """Return a board with a model's library, in which the function `NAME_run` runs the model.
+        Raises CompilerError."""
         board = emulated_board(CORES[part.core])
         return cls(board, check_image(part, joined, board, name), part.outputs)
 
     @classmethod
     def of(cls, part: BarePart, content: bytes, params: bytes) -> EmulatedBoard:
-        """Link a model from its object. Raises CompilerError."""
+        """Return a board with a model, given its object file and its parameters. Raises
+        CompilerError."""
         return cls.of_library(part, library(part, content, params))
 
     @classmethod
     def of_image(cls, image: BoardImage, symbol: str, sizes: Sequence[int]) -> EmulatedBoard:
-        """Link an entry point of an image, which is called with memories of these sizes. All are
-        written as the call leaves them. Raises CompilerError."""
+        """Return a board that calls the entry point `symbol` of an image with memory areas of these
+        sizes. A run returns the content of every area after the call. Raises CompilerError."""
         board = emulated_board(CORES[image.header.core])
         return cls(board, image_program(image, symbol, tuple(sizes), board), sizes)
 
@@ -68,7 +71,7 @@ class EmulatedBoard:
         return name_of(self.board)
 
     def run(self, inputs: Sequence[bytes | memoryview]) -> Outcome:
-        """Run the model once. Raises BoardError."""
+        """Run the model once, and return its outcome. Raises BoardError."""
         emulator = self.board.emulator
         assert emulator is not None
         with tempfile.TemporaryDirectory(prefix="farrier-board-") as at:

@@ -1,4 +1,4 @@
-"""A model as a C library, and as a program for a board."""
+"""The export of a model as a C library, or as a program for a board."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ int main(void) {{
 
 
 def export(exported: Exportable, form: str, board: str) -> Exported:
-    """Return the files of a model, and lines about the memory it takes. Raises UsageError for a
-    board that the model is not compiled for, or does not fit."""
+    """Return the exported files of a model, and notes about the memory that it uses. Raises
+    UsageError if the model was compiled for another core than the board's, or does not fit the
+    board."""
     word, part = identifier(exported.name), BarePart.of_json(exported.code.backend)
     if form not in ("c", "elf", "uf2"):
         raise UsageError(f"there is no form {form!r}", hint="--format is c, elf or uf2")
@@ -62,7 +63,8 @@ def export(exported: Exportable, form: str, board: str) -> Exported:
 
 
 def _memory(part: BarePart, joined: bytes, name: str) -> Iterator[str]:
-    """Yield lines about the memory that a model takes, whose library `joined` has `NAME_run`."""
+    """Yield notes about the flash, RAM and stack that a model uses. `joined` is the model's
+    library, with the function `NAME_run`."""
     sections = sections_of(joined)
     used = sections.flash_bytes - part.params
     yield f"flash: {sections.flash_bytes:,} bytes, {part.params:,} of them weights, {used:,} code"
@@ -85,9 +87,9 @@ def _memory(part: BarePart, joined: bytes, name: str) -> Iterator[str]:
 
 
 def _board(part: BarePart, name: str) -> Board:
-    """Return the board of a name, on which a program runs the model once: its inputs and outputs
-    are files of the debugger's or the emulator's machine. Raises UsageError for another core, and
-    for too little RAM."""
+    """Return the board `name`. A program on it runs the model once; files on the machine of the
+    debugger or emulator contain the inputs and outputs. Raises UsageError if the board has another
+    core than the model's, or too little RAM."""
     core = part.core
     fitting = [each for each, board in BOARDS.items() if board.core == core]
     if name not in fitting:
@@ -106,7 +108,7 @@ def _board(part: BarePart, name: str) -> Board:
 
 
 def _archive(content: bytes, name: str) -> bytes:
-    """Return a library of one object, for linkers that look for `lib….a`."""
+    """Return a static library (`lib….a`) that contains one object file."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         folder = Path(at)
         (folder / f"{name}.o").write_bytes(content)

@@ -1,4 +1,5 @@
-"""Link code that is measured to an image, which moves to a place in a board's memory."""
+"""The linker of measured code to a position-independent image, which can be moved to any address in
+a board's memory."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ _RISCV_KEPT = frozenset({0, 16, 17, 18, 19, 23, 24, 25, 27, 28, *range(33, 41), 
 
 
 def linked_image(core: str, content: bytes, symbols: Sequence[str]) -> BoardImage:
-    """Return the image of an object for a core, with these entry points or, if none are named, all
-    functions of the object. Raises CompilerError."""
+    """Return the image that an object for a core is linked to, with the entry points `symbols`, or
+    with all functions of the object if `symbols` is empty. Raises CompilerError."""
     symbols = symbols or sorted(functions(content))
     with tempfile.TemporaryDirectory(prefix="farrier-image-") as at:
         folder = Path(at)
@@ -51,8 +52,8 @@ def linked_image(core: str, content: bytes, symbols: Sequence[str]) -> BoardImag
 
 
 def _moved(core: str, linked: bytes) -> Mapping[str, tuple[int, ...]]:
-    """Return the places of an image that move with it. Raises CompilerError for a relocation that
-    the tables do not have."""
+    """Return the offsets of the words in an image that must be adjusted when the image is moved, by
+    kind of adjustment. Raises CompilerError for an unsupported relocation type."""
     is_riscv = CORES[core].arch.startswith("riscv")
     moved, kept = (_RISCV_MOVED, _RISCV_KEPT) if is_riscv else (_ARM_MOVED, _ARM_KEPT)
     places: dict[str, list[int]] = collections.defaultdict(list)

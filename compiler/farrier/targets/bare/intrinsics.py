@@ -1,4 +1,4 @@
-"""Dot products of four bytes in a register of 32 bits."""
+"""The dot products of four bytes in a 32-bit register, for cores without vector registers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _Add: TypeAlias = Callable[[Writer, Operand, Operand, Operand], Operand]
 
 
 def _in_pairs(left: DType, right: DType) -> _Add:
-    """SMLAD twice: the even bytes of both factors as 16 bits, then the odd ones."""
+    """Return an emitter that multiplies by two SMLAD instructions: the even bytes of both factors,
+    extended to 16 bits, then the odd bytes."""
 
     def halves(writer: Writer, group: Operand, dtype: DType) -> tuple[Operand, Operand]:
         name = "llvm.arm.sxtb16" if dtype.is_signed else "llvm.arm.uxtb16"
@@ -35,7 +36,7 @@ def _in_pairs(left: DType, right: DType) -> _Add:
 
 
 def _one_by_one(left: DType, right: DType) -> _Add:
-    """A multiplication for each byte."""
+    """Return an emitter that extracts, multiplies and adds each pair of bytes separately."""
 
     def byte(writer: Writer, group: Operand, number: int, dtype: DType) -> Operand:
         shifted = writer.op(instr.LSHR, group, instr.number_of(I32, _BITS * number))
@@ -52,12 +53,14 @@ def _one_by_one(left: DType, right: DType) -> _Add:
 
 
 def to_nearest_i32(b: Builder, x: Operand) -> Operand:
-    """VCVTR: it rounds as the floating-point status says, which reset sets to the nearest."""
+    """Emit VCVTR, which converts an f32 to an i32 in the current rounding mode. After reset, the
+    mode is round to nearest."""
     return b.bitcast(b.call("llvm.arm.vcvtr.f32", F32, x), I32)
 
 
 def _dots(feature: str, add_of: Callable[[DType, DType], _Add], parts: int) -> tuple[Dot, ...]:
-    """Return the dot products of bytes of each signedness with i8."""
+    """Return the dot products of u8 with i8 and of i8 with i8. `add_of` returns the emitter for the
+    dtypes of the factors."""
 
     def dot(left: DType) -> Dot:
         add = add_of(left, DType.I8)

@@ -1,4 +1,5 @@
-"""A model's object, its parameters and C around them: a library, and an image for a board."""
+"""The linker of a model's object, its parameters and C glue code: to a library, and to an ELF file
+for a board."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _C = (
 
 
 def glue(name: str, part: BarePart) -> str:
-    """Return the C function `int32_t NAME_run(void *arena)`, which calls the model's entry point:
-    slots of 64 bits with the addresses of inputs, outputs, parameters, workspace and sizes."""
+    """Return the C source of `int32_t NAME_run(void *arena)`. It calls the model's entry point with
+    an array of 64-bit slots: the addresses of inputs, outputs, parameters, workspace and sizes."""
     sizes = part.arena.offsets[-2]
     lines = ",\n    ".join(part.arena.slots())
     return f"""\
@@ -54,8 +55,8 @@ MODEL = "model"
 
 @functools.lru_cache(maxsize=64)  # A race runs the same code again and again.
 def library(part: BarePart, content: bytes, params: bytes, name: str = MODEL) -> bytes:
-    """Return one object that needs nothing else and has `NAME_run`: the model, its parameters, and
-    what its code calls without naming it."""
+    """Return one self-contained object file with the function `NAME_run`: the model, its
+    parameters, and the support functions that its code calls."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         return _library(Path(at), name, part, content, params)
 
@@ -69,8 +70,8 @@ def _library(folder: Path, name: str, part: BarePart, content: bytes, params: by
 
 
 def joined(folder: Path, core: str, objects: Sequence[str], symbols: Sequence[str]) -> bytes:
-    """Return one object with these symbols that needs nothing else: the objects of a folder, and
-    what their code calls without naming it. Raises CompilerError."""
+    """Return one self-contained object file with the given symbols: the objects in `folder`, and
+    the support functions that their code calls implicitly, such as memcpy. Raises CompilerError."""
     for file, content in support(core).items():
         (folder / file).write_bytes(content)
     roots = [word for symbol in symbols for word in ("-u", symbol)]
@@ -91,14 +92,15 @@ def joined(folder: Path, core: str, objects: Sequence[str], symbols: Sequence[st
 
 
 def support(core: str) -> Mapping[str, bytes]:
-    """Return the objects of functions that compiled code calls without naming them, by file."""
+    """Return the object files, by name, of the support functions that compiled code calls
+    implicitly, such as memcpy."""
     return {f"{name}.o": compiled(core, f"{name}.c") for name in ("support", "rounding")}
 
 
 @functools.cache
 def builtins(target: str, cpu: str) -> bytes:
-    """Return zig's functions for the instructions that a core lacks, such as those of floats. A
-    link takes the called ones."""
+    """Return an object file of zig's compiler-rt functions, which emulate instructions that a core
+    lacks, such as those on floats. A linker keeps only the functions that are called."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         words: list[str | Path] = ["build-obj"]
         words += [zig.home() / "lib" / "compiler_rt.zig", "-femit-bin=builtins.o"]
@@ -110,8 +112,8 @@ def builtins(target: str, cpu: str) -> bytes:
 
 @functools.lru_cache(maxsize=64)  # A race runs the same code again and again.
 def check_image(part: BarePart, joined: bytes, board: Board, name: str = MODEL) -> bytes:
-    """Return an ELF file with which a board runs a model once (`firmware/check.c`), whose library
-    has `NAME_run`. It writes the outputs."""
+    """Return an ELF file that runs a model once on a board (`firmware/check.c`) and writes the
+    outputs. `joined` is the model's library, with the function `NAME_run`."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         folder = Path(at)
         (folder / "library.o").write_bytes(joined)
@@ -133,9 +135,9 @@ __attribute__((section(".boot"), used, aligned(4))) const unsigned boot[] = {{{w
 
 @functools.lru_cache(maxsize=64)
 def image_program(image: BoardImage, symbol: str, sizes: tuple[int, ...], board: Board) -> bytes:
-    """Return an ELF file with which a board calls an entry point of an image once, with memories of
-    these sizes. It writes all of them as the call has left them. Raises CompilerError if the image
-    has no such entry point."""
+    """Return an ELF file that calls an entry point of an image once on a board, with memory areas
+    of these sizes, and then writes the content of all areas. Raises CompilerError if the image has
+    no such entry point."""
     try:
         entry = _IMAGE_AT + image.entry(symbol)
     except ImageError as error:
@@ -169,7 +171,8 @@ def _compile_check(
     name: str,
     returned: tuple[Sequence[int], Sequence[int]],
 ) -> None:
-    """Compile the program that runs a model once, and writes the memories at these offsets."""
+    """Compile the program that runs a model once, and then writes the memory areas given by the
+    offsets and sizes in `returned`."""
     (folder / "model.h").write_text(_check_header(part, name, returned))
     counter = board.emulator.counter if board.emulator else 0
     (folder / "start.o").write_bytes(compiled(board.core, "start.c"))
@@ -179,7 +182,7 @@ def _compile_check(
 
 @functools.cache
 def compiled(core: str, source: str) -> bytes:
-    """Return the object of a file that is the same for all models."""
+    """Return the object file of a C source in `firmware/`, which does not depend on the model."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         folder = Path(at)
         compile_c(folder, CORES[core], FIRMWARE / source)
@@ -187,7 +190,7 @@ def compiled(core: str, source: str) -> bytes:
 
 
 def _check_header(part: BarePart, name: str, returned: tuple[Sequence[int], Sequence[int]]) -> str:
-    """Return the header with which `firmware/check.c` calls a model, whatever it is."""
+    """Return the C header through which `firmware/check.c` calls a particular model."""
 
     def calls(offsets: Sequence[int], sizes: Sequence[int]) -> str:
         pairs = zip(offsets, sizes, strict=False)
@@ -207,7 +210,7 @@ int32_t {name}_run(void *arena);
 def compile_c(
     folder: Path, core: Core, source: str | Path, macros: Mapping[str, int] | None = None
 ) -> None:
-    """Compile a C file to an object of its name, in the folder."""
+    """Compile a C source to an object file of the same name in `folder`."""
     target = ["cc", "-target", core.c_target, f"-mcpu={core.c_cpu}"]
     if core.abi:
         target.append(f"-mabi={core.abi}")
@@ -218,7 +221,7 @@ def compile_c(
 
 
 def link(folder: Path, board: Board, objects: Sequence[str]) -> bytes:
-    """Link objects to an image that lies where a board's memories are."""
+    """Link objects to an ELF file that is placed in a board's memories."""
     (folder / "board.ld").write_text(linker_script(board))
     words = ["ld.lld", "-T", "board.ld", "--gc-sections", "--no-undefined", *objects]
     zig.run([*words, "-o", "image.elf"], folder, "linking failed")
@@ -226,7 +229,7 @@ def link(folder: Path, board: Board, objects: Sequence[str]) -> bytes:
 
 
 def linker_script(board: Board) -> str:
-    """Return the script by which a linker places a program in a board's memories."""
+    """Return the linker script that places a program in a board's memories."""
     vectors = Region(board.vectors, 4096) if board.vectors is not None else board.flash
     memories = {"FLASH (rx)": board.flash, "RAM (rwx)": board.ram}
     place = "FLASH"

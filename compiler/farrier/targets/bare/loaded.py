@@ -1,4 +1,5 @@
-"""A model for a microcontroller in a session of this machine: each call is a run under qemu."""
+"""A model for a microcontroller loaded in a session on this machine. Each call runs the model under
+qemu."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from farrier.targets.bare.part import BarePart
 
 
 class EmulatedModel:
-    """Implements `Loaded`."""
+    """The implementation of `Loaded` for emulated microcontrollers."""
 
     context = 0
 
@@ -26,7 +27,8 @@ class EmulatedModel:
         self.most_workspace = self._part.workspace
 
     def entry(self, arguments: Sequence[int | None], context: int) -> int:
-        """Run the model with the memories at these addresses."""
+        """Run the model. `arguments` are the addresses of its inputs, outputs and other arguments
+        in this process."""
         from farrier.targets.bare.emulation import BoardError, EmulatedBoard
 
         part = self._part
@@ -50,6 +52,6 @@ class EmulatedModel:
 
 
 def _at(address: int | None, nbytes: int) -> memoryview:
-    """Return the memory at an address."""
+    """Return the `nbytes` bytes of this process's memory at an address."""
     content = (ctypes.c_ubyte * nbytes).from_address(address or 0) if nbytes else bytearray()
     return memoryview(content).cast("B")

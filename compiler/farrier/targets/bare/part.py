@@ -1,4 +1,5 @@
-"""A microcontroller's part of the manifest: what a C program needs to know of a model."""
+"""The part of an artifact's manifest for a microcontroller, which describes a model to a C
+program."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ from farrier_device.codec import Natural
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BarePart(ManifestPart):
-    """The entry point of the object, and the bytes of each input, of each output, of the workspace
-    and of the parameters. `sizes` are the numbers of 64 bits that the entry takes in addition.
-    `lent` are the offsets of inputs and outputs in the workspace, -1 for memory of their own."""
+    """The entry point of the object file, and the bytes of each input, of each output, of the
+    workspace and of the parameters. `sizes` is the number of 64-bit integers that the entry point
+    takes in addition. `lent` has the offset in the workspace of each input and output, or -1 where
+    that tensor has memory of its own."""
 
     whose: ClassVar = "microcontrollers"
 
@@ -29,5 +31,5 @@ class BarePart(ManifestPart):
 
     @property
     def arena(self) -> Arena:
-        """The memory that the caller lends."""
+        """The layout of the memory that the calling C program lends to the model."""
         return Arena(self.inputs, self.outputs, self.workspace, self.sizes, self.lent)

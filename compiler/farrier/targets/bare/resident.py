@@ -1,4 +1,5 @@
-"""The resident program of a board, which runs what it is sent over a line (`firmware/board.c`)."""
+"""The resident firmware of a board, which runs code that it receives over a serial line
+(`firmware/board.c`)."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ runs, which take less than 4 KB."""
 
 
 def firmware(name: str, machine: MachineDescription) -> Exported:
-    """Return the program of a board as an ELF file and, of an emulated board, how to emulate it.
-    Raises UsageError for a board with no program."""
+    """Return the resident firmware of a board as an ELF file and, for an emulated board, the qemu
+    command that starts it. Raises UsageError for a board without such a firmware."""
     board = BOARDS[name]
     if board.line is None:
         boards = ", ".join(each for each, there in BOARDS.items() if there.line is not None)
@@ -42,8 +43,8 @@ def firmware(name: str, machine: MachineDescription) -> Exported:
 
 
 def _description(board: Board, machine: MachineDescription) -> str:
-    """Return, as JSON, the program's description of its board: the machine, and the nanoseconds of
-    a tick. An emulator's ticks count instructions."""
+    """Return the JSON text with which the firmware describes its board: the machine, and the
+    nanoseconds of a tick. On an emulated board, ticks count instructions."""
     assert board.line is not None
     emulator = board.emulator
     ns, counts = 1e6 / board.line.khz, "cycles"

@@ -1,4 +1,4 @@
-"""Measure models and kernels on an emulated board."""
+"""The runner that measures models and kernels on an emulated board."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from farrier_device.runners.in_process import InProcessRunner
 
 
 class _Run(NamedTuple):
-    """A board, with the memories that its code is called with."""
+    """A prepared launch: an emulated board, and the memory areas with which its code is called."""
 
     board: EmulatedBoard
     memories: Sequence[memoryview]
 
 
 class EmulatedDevice(HostMemory[_Run], WallClocked[Buffer, _Run]):
-    """The host with an emulator: its memory is the host's, and each launch resets a board. A tick
-    is an instruction."""
+    """An emulated board as a measured device. Its buffers are host memory, and each launch resets
+    the board. A tick is one instruction."""
 
     def __init__(self) -> None:
         self._code: BoardImage | None = None
@@ -88,7 +88,8 @@ class EmulatedDevice(HostMemory[_Run], WallClocked[Buffer, _Run]):
 
 
 class BoardRunner(InProcessRunner):
-    """Runs qemu, which keeps the program apart from this process."""
+    """The runner for emulated boards. It needs no sandbox, since qemu isolates the measured program
+    from this process."""
 
     def __init__(self) -> None:
         super().__init__(EmulatedDevice)

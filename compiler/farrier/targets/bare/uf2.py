@@ -1,6 +1,8 @@
-"""Programs in the form that boards take as files of a disk that they show over USB.
+"""The conversion of programs to UF2 files, which boards accept on the disk that they expose over
+USB.
 
-Each block of 512 bytes carries 256 bytes and their address (Microsoft, "USB Flashing Format").
+Each block of 512 bytes carries 256 bytes of the program and their address (Microsoft, "USB Flashing
+Format").
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _BLOCK_BYTES, _PAGE_BYTES = 512, 256
 
 
 def uf2_of(program: bytes, family: int) -> bytes:
-    """Return an ELF file as blocks for a family of boards."""
+    """Return an ELF file as the UF2 blocks for a board family."""
     pages = _pages(program)
     return b"".join(
         _block(address, bytes(pages[address]), number, len(pages), family)
@@ -27,7 +29,8 @@ def uf2_of(program: bytes, family: int) -> bytes:
 
 
 def _pages(program: bytes) -> dict[int, bytearray]:
-    """Return the pages that a program fills, by address; bytes between its parts are zero."""
+    """Return the 256-byte pages that a program occupies, by address. Bytes between its segments are
+    zero."""
     pages: dict[int, bytearray] = {}
     for begin, content in loaded(program):
         for at, piece in _pieces(begin, content):
@@ -37,7 +40,8 @@ def _pages(program: bytes) -> dict[int, bytearray]:
 
 
 def _pieces(begin: int, content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield content in pieces that lie in a page each, with their addresses."""
+    """Yield pieces of `content`, placed at the address `begin`, that do not cross a page boundary,
+    each with its address."""
     at = 0
     while at < len(content):
         end = at + _PAGE_BYTES - (begin + at) % _PAGE_BYTES

@@ -1,1 +1,2 @@
-"""C around a model's object: a library that a firmware calls, and an image that a board runs."""
+"""The C sources that surround a model's object file: the library for a firmware, and the programs
+that boards run."""

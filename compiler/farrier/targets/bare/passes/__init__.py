@@ -1,4 +1,4 @@
-"""The passes that suit a graph to microcontrollers."""
+"""The graph passes for microcontrollers."""
 
 from farrier.targets.bare.passes.passes import ORDER, PASSES
 

@@ -1,4 +1,4 @@
-"""Sums that are known to be small before they are quantized again."""
+"""The pass `bound-sums`, which marks integer sums that are known to be small."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from farrier.passes.settings import Settings
 
 
 def bound_sums(graph: Graph, settings: Settings) -> Graph:
-    """State of each Requantize that its sums have 30 bits, if constant weights show it: the product
-    by its factor takes a third of the instructions then.
+    """Set `is_small` on each Requantize (scaling of an integer sum to a byte) whose sums have at
+    most 30 bits, as constant weights prove. The multiplication by its factor then takes a third of
+    the instructions.
 
     before:  y = MatMul(x, w, accumulator='i32')
              z = Requantize(y, m, r, rounding='twice', …)

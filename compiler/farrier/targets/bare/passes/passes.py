@@ -1,4 +1,4 @@
-"""The passes of a CPU in their order, and the passes that microcontrollers add."""
+"""The graph passes for microcontrollers, in order: those for CPUs, and additional ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from farrier.targets.cpu.passes.inverted_bottlenecks import inverted_bottlenecks
 
 
 def _fuse(graph: Graph, settings: Settings) -> Graph:
-    """Fuse inverted bottlenecks, operands that are widened, and borders of convolutions, too."""
+    """Fuse nodes to kernels, including inverted bottlenecks, operands that are widened from bytes,
+    and the borders (Pad) of convolutions."""
 
     def joins(whole: Graph, home: Home) -> Mapping[int, Node]:
         bottlenecks = inverted_bottlenecks(whole, home, settings)

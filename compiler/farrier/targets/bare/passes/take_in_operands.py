@@ -1,4 +1,5 @@
-"""The nodes that widen bytes for a kernel, which computes them itself."""
+"""The selection of nodes that convert bytes to a wider type and are computed within the kernel that
+reads their result."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ _BYTES = 1  # Of an element that nothing has widened.
 
 
 def widened_operands(graph: Graph, home: Home) -> Mapping[int, Node]:
-    """Return the nodes that widen bytes for a sum in another kernel, each with the node that adds:
-    the kernel of the sum reads the bytes then, where wide elements would take four times the
-    memory. `home` is as for `inverted_bottlenecks`."""
+    """Return, by identity, the nodes that widen bytes for a node in another kernel, each with that
+    node, whose kernel shall compute them. The kernel then reads bytes instead of elements that take
+    four times the memory. `home` is the function that `inverted_bottlenecks` describes."""
     search = _Search(graph, home)
     taken: dict[int, Node] = {}
     for node in graph.nodes:
@@ -33,8 +34,9 @@ class _Search:
         self._returned = {value.name for value in graph.outputs}
 
     def chain(self, node: Node, value: Value | None) -> list[Node]:
-        """Return the elementwise nodes that make an operand of bytes, if they are part of another
-        kernel than the node, and nothing else reads their results."""
+        """Return the elementwise nodes that compute `value` from a tensor of bytes, if they belong
+        to another kernel than `node`, and each result has a single reader. Otherwise return an
+        empty list."""
         chain: list[Node] = []
         while value is not None and value.type.dtype.nbytes > _BYTES:
             source = self._producers.get(value.name)
@@ -49,7 +51,8 @@ class _Search:
         return is_alone and self._home(source) not in (None, source, home)
 
     def _data(self, node: Node) -> Value | None:
-        """Return the one operand of a node that is not a constant, if its shape is the result's."""
+        """Return the only operand of a node that is not a constant, if it has the shape of the
+        result; else None."""
         (result,) = node.outputs
         operands = [v for v in node.inputs if v is not None and v.name not in self._constants]
         alike = len(operands) == 1 and operands[0].type.shape == result.type.shape

@@ -1,4 +1,4 @@
-"""The Pad nodes that the kernel of a convolution computes."""
+"""The selection of Pad nodes that are computed within the kernel of a convolution."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _BYTES = 1  # Of an element.
 
 
 def padded_windows(graph: Graph) -> Mapping[int, Node]:
-    """Return the convolution that computes the border around its image, by the identity of the Pad
-    of bytes that nothing else reads. A kernel copies the lines that a tile reads into memory of its
-    own, with their border, where a whole image with a border would be another one in memory."""
+    """Return, by the identity of each Pad of bytes that only a convolution reads, that convolution,
+    whose kernel shall add the padding. The kernel copies only the padded lines that a tile reads,
+    so a second, padded image is never stored."""
     readers, returned = graph.consumers(), {value.name for value in graph.outputs}
     constants = {constant.value.name for constant in graph.constants}
     taken: dict[int, Node] = {}

@@ -1,4 +1,5 @@
-"""Loop functions → LLVM text → objects → one shared library, which needs nothing but a CPU."""
+"""The code generator for CPUs: loop functions → LLVM text → object files → one shared library,
+which needs no other library."""
 
 from farrier.targets.cpu.codegen.batch import compile_functions
 from farrier.targets.cpu.codegen.compile import assembly, compile_text

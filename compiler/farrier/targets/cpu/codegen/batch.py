@@ -1,7 +1,7 @@
-"""Several kernels at once: a few modules, each compiled to one object.
+"""Compilation of several kernels at once, in a few LLVM modules with one object each.
 
-LLVM's set-up costs a module as much as a small kernel does, so kernels share modules. llvmlite
-holds a lock around every call, so threads would gain nothing.
+Setting up LLVM for a module takes as long as compiling a small kernel, so kernels share modules.
+Threads would not help, since llvmlite holds a lock around every call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _KERNELS_A_MODULE = 16
 
 
 def compile_functions(functions: Sequence[Function], target: CpuTarget) -> list[bytes]:
-    """Objects that together define every kernel; their names must differ."""
+    """Return objects that together define all of the kernels `functions`, whose names must
+    differ."""
     objects = []
     for start in range(0, len(functions), _KERNELS_A_MODULE):
         text = emit_module(functions[start : start + _KERNELS_A_MODULE], target)

@@ -1,7 +1,7 @@
-"""The values that the body of a parallel loop takes from the function around it.
+"""The values that the outlined body of a parallel loop uses from the enclosing function.
 
-They are collected while the body is emitted; each value gets a slot in a context struct on the
-caller's stack, is stored there before the loop and loaded at the start of the body.
+Captured values are collected while the body is emitted. Each is assigned a slot in a context struct
+on the caller's stack; it is stored there before the loop, and loaded at the start of the body.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SLOT_BYTES = 64  # A slot holds any value up to a vector register.
 
 
 class Captures:
-    """The context of one parallel loop."""
+    """The context struct of one parallel loop."""
 
     def __init__(
         self, b: Builder, bindings: Bindings, memory: Memory, registers: Registers, inner: Builder
@@ -37,8 +37,8 @@ class Captures:
         self._size = 0
 
     def attach(self, bindings: Bindings, memory: Memory, registers: Registers) -> None:
-        """Make the variables, buffers and registers of the function around available in the
-        body."""
+        """Make the variables, buffers and registers of the enclosing function available in the
+        body. Their values are captured on first use."""
         bindings.constants.update(self._bindings.constants)
         bindings.dynamic = _Lazy(
             self._bindings.dynamic, lambda captured: (0, self._take(captured[1]))
@@ -47,7 +47,8 @@ class Captures:
         registers.tiles = _Lazy(self._registers.tiles, self._tile)
 
     def store(self, name: str) -> Operand:
-        """Allocate and fill the context of the body of that name; return its pointer."""
+        """Emit the allocation of the context struct for the body `name`, and the stores of all
+        captured values to it; return its address."""
         if not self._places:
             return instr.zero(PTR)
         size = -(-self._size // _SLOT_BYTES) * _SLOT_BYTES
@@ -68,7 +69,8 @@ class Captures:
         return value.held_in(self._take(value.operand))
 
     def _take(self, outer: Operand) -> Operand:
-        """Return the value in the body of `outer`, a value outside."""
+        """Capture `outer`, a value of the enclosing function, and return the same value as loaded
+        in the body."""
         if outer in self._loaded:
             return self._loaded[outer]
         kind = outer.type
@@ -87,7 +89,8 @@ def _alignment(type_: Type) -> int:
 
 
 class _Lazy(dict[str, Any]):
-    """A dictionary that translates a missing entry from an outer dictionary on first access."""
+    """A dictionary that looks a missing key up in an outer dictionary, and stores the translation
+    of the value there."""
 
     def __init__(self, outside: dict[str, Any], translate: Any) -> None:
         super().__init__()

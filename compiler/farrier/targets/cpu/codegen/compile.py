@@ -1,4 +1,4 @@
-"""LLVM text to objects, for a target that is a CPU."""
+"""Compilation of LLVM text to object files for a CPU target."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from farrier.targets.cpu.target import CpuTarget
 
 
 def compile_text(text: str, target: CpuTarget) -> bytes:
-    """The ELF object of a module of LLVM text; CompilerError names the line that does not parse."""
+    """Return the ELF object for a module of LLVM text. Raises CompilerError that names the line
+    which does not parse."""
     return llvm.object_of(text, target.llvm)
 
 
 def assembly(text: str, target: CpuTarget) -> str:
-    """The module as assembly text, to read and for tests to look at."""
+    """Return the assembly text for a module of LLVM text, for readers and tests."""
     return llvm.assembly(text, target.llvm)

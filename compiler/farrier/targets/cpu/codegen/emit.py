@@ -1,5 +1,6 @@
-"""Loop functions to LLVM text: statements become instructions, passes improve these, and a table
-writes them. No optimizer of LLVM follows.
+"""The translation of loop functions to LLVM text. Statements become instructions, instruction
+passes improve these, and a table maps each instruction to text. LLVM's own optimization passes are
+not run.
 
     i32 @name(ptr %args, ptr %pool)        the kernel: args = params, then sizes, workspace, slices
     void @name.body0(ptr %ctx, i64 %begin, i64 %end, i64 %worker)      one for each parallel loop
@@ -22,16 +23,18 @@ _LIBRARY = '"no-builtins"'  # A kernel calls no function of a library, so none i
 
 
 def emit_function(function: Function, target: CpuTarget) -> str:
-    """Return a module with the kernel `i32 @<function.name>(ptr args, ptr pool)`.
+    """Return the LLVM module of a single kernel, `i32 @<function.name>(ptr args, ptr pool)`.
 
-    `args` holds the params in order, then, each where the function has any (`codegen.workspace`): a
-    pointer to the values of `sizes_of` (i64), the workspace, and the slice of worker 0.
+    `args` is an array of pointers: the params in order, and then those of the following that the
+    function has (`codegen.workspace`): the values of `sizes_of` (i64), the workspace, and the
+    workspace slice of worker 0.
     """
     return emit_module((function,), target)
 
 
 def emit_module(functions: Iterable[Function], target: CpuTarget) -> str:
-    """Return a module with several kernels, as `emit_function` makes one each."""
+    """Return the LLVM module of several kernels, each with the interface that `emit_function`
+    documents."""
     attributes = _attributes(target)
     definitions: list[str] = []
     declarations: dict[str, None] = {}  # What several kernels declare is declared once.
@@ -47,8 +50,8 @@ def emit_module(functions: Iterable[Function], target: CpuTarget) -> str:
 
 
 def instruction_texts(function: Function, target: CpuTarget) -> dict[str, str]:
-    """Return the instructions of a kernel as text, by "instructions" for what statements become,
-    and by the name of each pass that changes them."""
+    """Return the instructions of a kernel as text: under the key "instructions" as translated from
+    statements, and under the name of each pass that changes them as they are after the pass."""
     attributes = _attributes(target)
     texts: dict[str, str] = {}
     for name, parts in _after_each_pass(function, target):
@@ -61,8 +64,9 @@ def instruction_texts(function: Function, target: CpuTarget) -> dict[str, str]:
 def _after_each_pass(
     function: Function, target: CpuTarget
 ) -> Iterator[tuple[str, Sequence[instr.Function]]]:
-    """Yield the instructions of a kernel and the bodies of its parallel loops as statements become
-    them, then after each pass, with its name."""
+    """Yield a kernel's instructions (a list with the kernel and the bodies of its parallel loops)
+    before the first pass, under the name "instructions", and after each pass, under the name of the
+    pass."""
     parts = instructions_of(function, target, target.instructions)
     yield "instructions", parts
     for name, run in instruction_passes(target.instructions).items():

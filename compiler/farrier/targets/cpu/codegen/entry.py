@@ -1,12 +1,13 @@
-"""The driver of a whole model: one entry point that runs the steps of a program in order
-(`farrier.partition.program`), with each value at its place in memory. It only calls kernels.
+"""The native driver of a whole model: one function that runs the steps of a driver program
+(`farrier.partition.program`) in order, with each value at its planned address. It contains only
+calls of kernels and control flow.
 
 i32 @farrier_entry(ptr %args, ptr %pool)    args = inputs…, outputs…, params, workspace, sizes?
 
-`sizes` are i64: the sizes that the caller passes, then room for sizes that the entry computes. A
-computed size that contradicts a passed one ends the call: the entry returns -1 - n for its check n,
-and leaves the size in the last element of that room. A branch that cannot be compiled ends it
-likewise, with a check of its own.
+`sizes` is an i64 array: the sizes that the caller passes, then room for sizes that the entry point
+computes. If a computed size contradicts a passed size, the entry point returns -1 - n for its check
+n, and stores the computed size in the last element of the array. It also returns -1 - n, with a
+check of its own, on reaching a branch that cannot be compiled.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ _WORD = 8  # The bytes of a pointer or a size.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """A module with an entry point, and its checks, in the order of their numbers."""
+    """The LLVM module with an entry point, and the entry point's checks in the order of their
+    numbers."""
 
     text: str
     checks: tuple[Check, ...]
@@ -64,14 +66,15 @@ def emit_entry(
     usual: Mapping[str, int] | None = None,
     first_check: int = 0,
 ) -> Entry:
-    """Emit the entry point of a program; the kernels that it calls are declared.
+    """Return the entry point of a program. Its module declares the kernels that it calls.
 
-    `dims` are the sizes that a caller passes, by default the program's. `usual` is for an entry to
-    measure, with any memory: sizes that kernels leave in memory are replaced by these, by symbol,
-    other sizes are clamped to their limits, and branches that fail are not taken.
+    `dims` are the sizes that a caller passes; the default is the program's dims. `usual` selects an
+    entry point for timing, which runs with whatever the memory contains: sizes that kernels compute
+    are replaced by the values in `usual`, by symbol; other sizes are clamped to their limits; and
+    failing branches are not taken.
 
-    The entry returns the first non-zero code of a kernel or of a check, and 0 after all have run.
-    Its last argument points to i64: the values of the dims, then room for data-dependent sizes,
+    The entry point returns 0, or the first non-zero code that a kernel or a check returns. Its last
+    argument points to an i64 array: the values of the dims, then room for data-dependent sizes,
     which it computes, and for the size at which a check fails.
     """
     driver = _Driver(program, addresses, dims or program.dims, usual, first_check)
@@ -82,8 +85,8 @@ def emit_entry(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HotEntry:
-    """Code for one size of each of the first dims, as the entry `name`, and its memory plan, which
-    may depend on the other dims."""
+    """Specialized code for fixed sizes of the leading dims: its entry point `name`, and its memory
+    plan, which may depend on the remaining dims."""
 
     sizes: tuple[int, ...]
     name: str
@@ -91,8 +94,8 @@ class HotEntry:
 
 
 def emit_dispatch(inputs: int, outputs: int, hot: Sequence[HotEntry], otherwise: str) -> str:
-    """Emit a module with the entry point that calls the code for the sizes at hand, or else the
-    general code."""
+    """Return the LLVM module with the entry point that compares the passed sizes with those of each
+    hot entry, calls the matching one, and calls `otherwise` (the general code) if none matches."""
     b = Builder()
     dims = b.load(PTR, b.offset(_ARGS, _WORD * (inputs + outputs + 2)), _WORD)
     for hot_entry in hot:
@@ -104,8 +107,8 @@ def emit_dispatch(inputs: int, outputs: int, hot: Sequence[HotEntry], otherwise:
 def emit_workspace_bytes(
     memory: MemoryPlan, dims: Sequence[Symbol], hot: Sequence[HotEntry] = ()
 ) -> str:
-    """Emit a module with `i64 @farrier_workspace_bytes(ptr dims)`, the bytes that the entry
-    needs."""
+    """Return the LLVM module with `i64 @farrier_workspace_bytes(ptr dims)`, which computes the
+    bytes of workspace that a call with these sizes needs."""
     b = Builder()
 
     def needed_bytes(memory: MemoryPlan) -> Operand:
@@ -123,17 +126,17 @@ def emit_workspace_bytes(
 
 
 def _function(name: str, arguments: Sequence[Variable], b: Builder, result: Operand) -> str:
-    """Return a module with one function."""
+    """Return the text of an LLVM module with one function, whose body `b` has built."""
     return module_text([instr.Function(name, arguments, b.body, result, is_exported=True)])
 
 
 def _size_at(b: Builder, dims: Operand, number: int) -> Operand:
-    """Return one of the sizes that a caller passes. They are never written."""
+    """Return one of the sizes that a caller passes, as a load from constant memory."""
     return b.load(I64, b.offset(dims, _WORD * number), _WORD, is_constant=True)
 
 
 def _has_sizes(b: Builder, dims: Operand, sizes: Sequence[int]) -> Operand:
-    """Return the condition that the dims have these sizes."""
+    """Return the condition that the leading dims have the values `sizes`."""
     same = [b.icmp("eq", _size_at(b, dims, n), index(size)) for n, size in enumerate(sizes)]
     return functools.reduce(functools.partial(b.op, instr.AND), same)
 
@@ -143,7 +146,8 @@ _UNMET = {Demand.EXACT: "ne", Demand.LEAST: "slt", Demand.MOST: "sgt"}
 
 
 class _Driver:
-    """The entry's body as instructions. Its head runs once, when the entry begins."""
+    """The body of an entry point under construction. Instructions in its head run once, at the
+    start."""
 
     def __init__(
         self,
@@ -188,7 +192,8 @@ class _Driver:
                     raise AssertionError("a CPU has one space, and no queue")
 
     def _call(self, step: Call) -> None:
-        """Fill the argument array, call, and leave on a failure."""
+        """Emit a kernel call: fill the argument array, call the kernel, and return from the entry
+        point if the kernel fails."""
         b = self.b
         call = self._addresses.calls[step.outputs[0].name]
         with contextlib.ExitStack() as conditions:
@@ -212,20 +217,22 @@ class _Driver:
         return self._sizes(argument) if isinstance(argument, Sizes) else self._address(argument)
 
     def _found(self, symbol: str, place: Place) -> Operand:
-        """Return the value of a symbol that lies in memory."""
+        """Return the value of a size that a kernel has written to memory at `place`; in an entry
+        point for timing, its typical value."""
         if self._usual is not None:
             return index(self._usual[symbol])
         return self.b.load(I64, self._address(place), _WORD)
 
     def _define(self, symbol: str, value: Operand) -> None:
-        """Define the value of a symbol from here on."""
+        """Set the value of a size for all following steps, and return it to the caller where the
+        caller reads it."""
         self.checks.bound.add(symbol)
         self._dims[symbol] = value
         if symbol in self._returned:
             self._tell(value, self._returned[symbol])
 
     def _tell(self, value: Operand, position: int) -> None:
-        """Store a size where the caller reads it."""
+        """Store a size at `position` of the caller's array of sizes."""
         at = self.b.offset(self._base(self._sizes_at), _WORD * position)
         self.b.store(value, at, _WORD)
 
@@ -242,7 +249,8 @@ class _Driver:
                 self._checked(self.b.load(I64, self._address(place), _WORD), limit)
 
     def _checked(self, value: Operand, limit: Limit) -> Operand:
-        """Return the value, after code that leaves if it is beyond its limit, or negative."""
+        """Emit a check that a size is not negative and within its limit; on failure the entry point
+        returns. Return the size; an entry point for timing clamps it instead."""
         b, most = self.b, self._extent(limit.most)
         if self._usual is not None:
             return b.choose(b.icmp("slt", value, most), value, most)
@@ -325,7 +333,7 @@ class _Driver:
             self._define(str(grown.result), size)
 
     def _trips(self, loop: Repeat) -> Operand | None:
-        """Return the trip count of a loop if it is known beforehand."""
+        """Return the trip count of a loop if it is known before the loop starts, else None."""
         match loop.trips:
             case None:
                 return None
@@ -337,7 +345,8 @@ class _Driver:
     def _goes_on(
         self, i: Operand, goes: Operand, trips: Operand | None, most: Limit | None
     ) -> Operand:
-        """Return the condition that a loop runs once more."""
+        """Return the condition for another iteration of a loop: `goes`, and `i` is below the trip
+        count and, in an entry point for timing, below the largest count."""
         ends = [] if trips is None else [trips]
         if most is not None and self._usual is not None:
             ends.append(self._extent(most.most))
@@ -377,8 +386,8 @@ class _Driver:
         return all(symbol.name in self._given for symbol in symbols(extents))
 
     def _sizes(self, sizes: Sizes) -> Operand:
-        """Return a pointer to sizes in memory, which are stored at the start of the entry if known
-        there."""
+        """Return the address of an array with the values of `sizes`. If the caller passes all of
+        these, the array is filled once, at the start of the entry point."""
         values = tuple(map(self._extent, sizes.extents))
         if not self._is_given(sizes.extents):
             return self._filled(values)
@@ -388,23 +397,25 @@ class _Driver:
         return self._given_sizes[values]
 
     def _filled(self, values: Sequence[Operand]) -> Operand:
-        """Return a new array with these sizes."""
+        """Return the address of a new array that contains these sizes."""
         array = self._room(f"sizes{self.b.labels(1)}", len(values))
         for number, value in enumerate(values):
             self.b.store(value, self.b.offset(array, _WORD * number), _WORD)
         return array
 
     def _room(self, name: str, words: int) -> Operand:
-        """Return an array of pointers or sizes on the stack, identified by `name`."""
+        """Return an array of `words` pointers or sizes on the stack. `name` distinguishes arrays of
+        equal size."""
         return self._hoisted(instr.STACK, PTR, (), (_WORD * max(words, 1), name))
 
     def _base(self, position: int) -> Operand:
-        """Return an argument of the entry, loaded at its start."""
+        """Return the pointer argument of the entry point at `position`, loaded at the start of the
+        entry point."""
         at = self._hoisted(instr.OFFSET, PTR, (_ARGS, index(_WORD * position)))
         return self._hoisted(instr.LOAD, PTR, (at,), _WORD)
 
     def _dim(self, number: int) -> Operand:
-        """Return a size that the caller passes."""
+        """Return the size with this number that the caller passes."""
         base = self._base(self._sizes_at)
         at = self._hoisted(instr.OFFSET, PTR, (base, index(_WORD * number)))
         return self._hoisted(instr.LOAD, I64, (at,), _WORD)

@@ -1,4 +1,4 @@
-"""Emit scalar expressions, in all lanes of a vectorized loop at once."""
+"""The emission of scalar expressions, for all lanes of a vectorized loop at once."""
 
 from __future__ import annotations
 
@@ -63,10 +63,11 @@ class _Kind(enum.Enum):
 
 
 class Expressions:
-    """Emit expressions of one function under construction at its current position.
+    """The emitter of expressions at the current position of a function under construction.
 
-    Unrolled loops request the same expression at each iteration. It is analysed once: it becomes a
-    function that emits the value from the functions of its operands.
+    An unrolled loop requests the same expression in each iteration. An expression is therefore
+    analysed once, and compiled to a Python closure (a maker) that emits its value from the values
+    of its operands.
     """
 
     def __init__(
@@ -84,17 +85,17 @@ class Expressions:
         self._operators: dict[int, tuple[Expr, Maker]] = {}
 
     def close(self) -> None:
-        """Drop all references once the function is text. These objects refer to one another; for a
-        caller that compiles without the garbage collector, each kernel would leak half a MB."""
+        """Drop all references once the function has been converted to text. These objects form
+        reference cycles; without the garbage collector, each kernel would leak half a MB."""
         for part in (self.indices, self.memory, self):
             vars(part).clear()
 
     def evaluate(self, expr: Expr) -> Value:
-        """Return the value of an expression; a scalar if it is equal in every lane."""
+        """Emit an expression and return its value, a scalar if the value is equal in all lanes."""
         return self._maker(expr)()
 
     def _maker(self, expr: Expr) -> Maker:
-        """Return the function that emits an expression."""
+        """Return the closure that emits an expression, from a cache if possible."""
         entry = self._makers.get(id(expr))
         if entry is None:
             entry = self._makers[id(expr)] = (expr, self._maker_of(expr))
@@ -121,12 +122,12 @@ class Expressions:
         return index
 
     def _apply(self, expr: Expr) -> Value:
-        """Return the value of the operator at the root of `expr`."""
+        """Emit the operator at the root of `expr`, and return its value."""
         return self._operator(expr)()
 
     def _operator(self, expr: Expr) -> Maker:
-        """Return the function that applies the operator at the root of `expr` to its operands'
-        values."""
+        """Return a closure that evaluates the operands of `expr` and emits the operator at its
+        root."""
         entry = self._operators.get(id(expr))
         if entry is None:
             entry = self._operators[id(expr)] = (expr, self._operator_of(expr))
@@ -157,7 +158,8 @@ class Expressions:
                 assert_never(expr)
 
     def _rounded_cast(self, cast: Cast, otherwise: Maker) -> Maker:
-        """Return a maker that rounds an f32 to an integer at once, or `otherwise`."""
+        """Return a closure that converts a rounded f32 to an integer by one instruction that does
+        both, where the target has one; else return `otherwise`."""
         parts = arithmetic.rounding_of(cast.operand)
         rounds = self.b.instructions.to_nearest_i32 is not None
         if parts is None or not rounds or not arithmetic.held_by_i32(cast.dtype):
@@ -173,8 +175,8 @@ class Expressions:
         return rounded
 
     def register_range(self, node: Load | Store) -> tuple[int, int]:
-        """Return the first element, and the elements for each lane, of an access to a register
-        buffer."""
+        """Return the number of the first element that an access to a register buffer touches, and
+        the distance in elements from one lane to the next."""
         entry = self._places.get(id(node))
         if entry is None:
             form = flatten(node.buffer, node.indices, self.indices.simplifier, 1)
@@ -212,8 +214,8 @@ class Expressions:
         return binary
 
     def _product_sum(self, expr: Binary) -> Maker | None:
-        """Return a maker of `a + b * c` and similar forms as one operation; None without a product
-        of floats."""
+        """Return a closure that emits `a + b * c` or a similar form as one fused operation; None if
+        `expr` contains no floating-point product of that form."""
         if expr.op is not BinaryOp.ADD and expr.op is not BinaryOp.SUB:
             return None
         subtracts, left, right = expr.op is BinaryOp.SUB, expr.left, expr.right
@@ -269,7 +271,8 @@ class Expressions:
         return select
 
     def _guarded(self, maker: Maker, condition: Value) -> Value:
-        """Call `maker` so that loads touch memory only if the condition holds."""
+        """Call `maker` with the guard extended by `condition`, so that its loads access memory only
+        where the condition holds."""
         memory = self.memory
         outer = memory.guard
         memory.guard = self.b.both(outer, condition)

@@ -1,9 +1,10 @@
-"""Emit index expressions as addresses, in a form that needs no later optimization.
+"""The emission of index expressions as addresses that need no further optimization.
 
-An index is brought into linear form once for each function. Variables of unrolled loops are
-constants at each iteration and become part of the constant offset. Each other term is computed in
-the head of the loop that defines its variable, or advances with the loop if the loop sums in
-registers. An unrolled tile so shares a pointer, and its accesses differ by displacements.
+An index is converted to linear form once for each function. Variables of unrolled loops are
+constants in each iteration and are added to the constant offset. Every other term is computed in
+the head of the loop that defines its variable; in loops that sum in registers, it is a pointer that
+advances with the loop. Hence all accesses of an unrolled tile share a pointer, and differ only by
+constant displacements.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from farrier.targets.llvm.values import Value
 
 
 class Term(NamedTuple):
-    """The term `coefficient * factor`; `factor` is an i64 defined in the scope at `depth`, or
-    HERE."""
+    """The term `coefficient * factor` of an address. `factor` is an i64 value defined in the scope
+    at `depth`, or at the current position if `depth` is HERE."""
 
     depth: int
     factor: Operand
@@ -39,10 +40,10 @@ class Term(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """`sum(terms) + lane * stride`, without a constant; `irregular` if it is not linear in the
-    lane.
+    """The offset `sum(terms) + lane * stride`, without its constant. `irregular` is true if the
+    offset is not linear in the lane; the stride is then meaningless.
 
-    `pointers` caches the address of the terms from each base.
+    `pointers` caches the sum of each base pointer and the terms.
     """
 
     terms: tuple[Term, ...]
@@ -55,10 +56,10 @@ _Constants: TypeAlias = list[tuple[str, Extent]]  # Pairs of variable and coeffi
 
 
 class AddressExpr:
-    """The value of a linear form at the current position: an offset and a constant.
+    """A linear form that can be resolved at the current position to an offset and a constant.
 
-    The offset is computed once for each era and lane. Only the constant changes from one iteration
-    of an unrolled loop to the next.
+    The offset is cached for as long as the lane variable and the values of loop variables stay the
+    same (an era of `Bindings`). Only the constant differs between iterations of an unrolled loop.
     """
 
     __slots__ = (
@@ -84,7 +85,7 @@ class AddressExpr:
         self._constants: _Constants
 
     def resolve(self) -> tuple[Offset, Extent]:
-        """Return the offset, and the constant with the variables of unrolled loops folded in."""
+        """Return the offset, and the constant, which includes the variables of unrolled loops."""
         bindings = self._bindings
         if self._era != bindings.era or self._lane != bindings.lane:
             self._offset, self._const, self._constants, fixed = self._indices.parts(self._form)
@@ -96,7 +97,8 @@ class AddressExpr:
 
 
 class Bindings:
-    """The value of each loop variable at this point of the function under construction."""
+    """The values of the loop variables at the current position of the function under
+    construction."""
 
     def __init__(self) -> None:
         self.constants: dict[str, int] = {}
@@ -108,7 +110,7 @@ class Bindings:
 
 
 class Indices:
-    """Emit index expressions under the current bindings."""
+    """The emitter of index expressions under the current bindings."""
 
     def __init__(
         self,
@@ -125,12 +127,13 @@ class Indices:
         self._sizes: dict[Extent, Operand] = {}  # The operands of extents that were computed.
 
     def place(self, form: Linear) -> AddressExpr:
-        """Return a form as an address, to be resolved at each use."""
+        """Return the address of a linear form, which is resolved again at each use."""
         return AddressExpr(form, self)
 
     def parts(self, form: Linear) -> tuple[Offset, Extent, _Constants, bool]:
-        """Return the form's offset, its constant, its variables that are constants, and whether all
-        of this holds for the whole era."""
+        """Return four parts of a linear form: its offset, its constant, the coefficients of its
+        variables that are constants in unrolled loops, and a flag that all of these stay valid
+        until a loop variable changes its value (for the whole era)."""
         bindings = self.bindings
         const, stride, irregular, fixed = form.const, 0, False, True
         constants: _Constants = []
@@ -162,7 +165,8 @@ class Indices:
         return Offset(tuple(terms), stride, irregular, {}), const, constants, fixed
 
     def pointer(self, base: Operand, offset: Offset) -> Operand:
-        """Return `base` plus the terms, in bytes; prefixes are shared between accesses."""
+        """Return `base` plus the terms of an offset, in bytes. Accesses whose first terms are equal
+        share the partial sums."""
         at = offset.pointers.get(base)
         if at is None:
             at, outer = base, -1
@@ -179,20 +183,21 @@ class Indices:
 
     def _stepped(self, depth: int, start: Operand, coefficient: Extent) -> Operand:
         """Return a pointer that equals `start` in the first iteration of the loop at `depth` and
-        advances by `coefficient` bytes with each: one addition instead of a multiplication in each
-        address."""
+        advances by `coefficient` bytes in each further iteration. The addition replaces a
+        multiplication in each address."""
         pointers = self.b.scopes[depth].stepped
         if (start, coefficient) not in pointers:
             pointers[start, coefficient] = self.b.variable(start.type, "at")
         return pointers[start, coefficient]
 
     def value(self, expr: Expr) -> Value | None:
-        """Return an index expression as an i64 value, a vector if it depends on the lane; None if
-        it is not linear in the lane."""
+        """Emit an index expression as an i64 value, or as a vector if it depends on the lane.
+        Return None if it is not linear in the lane."""
         return self.value_at(self.place(self.simplifier.linear(expr)))
 
     def value_at(self, place: AddressExpr) -> Value | None:
-        """Return `value` for the expression behind a place."""
+        """Emit the index at a resolved address as an i64 value, as `value` does for an
+        expression."""
         offset, const = place.resolve()
         return None if offset.irregular else self._sum(offset, const)
 
@@ -227,7 +232,8 @@ class Indices:
         return self.b.hoisted(depth, instr.MUL, I64, (factor, self.size(coefficient)))
 
     def size(self, extent: Extent) -> Operand:
-        """Return an extent as an operand: a literal, or computed at the start of the function."""
+        """Return an extent as an operand: a literal, or a value computed at the start of the
+        function."""
         if isinstance(extent, int):
             return instr.index(extent)
         operand = self._sizes.get(extent)
@@ -240,8 +246,8 @@ class Indices:
         return operand
 
     def _atom(self, atom: Expr) -> tuple[int, Value | None]:
-        """Return the value of a nonlinear atom, with the depth of the scope that holds it; None if
-        it depends on the lane."""
+        """Return the depth of the scope in which the value of a nonlinear term is computed, and the
+        value; the value is None if it depends on the lane."""
         names, loads = self._facts(atom)
         bindings = self.bindings
         if bindings.lane in names:
@@ -263,8 +269,8 @@ class Indices:
         return depth, atoms[at]
 
     def _unsigned(self, atom: Expr) -> Value | None:
-        """Return a quotient or remainder of a number that is never negative by one instruction
-        instead of nine; None for any other."""
+        """Emit a quotient or remainder of a non-negative number by one unsigned instruction instead
+        of the nine of floor division. Return None for any other expression."""
         if not isinstance(atom, Binary) or atom.op not in (BinaryOp.DIV, BinaryOp.MOD):
             return None
         divisor = self.simplifier.linear(atom.right)
@@ -279,7 +285,8 @@ class Indices:
         return Value(self.b.op(operation, left.operand, self.size(divisor.const)), DType.I64)
 
     def _facts(self, atom: Expr) -> tuple[tuple[str, ...], bool]:
-        """Return the variables in an atom, and whether it loads from memory."""
+        """Return the names of the variables in a nonlinear term, and a flag that the term loads
+        from memory."""
         entry = self._variables.get(id(atom))
         if entry is None:
             reads = any(True for _ in loads(atom))

@@ -1,13 +1,13 @@
-"""The passes on the instructions of a kernel, in order.
+"""The passes that improve the instructions of a kernel, in order.
 
     narrow-indices  compute indices in 32 bits
     pair-vectors    bring accesses of neighbouring vectors together
 
-The rest is done when an instruction is made. `Builder` merges the equal ones of a basic block, and
-hoists the invariant ones into the head of the scope around their loop: a pass would have to make
-all of them first, and unrolled loops repeat most of theirs. For the same reason `Indices` shares
-addresses between iterations. `Memory` remembers loads by buffer and index, as an address alone does
-not show which stores leave it unchanged.
+Other optimizations are applied while instructions are created. `Builder` merges equal instructions
+of a basic block, and hoists loop-invariant ones into the head of the enclosing scope; a later pass
+would first have to create all of them, and unrolled loops repeat most of theirs. For the same
+reason `Indices` shares addresses between iterations. `Memory` reuses loads by buffer and index,
+since an address alone does not show which stores leave the loaded value unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Pass: TypeAlias = Callable[[Function], Function]
 
 
 def instruction_passes(instructions: Instructions) -> Mapping[str, Pass]:
-    """Return the passes for a machine by their names."""
+    """Return the instruction passes for a machine, by name."""
     passes: dict[str, Pass] = {}
     if instructions.index_bits == 32:
         passes["narrow-indices"] = narrow_indices

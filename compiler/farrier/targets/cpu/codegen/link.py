@@ -1,4 +1,4 @@
-"""Link objects to a shared library by ld.lld, without a toolchain, for any ELF target."""
+"""The linker of objects to a shared library: ld.lld, for any ELF target, without a toolchain."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _PAGE_BYTES = 65536  # The largest page size of any Linux.
 
 
 def library(objects: Sequence[bytes], symbols: Sequence[str], target: CpuTarget) -> bytes:
-    """Return the shared library of `objects` and the support code, which hosts bind to. `symbols`
-    are exported, and those of the support code; all are, if none are named."""
+    """Return the shared library that `objects` and the support library are linked to. It exports
+    `symbols` and the functions of the support library, or all symbols if `symbols` is empty."""
     exports = (*SYMBOLS, *symbols) if symbols else None
     return link([*objects, support_object(target)], exports, target.page_bytes)
 
@@ -23,10 +23,10 @@ def library(objects: Sequence[bytes], symbols: Sequence[str], target: CpuTarget)
 def link(
     objects: Sequence[bytes], exports: Sequence[str] | None = None, page_bytes: int = _PAGE_BYTES
 ) -> bytes:
-    """Return the shared library of `objects`, which see each other's symbols and need nothing else.
+    """Return the shared library that `objects` are linked to, without any other library.
 
-    `exports` are the exported symbols (None: all). CompilerError names every undefined symbol:
-    generated code may call neither libc nor libm.
+    `exports` are the exported symbols (None: all). Raises CompilerError that names every undefined
+    symbol, because generated code must not call libc or libm.
     """
     with tempfile.TemporaryDirectory(prefix="farrier-link-") as name:
         folder = Path(name)

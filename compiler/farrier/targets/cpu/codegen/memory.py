@@ -1,8 +1,9 @@
-"""Loads and stores: one element, a vector of consecutive elements, or lane by lane.
+"""The emission of loads and stores: of one element, of a vector of consecutive elements, or lane by
+lane.
 
-The `guard` is a condition under which memory may be touched: for a load in the branch of a Select,
-and for a store under a condition on the lane. It becomes a mask of a vector access, or selects a
-harmless address (the buffer's first element) for a scalar one.
+A `guard` is the condition under which memory may be accessed: for loads in a branch of a Select,
+and for stores under a condition that depends on the lane. A vector access uses it as the mask; a
+scalar access replaces the address by a harmless one (the buffer's first element) if it is false.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from farrier.targets.llvm.values import Value, literal, memory_type, type_of
 
 
 class Memory:
-    """The accesses of one function under construction."""
+    """The emitter of the memory accesses of one function under construction."""
 
     def __init__(
         self, builder: Builder, bindings: Bindings, indices: Indices, registers: int
@@ -52,7 +53,7 @@ class Memory:
         self._loaded: set[object] = set()  # The buffers of cached loads.
 
     def bind(self, name: str, pointer: Operand) -> None:
-        """Set the start of a buffer."""
+        """Set the address at which a buffer starts."""
         self.bases[name] = pointer
         self.forget(name)
 
@@ -63,7 +64,8 @@ class Memory:
             raise CompilerError(f"buffer {buffer.name} is used outside its Alloc") from None
 
     def forget(self, name: str | None = None) -> None:
-        """Drop cached loads, of one buffer or all: at a store, and at the start of a block."""
+        """Drop the cached loads of one buffer, or of all buffers. Called at a store, and at the
+        start of a basic block."""
         if name is None:
             self._recent.clear()
             self._evicted.clear()
@@ -74,7 +76,8 @@ class Memory:
                 del self._recent[key]
 
     def load(self, node: Load) -> Value:
-        """Return the value of a Load from memory, a scalar if it is equal in every lane."""
+        """Emit a load from memory, or reuse an earlier one. Return its value, a scalar if the
+        element is the same for all lanes."""
         buffer = node.buffer
         offset, const = self._place(node).resolve()
         guard = self.guard
@@ -96,8 +99,9 @@ class Memory:
         )
 
     def load_group(self, node: Load, loop: str, size: int) -> Value | None:
-        """Return the elements that `size` iterations of a loop read, one group for each lane, as
-        i32; None if they are not neighbours, or not 32 bits together."""
+        """Return the `size` elements that the iterations of a loop read, as one i32 for each lane
+        (the layout of dot-product operands). Return None if the elements are not adjacent or do not
+        fill 32 bits."""
         first = self._first_neighbour(node, loop, size)
         if first is None:
             return None
@@ -113,8 +117,8 @@ class Memory:
         return self._codes(node, loop, value) if shares_bytes(node.buffer) else value
 
     def _codes(self, node: Load, loop: str, value: Value) -> Value | None:
-        """Return the codes in a group of shared bytes, one for each byte; None if their positions
-        in the bytes differ."""
+        """Extract integers of less than a byte from the bytes in a loaded group, one integer from
+        each byte. Return None if their bit positions differ from byte to byte."""
         place = shared_byte(node.buffer, node.indices, self.indices.simplifier)
         assert isinstance(place.shift, Cast)
         self.bindings.constants[loop] = 0
@@ -130,7 +134,7 @@ class Memory:
         return Value(self.b.op(instr.AND, text, mask), DType.I32, lanes)
 
     def load_rows(self, operand: RowsOperand) -> Value:
-        """Return a tile of rows, in the register that holds it whole."""
+        """Load a tile of rows into the register that holds a whole tile (`RowRegisters`)."""
         buffer, registers = operand.buffer, operand.registers
         offset, const = self._first_row(operand)
         pointer = self.indices.pointer(self.base(buffer), offset)
@@ -144,7 +148,7 @@ class Memory:
         return self._remembered((buffer.name, pointer, const, pitch, shape), load)
 
     def store_rows(self, operand: RowsOperand, value: Operand) -> None:
-        """Store a whole register of rows."""
+        """Store a register that holds a whole tile of rows (`RowRegisters`)."""
         at, pitch = self._at(operand.buffer, *self._first_row(operand)), operand.pitch
         shape = operand.rows, operand.row_bytes
         operand.registers.store(self.b, *shape, at, self.indices.size(pitch), value)
@@ -159,8 +163,8 @@ class Memory:
     def _first_neighbour(
         self, node: Load | Store, loop: str, size: int
     ) -> tuple[Offset, Extent] | None:
-        """Return the place of the first of `size` accesses of a loop; None if these are not
-        neighbours that form an i32 together."""
+        """Return the offset and constant of the first of `size` accesses, one in each iteration of
+        a loop. Return None if the accesses are not adjacent or do not fill an i32."""
         constants, element = self.bindings.constants, node.buffer.dtype.nbytes
         accesses = []
         for number in range(size):
@@ -176,14 +180,14 @@ class Memory:
         return accesses[0] if are_neighbours and wide else None
 
     def is_group(self, node: Store, loop: str, size: int) -> bool:
-        """Check whether `size` iterations of a loop store an i32 together, and the lanes a
-        vector."""
+        """Check whether the `size` iterations of a loop store adjacent elements that fill an i32,
+        and the lanes of the vectorized loop store adjacent i32."""
         first = self._first_neighbour(node, loop, size)
         return first is not None and first[0].stride == DType.I32.nbytes
 
     def store_group(self, node: Store, loop: str, value: Value) -> None:
-        """Store the elements of all iterations of a loop, an i32 for each lane, if `is_group`
-        holds."""
+        """Store the elements of all iterations of a loop at once, given as one i32 for each lane.
+        `is_group` must hold."""
         self.bindings.constants[loop] = 0
         offset, const = self._place(node).resolve()
         del self.bindings.constants[loop]
@@ -194,8 +198,8 @@ class Memory:
     def _remembered(
         self, key: tuple[object, ...], load: Callable[[], Value], spread: bool = False
     ) -> Value:
-        """Return the value of an earlier load with an equal `key`, or of `load`; `spread` means
-        that each lane has its own element."""
+        """Return the value of an earlier load with the same `key`, or else that of `load`. `spread`
+        is true if each lane loads an element of its own."""
         value = self._recent.pop(key, None)
         if value is None:
             self._make_room(key, spread)
@@ -205,11 +209,11 @@ class Memory:
         return value
 
     def _make_room(self, key: tuple[object, ...], spread: bool) -> None:
-        """Forget the least recently used load if no register is free for one more.
+        """Forget the least recently used load if all registers are in use.
 
-        LLVM would move up a load that equals a forgotten one, or a vector next to an earlier one,
-        keep its value for all that time, and spill. A fence, which costs no instruction, prevents
-        that.
+        If a later load equals a forgotten one, or reads a vector next to an earlier one, LLVM would
+        move it up to that load, keep its value in a register in between, and spill. A fence, which
+        takes no instruction, prevents the move.
         """
         room = self._registers - self.tile_vectors - SPARE_REGISTERS
         is_full = len(self._recent) >= max(room, FEWEST_HELD)
@@ -223,7 +227,8 @@ class Memory:
             self._evicted.clear()
 
     def store(self, node: Store, value: Value) -> None:
-        """Store a value of the buffer's dtype, in a vectorized loop one element for each lane."""
+        """Emit a store of a value with the buffer's dtype; in a vectorized loop, each lane stores
+        its own element."""
         buffer = node.buffer
         offset, const = self._place(node).resolve()
         size = buffer.dtype.nbytes
@@ -241,7 +246,7 @@ class Memory:
         self.forget(buffer.name)
 
     def _store_at(self, buffer: Buffer, offset: Offset, const: Extent, value: Value) -> None:
-        """Store neighbouring elements, one for each lane of the value."""
+        """Store adjacent elements, one for each lane of the value."""
         pointer, size = self._at(buffer, offset, const), buffer.dtype.nbytes
         mask = self._mask(value.lanes)
         stored = to_memory(self.b, value)
@@ -251,12 +256,13 @@ class Memory:
             self.b.put(instr.MASKED_STORE, (stored, pointer, mask.operand), size)
 
     def is_invariant(self, node: Store) -> bool:
-        """Check whether the address is equal in every lane."""
+        """Check whether all lanes store to the same address."""
         offset, _ = self._place(node).resolve()
         return not offset.irregular and offset.stride == 0
 
     def prefetch(self, node: Prefetch) -> None:
-        """Emit a hint to fetch a cache line, the first lane's in a vectorized loop."""
+        """Emit a prefetch of one cache line; in a vectorized loop, of the line that the first lane
+        accesses."""
         offset, const = self._place(node).resolve()
         if offset.irregular:
             return
@@ -267,7 +273,7 @@ class Memory:
         self.b.put(instr.PREFETCH, (pointer,), locality)
 
     def _place(self, node: Load | Store | Prefetch) -> AddressExpr:
-        """Return the address of a node's element, in bytes from the start of its buffer."""
+        """Return the address of the accessed element, in bytes from the start of its buffer."""
         entry = self._places.get(id(node))
         if entry is None:
             at = (node.buffer, node.indices)
@@ -279,7 +285,8 @@ class Memory:
         return entry[1]
 
     def _offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear:
-        """Return the first byte of an element, from the start of its buffer."""
+        """Return the offset of an element's first byte from the start of its buffer, as a linear
+        form."""
         simplifier = self.indices.simplifier
         if shares_bytes(buffer):
             (at,) = shared_byte(buffer, indices, simplifier).byte.indices
@@ -297,8 +304,8 @@ class Memory:
         return self._displaced(self.indices.pointer(self.base(buffer), offset), const)
 
     def _displaced(self, pointer: Operand, const: Extent) -> Operand:
-        """Return `pointer` plus bytes: a size in a register, and the number that an instruction
-        holds."""
+        """Return `pointer` plus `const` bytes: the symbolic part is added in a register, and the
+        number is left as a displacement that the instruction encodes."""
         if isinstance(const, Dim):
             fixed = dict(const.terms).get((), 0)
             size = self.indices.size(const - fixed)
@@ -306,8 +313,8 @@ class Memory:
         return self.b.offset(pointer, const) if const else pointer
 
     def _load(self, buffer: Buffer, pointer: Operand, const: Extent, stride: int) -> Value:
-        """Load the elements `const` bytes after the pointer, `stride` bytes apart from lane to
-        lane."""
+        """Load the elements `const` bytes after the pointer; the elements of successive lanes are
+        `stride` bytes apart."""
         size = buffer.dtype.nbytes
         lanes = self.bindings.lanes
         if self.bindings.lane is None or stride == 0:
@@ -324,7 +331,7 @@ class Memory:
         )
 
     def _scalar(self, buffer: Buffer, pointer: Operand, lane: int | None = None) -> Value:
-        """Load one element, or the buffer's first if the guard fails."""
+        """Load one element; if the guard is false, load the buffer's first element instead."""
         guard = self.guard
         if guard is not None:
             if guard.lanes > 1 and lane is not None:
@@ -337,7 +344,7 @@ class Memory:
         return from_memory(self.b, loaded, buffer.dtype, 1)
 
     def in_any_lane(self, condition: Value) -> Value:
-        """Return whether a condition holds in a lane within the loop's extent."""
+        """Return the value of: the condition holds in some lane within the loop's extent."""
         lanes, active = condition.lanes, self.bindings.active
         if lanes == 1:
             return condition
@@ -357,8 +364,8 @@ class Memory:
         return from_memory(self.b, loaded, buffer.dtype, lanes)
 
     def _every_other(self, buffer: Buffer, pointer: Operand, lanes: int) -> Value:
-        """Load elements 0, 2, 4, …: two vectors, the second of which ends at the last element, and
-        a shuffle; nothing beyond it is read."""
+        """Load elements 0, 2, 4, … by two vector loads and a shuffle. The second vector ends at the
+        last element, so nothing beyond it is read."""
         size = buffer.dtype.nbytes
         kind = memory_type(buffer.dtype, lanes)
         low = self.b.load(kind, pointer, size)
@@ -369,7 +376,7 @@ class Memory:
         return from_memory(self.b, text, buffer.dtype, lanes)
 
     def _collect(self, buffer: Buffer, pointers: list[Operand]) -> Value:
-        """Load one element for each lane, from its own address."""
+        """Load one element for each lane from separate addresses, and return them as a vector."""
         lanes = self.bindings.lanes
         total: Operand = instr.poison(type_of(buffer.dtype, lanes))
         for lane, pointer in enumerate(pointers):
@@ -381,7 +388,8 @@ class Memory:
         return self._collect(node.buffer, self._lane_pointers(node))
 
     def _lane_pointers(self, node: Load | Store) -> list[Operand]:
-        """Return the address of each lane, computed with the lane variable as a constant."""
+        """Return the address that each lane accesses, computed with the lane variable as a
+        constant."""
         bindings = self.bindings
         lane = bindings.lane
         assert lane is not None
@@ -397,7 +405,8 @@ class Memory:
         return pointers
 
     def _scatter(self, node: Store, value: Value) -> None:
-        """Store lane by lane, under a guard as masked vectors of one."""
+        """Store each lane separately. Under a guard, each is a masked store of a vector with one
+        lane."""
         size = node.buffer.dtype.nbytes
         for lane, pointer in enumerate(self._lane_pointers(node)):
             text = self.b.extract(value.operand, lane)
@@ -411,8 +420,8 @@ class Memory:
             self.b.put(instr.MASKED_STORE, (single, pointer, mask), size)
 
     def _mask(self, lanes: int) -> Value | None:
-        """Return the mask of lanes that may touch memory: those within the loop's extent and the
-        guard."""
+        """Return the mask of the lanes that may access memory: lanes within the loop's extent for
+        which the guard holds. None if that is all lanes."""
         if lanes == 1:
             return None if self.guard is None else self.guard
         guard = None if self.guard is None else self.b.widen(self.guard, lanes)

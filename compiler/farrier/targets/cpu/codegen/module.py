@@ -1,8 +1,8 @@
-"""The common part of a kernel and of the bodies of its parallel loops, and facts about its
+"""The state shared by a kernel and the bodies of its parallel loops, and cached facts about
 statements.
 
-A fact is computed once for each statement and cached by identity: an unrolled loop requests it at
-each iteration.
+A fact is computed once for each statement and cached by the identity of the statement, because an
+unrolled loop requests it in each iteration.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from farrier.targets.llvm.builder import Instructions
 
 
 class Module:
-    """Names, bodies and facts that are shared by all functions of one loop function."""
+    """The names, the outlined bodies and the cached facts of one loop function."""
 
     def __init__(self, function: Function, target: CpuTarget, instructions: Instructions) -> None:
         self.function = function
@@ -58,9 +58,9 @@ class Module:
         return f"{self.function.name}.body{self.names - 1}"
 
     def is_lockstep(self, loop: For) -> bool:
-        """Check whether the body of a vectorized loop can run in all lanes at once: it has no
-        memory of its own, which each lane would need separately, no other vectorized or parallel
-        loop, and no while."""
+        """Check whether the body of a vectorized loop can run in all lanes at once. It must not
+        contain an allocation (each lane would need its own), another vectorized or parallel loop,
+        or a while loop."""
         entry = self._lockstep.get(id(loop))
         if entry is None:
             entry = self._lockstep[id(loop)] = (
@@ -70,29 +70,29 @@ class Module:
         return entry[1]
 
     def tile_call(self, stmt: Intrinsic) -> TileCall | RowsCall:
-        """Return the accesses of a call of a tensor intrinsic."""
+        """Return the memory accesses that a call of a tensor intrinsic makes."""
         entry = self._tile_calls.get(id(stmt))
         if entry is None:
             entry = self._tile_calls[id(stmt)] = (stmt, tile_call(stmt, self.simplifier))
         return entry[1]
 
     def reduction(self, stmt: Store) -> Reduction | None:
-        """Return the operator and operand of a store that adds to the stored value; None for
-        another store."""
+        """Return the operator and the operand of a store of the form `buffer[i] = buffer[i] op
+        value`; None for any other store."""
         entry = self._reductions.get(id(stmt))
         if entry is None:
             entry = self._reductions[id(stmt)] = (stmt, split_reduction(stmt))
         return entry[1]
 
     def old(self, stmt: Store) -> Load:
-        """Return a load of the element that a store writes."""
+        """Return a load of the element that a store overwrites."""
         entry = self._old.get(id(stmt))
         if entry is None:
             entry = self._old[id(stmt)] = (stmt, Load(stmt.buffer, stmt.indices))
         return entry[1]
 
     def stored(self, stmt: Stmt) -> frozenset[str]:
-        """Return the register buffers that a statement writes."""
+        """Return the names of the register buffers that a statement writes."""
         entry = self._stored.get(id(stmt))
         if entry is None:
             parts = [self.stored(part) for part in below(stmt)]
@@ -107,7 +107,8 @@ def _register(buffer: Buffer) -> frozenset[str]:
 
 
 def _is_apart(node: Stmt) -> bool:
-    """Check whether a statement cannot stand within a vectorized loop that runs in lockstep."""
+    """Check whether a statement prevents its enclosing vectorized loop from running all lanes in
+    lockstep."""
     match node:
         case For(_, extent, kind, _):
             return extent != 1 and kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)

@@ -1,14 +1,14 @@
-"""The pass `narrow-indices`: indices of 64 bits in 32, on machines whose registers have 32.
+"""The pass `narrow-indices`: compute 64-bit indices in 32 bits, on machines with 32-bit registers.
 
-An index is arithmetic on loop counters and numbers. Where the bounds of its value show that 32 bits
-hold it, so do its operands, and it needs one register instead of two.
+An index is arithmetic on loop counters and constants. If the range of its value fits in 32 bits,
+the index and its operands are narrowed, and it takes one register instead of two.
 
 before:  %i.y1 = phi i64 [ 0, … ], [ %v5, … ]
          %v2 = mul i64 %i.y1, 12
 after:   %i.y1 = phi i32 [ 0, … ], [ %v5, … ]
          %v2 = mul i32 %i.y1, 12
 
-What needs 64 bits, such as an element that is stored, takes the index with its sign extended.
+An instruction that needs 64 bits, such as a store of an i64 element, uses the sign-extended index.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _MEETS = frozenset((instr.ICMP, instr.OFFSET, instr.SITOFP, instr.TRUNC))  # Tak
 
 
 def narrow_indices(function: Function) -> Function:
-    """Return the function with its indices in 32 bits. Instructions are changed in their places."""
+    """Return the function with its indices computed in 32 bits. Its instructions are modified in
+    place."""
     narrowing = _Narrowing(itertools.count(largest_number(function.body) + 1))
     body = narrowing.body(function.body)
     result = function.result
@@ -59,7 +60,7 @@ class _Narrowing:
         self._bounds: dict[Operand, _Bounds] = {}  # Of what had 64 bits and has 32 now.
 
     def body(self, statements: Sequence[Statement]) -> list[Statement]:
-        """Return the statements, with conversions where 64 bits are needed."""
+        """Return narrowed statements, with sign extensions where an operand must have 64 bits."""
         written: list[Statement] = []
         for x in statements:
             match x:
@@ -79,7 +80,8 @@ class _Narrowing:
         return written
 
     def as_before(self, x: Operand, written: list[Statement]) -> Operand:
-        """Return an operand in the width that it had, converted at the end of the body."""
+        """Return an operand in its original width. For a narrowed one, append the sign extension to
+        `written`."""
         if x not in self._bounds:
             return x
         wide = Instruction(instr.SEXT, I64, (x,), None, next(self._numbers))
@@ -100,7 +102,7 @@ class _Narrowing:
         written.append(x)
 
     def _bounds_of(self, x: Instruction) -> _Bounds | None:
-        """Return the bounds of an instruction of 64 bits; None if they are not known."""
+        """Return the range of values of a 64-bit instruction; None if it is not known."""
         operands = x.operands[1:] if x.operation is instr.SELECT else x.operands
         if x.operation in (instr.SEXT, instr.ZEXT):
             return _BY_NARROW.get((x.operation, operands[0].type.element))
@@ -124,7 +126,7 @@ class _Narrowing:
         return not _is_wide(x) or self._is_narrow(x)
 
     def _narrow(self, x: Operand) -> Operand:
-        """Return an operand whose bounds are known in 32 bits."""
+        """Return an operand with a known range as 32 bits."""
         if isinstance(x, Constant) and _is_wide(x):
             return instr.number_of(I32, int(x.number))
         return x
@@ -145,8 +147,8 @@ class _Narrowing:
         return Loop(handed, body, x.again, x.number)
 
     def _most_iterations(self, x: Loop) -> int | None:
-        """Return how many iterations a loop has at most, if it counts up to a known number, or down
-        to zero from one."""
+        """Return an upper bound of a loop's iterations if the loop counts up to a known number or
+        down to zero from a known number, else None."""
         if not isinstance(x.again, Instruction) or x.again.operation is not instr.ICMP:
             return None
         left, right = x.again.operands
@@ -162,8 +164,8 @@ class _Narrowing:
         return None
 
     def _count(self, carried: Carried, most: int) -> None:
-        """Narrow the variable of a loop that moves by a constant, if 32 bits hold it, and what it
-        is behind the last iteration."""
+        """Narrow a loop-carried variable that changes by a constant in each iteration, if 32 bits
+        hold all its values, including the one after the last iteration."""
         step, first = _step(carried), self._known(carried.first)
         if step is None or first is None:
             return
@@ -211,7 +213,8 @@ def _is_wide(x: Operand) -> bool:
 
 
 def _step(carried: Carried) -> int | None:
-    """Return the constant that an iteration adds to a variable of 64 bits, if it adds one."""
+    """Return the constant that each iteration adds to a 64-bit loop-carried variable; None for a
+    variable that is updated in another way."""
     following, variable = carried.next, carried.variable
     if not isinstance(following, Instruction) or following.operation is not instr.ADD:
         return None

@@ -1,11 +1,12 @@
-"""The pass `pair-vectors`: bring accesses of neighbouring vectors together, where one instruction
-loads or stores two of them.
+"""The pass `pair-vectors`: move accesses of adjacent vectors close together, on machines where one
+instruction loads or stores two vectors (LDP, STP).
 
-LLVM joins two that it finds close together, if one such instruction reaches them from the pointer
-that they share. Within each block of a function this brings together what it can.
+LLVM merges two such accesses if they are close together and reachable by one instruction from their
+common pointer. This pass arranges both, within each block of a function:
 
-**Near**: an instruction for two reaches less far than one for one does. The next line of an image,
-or the next block of its channels, lies beyond; it gets a pointer of its own.
+**Addresses**: the displacements of a paired instruction have a shorter range than those of a single
+access. Accesses out of range, such as the next line of an image or the next block of its channels,
+get a new pointer.
 
 before:  %v8 = getelementptr i8, ptr %at3, i64 3136   ; and so on: four loads
          %v9 = getelementptr i8, ptr %at3, i64 3152
@@ -13,7 +14,7 @@ after:   %v20 = …                                     ; one addition, and two 
          %v8 = getelementptr i8, ptr %v20, i64 0
          %v9 = getelementptr i8, ptr %v20, i64 16
 
-**Together**: a load moves up to that of its neighbour, if it comes soon after it.
+**Order**: a load moves up to the load of the preceding vector if it follows soon after that load.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class _Address(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """The addresses in a block by their results, the results that are accessed, and the loads that
-    move, each with the place that it moves behind."""
+    """A basic block's addresses by the instruction that computes each, the addresses that are
+    accessed, and the moving instructions, each with the position behind which it is placed."""
 
     addresses: dict[Operand, _Address]
     accessed: set[Operand]
@@ -61,8 +62,9 @@ class _Block(NamedTuple):
 
 
 def pair_vectors(function: Function, reach: int) -> Function:
-    """Return the function with its accesses brought together. `reach` is how many bytes from its
-    pointer the first of two vectors may lie. Addresses are changed in their places."""
+    """Return the function with accesses of adjacent vectors moved together. `reach` is the largest
+    distance in bytes from the pointer at which a paired instruction can access its first vector.
+    Address instructions are modified in place."""
     numbers = itertools.count(largest_number(function.body) + 1)
     return dataclasses.replace(function, body=_paired(function.body, reach, numbers))
 
@@ -97,7 +99,8 @@ def _paired(body: Sequence[Statement], reach: int, numbers: Iterator[int]) -> li
 
 
 def _flat(body: Sequence[Statement]) -> Iterator[Instruction | Loop | While | Branch | Return]:
-    """Iterate over the statements of a body, those of heads in their places."""
+    """Iterate over the statements of a body; nested lists, which are the heads of scopes, are
+    flattened."""
     for x in body:
         if isinstance(x, list):
             yield from _flat(x)
@@ -106,7 +109,7 @@ def _flat(body: Sequence[Statement]) -> Iterator[Instruction | Loop | While | Br
 
 
 def largest_number(body: Sequence[Statement]) -> int:
-    """Return the largest number of an instruction."""
+    """Return the largest instruction number in a body."""
     largest = 0
     for x in _flat(body):
         match x:
@@ -146,9 +149,9 @@ def _read(block: Sequence[Instruction]) -> _Block:
 
 
 def _is_passed_by_no_load(x: Instruction) -> bool:
-    """Check whether an instruction may write, or is a hint that stands in its place. A fence is
-    neither: it orders nothing here, but keeps LLVM from moving loads much further than this does
-    (`Memory`)."""
+    """Check whether loads must not move across an instruction: it may write memory, or is a
+    prefetch. A load may move across a fence, which orders no accesses here but only keeps LLVM from
+    moving loads much further than this pass does (see `Memory`)."""
     effect = x.operation.effect
     return effect is Effect.WRITE or effect is Effect.ANY or x.operation is instr.PREFETCH
 
@@ -156,7 +159,8 @@ def _is_passed_by_no_load(x: Instruction) -> bool:
 def _follow(
     line: int, address: _Address, alone: dict[Operand, tuple[int, int]], moves: dict[int, int]
 ) -> None:
-    """Have a load move behind that of the vector before it, where that is near and alone."""
+    """Record that the load at `line` moves to the load of the preceding vector, if that load is
+    close and not paired yet. `alone` has the unpaired loads by pointer."""
     before, place = alone.pop(address.pointer, (None, 0))
     if before is None or address.displacement - before != _VECTOR_BYTES or line > place + _SOON:
         alone[address.pointer] = address.displacement, line
@@ -167,8 +171,8 @@ def _follow(
 def _written(
     instructions: Sequence[Instruction], block: _Block, reach: int, numbers: Iterator[int]
 ) -> Iterator[Instruction]:
-    """Iterate over the block with its loads moved, and with a pointer for each group of addresses
-    that lie out of reach."""
+    """Yield the instructions of a block with the loads moved, and with a new pointer for each group
+    of addresses that is out of reach."""
     behind: dict[int, list[int]] = collections.defaultdict(list)
     for line, place in block.moves.items():
         behind[place].append(line)
@@ -193,8 +197,8 @@ def _written(
 
 
 def _groups(block: _Block, reach: int) -> Iterator[list[_Address]]:
-    """Addresses of one pointer that lie out of reach, but within reach of the first of them, where
-    these are vectors enough."""
+    """Yield groups of addresses with the same base pointer that are out of reach of the base, but
+    within reach of the first address of the group. Groups with too few vectors are left out."""
     by_pointer: dict[Operand, list[_Address]] = collections.defaultdict(list)
     for result, address in block.addresses.items():
         if result in block.accessed and not 0 <= address.displacement <= reach:

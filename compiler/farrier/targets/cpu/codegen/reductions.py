@@ -1,4 +1,4 @@
-"""Horizontal reductions: all lanes of a vector joined into one value."""
+"""Horizontal reductions, which combine all lanes of a vector into one value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BOOLEAN = {BinaryOp.ADD: "or", BinaryOp.MAX: "or", BinaryOp.MUL: "and", BinaryO
 
 
 def split_reduction(stmt: Store) -> Reduction | None:
-    """(op, value) where the statement is `buffer[i] = buffer[i] op value`; None where it is not."""
+    """Return (op, value) if the statement is `buffer[i] = buffer[i] op value`, else None."""
     value = stmt.value
     if not isinstance(value, Binary) or value.op not in _REDUCTIONS:
         return None
@@ -32,7 +32,7 @@ def split_reduction(stmt: Store) -> Reduction | None:
 
 
 def horizontal(b: Builder, op: BinaryOp, x: Value, mask: Value | None) -> Value:
-    """All lanes of `x` where the mask holds, joined by `op`."""
+    """Return the combination by `op` of all lanes of `x` for which the mask holds."""
     dtype = x.dtype
     if mask is not None:
         neutral = _REDUCTIONS[op].identity(dtype)
@@ -50,7 +50,8 @@ def horizontal(b: Builder, op: BinaryOp, x: Value, mask: Value | None) -> Value:
 
 
 def _float_extreme(b: Builder, op: BinaryOp, x: Value) -> Value:
-    """min or max by halves, NaN wherever a lane is NaN."""
+    """Compute the min or max of all lanes by halving the vector repeatedly; the result is NaN if
+    any lane is NaN."""
     any_nan = b.reduce("or", b.fcmp("uno", x.operand, x.operand))
     extreme = b.reduce(f"f{op.value}", x.operand, flags="nnan ")
     not_a_number = literal(math.nan, x.dtype).operand

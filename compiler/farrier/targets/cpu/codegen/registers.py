@@ -1,7 +1,8 @@
-"""Register tiles: buffers that are SSA values, keyed by the constant number of their element.
+"""Register tiles: buffers whose elements are SSA values, identified by constant element numbers.
 
-A piece is the value of some consecutive elements, as wide as it was stored. Reading a piece as it
-was stored costs nothing; other widths are assembled from lanes.
+A tile is stored as pieces. A piece is the value of evenly spaced elements that were written at
+once. Reading the elements of a piece together takes no instruction; any other read is assembled
+from lanes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Tiles = dict[str, dict[int, "Piece"]]
 
 
 class Piece(NamedTuple):
-    """The `width` elements first, first + stride, … of a tile; the value has at least `width`
-    lanes."""
+    """The `width` elements first, first + stride, … of a register tile, in the lanes of one value,
+    which has at least `width` lanes."""
 
     value: Value
     width: int
@@ -39,7 +40,7 @@ class Piece(NamedTuple):
 
 
 class Registers:
-    """The register buffers of one function, and their contents at this point."""
+    """The register buffers of one function, and their contents at the current position."""
 
     def __init__(self, builder: Builder) -> None:
         self.b = builder
@@ -47,14 +48,15 @@ class Registers:
 
     @property
     def vectors(self) -> int:
-        """The number of vector values that are held: a measure of register pressure."""
+        """The number of values that all register tiles hold, a measure of register pressure."""
         return sum(piece.value.lanes > 1 for tile in self.tiles.values() for piece in tile.values())
 
     def snapshot(self, names: Iterable[str]) -> Tiles:
         return {name: dict(self.tiles[name]) for name in names if name in self.tiles}
 
     def read(self, name: str, first: int, width: int, stride: int, lanes: int) -> Value:
-        """Return `width` elements from `first` on, `stride` apart, in a value of `lanes` lanes."""
+        """Return `width` elements starting at `first`, `stride` apart, as a value with `lanes`
+        lanes. Raises CompilerError if they have not been written."""
         value = self.find(name, first, width, stride, lanes)
         if value is None:
             raise CompilerError(
@@ -64,8 +66,9 @@ class Registers:
         return value
 
     def find(self, name: str, first: int, width: int, stride: int, lanes: int) -> Value | None:
-        """Return the same as `read`, but None if nothing of it was written. Single elements may be
-        missing: lanes of a partial block that its padding fills, whose results are never read."""
+        """Return `width` elements starting at `first`, `stride` apart, as `read` does, but None if
+        none of them has been written. Single unwritten elements are allowed: they are padding lanes
+        of a partial block, whose results are never read."""
         tile = self.tiles[name]
         piece = tile.get(first)
         if piece is not None and piece.is_like(width, stride, lanes):
@@ -88,8 +91,9 @@ class Registers:
         return None if total is None or dtype is None else Value(total, dtype, lanes)
 
     def find_group(self, name: str, first: int, size: int, stride: int) -> Value | None:
-        """Return `size` elements from `first` on, `stride` apart, 32 bits together, as one i32;
-        None unless one vector holds them as neighbours, at a multiple of their number."""
+        """Return `size` elements starting at `first`, `stride` apart, 32 bits together, as one i32.
+        Return None unless one vector holds them in adjacent lanes at a position that is a multiple
+        of `size`."""
         for start, (value, width, step) in self.tiles[name].items():
             at, apart = divmod(first - start, stride)
             inside = apart == 0 <= at <= width - size and at % size == 0
@@ -102,7 +106,7 @@ class Registers:
         return None
 
     def write(self, name: str, first: int, piece: Piece) -> None:
-        """Set the elements of `piece`; older pieces that reach beyond it are split."""
+        """Write the elements of `piece`. Older pieces that overlap it only in part are split."""
         tile = self.tiles[name]
         old = tile.get(first)
         if old is None or old.width != piece.width or old.stride != piece.stride:
@@ -110,8 +114,8 @@ class Registers:
         tile[first] = piece
 
     def divide_like(self, pieces: Tiles) -> None:
-        """Divide the pieces held now like `pieces`, so that the two can be joined piece by
-        piece."""
+        """Regroup the current elements into the same pieces as in `pieces`, so that two branches
+        can be merged piece by piece."""
         for name, tile in pieces.items():
             for first, (old, width, stride) in tile.items():
                 held = self.tiles[name].get(first)
@@ -133,7 +137,8 @@ class Registers:
         return None
 
     def _clear(self, tile: dict[int, Piece], first: int, piece: Piece) -> None:
-        """Remove the elements of `piece`; the rest of older pieces is split into elements."""
+        """Remove the elements of `piece` from a tile. The other elements of a partly overlapping
+        piece become single-element pieces."""
         wanted = piece.elements(first)
         for start, old in list(tile.items()):
             elements = old.elements(start)

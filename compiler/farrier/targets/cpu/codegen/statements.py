@@ -1,9 +1,11 @@
-"""The statements of a final loop function to instructions, in one walk.
+"""The translation of the statements of a lowered loop function to instructions, in one pass over
+them.
 
-Unrolled loops are emitted once an iteration, vectorized loops once with values as wide as the loop
-(rounded up to a power of two, the lanes beyond masked off memory) or, where its body needs memory
-a lane, once an iteration; serial loops as loops that carry their register tiles. Values from
-outside of a parallel loop travel to its body in a context struct.
+An unrolled loop is emitted once for each iteration. A vectorized loop is emitted once, with vectors
+as wide as its extent rounded up to a power of two, where excess lanes are masked off memory; if
+each lane of its body needs memory of its own, it is unrolled instead. A serial loop becomes a loop
+that carries its register tiles. The body of a parallel loop is outlined, and receives outside
+values in a context struct.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ _ARGS, _POOL = Variable(PTR, "args"), Variable(PTR, "pool")
 def instructions_of(
     function: Function, target: CpuTarget, instructions: Instructions
 ) -> list[instr.Function]:
-    """Return the kernel of a loop function, and the bodies of its parallel loops."""
+    """Return the kernel of a loop function as instructions, followed by the bodies of its parallel
+    loops."""
     module = Module(function, target, instructions)
     kernel = _Emitter(module, None)
     kernel.emit(function.body)
@@ -78,7 +81,8 @@ def instructions_of(
 
 
 class _Emitter:
-    """The emission of statements of one function: the kernel, or a parallel loop's body."""
+    """The emitter of one function's statements: those of the kernel, or of a parallel loop's
+    body."""
 
     def __init__(self, module: Module, outer: _Emitter | None) -> None:
         self.module = module
@@ -124,7 +128,7 @@ class _Emitter:
     # -- buffers
 
     def _bind_arguments(self) -> None:
-        """Every pointer is loaded once, where the function begins."""
+        """Load all argument pointers and sizes at the start of the function."""
         names = list(self.module.params)
         sizes = workspace.sizes_of(self.module.function)
         if sizes:
@@ -147,11 +151,11 @@ class _Emitter:
             self.bindings.dynamic[size.name] = (0, self.expressions.indices.size(size.extent))
 
     def _word(self, base: Operand, number: int) -> Operand:
-        """The address of the eight bytes `number` behind `base`."""
+        """Return the address of the 8-byte word with this number after `base`."""
         return self._behind(base, instr.index(_WORD * number)) if number else base
 
     def _behind(self, base: Operand, offset: Operand) -> Operand:
-        """An address that is found where the function begins."""
+        """Return `base` plus `offset` bytes, computed at the start of the function."""
         return self.b.hoisted(0, instr.OFFSET, base.type, (base, offset))
 
     def _alloc(self, stmt: Alloc) -> None:
@@ -166,7 +170,7 @@ class _Emitter:
         self.emit(stmt.body)
 
     def _room(self, stmt: Alloc) -> Operand:
-        """The pointer to an Alloc's memory: a part of the stack, or of the workspace."""
+        """Return the address of an Alloc's memory, on the stack or in the workspace."""
         buffer, plan = stmt.buffer, self.module.workspace
         if buffer.scope is MemoryScope.LOCAL and buffer.name not in plan.per_worker:
             size = plan.on_stack[buffer.name]
@@ -210,7 +214,7 @@ class _Emitter:
         self._store_value(stmt, value)
 
     def _store_value(self, stmt: Store, value: Value) -> None:
-        """Store a value of the buffer's dtype."""
+        """Store a value of the buffer's dtype, in a register tile or in memory."""
         if stmt.buffer.scope is MemoryScope.REGISTER:
             self._store_register(stmt, value)
         else:
@@ -223,7 +227,8 @@ class _Emitter:
         return self.memory.is_invariant(stmt)
 
     def _store_scalar(self, stmt: Store, op: BinaryOp, total: Value) -> None:
-        """Join a horizontal reduction with the old value of its element."""
+        """Combine the horizontal reduction `total` with the old value of the stored element, and
+        store it."""
         guard, self.memory.guard = self.memory.guard, None
         old = self.expressions.evaluate(self.module.old(stmt))
         value = binary(self.b, op, old, total)
@@ -282,7 +287,8 @@ class _Emitter:
             self._serial(loop, instr.index(0), self.expressions.indices.size(loop.extent))
 
     def _unless_empty(self, loop: For) -> None:
-        """A loop whose test is at its end needs one before where it may have no iteration."""
+        """Emit a loop under a test that it has an iteration, as emitted loops test only at the end
+        of each iteration."""
         condition = self.expressions.evaluate(less(0, loop.extent))
         self.not_empty.add(loop.var)
         self._branch(condition, If(less(0, loop.extent), loop))
@@ -296,7 +302,8 @@ class _Emitter:
         del constants[loop.var]
 
     def _dot(self, loop: For) -> None:
-        """All products of the loop by one dot product of the target, where one fits."""
+        """Emit all products of a loop as one dot-product instruction of the target, or unroll the
+        loop if no such instruction fits."""
         store = loop.body
         groups = self._groups(loop, store) if isinstance(store, Store) else None
         if groups is None or not isinstance(store, Store):
@@ -310,7 +317,8 @@ class _Emitter:
         self._store_value(store, total)
 
     def _groups(self, loop: For, store: Store) -> tuple[Dot, Value, Value] | None:
-        """The dot product that adds up the loop's products, and its operands; None for none."""
+        """Return the dot-product instruction that sums the products of a loop, and its two
+        operands; None if the target has none that fits."""
         factors = factors_of(store)
         if factors is None:
             return None
@@ -324,14 +332,16 @@ class _Emitter:
         return None if factor is None or other is None else (dot, factor, other)
 
     def _factor(self, load: Load, loop: str, size: int) -> Value | None:
-        """A group of neighbours for each lane, as i32; None where they are none."""
+        """Return the elements that the loop reads by `load`, a group of 32 bits for each lane; None
+        if they are not adjacent."""
         if load.buffer.scope is MemoryScope.REGISTER:
             return self._group_in_register(load, loop, size)
         value = self.memory.load_group(load, loop, size)
         return None if value is None else self.b.widen_group(value, self.bindings.lanes)
 
     def _group_in_register(self, load: Load, loop: str, size: int) -> Value | None:
-        """As `_factor`, of the same group for all lanes."""
+        """Return the elements that the loop reads from a register tile by `load`, as one i32 that
+        all lanes share; None if they are not adjacent lanes of a vector."""
         constants, ranges = self.bindings.constants, []
         for number in range(size):
             constants[loop] = number
@@ -344,8 +354,9 @@ class _Emitter:
         return self.registers.find_group(load.buffer.name, first, size, stride)
 
     def _group(self, loop: For) -> None:
-        """All elements that the loop stores by one store of wider ones, where they are neighbours;
-        loaded likewise where those are."""
+        """Emit the stores of a loop as one store of i32 if the elements are adjacent, else unroll
+        the loop. If the stored elements are themselves adjacent in memory, they are loaded as i32
+        too."""
         store, size = loop.body, loop.extent
         assert isinstance(store, Store)
         assert isinstance(size, int)
@@ -376,7 +387,8 @@ class _Emitter:
         bindings.lane, bindings.active, bindings.lanes = None, 1, 1
 
     def _serial(self, loop: For, first: Operand, end: Operand) -> None:
-        """A loop with its test at the end: its extent is at least one."""
+        """Emit a loop from `first` to `end` with its test at the end of an iteration; its extent is
+        at least one."""
         b, carried = self.b, self._carried(loop.body)
         number = b.labels(2)
         variable, from_zero = b.variable(I64, f"i.{loop.var}."), first is instr.index(0)
@@ -412,7 +424,7 @@ class _Emitter:
         self.memory.forget()
 
     def _while(self, stmt: While) -> None:
-        """A loop with its test at the beginning."""
+        """Emit a while loop, with its test at the start of each iteration."""
         b, registers = self.b, self.registers
         carried = self._carried(stmt.body)
         number = b.labels(3)
@@ -429,13 +441,14 @@ class _Emitter:
         registers.tiles.update(at_test)
 
     def _carried(self, body: Stmt) -> list[tuple[str, int, Piece]]:
-        """The pieces of register tiles that iterations of `body` hand on."""
+        """Return the pieces of register tiles that an iteration of `body` passes to the next:
+        (buffer, element number, piece)."""
         names = sorted(self.module.stored(body))
         tiles = self.registers.snapshot(names)
         return [(name, at, piece) for name, tile in tiles.items() for at, piece in tile.items()]
 
     def _renamed(self, carried: list[tuple[str, int, Piece]]) -> list[Variable]:
-        """Make each carried piece the variable that it is within the loop."""
+        """Replace the value of each carried piece by a new loop variable; return the variables."""
         variables = []
         for name, number, piece in carried:
             variable = self.b.variable(piece.value.type, "acc")
@@ -447,7 +460,8 @@ class _Emitter:
     def _passed(
         self, carried: list[tuple[str, int, Piece]], variables: list[Variable]
     ) -> list[Carried]:
-        """Return what the loop carries, where the current position ends its body."""
+        """Return the carried variables of a loop with their initial values and their values at the
+        end of the body, which is the current position."""
         passed = []
         for variable, (name, number, piece) in zip(variables, carried, strict=True):
             value, width, stride = piece
@@ -457,7 +471,8 @@ class _Emitter:
         return passed
 
     def _parallel(self, loop: For) -> None:
-        """Outline the body; here, fill the context and hand both to the pool."""
+        """Emit a parallel loop: outline its body as a function, fill the context struct, and pass
+        both to the thread pool."""
         written = self.module.stored(loop.body) & self.registers.tiles.keys()
         if written:
             raise CompilerError(
@@ -494,7 +509,7 @@ class _Emitter:
             self._branch(condition, stmt)
 
     def _masked(self, condition: Value, stmt: If) -> None:
-        """A condition within a vectorized loop guards each lane."""
+        """Emit an If in a vectorized loop: its condition guards each lane of both branches."""
         memory, b = self.memory, self.b
         outer = memory.guard
         condition = b.widen(condition, self.bindings.lanes)
@@ -526,8 +541,9 @@ class _Emitter:
         b.body.append(Branch(condition.operand, bodies[0], bodies[1], joined, number))
 
     def _joined(self, then: Tiles, otherwise: Tiles) -> list[Joined]:
-        """Merge what two bodies leave in registers; what one of them alone wrote is
-        undefined after the other, as lanes are that a guard left out."""
+        """Merge the register tiles at the end of two branches, by a phi for each piece that
+        differs. A piece that only one branch has written is undefined after the other, as are lanes
+        excluded by a guard."""
         joined = []
         for name in then:
             merged = {}
@@ -550,7 +566,8 @@ class _Emitter:
     # -- intrinsics
 
     def _intrinsic(self, stmt: Intrinsic) -> None:
-        """Load the tiles, let the intrinsic write its instructions, store the output tile."""
+        """Emit a tensor intrinsic: load its operand tiles, emit its instructions, and store the
+        output tile."""
         call, bindings = self.module.tile_call(stmt), self.bindings
         if isinstance(call, RowsCall):
             self._rows_intrinsic(call)
@@ -570,7 +587,7 @@ class _Emitter:
         bindings.lane, bindings.lanes, bindings.active = None, 1, 1
 
     def _rows_intrinsic(self, call: RowsCall) -> None:
-        """As above, for tiles of rows."""
+        """Emit a tensor intrinsic whose operands are tiles of rows."""
         intrinsic, output = call.intrinsic, call.operands[0]
         none = instr.poison(output.registers.type)  # Nothing reads it.
         first = [self._rows(output)] if intrinsic.reads_output else [none]
@@ -585,7 +602,7 @@ class _Emitter:
         )
 
     def _rows(self, operand: RowsOperand) -> Operand:
-        """The value of a tile of rows."""
+        """Return the value of a tile of rows, loaded from memory or taken from its register."""
         if operand.buffer.scope is not MemoryScope.REGISTER:
             return self.memory.load_rows(operand).operand
         number = self._row_number(operand)
@@ -601,7 +618,8 @@ class _Emitter:
         return piece.value.operand
 
     def _row_number(self, operand: RowsOperand) -> int:
-        """The number of the first element of a tile in registers."""
+        """Return the number of the first element of a tile of rows in a register buffer. Raises
+        CompilerError if the number is not constant."""
         offset, const = self.memory.place_of(operand).resolve()
         if offset.terms or offset.irregular:
             raise CompilerError(

@@ -1,5 +1,5 @@
-"""Calls of tensor intrinsics: each operand tile becomes a load, the output tile a store too; tiles
-of rows become an address and a distance."""
+"""The memory accesses of tensor intrinsics. Each operand tile becomes a load, and the output tile
+also a store; a tile of rows becomes an address and a row pitch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from farrier.ir.loop import Intrinsic, Store, Tile
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TileCall:
-    """The loads and the store of a call. Vector tiles are indexed by the variable `lane`."""
+    """The loads and the store of one intrinsic call. Tiles that are vectors are indexed by the
+    variable `lane`."""
 
     intrinsic: TensorIntrinsic
     lane: str
@@ -26,8 +27,8 @@ class TileCall:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowsOperand:
-    """A tile of `rows` rows: `place` is the offset of its first in bytes, `pitch` their distance in
-    bytes."""
+    """An operand tile of `rows` rows. `place` is the offset of the first row in bytes, `pitch` the
+    distance between rows in bytes."""
 
     buffer: Buffer
     registers: RowRegisters
@@ -39,14 +40,15 @@ class RowsOperand:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowsCall:
-    """The operands of a call on tiles of rows, the output first."""
+    """The operands of an intrinsic call on tiles of rows, the output first."""
 
     intrinsic: TensorIntrinsic
     operands: tuple[RowsOperand, ...]
 
 
 def tile_call(stmt: Intrinsic, simplifier: Simplifier) -> TileCall | RowsCall:
-    """Return the accesses of a call, and add the lane variable to the simplifier."""
+    """Return the memory accesses of an intrinsic call, and declare the range of its lane variable
+    to the simplifier."""
     intrinsic = lookup(stmt.name)
     params = intrinsic.semantics.params
     if intrinsic.rows is not None:

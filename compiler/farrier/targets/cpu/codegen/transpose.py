@@ -1,4 +1,5 @@
-"""Columns of a square of vectors, by shuffles of pairs: log2(n) rounds of n shuffles for all n."""
+"""The transposition of a square of vectors by pairwise shuffles: n columns take log2(n) rounds of n
+shuffles."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ from farrier.targets.llvm.values import Value, type_of
 
 
 def column(builder: Builder, rows: Sequence[Value], number: int, lanes: int) -> Value:
-    """Lane `number` of every row, in a value of `lanes` lanes; those beyond the rows are poison.
+    """Return the lane `number` of every row as one value with `lanes` lanes. Lanes beyond the
+    number of rows are poison.
 
-    Every round exchanges between rows i and i + h the halves of their blocks of 2·h lanes. All
-    columns of the same rows share their instructions, as the builder makes equal ones one.
+    Each round swaps halves of blocks of 2·h lanes between rows i and i + h. All columns of the same
+    rows share these shuffles, because the builder merges equal instructions.
     """
     size = max(lanes, 1 << (len(rows) - 1).bit_length(), *(row.lanes for row in rows))
     dtype = rows[0].dtype
@@ -35,7 +37,8 @@ def column(builder: Builder, rows: Sequence[Value], number: int, lanes: int) -> 
 
 
 def _resized(builder: Builder, value: Value, lanes: int) -> Value:
-    """The first lanes of a value, or all of them and poison."""
+    """Return a value resized to `lanes` lanes: its first lanes, or all of its lanes followed by
+    poison."""
     if value.lanes == lanes:
         return value
     order = [n if n < value.lanes else -1 for n in range(lanes)]

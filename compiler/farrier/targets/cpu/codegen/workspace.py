@@ -1,9 +1,9 @@
-"""Place the Allocs of a function: on the stack, in memory that the threads share, or in each
-thread's slice.
+"""The placement of a function's allocations: on the stack, in memory shared by all threads, or in a
+slice of memory for each thread.
 
-WORKSPACE buffers lie one after another in the workspace argument. LOCAL buffers that are too large
-for a stack lie in the slices argument, at `slices + worker * step`; the caller passes `step` as the
-size `SLICE_STEP`. Offsets are multiples of 64.
+WORKSPACE buffers lie one after another in the workspace argument. LOCAL buffers too large for the
+stack lie in the slices argument, at `slices + worker * step`; the caller passes `step` as the size
+`SLICE_STEP`. Offsets are multiples of 64.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _STACK_BYTES = 64 << 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkspacePlan:
-    """Bytes by buffer name. Allocs of one name in different branches share their place."""
+    """The byte offset (or the size, on the stack) of each allocation by buffer name. Allocations of
+    the same name in different branches share memory."""
 
     on_stack: dict[str, int]  # Sizes by name.
     shared: dict[str, Extent]  # Offsets in the workspace argument by name.
@@ -36,7 +37,7 @@ class WorkspacePlan:
 
 
 def plan(function: Function) -> WorkspacePlan:
-    """Return the place of each Alloc of the function."""
+    """Return the placement of each Alloc of a function."""
     sizes: dict[MemoryScope, dict[str, Extent]] = {MemoryScope.LOCAL: {}, MemoryScope.WORKSPACE: {}}
     for node in walk_stmts(function.body):
         if isinstance(node, Alloc) and node.buffer.scope in sizes:
@@ -51,8 +52,8 @@ def plan(function: Function) -> WorkspacePlan:
 
 
 def sizes_of(function: Function) -> tuple[Symbol, ...]:
-    """Return the symbols in the sizes argument: the dims, and the slices' step if the function has
-    slices."""
+    """Return the symbols whose values the kernel receives in its sizes argument: its dims, and the
+    step between slices if the function has slices."""
     return (*function.dims, *((SLICE_STEP,) if plan(function).per_worker else ()))
 
 
