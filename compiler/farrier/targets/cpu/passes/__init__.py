@@ -1,4 +1,4 @@
-"""Graph → graph: the passes that suit a graph to CPUs, and the order of all passes for them."""
+"""The graph passes for CPUs, and the order in which all passes run for CPU targets."""
 
 from farrier.targets.cpu.passes.passes import ORDER, PASSES
 

@@ -1,4 +1,4 @@
-"""Choose the memory layout of every tensor."""
+"""The pass `assign-layouts`, which chooses the memory layout of every tensor."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from farrier.targets.cpu.target import as_cpu
 
 
 def assign_layouts(graph: Graph, settings: Settings) -> Graph:
-    """Lay the images of convolution networks out in blocks of channels of `channel_block`'s size,
-    usually a vector's lanes, surrounded by the zeros that their readers need as padding. Inputs and
-    outputs of the model stay row-major, with Relayout nodes in between.
+    """Store the images of convolutional networks in blocks of channels (NCHWc). A block has
+    `channel_block` channels, usually the lanes of a vector. The image is surrounded by the zeros (a
+    halo) that convolutions read as padding. Inputs and outputs of the model stay row-major;
+    Relayout nodes convert.
 
     before:
         @graph
@@ -85,8 +86,8 @@ class _Assignment:
             self._rims[x.name] = max(self._rims.get(x.name, 0), halo_read(node))
 
     def _keep_rims(self) -> None:
-        """Keep a halo only around plain images that are computed here and only read by the
-        convolutions that need it."""
+        """Drop the halos of images in plain layout that are model inputs, or that other nodes than
+        the convolutions which need the halo read."""
         computed = {value.name for node in self._graph.nodes for value in node.outputs}
         others = self._returned | {
             value.name
@@ -97,7 +98,8 @@ class _Assignment:
         self._rims = {n: rim for n, rim in self._rims.items() if rim and n in computed - others}
 
     def _share_halos(self) -> None:
-        """Extend the halo of a concatenation to its parts, so that they can be written in place."""
+        """Give the operands of a concatenation the same halo as its result, so that they can be
+        written into the result directly."""
         joins = [
             [value.name for value in (*node.inputs, *node.outputs) if value is not None]
             for position, node in enumerate(self._graph.nodes)
@@ -132,8 +134,8 @@ class _Assignment:
         self._rewriter.emit(dataclasses.replace(node, inputs=inputs, outputs=outputs))
 
     def _written(self, value: Value) -> Value:
-        """Return a value in its producer's layout. An output of the model keeps its name for the
-        plain copy."""
+        """Return a value in the layout in which its producer writes it. If an output of the model
+        is written in blocks, its name is left to the plain copy."""
         written = value
         if value.name in self._blocked:
             returned = value.name in self._returned
@@ -147,7 +149,8 @@ class _Assignment:
         return written
 
     def _operand(self, node: Node, position: int, form: Form) -> Value | None:
-        """Return input `position` of a node, in the layout in which the node reads it."""
+        """Return input `position` of a node in the layout in which the node reads it, after a
+        Relayout if necessary."""
         value = node.inputs[position]
         if value is None:
             return None
@@ -167,7 +170,7 @@ class _Assignment:
         return self._copy(value, True) if wants and not is_blocked else written
 
     def _copy(self, value: Value, blocked: bool) -> Value:
-        """Return `value` in the other layout, converted once for all its readers."""
+        """Return `value` in the other layout. All its readers share one Relayout."""
         key = (value.name, blocked)
         if key not in self._copies:
             layout = self._layout(value) if blocked else None
@@ -181,8 +184,8 @@ class _Assignment:
         return self._copies[key]
 
     def _constant(self, node: Node, value: Value, position: int, form: Form) -> Value:
-        """Return a constant along blocked channels in blocks, so that a vector may read the last,
-        partial block whole."""
+        """Return a constant operand in channel blocks if it has the channels of a blocked result.
+        Its last, partial block is padded, so that vectors may read it completely."""
         y = node.outputs[0]
         if form in (Form.PLAIN, Form.BLOCKED_INPUT) or not is_image(y):
             return value
@@ -207,13 +210,14 @@ class _Assignment:
 
 
 def _halo(rank: int, around: int) -> tuple[tuple[int, int], ...]:
-    """Return the halo of an image of `rank` axes: `around` zeros on each side of spatial axes."""
+    """Return the halo of an image with `rank` axes: `around` zeros on both sides of each spatial
+    axis."""
     return ((0, 0), (0, 0), *((around, around),) * (rank - 2)) if around else ()
 
 
 def _covers(value: Value, node: Node) -> bool:
-    """Check whether an operand has the channels and points that a node computes, so that the two
-    are read together instead of broadcast."""
+    """Check whether an operand has the same channels and points as the node's result, so that it is
+    read at the same index instead of being broadcast."""
     if _is_convolution(node) or lookup(node.op).has(Trait.JOINS):
         return True
     x, y = node.inputs[0], node.outputs[0]

@@ -1,4 +1,5 @@
-"""The products with weights that are quantized in blocks, computed from the stored codes."""
+"""The pass `block-products`, which multiplies by weights that are quantized in blocks without
+dequantizing them first."""
 
 from __future__ import annotations
 
@@ -27,11 +28,13 @@ from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 
 def block_products(graph: Graph, settings: Settings) -> Graph:
-    """Multiplies by the codes of weights that were dequantized from integers of less than a byte,
-    or in blocks: the dequantized matrix is never made. Codes of less than a byte become unsigned,
-    with the middle of their range as zero point, so that unpacking them takes no sign. Rows that no
-    block divides get zeros behind them. Rows that were quantized in the same blocks are multiplied
-    as integers where the target has dot products for these.
+    """Replace a product with a dequantized weight matrix by a BlockMatMul, which reads the
+    quantized codes (the integers of the weights); the dequantized matrix is never stored. The codes
+    have less than a byte each, or scales that apply to blocks of rows. Codes of less than a byte
+    become unsigned, with the middle of their range as zero point, so that unpacking needs no sign
+    extension. If the rows of the other factor do not fill blocks, they are padded with zeros. If
+    the other factor was quantized in the same blocks too, the product is computed in integers on
+    targets with fitting dot products.
 
     before:
         @graph
@@ -68,7 +71,7 @@ def block_products(graph: Graph, settings: Settings) -> Graph:
 
 
 def _product(node: Node, rewriter: Rewriter, target: CpuTarget) -> tuple[Node, ...]:
-    """Return the nodes that multiply by codes in the place of `node`, or none if it is not such a
+    """Return the nodes that replace `node` and multiply by codes, or none if `node` is not such a
     product."""
     if product_of(node) is not Product.MATRIX or "accumulator" in dict(node.attrs):
         return ()
@@ -92,8 +95,9 @@ def _product(node: Node, rewriter: Rewriter, target: CpuTarget) -> tuple[Node, .
 
 
 def _rows(x: Value, weights: BlockWeights, rewriter: Rewriter) -> tuple[Value, Value] | None:
-    """Return the codes of rows that were dequantized from i8 in the blocks of the weights, and
-    their scales, or None. Both have an axis of the blocks, and one of the elements of a block."""
+    """Return the codes and scales of the left factor if its rows were dequantized from i8 in the
+    same blocks as the weights, else None. Codes have the shape [..., blocks, block], scales [...,
+    blocks, 1]."""
     node = rewriter.producer(x)
     while CAST.matches(node) or SLICE.matches(node) or RESHAPE.matches(node):
         before, after = node.inputs[0], node.outputs[0]
@@ -117,7 +121,7 @@ def _rows(x: Value, weights: BlockWeights, rewriter: Rewriter) -> tuple[Value, V
 
 
 def has_dot(codes: DType, target: CpuTarget) -> bool:
-    """Check whether the target has dot products of codes and i8."""
+    """Check whether the target has a dot product for factors of the dtype `codes` and i8."""
     dots = (target.dot_of(kind, DType.I8, DType.I32) for kind in held_as(codes))
     return any(dot is not None for dot in dots)
 
@@ -159,7 +163,7 @@ def _multiplied(
 
 
 def _whole(x: Value, weights: BlockWeights, replacement: Replacement, rewriter: Rewriter) -> Value:
-    """Return rows of whole blocks: `x`, or `x` with zeros behind each row."""
+    """Return the rows of `x`, padded with zeros to a multiple of the block length."""
     blocks, block, _ = weights.codes.type.static_shape
     whole: Extent = blocks * block
     if whole == weights.rows:

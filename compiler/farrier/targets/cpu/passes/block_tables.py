@@ -1,4 +1,5 @@
-"""Tables of quantized rows, gathered as integers that stay in their few bits."""
+"""The rewrite of Gathers from quantized tables: the integers are gathered in their packed form, and
+only the gathered rows are dequantized."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ _RUN = 16  # Neighbours that have the same place in their bytes: the lanes of th
 
 
 def gathered_codes(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
-    """Return the nodes that gather rows of a quantized table in the place of `node`, or none if it
-    is not such a Gather. The rows of a table that was dequantized are dequantized instead; codes of
-    less than a byte share bytes."""
+    """Return the nodes that replace `node` if it is a Gather of rows from a quantized table, else
+    none. If the table was dequantized, they gather from the codes (the integers) and dequantize the
+    gathered rows. Codes of less than a byte are packed into shared bytes."""
     if not GATHER.matches(node):
         return ()
     table, indices = node.inputs
@@ -43,7 +44,7 @@ def gathered_codes(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
 
 
 def _is_by_rows(source: Source, table: TensorType) -> bool:
-    """Check whether each row of a table has codes, scales and zero points of its own."""
+    """Check whether each row of a table has its own codes, scales and zero points."""
     codes, scales, zeros = source.constants
     kind = codes.value.type
     if not is_quantized(kind.dtype) or not all(map(RESHAPE.matches, source.path)):
@@ -81,7 +82,7 @@ def _dequantized_rows(
 
 
 def _flat(constant: Constant, rewriter: Rewriter) -> Constant:
-    """A table [rows, elements of a row]."""
+    """Return a table reshaped to two axes: [rows, elements of a row]."""
     kind = constant.value.type
     if kind.rank == 2:
         return constant
@@ -96,8 +97,8 @@ def _flat(constant: Constant, rewriter: Rewriter) -> Constant:
 
 
 def _packed(codes: Constant, rewriter: Rewriter) -> Value | None:
-    """A constant of integers of less than a byte, whose neighbours share bytes; None for any other
-    constant."""
+    """Return a constant of integers with less than 8 bits in a layout in which several elements
+    share a byte; None for any other constant."""
     kind = codes.value.type
     if not (kind.dtype.is_integer and kind.dtype.bits < 8 and kind.rank and kind.layout is None):
         return None

@@ -1,4 +1,4 @@
-"""The constants behind a matrix that was dequantized from blocks of integers."""
+"""The analysis of a weight matrix that a graph dequantizes from constant blocks of integers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ Axis: TypeAlias = tuple[str, ...]  # The meaning of an axis; several if axes wer
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BlockWeights:
-    """A dequantized matrix [rows, columns] as constants."""
+    """The constants of a weight matrix [rows, columns] that is quantized in blocks of rows: its
+    codes (the integers), scales and zero points."""
 
     codes: Value  # [blocks, block, columns]
     scales: Value  # [blocks, columns], as are the zero points
@@ -41,8 +42,8 @@ class BlockWeights:
 
 
 def block_weights(value: Value, turned: bool, rewriter: Rewriter) -> BlockWeights | None:
-    """Return the constants that a matrix was dequantized from, or None. If `turned`, the matrix is
-    [columns, rows]."""
+    """Return the constants from which a graph dequantizes a matrix [rows, columns] ([columns, rows]
+    if `turned`), or None if it does not."""
     source = source_of(value, rewriter)
     if source is None:
         return None
@@ -65,8 +66,8 @@ _MOVES = frozenset(move.name for move in (RESHAPE, TRANSPOSE, SLICE, CAST))
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """The DequantizeLinear that makes a tensor of constants: codes, scales and zero points. `path`
-    are the nodes behind it that move elements, the last one first."""
+    """The DequantizeLinear node of a tensor, and its constant operands: codes, scales and zero
+    points. `path` are the nodes after it that only move or cast elements, the last one first."""
 
     node: Node
     constants: tuple[Constant, Constant, Constant | None]
@@ -74,7 +75,7 @@ class Source:
 
 
 def source_of(value: Value | None, rewriter: Rewriter) -> Source | None:
-    """Return the source of a dequantized value, or None."""
+    """Return the DequantizeLinear of constants from which a value derives, or None."""
     path: list[Node] = []
     node = rewriter.producer(value)
     while node is not None and node.op in _MOVES:
@@ -94,14 +95,14 @@ def source_of(value: Value | None, rewriter: Rewriter) -> Source | None:
 
 
 def is_quantized(dtype: DType) -> bool:
-    """Check whether codes may have the element type: an integer of a byte or less."""
+    """Check whether a dtype is a possible type of quantized codes: an integer of at most 8 bits."""
     return dtype.is_integer and dtype.bits <= 8
 
 
 def _axes(codes: TensorType, scales: TensorType, matrix: TensorType) -> tuple[str, ...] | None:
-    """Return the meaning of each axis of the codes; None if they are not quantized in blocks or
-    columns. The axis along which scales repeat, of extent 1 in `scales`, is the one within
-    blocks."""
+    """Return the meaning of each axis of the codes: a block of rows, a row within its block, or a
+    column. Return None if the tensor is not quantized by blocks or by columns. The axis within
+    blocks is the one along which a scale is shared: its extent in `scales` is 1."""
     if not (is_quantized(codes.dtype) and matrix.is_static):
         return None
     shape = codes.static_shape
@@ -124,9 +125,9 @@ def _axes(codes: TensorType, scales: TensorType, matrix: TensorType) -> tuple[st
 def _moved(
     axes: tuple[str, ...], path: Sequence[Node], rewriter: Rewriter
 ) -> tuple[list[Axis] | None, int]:
-    """Return the meanings of the axes after the nodes of `path`, whose last node stands first, and
-    the extent of the axis of rows, 0 without nodes. Return (None, 0) if a node does more than
-    merge, permute or cut axes."""
+    """Return the meanings of the axes after the nodes of `path` (the last node first), and the
+    extent of the axis of rows, or 0 if the path is empty. Return (None, 0) if a node does not
+    merely merge, permute or truncate axes."""
     now: list[Axis] = [(axis,) for axis in axes]
     for node in reversed(path):
         before, after = node.inputs[0], node.outputs[0]
@@ -150,7 +151,8 @@ def _moved(
 
 
 def _merged(axes: list[Axis], before: tuple[int, ...], after: tuple[int, ...]) -> list[Axis] | None:
-    """Return the meanings of the axes after a Reshape, or None unless it merges neighbours."""
+    """Return the meanings of the axes after a Reshape, or None unless the Reshape only merges
+    adjacent axes."""
     merged: list[Axis] = []
     pairs = iter(zip(axes, before, strict=True))
     for extent in after:
@@ -167,7 +169,7 @@ def _merged(axes: list[Axis], before: tuple[int, ...], after: tuple[int, ...]) -
 
 
 def _cuts_rows(axes: list[Axis], node: Node, rewriter: Rewriter) -> bool:
-    """Check whether a Slice only drops rows that fill up the last block."""
+    """Check whether a Slice only removes the padding rows at the end of the last block."""
     before, after = node.inputs[0], node.outputs[0]
     assert before is not None
     pairs = zip(axes, before.type.shape, after.type.shape, strict=True)
@@ -176,7 +178,7 @@ def _cuts_rows(axes: list[Axis], node: Node, rewriter: Rewriter) -> bool:
 
 
 def drops_ends(node: Node, rewriter: Rewriter) -> bool:
-    """Check whether a Slice drops nothing but elements at the ends of axes."""
+    """Check whether a Slice removes only elements at the ends of axes."""
     starts = rewriter.data(node.inputs[1])
     steps = rewriter.data(node.inputs[4]) if len(node.inputs) > 4 else None
     return starts is not None and not starts.any() and (steps is None or bool((steps == 1).all()))
@@ -184,7 +186,7 @@ def drops_ends(node: Node, rewriter: Rewriter) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Parts:
-    """The constants of a dequantized tensor, and what its axes stand for."""
+    """The constants of a dequantized tensor, and the meanings of its axes."""
 
     rewriter: Rewriter
     axes: tuple[str, ...]
@@ -193,7 +195,8 @@ class _Parts:
     zeros: Constant | None
 
     def weights(self, rows: int) -> BlockWeights | None:
-        """The constants as a kernel reads them; None where columns are few."""
+        """Return the constants in the layout that a kernel reads. Return None if the matrix has too
+        few columns."""
         extents = dict(zip(self.axes, self.codes.value.type.static_shape, strict=True))
         blocks, block, columns = extents.get(_BLOCK, 1), extents[_WITHIN], extents[_COLUMN]
         if columns < _FEWEST:
@@ -225,7 +228,8 @@ class _Parts:
     def _zeros(
         self, order: list[int], shape: tuple[int, int], middle: int
     ) -> tuple[Value | None, int]:
-        """The zero points of unsigned codes: constants, or a number where they are all alike."""
+        """Return the zero points for codes shifted by `middle` to unsigned: a constant and 0, or
+        None and the number if all zero points are equal."""
         if self.zeros is None:
             return None, middle
         data = self.zeros.made().astype(np.float32)
@@ -237,7 +241,8 @@ class _Parts:
     def _parameter(
         self, constant: Constant, order: list[int], shape: tuple[int, int], middle: int, hint: str
     ) -> Value:
-        """Scales or zero points [blocks, columns]; `constant` is as a DequantizeLinear has them."""
+        """Return the scales or zero points in the shape [blocks, columns]. `constant` is the
+        operand of the DequantizeLinear, with the axes in the order of the codes."""
         kind = constant.value.type.dtype
         unsigned = _UNSIGNED.get(kind, kind)
 
@@ -257,8 +262,8 @@ class _Parts:
 
 
 def _raised(codes: Array, kind: DType, middle: int) -> Array:
-    """Integers of less than a byte with `middle` added, unsigned; others, whose middle is 0, as
-    they are."""
+    """Return signed codes of less than 8 bits as unsigned, with `middle` added. Other codes, for
+    which `middle` is 0, are returned unchanged."""
     if not middle:
         return codes
     mask = np.uint8((1 << kind.bits) - 1)

@@ -1,4 +1,4 @@
-"""Choose the number of channels in a block of an image's layout."""
+"""The choice of the number of channels in a block of an image's layout."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ _MOST_MERGED = (
 def channel_block(
     graph: Graph, target: CpuTarget, *, merges: bool = False, floats: DType = DType.F32
 ) -> int:
-    """Return the channels of a block: the lanes of a vector, or the largest block that pays for a
-    convolution's products, if the channels of all others fill such blocks, since their tiles end
-    with the channels. With `merges`, groups of channels may still be merged to fill them. `floats`
-    is the dtype that f32 factors will be rounded to. An operator that joins or splits images along
-    their channels requires blocks that divide its parts."""
+    """Return the number of channels in a block of the blocked layout: the lanes of a vector, or the
+    largest block that is faster for some convolution and is filled by the channels of all others,
+    since tiles do not extend beyond the last channel. With `merges`, a later pass may still merge
+    groups of channels to fill blocks. `floats` is the dtype to which f32 factors will be rounded.
+    Operators that concatenate or split images along channels require that the block divides the
+    channels of each part."""
     products = ((node, product_of(node)) for node in graph.nodes)
     nodes = [node for node, product in products if product is not None and product.is_convolution]
     blocks = [_blocks(node, target, floats) for node in nodes]
@@ -47,14 +48,16 @@ def channel_block(
 
 
 def block_for(dot: Dot, target: CpuTarget) -> int:
-    """Return the channels of a block from which a dot product takes groups. If it takes a lane of a
-    register as a factor, they fill a register, so that one load brings the groups of all lanes."""
+    """Return the number of channels in a block from which a dot product takes groups of channels.
+    If the instruction takes a factor from one lane of a register, a block fills a whole register,
+    so that one load fetches the groups for all lanes."""
     return target.lanes * dot.group if target.machine(1).by_lane else target.lanes
 
 
 def _parts(graph: Graph, lanes: int) -> list[int]:
-    """Return the channels of images that are joined, or that an image is split into, if they fill
-    blocks of `lanes` channels; each image must begin with a block."""
+    """Return the channel counts of images that are concatenated, or that an image is split into,
+    except the last of each, as each following image must begin with a block. Counts that are not a
+    multiple of `lanes` are left out."""
     channels = []
     for node in graph.nodes:
         operator = lookup(node.op)
@@ -68,7 +71,8 @@ def _parts(graph: Graph, lanes: int) -> list[int]:
 
 
 def _blocks(node: Node, target: CpuTarget, floats: DType) -> frozenset[int]:
-    """Return the channels of blocks that suit a convolution's products; none if none is better."""
+    """Return the block sizes in channels with which dot products or tile units compute a
+    convolution faster; empty if there are none."""
     if product_of(node) is not Product.CONVOLUTION or node.attr("group", 1) != 1:
         return frozenset()
     (x, w), y = node.inputs[:2], node.outputs[0].type
@@ -83,7 +87,8 @@ def _blocks(node: Node, target: CpuTarget, floats: DType) -> frozenset[int]:
 
 
 def _fills(node: Node, block: int, merges: bool) -> bool:
-    """Check whether a convolution's channels, and those of each group, fill blocks."""
+    """Check whether a convolution's output channels, and the channels of each group, are multiples
+    of `block`."""
     outputs, group = node.outputs[0].type.shape[1], int(node.attr("group", 1))
     if outputs % block:
         return False
@@ -98,8 +103,8 @@ def _fills(node: Node, block: int, merges: bool) -> bool:
 
 
 def _reads_whole(node: Node) -> bool:
-    """Check whether a convolution reads whole blocks of `_OF_SCALARS` channels, or so few channels
-    that it reads them as they lie."""
+    """Check whether the number of input channels of a convolution is a multiple of `_OF_SCALARS`,
+    or so small that the image stays in plain layout."""
     x = node.inputs[0]
     channels = None if x is None else x.type.shape[1]
     return isinstance(channels, int) and (channels < _OF_SCALARS or channels % _OF_SCALARS == 0)
@@ -107,17 +112,18 @@ def _reads_whole(node: Node) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Merging:
-    """Merge each `count` neighbouring groups of a convolution; the last `rest` groups become a
-    separate convolution."""
+    """The merging of a convolution's groups: every `count` neighbouring groups become one, and the
+    last `rest` groups become a separate convolution."""
 
     count: int
     rest: int
 
 
 def merging(group: int, outputs: int, inputs: int, block: int) -> Merging | None:
-    """Return a merging of a convolution's groups that fills blocks of `block` channels, without a
-    rest if possible; `outputs` and `inputs` are the channels of one group. None if no small number
-    of groups fills blocks. `Merging(1, 0)` leaves a convolution as it is."""
+    """Return the merging of a convolution's groups with which each group's channels fill blocks of
+    `block`, without a rest if possible. `outputs` and `inputs` are the channels of one group.
+    Return None if no small number of groups fills blocks, and `Merging(1, 0)` if single groups
+    already do."""
     fitting = [
         n for n in range(1, _MOST_MERGED + 1) if n * outputs % block == n * inputs % block == 0
     ]

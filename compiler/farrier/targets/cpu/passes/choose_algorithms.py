@@ -1,4 +1,5 @@
-"""Choose an algorithm for each convolution: the direct sum, or Winograd's filtering."""
+"""The pass `choose-algorithms`, which selects direct convolution or a Winograd algorithm for each
+convolution."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _ROUNDING_CYCLES = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """A convolution that several algorithms could compute."""
+    """A convolution that both direct convolution and Winograd algorithms can compute."""
 
     node: Node
     windows: Value  # in f32
@@ -46,8 +47,8 @@ class Layer:
 
     @functools.cached_property
     def key(self) -> str:
-        """The identity of the layer for records: 64 hex digits of everything that affects the speed
-        of the algorithms."""
+        """The key of the layer in tuning records: 64 hex digits that identify all properties on
+        which the speed of the algorithms depends."""
         x, w = (v.type.shape for v in self.node.inputs[:2] if v is not None)
         shapes = [tuple(map(typical, shape)) for shape in (x, w)]
         text = f"algorithm of Conv {self.operands} {shapes} {self.window}"
@@ -55,20 +56,20 @@ class Layer:
 
     @property
     def operands(self) -> DType:
-        """The dtype of the factors of the direct sum."""
+        """The dtype of the factors in direct convolution."""
         assert self.node.inputs[0] is not None
         return self.node.inputs[0].type.dtype
 
     @property
     def origin(self) -> str:
-        """The ONNX nodes that the layer comes from."""
+        """The ONNX nodes from which the layer was imported."""
         return self.node.origin
 
     @property
     def allowed(self) -> tuple[Algorithm, ...]:
-        """The direct sum, and the algorithms that support the strides and whose error in f32 is at
-        most `max_error`. Operands in bf16 add an error, which the user allowed by choosing that
-        precision."""
+        """Direct convolution, and the Winograd algorithms that support the layer's strides and have
+        an f32 error of at most `max_error`. The additional error of bf16 operands does not count,
+        as the user chose that precision."""
         return tuple(
             way
             for way in Algorithm
@@ -78,14 +79,14 @@ class Layer:
 
     @functools.cached_property
     def fastest(self) -> Algorithm:
-        """The best algorithm by arithmetic and weight traffic; the direct sum unless another is
-        clearly faster."""
+        """The algorithm that the model of arithmetic and weight traffic predicts to be fastest.
+        Direct convolution unless another algorithm is clearly faster."""
         best = min(self.allowed, key=self.seconds)
         is_clear = self.seconds(best) < _MARGIN * self.seconds(Algorithm.DIRECT)
         return best if is_clear else Algorithm.DIRECT
 
     def seconds(self, way: Algorithm) -> float:
-        """Return the predicted seconds of an algorithm, all threads together."""
+        """Return the predicted time of an algorithm in seconds, on all threads."""
         kind = way.weights(self.operands)
         dot = self.target.dot_of(kind, kind, self.node.outputs[0].type.dtype)
         rate = self.machine.lanes * self.machine.fma_ports * (1 if dot is None else dot.group)
@@ -95,8 +96,8 @@ class Layer:
         return _seconds(self.node, None, kind, rate, self.machine)
 
     def _products_in_tiles(self, kind: DType) -> float:
-        """Return the products of such operands that a core sums up in a cycle in tile registers; 0
-        if the target has none for this layer."""
+        """Return the multiply-adds per cycle that a core's tile registers achieve for operands of
+        the dtype `kind`; 0 if the target has no tile unit for this layer."""
         assert self.node.inputs[1] is not None
         outputs, inputs, *_ = self.node.inputs[1].type.static_shape
         width = self.node.outputs[0].type.shape[3]
@@ -106,12 +107,13 @@ class Layer:
         return 0.0 if unit is None else unit.rate(outputs, width, depth)
 
     def filtering(self, way: Algorithm) -> Filtering:
-        """Return the tiles of an algorithm for the strides of the layer."""
+        """Return the tile size of an algorithm together with the layer's stride."""
         return Filtering(self.window.strides[0], way.tile)
 
 
 def layers(graph: Graph, settings: Settings) -> list[Layer]:
-    """Return the convolutions of a graph for which there is a choice, in the graph's order."""
+    """Return the convolutions of a graph for which there is a choice of algorithm, in the order of
+    the graph."""
     rewriter, block = Rewriter(graph), channel_block(graph, as_cpu(settings.target))
     candidates = []
     for node in graph.nodes:
@@ -121,16 +123,17 @@ def layers(graph: Graph, settings: Settings) -> list[Layer]:
 
 
 def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
-    """Compute a convolution by Winograd's filtering if that is clearly faster.
+    """Replace a convolution by a Winograd convolution if that is clearly faster.
 
-    Predicted time = max(arithmetic, weight traffic) + exposed share of the smaller; threads divide
-    the image or the channels, whichever is faster. For 3x3 windows, tiles of 4 outputs take a
-    quarter of the products and four times the weights, tiles of 2 four ninths and 16/9; if windows
-    move by two, 9/16 and nine times, 25/36 and 25/9. So large images of few channels get tiles of
-    4, smaller ones tiles of 3 or 2, and the smallest the direct sum; open sizes count as typical.
-    An algorithm beyond the error that the user allows is excluded; the best algorithm measured on
-    this machine takes precedence. With operands in bf16, tiles of 2 keep the precision, and larger
-    ones have f32 weights: see `farrier.ops.winograd`.
+    Predicted time = max(arithmetic, weight traffic) + exposed share of the smaller of both. Threads
+    divide the image or the channels, whichever is faster. For 3x3 kernels with stride 1, tiles of 4
+    outputs need 1/4 of the multiplications and 4 times the weights, tiles of 2 need 4/9 and 16/9
+    times; with stride 2, the figures are 9/16 and 9 times, 25/36 and 25/9 times. Large images with
+    few channels therefore get tiles of 4, smaller ones tiles of 3 or 2, and the smallest direct
+    convolution. Open sizes count as typical. An algorithm with a larger error than the user allows
+    is excluded; the fastest algorithm in measurements on this machine takes precedence. With bf16
+    operands, tiles of 2 keep the precision, and larger tiles have f32 weights
+    (`farrier.ops.winograd`).
 
     before:
         @graph
@@ -164,7 +167,7 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
 
 
 def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> Layer | None:
-    """Return the node as a convolution that Winograd's filtering could compute, else None."""
+    """Return the node as a Layer if a Winograd algorithm can compute it, else None."""
     if product_of(node) is not Product.CONVOLUTION or node.attr("group", 1) != 1:
         return None
     x, w = node.inputs[:2]
@@ -189,8 +192,8 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> La
 
 
 def _windows(w: Value, rewriter: Rewriter) -> Value | None:
-    """Return the weights in f32, before they were rounded to another dtype; None if they are
-    unknown."""
+    """Return the f32 weights from which `w` may have been rounded; None if they are not in the
+    graph."""
     producer = rewriter.producer(w)
     if CAST.matches(producer):
         (w,) = (value for value in producer.inputs if value is not None)
@@ -198,7 +201,7 @@ def _windows(w: Value, rewriter: Rewriter) -> Value | None:
 
 
 def _is_known(value: Value, rewriter: Rewriter) -> bool:
-    """Check whether a value is a constant, or will be one after fold-constants."""
+    """Check whether a value is a constant, or fold-constants will make it one."""
     if rewriter.constant_of(value) is not None:
         return True
     producer = rewriter.producer(value)
@@ -208,8 +211,9 @@ def _is_known(value: Value, rewriter: Rewriter) -> bool:
 def _seconds(
     node: Node, filtering: Filtering | None, kind: DType, rate: float, machine: Machine
 ) -> float:
-    """Return the predicted seconds of a convolution by filtering, or by the direct sum, all threads
-    together: operands of `kind`, `rate` products a cycle, of an image of typical size."""
+    """Return the predicted time in seconds, on all threads, of a convolution by a Winograd
+    algorithm (`filtering`) or by direct convolution (None). Operands have the dtype `kind`, `rate`
+    is in multiply-adds per cycle, and open sizes are typical."""
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None

@@ -1,4 +1,4 @@
-"""Let products of dequantized tensors be products of the integers that these were."""
+"""The pass `integer-products`, which computes products of dequantized tensors in integers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 
 def integer_products(graph: Graph, settings: Settings) -> Graph:
-    """Compute a Conv, MatMul or Gemm of a tensor that was dequantized from bytes and dequantized
-    constant weights in integers, where the target has dot products for these: one exact sum, scaled
-    once. Zero points of the tensor pad it, and are taken off the bias. A bias that is quantized
-    with the product's own scale is added to the integers. Depthwise convolutions, whose products no
-    dot product groups, sum the integers in f32, where all of their sums are exact. Grouped
-    convolutions stay floats where `merge-groups` makes no whole blocks of their groups.
+    """Compute a Conv, MatMul or Gemm in integers if its operands are dequantized from bytes, its
+    weights are constant, and the target has fitting dot products: one exact integer sum, scaled
+    once. The zero point of the tensor becomes the value of its padding, and its contribution is
+    subtracted from the bias. A bias that is quantized with the product's own scale is added as an
+    integer. Depthwise convolutions, for which dot products do not help, sum the integers in f32,
+    where their sums are exact. Grouped convolutions stay in floating point if `merge-groups` cannot
+    fill blocks with their groups.
 
-    What quantizes a result that was made of integers multiplies by the reciprocal of its scale,
-    which may round to the neighbouring integer where the quotient lies within a rounding of the
-    middle of two. What moves elements between a DequantizeLinear and a QuantizeLinear of the same
-    scale moves integers.
+    A quantization of such a result multiplies by the reciprocal of its scale instead of dividing.
+    The result may be the neighbouring integer if the quotient is within rounding of the midpoint
+    between two integers. Operators that only move elements between a DequantizeLinear and a
+    QuantizeLinear with the same scale move the integers instead.
 
     before:
         @graph
@@ -61,7 +62,7 @@ def integer_products(graph: Graph, settings: Settings) -> Graph:
     block = block_for(dot, target)
 
     def fills_blocks(weights: Array, group: int) -> bool:
-        """Check whether the groups of a convolution fill blocks of channels, once merged, and
+        """Check whether the groups of a convolution, after merging, fill blocks of channels and
         groups of dot products."""
         inputs = weights.shape[1]
         merged = merging(group, len(weights) // group, inputs, block)

@@ -1,8 +1,8 @@
-"""Choose the convolutions of an inverted bottleneck that one kernel computes.
+"""The selection of the convolutions in an inverted bottleneck that are fused to one kernel.
 
-The expanded image of such a block (Sandler et al., "MobileNetV2", 2018) is six times as large as
-the block's input and output. Between separate kernels it is written and read again, often by
-another core; within one kernel a strip of it at a time never leaves a core's caches.
+The expanded image in such a block (Sandler et al., "MobileNetV2", 2018) is six times as large as
+the block's input and output. Separate kernels would write and read it, often on different cores; in
+a fused kernel, only a strip of the image exists at a time and stays in the caches of one core.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ _MAX_AGAIN = 0.3  # The largest share of the expanded lines that threads may com
 
 
 def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[int, Node]:
-    """Return, for the id of each node that a later convolution's kernel computes, that convolution.
+    """Return the nodes to fuse into the kernel of a later convolution, by the id of each node, with
+    that convolution.
 
-    A depthwise convolution absorbs the pointwise convolution, or the one of few channels, that
-    computes its image, if that pays. It is itself absorbed by the pointwise convolution that reads
-    its result, if no other convolution absorbs that one and each thread can have its own strip of
-    lines. `home` returns the node whose epilogue an elementwise node is part of, and any other node
-    itself. If the target multiplies tiles of bf16 or bytes, separate kernels do so several times as
-    fast, which outweighs the traffic of the image. Nothing is absorbed next to code at hot sizes:
-    such a kernel has as much code as four separate ones, and these may serve several layers.
+    A depthwise convolution absorbs the convolution that expands its input (a pointwise one, or the
+    first one of a network), if that is profitable. The depthwise convolution is in turn absorbed by
+    the pointwise convolution that reads its result, if that one absorbs no other convolution and
+    each thread can compute its own strip of lines. `home` returns the convolution or product in
+    whose kernel a node is computed as an epilogue, and any other node itself. Nothing is fused if
+    the target multiplies tiles of bf16 or bytes, as separate kernels then are several times as
+    fast, or if there is code for hot sizes: a fused kernel has as much code as four separate ones,
+    which may serve several layers.
     """
     if settings.beside_hot:
         return {}
@@ -60,7 +62,8 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
 
 
 def _operands(target: CpuTarget) -> frozenset[DType]:
-    """Return the dtypes of images for such kernels: floats and bytes that tiles do not multiply."""
+    """Return the dtypes of images for which convolutions may be fused: floats and bytes for which
+    the target has no tile unit."""
     weights = {kind: DType.I8 if kind in _BYTES else kind for kind in FLOATS | _BYTES}
     return frozenset(kind for kind in weights if target.unit_of(kind, weights[kind]) is None)
 
@@ -76,8 +79,8 @@ class _Search:
         self._returned = {value.name for value in graph.outputs}
 
     def before(self, node: Node) -> list[Node]:
-        """Return the convolution that computes the image `node` reads, followed by its epilogue;
-        empty if there is none, or if another node reads one of them."""
+        """Return the convolution that computes the input image of `node`, followed by its epilogue.
+        Return an empty list if there is none, or if other nodes read the result of one of these."""
         x = node.inputs[0]
         source = None if x is None else self._producers.get(x.name)
         first = None if source is None else self._home(source)
@@ -91,7 +94,8 @@ class _Search:
         return group if alone and len(group) <= _MAX_NODES else []
 
     def _between(self, first: Node, last: Node) -> list[Node]:
-        """Return the nodes from `first` to `last` of the epilogue of `first`, both inclusive."""
+        """Return `first` and the nodes of its epilogue on which `last` depends, including
+        `last`."""
         reached, waiting = [first], [last]
         while waiting:
             node = waiting.pop()
@@ -105,7 +109,8 @@ class _Search:
         return reached
 
     def is_depthwise(self, node: Node) -> bool:
-        """Check whether a node slides a window over each channel of an image separately."""
+        """Check whether a node is a depthwise convolution, which filters each channel
+        separately."""
         if not self._is_convolution(node):
             return False
         (x, y), group = _images(node), node.attr("group", 1)
@@ -116,8 +121,8 @@ class _Search:
         return alone and is_supported and self._is_blocked(x)
 
     def expands(self, node: Node) -> bool:
-        """Check whether a node expands the channels of an image: of each point separately, or of
-        windows of an image with so few channels that it is not in blocks."""
+        """Check whether a node expands the channels of an image: a pointwise convolution, or one
+        whose input image has too few channels for the blocked layout."""
         if self.is_pointwise(node):
             return True
         if not self._is_convolution(node) or node.attr("group", 1) != 1:
@@ -126,7 +131,7 @@ class _Search:
         return not self._is_blocked(x) and x.type.dtype is DType.F32
 
     def is_pointwise(self, node: Node) -> bool:
-        """Check whether a node combines the channels of each point separately."""
+        """Check whether a node is a pointwise (1 × 1) convolution."""
         if not self._is_convolution(node) or node.attr("group", 1) != 1:
             return False
         window = _window(node)
@@ -134,7 +139,8 @@ class _Search:
         return alone and not any((*window.before, *window.after))
 
     def _is_convolution(self, node: Node) -> bool:
-        """Check whether a node convolves an image with constant weights into blocked sums."""
+        """Check whether a node convolves an image with constant weights, with sums in the blocked
+        layout."""
         is_convolution = product_of(node) is Product.CONVOLUTION
         if not is_convolution or node.inputs[0] is None or node.inputs[1] is None:
             return False
@@ -147,19 +153,19 @@ class _Search:
         return is_supported and x.rank == 4 and self._is_blocked(y)
 
     def _is_blocked(self, value: Value) -> bool:
-        """Check whether the channels of an image [n, c, h, w] lie in blocks, each a vector of
-        sums."""
+        """Check whether an image [n, c, h, w] is in the blocked layout, with one vector of sums in
+        a block."""
         layout = value.type.layout
         inner = None if layout is None else layout.dims[-1]
         return inner is not None and (inner.axis, inner.mod) == (1, self._lanes)
 
 
 def _pays(expansion: Node, depthwise: Node, threads: int) -> bool:
-    """Check whether the expanded image should stay within the kernel that reads it.
+    """Check whether it is profitable to compute the expanded image within the kernel that reads it.
 
-    A small image stays in the caches anyway, and larger weights dominate the traffic. If threads
-    divide channels, each reads the whole source image, which must be far smaller than the expanded
-    one.
+    A small image stays in the caches anyway, and with large weights these dominate the traffic. If
+    threads divide the channels, each thread reads the whole source image, which must then be far
+    smaller than the expanded image.
     """
     x, y = (typical(value.type.size) for value in _images(expansion))
     w = expansion.inputs[1]
@@ -168,8 +174,8 @@ def _pays(expansion: Node, depthwise: Node, threads: int) -> bool:
 
 
 def _suits_strips(depthwise: Node, threads: int) -> bool:
-    """Check whether equal strips of lines for each thread repeat few of the lines that they
-    read."""
+    """Check whether the image divides into equal strips of lines, one for each thread, of which few
+    input lines are read by two threads."""
     _, y = _images(depthwise)
     window, lines = _window(depthwise), y.type.shape[2]
     again = max(window.kernel[0] - window.strides[0], 0)
@@ -190,7 +196,7 @@ def _window(node: Node) -> Window:
 
 
 def _has_known_padding(window: Window, x: Value, y: Value) -> bool:
-    """Check whether the zeros around an image that windows read have a constant width."""
+    """Check whether the padding that a convolution reads has constant widths."""
     last = (
         (outputs - 1) * stride + reach - before - extent
         for extent, outputs, stride, reach, before in zip(

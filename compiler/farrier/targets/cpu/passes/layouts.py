@@ -1,5 +1,5 @@
-"""The layouts in which nodes run on channel-blocked images, for `assign-layouts`, and the halos
-that they read."""
+"""The layouts in which nodes run on channel-blocked images, and the zero borders (halos) that they
+read, for `assign-layouts`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _MAX_GROWTH = 4
 
 
 def form_of(node: Node, images: Images) -> Form:
-    """Return the layouts with which `node` runs best, for the layouts of its inputs."""
+    """Return the layouts with which `node` runs fastest, as a Form. `images` are the images that
+    are in the blocked layout so far."""
     rule = lookup(node.op).layout
     if rule is None or not node.inputs or node.inputs[0] is None:
         return Form.PLAIN
@@ -26,12 +27,12 @@ def form_of(node: Node, images: Images) -> Form:
 
 
 def halo_read(node: Node) -> int:
-    """Return the width of zeros on every side of the image with which `node` needs no checks for
-    its padding; 0 for an operator without padding, with padding other than zeros, or with too much
-    of it.
+    """Return the number of zeros on each side of the image with which `node` needs no bounds checks
+    for its padding. It is 0 if the operator has no padding, too much padding, or padding other than
+    zeros.
 
-    The width is equal on all sides, even if one needs less: so one kernel can write images for
-    different readers.
+    The number is the same on all sides, even if one side needs fewer, so that one kernel can write
+    images for different readers.
     """
     x = node.inputs[0] if node.inputs else None
     if x is None or x.type.rank not in IMAGE_RANKS:
@@ -47,8 +48,8 @@ def halo_read(node: Node) -> int:
 
 
 def _reach(window: Window, axis: int, extent: Extent, outputs: Extent) -> int:
-    """Return the furthest distance that the window slides out of the image at either end, for all
-    of its sizes."""
+    """Return the largest number of elements by which the window extends beyond either end of an
+    axis, for all sizes of the image."""
     before = window.before[axis]
     last = (outputs - 1) * window.strides[axis] + window.reach(axis) - 1 - before
     for reach in range(window.reach(axis)):

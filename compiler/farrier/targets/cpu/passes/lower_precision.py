@@ -1,4 +1,5 @@
-"""Let contractions multiply in bf16 or f16, and sum in f32."""
+"""The pass `lower-precision`, which rounds the factors of contractions to bf16 or f16; sums stay
+f32."""
 
 from __future__ import annotations
 
@@ -30,17 +31,18 @@ _STEPS = {DType.BF16: 2, DType.F16: 8}
 
 
 def lower_precision(graph: Graph, settings: Settings) -> Graph:
-    """Give convolutions and matrix products operands in bf16 or f16, rounded to nearest even, with
-    f32 sums, if the settings request it. Values that only these, elementwise operators and moves of
-    elements read are stored narrow, and so is a result that waits to be added to a later one;
-    everything else is computed in f32 as before. Some products stay f32: convolutions in groups
-    that do not fill tiles, sums of odd length except those of an attention over its keys, and the
-    product of a single row with constant weights, whose time is that of reading these. Inputs and
-    outputs of the model stay f32. In f16 only products with constant weights are lowered whose sums
-    have a multiple of eight terms, since tiles multiply those.
+    """Round the operands of convolutions and matrix products to bf16 or f16 (to nearest even) with
+    f32 sums, if the settings request it. Values that only these operators, elementwise operators
+    and moves of elements read are stored in the narrow type, and so is a result that is later added
+    to another one; everything else is computed in f32 as before. These products stay f32: grouped
+    convolutions whose groups do not fill tiles, sums with an odd number of terms (except those over
+    the keys of an attention), and products of a single row with constant weights, which are limited
+    by reading the weights. Inputs and outputs of the model stay f32. For f16, only products with
+    constant weights and a multiple of eight terms are lowered, as these are the products that tiles
+    multiply.
 
-    Images of few channels lie plane by plane, so that a dot product takes neighbours along a row: a
-    window of odd width gets a column of zeros.
+    Images with few channels are stored plane by plane, so that a dot product takes neighbouring
+    elements of a row; a kernel of odd width gets an additional column of zeros.
 
     before:
         @graph
@@ -99,7 +101,8 @@ class _Lowering:
     # Deciding -------------------------------------------------------------------------------------
 
     def _is_lowered(self, node: Node) -> bool:
-        """Check whether a node is a contraction that instructions for narrow operands compute."""
+        """Check whether a node is a contraction for which instructions on narrow operands are
+        used."""
         product = product_of(node)
         if product not in (Product.MATRIX, Product.CONVOLUTION):
             return False
@@ -118,7 +121,8 @@ class _Lowering:
         return id(node) in self._contexts or x.type.shape[-1] % self._step == 0
 
     def _is_lowered_convolution(self, node: Node, x: Value, w: Value) -> bool:
-        """Check a convolution, whose padding must be zeros in memory."""
+        """Check whether a convolution is computed on narrow operands. Its padding must be stored as
+        zeros in memory."""
         if x.type.rank != 4 or w.name not in self._constants or not self._takes_groups(node, w):
             return False
         if w.type.static_shape[0] < _FEWEST_LANES:
@@ -131,8 +135,8 @@ class _Lowering:
         return w.type.static_shape[1] % self._step == 0
 
     def _takes_groups(self, node: Node, w: Value) -> bool:
-        """Check whether a convolution has one group, or groups whose channels fill blocks of which
-        the target multiplies whole tiles."""
+        """Check whether a convolution has a single group, or groups whose channels fill blocks that
+        a tile unit of the target multiplies."""
         group = int(node.attr("group", 1))
         if group == 1:
             return True
@@ -143,7 +147,7 @@ class _Lowering:
         return any(outputs % block == inputs % block == 0 for block in blocks)
 
     def _is_planar(self, x: Value) -> bool:
-        """Check whether an image has too few channels to lie in blocks of them."""
+        """Check whether an image has too few channels for the blocked layout."""
         return is_less(x.type.shape[1], _FEWEST_LANES)
 
     def _is_row(self, node: Node) -> bool:
@@ -157,8 +161,8 @@ class _Lowering:
         return math.prod(x.type.shape[:-1]) == 1 and not node.attr("transA", 0)
 
     def _is_narrow(self, value: Value) -> bool:
-        """Check whether a value is stored narrow: at least one reader wants it so, and the others
-        can read it."""
+        """Check whether a value is stored in the narrow dtype: at least one reader takes it narrow,
+        and all others are elementwise and can convert it."""
         readers = self._readers.get(value.name, [])
         if value.type.dtype is not DType.F32 or value.name in self._returned or not readers:
             return False
@@ -171,8 +175,8 @@ class _Lowering:
         )
 
     def _waits(self, value: Value, reader: Node) -> bool:
-        """Check whether a contraction's result waits in memory for a later one, whose epilogue
-        joins the two elementwise."""
+        """Check whether a contraction's result is stored until a later contraction's epilogue
+        combines both elementwise, as in a residual connection."""
         first = self._producers.get(value.name)
         if first is None or id(first) not in self._lowered:
             return False
@@ -186,8 +190,8 @@ class _Lowering:
         )
 
     def _find_homes(self) -> dict[str, int]:
-        """Return for each value the position of the latest lowered contraction whose result reaches
-        it only through elementwise operators of its shape."""
+        """Return, for each value that lowered contractions compute, alone or followed by
+        elementwise operators of the same shape, the position of the last of these contractions."""
         homes: dict[str, int] = {}
         for position, node in enumerate(self._graph.nodes):
             y = node.outputs[0]
@@ -201,14 +205,15 @@ class _Lowering:
         return homes
 
     def _wants(self, reader: Node, value: Value) -> bool:
-        """Check whether a reader takes all its operands that are `value` narrow."""
+        """Check whether a node reads `value` in the narrow dtype at every operand where it
+        occurs."""
         return all(
             other != value or position in self._narrow_inputs(reader)
             for position, other in enumerate(reader.inputs)
         )
 
     def _narrow_inputs(self, node: Node) -> range:
-        """Return the inputs that a node reads narrow."""
+        """Return the positions of the inputs that a node reads in the narrow dtype."""
         if id(node) in self._lowered:
             return range(1, 2) if self._is_row(node) else range(2)
         operator = lookup(node.op)
@@ -240,8 +245,8 @@ class _Lowering:
         self._rewriter.emit(lowered_node)
 
     def _with_even_window(self, node: Node) -> tuple[Inputs, dict[str, Attribute]]:
-        """Return the inputs and attributes of a convolution; its window is one column of zeros
-        wider if it reads an odd number of columns of a planar image."""
+        """Return the inputs and attributes of a convolution. If it reads a planar image with a
+        kernel of odd width, the kernel is widened by one column of zeros."""
         x, w, *bias = node.inputs
         assert x is not None
         assert w is not None
@@ -261,13 +266,14 @@ class _Lowering:
         return (x, weights, *bias), {**window.explicit(attrs)}
 
     def _narrowed(self, value: Value) -> Value:
-        """Return a value in the dtype of operands, converted once for all its readers."""
+        """Return a value in the narrow dtype. All its readers share one conversion."""
         if value.name not in self._made_narrow:
             self._made_narrow[value.name] = self._cast(value, self._dtype)
         return self._made_narrow[value.name]
 
     def _f32(self, value: Value) -> Value:
-        """Return a value in f32; each reader converts a value that is stored narrow for itself."""
+        """Return a value in f32. If it is stored narrow, each reader gets its own conversion, which
+        fuses with the reader."""
         if value.name not in self._narrow:
             return value
         return self._cast(self._narrowed(value), DType.F32, value.name)

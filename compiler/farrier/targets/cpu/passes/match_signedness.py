@@ -1,4 +1,5 @@
-"""Give products of bytes the signedness that the target's dot products take."""
+"""The pass `match-signedness`, which converts bytes to the signedness that the target's dot
+products take."""
 
 from __future__ import annotations
 
@@ -32,15 +33,15 @@ _MOVED = (Moves.ONCE, Moves.EXTREME)
 
 
 def match_signedness(graph: Graph, settings: Settings) -> Graph:
-    """Turn a u8 tensor into i8, or the reverse, if a product with constant weights reads it for
-    which the target has a dot product only of the other signedness. Bytes decrease, or increase, by
-    128, and the product's sums are corrected; its padding is stored in memory, since it is not
-    zero any more.
+    """Convert u8 tensors to i8, or the reverse, if they are the first factor of a product with
+    constant weights for which the target has a dot product only with the other signedness. The
+    bytes decrease or increase by 128, and the sums of the product are corrected by a constant.
+    Padding of the product is stored in memory, since its value becomes nonzero.
 
-    A QuantizeLinear or Requantize gets a zero point moved by 128, and so does a DequantizeLinear of
-    the tensor; operators that move elements move the new bytes. Bytes from another source, or with
-    another reader, are converted. All integers stay the same, except that ONNX leaves open to which
-    integer a NaN is quantized.
+    The zero points of QuantizeLinear, Requantize and DequantizeLinear nodes of such a tensor change
+    by 128, and operators that move its elements move the new bytes. Bytes from another source, or
+    for another reader, are converted. All integers represent the same values as before, except that
+    ONNX does not specify the integer to which a NaN is quantized.
 
     before:
         @graph
@@ -71,8 +72,8 @@ def match_signedness(graph: Graph, settings: Settings) -> Graph:
 
 
 def _tensors(graph: Graph, target: CpuTarget) -> frozenset[str]:
-    """Return the names of the tensors that change: the tensors that products request, and moves
-    of these."""
+    """Return the names of the tensors that change signedness: the first factors of products that
+    need it, and all tensors connected to these by nodes that only move elements."""
     constants = {constant.value.name for constant in graph.constants}
     changing = {
         node.inputs[0].name
@@ -95,8 +96,8 @@ def _tensors(graph: Graph, target: CpuTarget) -> frozenset[str]:
 
 
 def _asks(node: Node, constants: set[str], target: CpuTarget) -> bool:
-    """Check whether a product has a dot product only for the other signedness of its first
-    factor."""
+    """Check whether the target has a dot product for a node only with the other signedness of the
+    first factor."""
     if not _is_movable(node, constants) or node.attr("group", 1) != 1:
         return False
     x, w = node.inputs[:2]
@@ -108,8 +109,8 @@ def _asks(node: Node, constants: set[str], target: CpuTarget) -> bool:
 
 
 def _is_movable(node: Node, constants: set[str]) -> bool:
-    """Check whether the correction of a product's sums, for a first factor changed by 128, is
-    constant."""
+    """Check whether a node is a product whose first factor can change by 128, so that the
+    correction of its sums is constant."""
     is_convolution = product_of(node) is Product.CONVOLUTION
     is_product = is_convolution or MATMUL.matches(node)
     if not is_product or node.outputs[0].type.dtype is not DType.I32:
@@ -123,8 +124,8 @@ def _is_movable(node: Node, constants: set[str]) -> bool:
 
 
 def _pads(node: Node) -> tuple[int, ...] | None:
-    """Return a convolution's padding of all its axes, first all starts, then all ends; None if it
-    depends on open sizes."""
+    """Return the padding of all axes of a convolution, first at the start of each axis, then at the
+    end; None if it depends on open sizes."""
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None
@@ -142,12 +143,12 @@ def _moves_bytes(node: Node) -> bool:
 
 
 def _moved_by(node: Node) -> tuple[Value | None, ...]:
-    """Return the inputs of a mover whose elements it moves."""
+    """Return the inputs whose elements a data-movement node moves."""
     return lookup(node.op).data_operands(node)
 
 
 def _other_bytes(data: Array) -> Array:
-    """Return bytes in the other signedness."""
+    """Return an array of bytes converted to the other signedness: each value changes by 128."""
     kind = _OTHER[DType.from_numpy(data.dtype)].numpy
     other: Array = (np.ascontiguousarray(data).view(np.uint8) ^ np.uint8(_SIGN)).view(kind)
     return other.reshape(data.shape)
@@ -192,7 +193,7 @@ class _Change:
             self._emit(node)
 
     def _emit(self, node: Node) -> None:
-        """Emit a node that reads the tensors of the model."""
+        """Emit a node that reads its tensors with the original signedness."""
         if self._joins(node):
             return
         for value in node.inputs:
@@ -204,7 +205,7 @@ class _Change:
     # Bytes ----------------------------------------------------------------------------------------
 
     def _other(self, value: Value) -> Value:
-        """Return a tensor in the other signedness."""
+        """Return a tensor converted to the other signedness."""
         if value.name not in self._others:
             data = self._rewriter.data(value)
             if data is None:
@@ -216,7 +217,8 @@ class _Change:
         return self._others[value.name]
 
     def _keep(self, value: Value) -> None:
-        """Compute a tensor as in the model if only the other one exists."""
+        """Make sure that a tensor also exists with the original signedness, by converting it if
+        necessary."""
         if value.name in self._others and value.name not in self._there | self._constants:
             self._convert(self._others[value.name], value)
             self._there.add(value.name)
@@ -237,7 +239,8 @@ class _Change:
         return f"{value.name}_{_OTHER[value.type.dtype].value}"
 
     def _zero_point(self, node: Node, kind: DType) -> Value:
-        """Return the zero point of a node in the other signedness than `kind`."""
+        """Return the zero point of a node, whose tensor had the dtype `kind`, for the other
+        signedness."""
         point = node.inputs[2] if len(node.inputs) > 2 else None
         if point is not None and self._rewriter.constant_of(point) is None:
             return self._other(point)
@@ -259,7 +262,7 @@ class _Change:
         self._rewriter.emit(quantize)
 
     def _requantize(self, node: Node) -> None:
-        """Move the zero point and the bounds of a Requantize by 128."""
+        """Emit a Requantize whose zero point and bounds are moved by 128."""
         (y,) = node.outputs
         for value in node.inputs:
             if value is not None:
@@ -295,7 +298,7 @@ class _Change:
     # Sums -----------------------------------------------------------------------------------------
 
     def _multiply(self, node: Node, x: Value) -> None:
-        """Emit a product of the other bytes, and the correction of its sums."""
+        """Emit a product of the converted bytes, and the correction of its sums."""
         (y,), other, w = node.outputs, self._other(x), node.inputs[1]
         weights = self._rewriter.data(w)
         assert weights is not None
@@ -315,8 +318,8 @@ class _Change:
         self._moved[y.name] = (added, total, lack)
 
     def _convolve(self, node: Node, x: Value, lack: Array) -> None:
-        """Emit a convolution of the other bytes: the correction is added to its bias, and its
-        padding is stored in memory."""
+        """Emit a convolution of the converted bytes. The correction `lack` is added to the bias,
+        and the padding is stored in memory."""
         pads, attrs = _pads(node), dict(node.attrs)
         assert pads is not None
         if any(pads):
@@ -337,7 +340,7 @@ class _Change:
         self._rewriter.emit(dataclasses.replace(node, inputs=inputs, attrs=attributes(**attrs)))
 
     def _padded(self, x: Value, pads: tuple[int, ...]) -> Value:
-        """Return an image within a border of the byte that stands for zero after the change."""
+        """Return an image padded with the byte that represents zero after the conversion."""
         rank = len(pads) // 2
         sides = zip(x.type.shape, pads[:rank], pads[rank:], strict=True)
         kind = dataclasses.replace(x.type, shape=tuple(n + a + b for n, a, b in sides))
@@ -352,8 +355,9 @@ class _Change:
         return wider
 
     def _joins(self, node: Node) -> bool:
-        """Add the correction of sums to the constant that a node adds to, or subtracts from, them,
-        if that has no other reader; return whether it does."""
+        """If a node adds a constant to corrected sums or subtracts them from a constant, and
+        nothing else reads the sums, emit it with the correction included in the constant. Return
+        whether it does."""
         is_sum = ADD.matches(node)
         if not is_sum and not SUB.matches(node):
             return False

@@ -1,4 +1,5 @@
-"""Make groups of a convolution's channels as wide as the vectors that compute them."""
+"""The pass `merge-groups`, which widens the groups of grouped convolutions to the width of
+vectors."""
 
 from __future__ import annotations
 
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 
 
 def merge_groups(graph: Graph, settings: Settings) -> Graph:
-    """Merge neighbouring groups of convolutions whose channels do not fill blocks, up to 8 of them,
-    with weights of zero where an output does not depend on an input. Remaining groups become a
-    separate convolution. Depthwise convolutions stay as they are, and with `max_layer_error` 0
-    those of floats, where zero times infinity would matter.
+    """Merge up to 8 neighbouring groups of a convolution whose groups do not fill blocks of
+    channels; the merged weights are zero where an output does not depend on an input. Remaining
+    groups become a separate convolution. Depthwise convolutions stay unchanged, and so do
+    floating-point convolutions if `max_layer_error` is 0, because zero times infinity would add a
+    NaN.
 
     before:
         @graph
@@ -88,8 +90,8 @@ def _merged(node: Node, rewriter: Rewriter, block: int, floats: bool) -> tuple[N
 
 
 def _packed(weights: Constant, part: slice, count: int, outputs: int, rewriter: Rewriter) -> Value:
-    """Return the weights of `part` of the outputs, with `count` groups of `outputs` outputs each as
-    one."""
+    """Return the weights for the output channels `part`, with every `count` groups of `outputs`
+    channels merged to one."""
     type = weights.value.type
     channels, inputs, *kernel = type.static_shape
     first, last, _ = part.indices(channels)
@@ -103,7 +105,8 @@ def _packed(weights: Constant, part: slice, count: int, outputs: int, rewriter: 
 
 
 def _block_diagonal(weights: Array, part: slice, count: int, outputs: int) -> Array:
-    """Return grouped weights as merged ones: [oc, ic, kernel…] → [oc, count · ic, kernel…]."""
+    """Return grouped weights [oc, ic, kernel…] as block-diagonal weights [oc, count · ic, kernel…]
+    of merged groups."""
     taken = weights[part]
     _, inputs, *kernel = taken.shape
     shape = (len(taken) // (count * outputs), count, outputs, count, inputs, *kernel)

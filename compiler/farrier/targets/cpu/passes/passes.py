@@ -1,4 +1,4 @@
-"""The passes that suit a graph to CPUs, and the order in which a model goes through all passes."""
+"""The graph passes for CPUs, and the order in which they run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from farrier.targets.cpu.passes.widen_integers import widen_integers
 
 
 def _fuse(graph: Graph, settings: Settings) -> Graph:
-    """Fuse inverted bottlenecks too, which a register tile and the caches of a core suit."""
+    """Fuse nodes to kernels, including inverted bottlenecks, whose intermediate images stay in a
+    core's caches."""
     return fuse(graph, lambda whole, home: inverted_bottlenecks(whole, home, settings))
 
 

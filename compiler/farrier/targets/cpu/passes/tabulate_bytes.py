@@ -1,4 +1,5 @@
-"""Replace an elementwise computation from a byte to a byte by one table."""
+"""The pass `tabulate-bytes`, which replaces elementwise computations from a byte to a byte by table
+lookups."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ _PER_LANE = 3  # The instructions for one lookup, lane by lane.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _OfByte:
-    """A tensor whose elements depend on one byte of `source` each, with the result for each
-    byte."""
+    """A tensor of which each element is a function of the corresponding byte of `source`. `results`
+    are the values for all 256 bytes."""
 
     source: Value
     results: npt.NDArray[Any]
@@ -33,11 +34,11 @@ class _OfByte:
 
 
 def tabulate_bytes(graph: Graph, settings: Settings) -> Graph:
-    """Replace an elementwise computation of bytes from a tensor of bytes, with constants that are
-    equal for all elements, by a table of its 256 results, if the target looks them up in fewer
-    instructions. Quantized activations are an example: a DequantizeLinear, elementwise operators,
-    and a QuantizeLinear, or several of these in a row. The operators themselves fill the table, so
-    results do not change.
+    """Replace an elementwise computation of bytes from bytes, whose other operands are scalar
+    constants, by a lookup in a table of its 256 results, if that takes fewer instructions. An
+    example is a quantized activation: a DequantizeLinear, elementwise operators and a
+    QuantizeLinear, or several of these in a row. The table is computed by the operators themselves,
+    so results do not change.
 
     before:
         @graph
@@ -78,8 +79,8 @@ class _Tables:
         return self._rewriter.finish()
 
     def _of_byte(self, node: Node) -> _OfByte | None:
-        """Return a node's results if it is computed from one tensor of bytes and constants of one
-        element; else None."""
+        """Return the result of a node as a function of one tensor of bytes, or None if the node has
+        other operands than that tensor and constants with one element."""
         if lookup(node.op).kind is not Kind.ELEMENTWISE or len(node.outputs) != 1 or node.regions:
             return None
         (y,), operands, parts = node.outputs, list[Any](), dict[str, _OfByte]()
@@ -108,8 +109,8 @@ class _Tables:
         return _OfByte(source, results, (*before.values(), node))
 
     def _part(self, value: Value) -> _OfByte | None:
-        """Return the computation of a value; a byte that is not computed in this way is its own
-        source."""
+        """Return a value as a function of a tensor of bytes, or None. A tensor of bytes that was
+        not computed from other bytes is the identity function of itself."""
         computed = self._found.get(value.name)
         if computed is None and value.type.dtype in _BYTES and self._rewriter.data(value) is None:
             numbers = np.arange(BYTES, dtype=np.uint8).view(value.type.dtype.numpy)
@@ -117,7 +118,8 @@ class _Tables:
         return computed
 
     def _tabulated(self, node: Node, of_byte: _OfByte) -> Node:
-        """Return the node, or a table in its place if that takes fewer instructions."""
+        """Return a ByteTable node in place of the node if that takes fewer instructions, else the
+        node itself."""
         (y,) = node.outputs
         instructions = sum(lookup(each.op).instructions for each in of_byte.nodes)
         if y.type.dtype not in _BYTES or len(of_byte.nodes) < 2 or instructions <= self._dearest:

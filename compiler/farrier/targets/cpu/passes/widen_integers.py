@@ -1,4 +1,5 @@
-"""Multiply bytes as 16-bit integers if the target has dot products only for these."""
+"""The pass `widen-integers`, which multiplies bytes as 16-bit integers if the target has dot
+products only for these."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ _FIT = frozenset((DType.I8, DType.U8, DType.I16))  # The types whose values i16 
 
 
 def widen_integers(graph: Graph, settings: Settings) -> Graph:
-    """Give products of integers i16 operands if the target has dot products for these but not for
-    theirs. The conversions fuse with the operand's computation, and are folded for weights.
-    Products that dot products cannot take in groups stay unchanged. Run it after the last
-    eliminate-common-subexpressions.
+    """Convert the operands of integer products to i16 if the target has dot products for i16 but
+    not for the operands' dtype. The conversions are fused with the computation of the operand, and
+    folded for constant weights. Products whose terms do not divide into groups for the dot product
+    stay unchanged. The pass must run after the last eliminate-common-subexpressions.
 
     before:
         @graph
@@ -62,15 +63,15 @@ def _is_widened(node: Node, target: CpuTarget) -> bool:
 
 
 def _neighbours(node: Node, x: Value, w: Value, lanes: int) -> Extent:
-    """Return the number of a sum's elements that are adjacent in memory. An image of few channels
-    lies plane by plane (`integer-products`)."""
+    """Return how many terms of a product's sum are adjacent in memory. Images with few channels are
+    stored plane by plane (`integer-products`)."""
     if product_of(node) is Product.MATRIX:
         return x.type.shape[-1]
     return w.type.shape[-1] if is_less(w.type.shape[1], lanes) else w.type.shape[1]
 
 
 def _wide(value: Value | None, widened: dict[str, Value], rewriter: Rewriter) -> Value:
-    """Return a value as i16, converted once for all its readers."""
+    """Return a value as i16. All its readers share one conversion."""
     assert value is not None
     if value.type.dtype is DType.I16:
         return value

@@ -1,4 +1,5 @@
-"""Schedule spaces that are derived from the structure of a program, with no rule for it."""
+"""Schedule spaces (sketches) that are derived from the structure of any program, without a rule for
+its operators."""
 
 from farrier.targets.cpu.sketch.contraction import is_wide_contraction
 from farrier.targets.cpu.sketch.derive import RULES, sketches

@@ -1,4 +1,5 @@
-"""The distances by which the loops of a nest move through the buffers that it accesses.
+"""The strides with which the loops of a nest step through the buffers that it accesses, for cost
+estimates.
 
 For `x[n, c, 2*y + ky]` with f32[1, 8, 20] and axes (n, c, y, ky): the strides are (160, 20, 2, 1)
 elements; 5 values of y and 3 of ky cover 11 elements of the last axis.
@@ -28,11 +29,12 @@ _FAR = 1 << 20  # The stride, in elements, of an index that follows no linear fo
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """One load or store of a nest; axes as the nest numbers them.
+    """A load or store in a loop nest. Axes have the numbers of the nest's loops.
 
-    `strides` [axes] are elements from one iteration to the next, and `steps` [dimensions, axes] the
-    same along each dimension of the buffer, which has `shape` [dimensions] elements. `inner` is
-    the dimension along which neighbours lie together, -1 for a scalar.
+    `strides` [axes] are the elements in memory from one iteration of each axis to the next; `steps`
+    [dimensions, axes] are the same separately for each dimension of the buffer, whose extents are
+    `shape` [dimensions]. `inner` is the dimension along which adjacent elements lie in memory, -1
+    for a scalar.
     """
 
     strides: Floats
@@ -42,8 +44,8 @@ class Access:
     nbytes: int
 
     def footprint(self, extents: Floats) -> Floats:
-        """Return the bytes, in whole cache lines, of what `extents` [axes, candidates] iterations
-        touch: [candidates]."""
+        """Return the bytes of all cache lines that a block of iterations touches. `extents` [axes,
+        candidates] are the iterations along each axis; the result is [candidates]."""
         if self.inner < 0:
             return np.full(extents.shape[1], float(_LINE))
         moves = (self.steps[:, :, None] * (extents - 1)[None]).sum(axis=1) + 1
@@ -55,7 +57,8 @@ class Access:
 
 
 def accesses(stage: Stage, axes: tuple[Axis, ...], without: frozenset[str]) -> list[Access]:
-    """Return the loads of a stage over `axes`, but for those of the buffers `without`."""
+    """Return the loads of a stage over the loops `axes`, except loads of the buffers named in
+    `without`."""
     simplifier = Simplifier({axis.name: axis.extent for axis in axes})
     distinct = {(r.buffer.name, r.indices): r for r in loads(stage.body)}
     return [
@@ -66,7 +69,7 @@ def accesses(stage: Stage, axes: tuple[Axis, ...], without: frozenset[str]) -> l
 
 
 def store(stage: Stage) -> Access:
-    """Return the store of a stage."""
+    """Return the store of a stage as an Access."""
     point = tuple(Var(axis.name) for axis in stage.axes)
     ranges = {axis.name: axis.extent for axis in stage.axes}
     return _access(Load(stage.buffer, point), stage.axes, Simplifier(ranges))
@@ -90,8 +93,8 @@ def _access(load: Load, axes: tuple[Axis, ...], simplifier: Simplifier) -> Acces
 
 
 def _distances(layout: Layout | None, shape: tuple[Extent, ...]) -> tuple[list[float], int]:
-    """Return the elements between neighbours along each axis, within a block of it, and the axis
-    whose neighbours lie together."""
+    """Return the distance in elements between neighbours along each axis (within a block, in a
+    blocked layout), and the axis along which adjacent elements lie in memory."""
     layout = layout or Layout.plain(len(shape))
     physical = [typical(extent) for extent in layout.physical_shape(shape)]
     distances = [0.0] * len(shape)
@@ -104,8 +107,8 @@ def _distances(layout: Layout | None, shape: tuple[Extent, ...]) -> tuple[list[f
 
 
 def lane_costs(access: Access, lanes: npt.NDArray[np.int64], width: int) -> Floats:
-    """Return the loads that a vector along each candidate's axis `lanes` takes: one where
-    neighbours lie together or all lanes read one element, else one and an insertion for each of
+    """Return the number of loads for one vector along each candidate's axis `lanes`: 1 if the
+    elements are adjacent or equal in all lanes, otherwise a load and an insertion for each of
     `width` lanes."""
     strides = np.append(access.strides, 0.0)  # The last is that of a candidate without lanes.
     beyond = np.where(lanes < len(access.strides), lanes, -1)
@@ -114,7 +117,8 @@ def lane_costs(access: Access, lanes: npt.NDArray[np.int64], width: int) -> Floa
 
 
 def moves_with(access: Access, axis: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Check whether the access moves with each candidate's axis; -1 stands for no axis."""
+    """Check for each candidate whether the accessed address depends on the axis with that number;
+    -1 stands for no axis."""
     strides = np.append(access.strides, 0.0)
     moves: npt.NDArray[np.bool_] = strides[np.where(axis < len(access.strides), axis, -1)] > 0
     return moves

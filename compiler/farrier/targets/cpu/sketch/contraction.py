@@ -1,4 +1,5 @@
-"""Programs whose time goes to a sum of products with operands that tiles use again."""
+"""The test for programs dominated by a sum of products whose operands are reused, such as matrix
+products."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from farrier.targets.cpu.sketch.nest import Nest
 
 
 def is_wide_contraction(program: TensorProgram, lanes: int) -> bool:
-    """Check whether the heaviest nest of a program sums products, fills `lanes` lanes along its
-    last axis, and reads each operand again at other points: tiles in registers save these loads.
+    """Check whether the nest with the most work sums products, has at least `lanes` points along
+    its last axis, and loads each operand for several points, so that tiles in registers save loads.
 
-    y[i, j] = sum(a[i, k] * b[k, j])     rows of i read b again, and vectors of j read a again
+    y[i, j] = sum(a[i, k] * b[k, j])     each b is read again for every i, each a for every j
     """
     _, nests = fuse_consumers(inline(without_halos(program)))
     nest = max(nests, key=lambda each: each.work)
@@ -37,7 +38,8 @@ def _is_sum_of_products(total: Stage) -> bool:
 
 
 def _within(expr: Expr) -> Expr:
-    """Return the value that padding and conversions leave."""
+    """Return the expression inside casts and padding (the value of a Select whose condition
+    holds)."""
     while isinstance(expr, Select | Cast):
         expr = expr.then if isinstance(expr, Select) else expr.operand
     return expr

@@ -1,4 +1,4 @@
-"""The interface of derivations: what each makes of one nest."""
+"""The interface of derivations, each of which is a way to tile and schedule one loop nest."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from farrier.targets.cpu.sketch.tiling import Tiling
 
 @dataclasses.dataclass(frozen=True)
 class Derivation(abc.ABC):
-    """The ways in which one derivation runs one nest.
+    """A parameterized way to schedule one loop nest.
 
-    `machine` has the lanes of the nest's elements. Knobs are named `<derivation>.<knob>`, after a
-    `prefix` that names rewrites of the program, because candidates of several sketches stand in one
-    space.
+    `machine` has the lane count for the nest's element type. Knobs are named `<derivation>.<knob>`,
+    preceded by a `prefix` that names the rewrites of the program, because candidates of several
+    sketches share a space.
     """
 
     nest: Nest
@@ -32,30 +32,30 @@ class Derivation(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def rule(cls) -> RuleId:
-        """Return the name of the derivation and its version, which rises when equal decisions no
-        longer make equal code."""
+        """Return the name and version of the derivation. The version increases when equal decisions
+        produce different code."""
 
     @classmethod
     @abc.abstractmethod
     def applies(cls, nest: Nest) -> bool:
-        """Check whether the structure of a nest permits the derivation."""
+        """Check whether the derivation can schedule a nest of this structure."""
 
     @abc.abstractmethod
     def knobs(self) -> tuple[Knob, ...]:
-        """Return the decisions, at least one of whose combinations is allowed."""
+        """Return the knobs of the space; at least one combination of their values is allowed."""
 
     @abc.abstractmethod
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Return which candidates are legal and fit the registers, [candidates]."""
+        """Return for each candidate whether it is legal and fits in the registers, [candidates]."""
 
     @abc.abstractmethod
     def tiling(self, columns: Columns) -> Tiling:
-        """Return the tile of each candidate, for the estimate."""
+        """Return the tile that each candidate uses, for the cost estimate."""
 
     @abc.abstractmethod
     def schedule(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Schedule the nest, and return the loops around its tiles, outermost first, which stand
-        directly within one another and whose iterations are independent."""
+        """Schedule the nest. Return the loops around its tiles, outermost first; these are
+        perfectly nested, and their iterations are independent."""
 
     def knob(self, name: str, values: tuple[int, ...]) -> Knob:
         return Knob(self._named(name), values)

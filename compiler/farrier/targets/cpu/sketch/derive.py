@@ -1,8 +1,9 @@
-"""Derive the sketches that the structure of a program permits.
+"""The derivation of all sketches that the structure of a program permits.
 
-A sketch is the program after its rewrites (inline, fuse the consumer, phases, stage an operand,
-split over threads), and one derivation for the nest with most work, whose knobs are the sketch's.
-All other nests run as the estimate ranks first: their seconds add up, so each is decided by itself.
+A sketch combines a rewrite of the program (inlining, fusing sums with their readers, splitting by
+phases, staging an operand, splitting over threads) with one derivation for the nest with the most
+work, whose knobs are the knobs of the sketch. Every other nest is scheduled independently by its
+best candidate in the cost estimate, because the times of nests add up.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ Share = Callable[[Schedule, Sequence[str]], None]
 
 @dataclasses.dataclass(frozen=True)
 class _Rewrite:
-    """A rewrite of the whole program, which the rules and the knobs of its sketches begin with."""
+    """A rewrite of the whole program. `rule` and `prefix` begin the names of the rules and the
+    knobs of its sketches."""
 
     rule: RuleId
     prefix: str
@@ -66,8 +68,8 @@ _REWRITES: tuple[tuple[_Rewrite, ...], ...] = (
 
 
 def _after(rewrites: Sequence[_Rewrite], rule: RuleId) -> RuleId:
-    """Return the rule of a sketch of the program after `rewrites`. It has a version of its own
-    whenever a rewrite or the derivation gets another."""
+    """Return the rule of a sketch that applies `rewrites` and then the derivation `rule`. Its
+    version changes whenever that of a rewrite or of the derivation does."""
     for rewrite in reversed(rewrites):
         first = rewrite.rule
         name = f"{first.name}+{rule.name.rpartition('/')[2]}"
@@ -76,7 +78,8 @@ def _after(rewrites: Sequence[_Rewrite], rule: RuleId) -> RuleId:
 
 
 def _derivations_after(rewrites: tuple[_Rewrite, ...]) -> tuple[type[Derivation], ...]:
-    """Return the derivations of a program after `rewrites`: copies serve lanes along points."""
+    """Return the derivations to try after `rewrites`. After staging operands, only register tiles
+    profit from the copies."""
     return (TileRegisters,) if _STAGED in rewrites else DERIVATIONS
 
 
@@ -87,7 +90,7 @@ RULES = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """The program after some rewrites, with its nests."""
+    """A program after some rewrites, with its loop nests."""
 
     rewrites: tuple[_Rewrite, ...]
     program: TensorProgram
@@ -103,10 +106,11 @@ class _Form:
 
 
 def sketches(program: TensorProgram, machine: Machine, share: Share) -> list[Space]:
-    """Return the space of each sketch of a program, the one first that the estimate ranks first.
+    """Return the space of each sketch of a program, in the order of the estimated time of their
+    defaults.
 
-    `share` runs loops that stand directly within one another, and whose iterations are independent,
-    on the threads of the target.
+    `share` is a function that runs the given loops, which are perfectly nested and have independent
+    iterations, on the threads of the target.
     """
     forms = _forms(inline(without_halos(program)), machine)
     choices = _Choices(machine)
@@ -123,7 +127,8 @@ def sketches(program: TensorProgram, machine: Machine, share: Share) -> list[Spa
 
 
 def _forms(program: TensorProgram, machine: Machine) -> list[_Form]:
-    """Return the forms that the structure of a program permits, the program itself first."""
+    """Return the rewritten forms that the structure of a program permits, first the program without
+    rewrites."""
     plain = _Form.of((), program)
     forms = [plain]
     if _heaviest(plain.nests) is None:
@@ -146,8 +151,8 @@ def _forms(program: TensorProgram, machine: Machine) -> list[_Form]:
 
 
 def _applies(space: Space, reasons: list[str]) -> bool:
-    """Check that the default of a space can be scheduled, which open extents may not permit; adds
-    the reason to `reasons` where it cannot."""
+    """Check whether the default candidate of a space can be scheduled, which may fail for open
+    extents. If it fails, append the reason to `reasons`."""
     try:
         space.try_default()
     except (ScheduleError, Undecided) as error:
@@ -158,7 +163,8 @@ def _applies(space: Space, reasons: list[str]) -> bool:
 
 
 def _heaviest(nests: Sequence[Nest]) -> Nest | None:
-    """Return the nest with most work among those with more than one point or summand."""
+    """Return the nest with the most work, among those with more than one iteration; None if there
+    is none."""
     several = [nest for nest in nests if _derivations(nest)]
     return max(several, key=lambda nest: nest.work, default=None)
 
@@ -185,7 +191,7 @@ def _spaces(form: _Form, choices: _Choices, share: Share) -> list[Space]:
 
 @dataclasses.dataclass(frozen=True)
 class _Choice:
-    """The decisions for a nest that has no knobs in the space."""
+    """The fixed derivation and decisions for a nest that has no knobs in the space."""
 
     derivation: Derivation
     decisions: dict[str, int]
@@ -193,8 +199,8 @@ class _Choice:
 
     @classmethod
     def best(cls, nest: Nest, machine: Machine) -> _Choice | None:
-        """Return the candidate that the estimate ranks first of all derivations; None for a nest
-        that none applies to."""
+        """Return the candidate with the smallest estimated time over all derivations that apply to
+        a nest; None if none applies."""
         choices = []
         for each in _derivations(nest):
             derivation = each(nest, machine.for_elements(nest.widest))
@@ -206,7 +212,8 @@ class _Choice:
 
 
 class _Choices:
-    """The choices for nests, of which the forms of a program have many in common."""
+    """A cache of the best choices for nests, as the forms of a program have many nests in
+    common."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -221,7 +228,8 @@ class _Choices:
 
 @dataclasses.dataclass(frozen=True)
 class Sketch:
-    """The kernel of one sketch: a derivation of its heaviest nest, decisions for the others."""
+    """The kernel of one sketch: a derivation with knobs for the heaviest nest, and fixed choices
+    for the other nests."""
 
     program: TensorProgram | None
     main: Derivation
@@ -258,8 +266,8 @@ class Sketch:
 
 
 def _serial(form: _Form, machine: Machine) -> Space:
-    """Return the space of a program whose every nest is a single point or none: there is nothing to
-    put on lanes or threads."""
+    """Return a space with a single, unscheduled candidate, for a program in which no nest has more
+    than one iteration."""
     work = max(sum(nest.work for nest in form.nests), 1.0)
 
     def estimate(columns: Columns) -> Estimate:

@@ -1,11 +1,13 @@
-"""The seconds that a tiled nest takes, from its loads, stores and arithmetic.
+"""The cost estimate of a tiled nest in seconds, from its loads, stores and arithmetic.
 
-A step of a sum loads what its tile needs of each operand, a vector where the lanes lie together and
-an element a lane where they do not, and takes as long as the slowest of the ports, the dependent
-additions, and what the core issues. Around that, the working sets of growing blocks of loops are
-compared with each cache: what the largest that fits touches comes from beyond it once a block.
+One iteration of a sum loads the operands of its tile, by vector where elements are adjacent and
+lane by lane otherwise. It takes as long as the slowest of the execution ports, the chain of
+dependent additions, and instruction issue. In addition, the working sets of growing blocks of loops
+are compared with each cache: the data of the largest block that fits in a cache is fetched from
+beyond it once for each run of the block.
 
-All of it is numpy over the whole population, so that a thousand candidates take a millisecond.
+The estimate is computed for all candidates at once in numpy, in about a millisecond for a thousand
+candidates.
 """
 
 from __future__ import annotations
@@ -39,13 +41,14 @@ _EDGES = 2  # Tiles of a line that reach beyond an end of it, where loops are ta
 
 @dataclasses.dataclass(frozen=True)
 class NestCost:
-    """The estimate of one nest on a machine whose lanes are those of the nest's elements."""
+    """The cost model of one nest. The lanes of `machine` are those for the nest's element type."""
 
     nest: Nest
     machine: Machine
 
     def seconds(self, tiling: Tiling) -> Estimate:
-        """Return the seconds of each candidate, with the terms that the learned model reads."""
+        """Return the seconds of each candidate, with the terms that the learned cost model takes as
+        features."""
         machine = self.machine
         tiles = self._tiles(tiling)
         cycles = tiles * self._edge(tiling)
@@ -70,7 +73,7 @@ class NestCost:
 
     @functools.cached_property
     def _operands(self) -> list[tuple[Stage, list[Access], Floats]]:
-        """Each sum with its loads, and the extents of its axes [axes]."""
+        """The sums of the nest, each with its loads, and the extents of its axes [axes]."""
         operands = []
         for total in self.nest.sums:
             axes = total.all_axes
@@ -84,7 +87,8 @@ class NestCost:
         return tiles
 
     def _edge(self, tiling: Tiling) -> Floats:
-        """Return the cycles of one tile outside its sums: loops, what follows the sums, stores."""
+        """Return the cycles of one tile apart from its sums: loop overhead, the epilogue, and
+        stores."""
         machine = self.machine
         points = (tiling.vectors * tiling.rows).astype(np.float64)
         is_vector = (tiling.lanes >= 0) & (tiling.lanes < len(self.nest.extents))
@@ -98,7 +102,7 @@ class NestCost:
         return busy + (_TILE if self.nest.sums else 0.0)
 
     def _sum_cycles(self, total: Stage, tiling: Tiling, tiles: Floats) -> Floats:
-        """Return the cycles of one sum over all tiles."""
+        """Return the cycles that one sum takes in all tiles together."""
         machine = self.machine
         _, operands, extents = next(part for part in self._operands if part[0] is total)
         axes, spatial = len(extents), len(total.axes)
@@ -125,7 +129,8 @@ class NestCost:
 
     @functools.cached_property
     def _guards(self) -> dict[str, list[list[int]]]:
-        """The axes that each condition of a sum's Selects depends on, by the buffer of the sum."""
+        """The conditions in the Selects of each sum, each as a list of the axes that it depends on,
+        by the buffer of the sum."""
         guards = {}
         for total in self.nest.sums:
             places = {axis.name: at for at, axis in enumerate(total.all_axes)}
@@ -142,8 +147,8 @@ class NestCost:
         return guards
 
     def _guarded(self, total: Stage, tiling: Tiling) -> Floats:
-        """Return the share of a sum's steps that have a guard along lanes or rows. Tiles away from
-        the ends have none, if it depends on no other axis of the points."""
+        """Return the fraction of a sum's iterations that evaluate a guard along lanes or rows. If a
+        guard depends on no other axis, tiles in the interior need none."""
         extents = np.array([*self.nest.extents, 1.0])
         spatial = len(self.nest.extents)
         share = np.zeros(len(tiling.lanes))
@@ -161,7 +166,7 @@ class NestCost:
         return share
 
     def _traffic(self, tiling: Tiling) -> Floats:
-        """Return the cycles that data takes to come from beyond the first-level cache."""
+        """Return the cycles for fetching data from beyond the first-level cache."""
         machine = self.machine
         memory = machine.memory_bandwidth / machine.hertz
         levels = (
@@ -176,8 +181,8 @@ class NestCost:
         )
 
     def _blocks(self, tiling: Tiling) -> list[tuple[Floats, Floats]]:
-        """Return the bytes that each of some growing blocks of loops touches, and how often the
-        block runs: a tile, the tiles of a row of lanes, those of all rows, the whole nest."""
+        """Return the bytes touched by each of four growing blocks of loops, and how often the block
+        runs: one tile, all tiles along the lanes, those for all rows, and the whole nest."""
         extents = np.array([max(extent, 1) for extent in self.nest.extents], np.float64)
         spatial = len(extents)
         whole = np.repeat(extents[:, None], len(tiling.lanes), axis=1)
@@ -201,8 +206,9 @@ class NestCost:
 
 
 def _beyond(blocks: Sequence[tuple[Floats, Floats]], size: float) -> Floats:
-    """Return the bytes that come from beyond a cache of `size` bytes: those of the largest block
-    that fits, each time that it runs; of the smallest if none does."""
+    """Return the bytes fetched from beyond a cache of `size` bytes: the data of the largest block
+    that fits (of the smallest if none fits), times the number of its runs. It is 0 if the data of
+    the whole nest fits."""
     touched, runs = blocks[0]
     beyond = touched * runs
     for touched, runs in blocks[1:]:

@@ -1,4 +1,4 @@
-"""Derivation: compute a sum where its only reader needs it.
+"""Rewrite: compute a sum within the tile of the only stage that reads it.
 
 before:  for i, j:  sum[i, j] = 0;  for k: sum[i, j] += a[i, k] * b[k, j]
          for i, j:  y[i, j] = max(sum[i, j] + r[i, j], 0)
@@ -6,9 +6,9 @@ after:   for tile of y:
              sum[tile] = 0;  for k: sum[tile] += …
              for point of the tile:  y[point] = max(sum[point] + r[point], 0)
 
-A sum that is an output, or is read otherwise, is copied by a reader made for it. Sums that read
-one another at their own points may share a tile, so that a row which no cache holds is read once:
-the extreme of a row and its position, say.
+If a sum is an output, or is read by several stages or at other points, a copy is added as its
+reader. Sums that read one another at their own points may share a tile, so that a row too long for
+any cache is read only once; for example, the maximum of a row and its position.
 
 before:  for i, k:  best[i] = max(best[i], x[i, k])
          for i, k:  at[i] = min(at[i], k if x[i, k] == best[i] else 100)
@@ -16,10 +16,10 @@ after:   for tile of at:
              best[tile] = -inf;  for k: best[tile] = max(best[tile], …)
              at[tile] = 100;  for k: at[tile] = min(at[tile], …)
 
-So a reduction that carries an index needs no form of its own. The extreme and the position are two
-reductions, and maxima and minima may be combined in any order: the position is the least (or the
-greatest) index of all that tie, and how NaN compares is part of the summands. Lanes and threads
-divide both as they divide a sum, and the tile reads its row again from the nearest cache.
+A reduction that carries an index therefore needs no special form. The extreme and the position are
+two reductions, and min and max may be evaluated in any order: the position is the smallest (or
+largest) index of all ties, and NaN is handled by the summands. Lanes and threads divide both
+reductions as they divide a sum, and the tile reads its row the second time from the nearest cache.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from farrier.targets.cpu.sketch.nest import Nest
 def fuse_consumers(
     program: TensorProgram, *, chains: bool = False
 ) -> tuple[TensorProgram, tuple[Nest, ...]]:
-    """Return the program in which one stage without reduction reads each sum, and its nests; with
-    `chains`, a sum that another sum reads at its own point is in the nest of that one."""
+    """Return the program rewritten such that a single stage without a reduction reads each sum, and
+    its nests. With `chains`, a sum that another sum reads at its own point joins the nest of that
+    other sum."""
     for stage in program.stages:
         if isinstance(stage.body, Reduce) and _consumer(stage, program, chains) is None:
             program = accumulate(program, program.stages.index(stage))
@@ -58,13 +59,15 @@ def fuse_consumers(
 
 
 def _beside_consumers(program: TensorProgram, nests: tuple[Nest, ...]) -> TensorProgram:
-    """Return the program with each sum right before the stage that reads it."""
+    """Return the program with the stages reordered: each sum directly before the stage that reads
+    it."""
     stages = tuple(stage for nest in nests for stage in (*nest.sums, nest.stage))
     return dataclasses.replace(program, stages=stages)
 
 
 def _consumer(total: Stage, program: TensorProgram, chains: bool) -> Stage | None:
-    """Return the only stage that reads a sum, if it does so at its own point alone."""
+    """Return the only stage that reads a sum if it reads just the element at its own point, else
+    None. A stage that is itself a reduction counts only with `chains`."""
     name = total.buffer.name
     readers = [s for s in program.stages if any(r.buffer.name == name for r in loads(s.body))]
     if any(buffer.name == name for buffer in program.outputs) or len(readers) != 1:

@@ -1,4 +1,4 @@
-"""Derivation: vectors of points, where nothing is reduced.
+"""Derivation: vectorize the points of a nest without reductions.
 
 before:  for i, j:  y[i, j] = f(x[j, i])
 after:   for i:

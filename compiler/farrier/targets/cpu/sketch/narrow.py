@@ -1,10 +1,11 @@
-"""Derivation: lanes along an axis that fills them.
+"""Derivation: vectorize along an axis that is long enough to fill the lanes, even if elements along
+it are not adjacent.
 
 before:  for i in 4096: for c in 3:       y[i, c] = f(x[i, c])     three of sixteen lanes
 after:   for c in 3: for lane in i:       y[i, c] = f(x[i, c])     all of them, at stride 3
 
-The axis whose neighbours lie together comes first, as its vectors are single loads; the estimate
-decides what a short vector of it is worth relative to full ones of another axis.
+An axis with adjacent elements is preferred, as its vectors are single loads. The cost estimate
+weighs short vectors along that axis against full vectors along another.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _MOST = 3  # Axes worth trying: more double the space and seldom rank first.
 
 
 def lane_axes(nest: Nest) -> tuple[int, ...]:
-    """Return the axes that lanes may run along, those with most neighbours together first."""
+    """Return the candidate axes for vector lanes, first the axes along which most accesses are
+    contiguous."""
     spatial = len(nest.extents)
     together = [0] * spatial
     reads = accesses(nest.stage, nest.stage.axes, frozenset())
@@ -32,6 +34,6 @@ def lane_axes(nest: Nest) -> tuple[int, ...]:
 
 
 def row_axes(nest: Nest) -> tuple[int, ...]:
-    """Return the axes that the rows of a tile may run along, the longest first."""
+    """Return the candidate axes for the rows of a tile, longest first."""
     ranked = sorted(nest.long_axes, key=lambda axis: -nest.extents[axis])
     return tuple(ranked[:_MOST])

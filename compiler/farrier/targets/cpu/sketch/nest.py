@@ -1,4 +1,4 @@
-"""The nest of one stage that is written to memory, with the sums that its points read."""
+"""A loop nest: one stage that writes to memory, with the sums that it reads at its own points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from farrier.targets.cpu.sketch.access import Access, accesses, store
 
 @dataclasses.dataclass(frozen=True)
 class Nest:
-    """A stage without a reduction, and the reductions that it alone reads, each at its own point.
+    """A stage without a reduction, and the reductions that only this stage reads, each at its own
+    point.
 
     Axes are numbered: the axes of the stage first, then the axes that a sum reduces.
     """
@@ -28,7 +29,7 @@ class Nest:
 
     @functools.cached_property
     def extents(self) -> tuple[int, ...]:
-        """The typical extents of the stage's axes."""
+        """The extents of the stage's axes, at typical sizes."""
         return tuple(typical(axis.extent) for axis in self.stage.axes)
 
     @functools.cached_property
@@ -38,36 +39,36 @@ class Nest:
 
     @functools.cached_property
     def is_empty(self) -> bool:
-        """Check whether some loop runs at no size."""
+        """Check whether some axis has the extent 0 at typical sizes."""
         axes = (*self.stage.axes, *(axis for total in self.sums for axis in total.reduced_axes))
         return any(axis.extent == 0 for axis in axes)
 
     @functools.cached_property
     def widest(self) -> DType:
-        """The element type that decides how many lanes a vector has."""
+        """The element type that determines the lanes of a vector."""
         return max((s.buffer.dtype for s in (self.stage, *self.sums)), key=lambda dtype: dtype.bits)
 
     @functools.cached_property
     def work(self) -> float:
-        """The operations at all points, those on sums included."""
+        """The number of operations at all points, including those of the sums."""
         return sum(
             count_points(s.all_axes) * (operations([s]) + 1.0) for s in (self.stage, *self.sums)
         )
 
     @functools.cached_property
     def _sum_names(self) -> frozenset[str]:
-        """The buffers of the sums, which are registers of a tile."""
+        """The buffers of the sums, which are kept in registers."""
         return frozenset(total.buffer.name for total in self.sums)
 
     @functools.cached_property
     def consumed(self) -> list[Access]:
-        """The loads of the stage, but for those of its sums, and its store."""
+        """The stage's loads, except loads of its sums, and its store."""
         stage = self.stage
         return [*accesses(stage, stage.axes, self._sum_names), store(stage)]
 
     @functools.cached_property
     def operands(self) -> dict[str, list[Access]]:
-        """The loads of each sum, but for those of other sums, by the buffer of the sum."""
+        """The loads of each sum, except loads of other sums, by the buffer of the sum."""
         return {
             total.buffer.name: accesses(total, total.all_axes, self._sum_names)
             for total in self.sums

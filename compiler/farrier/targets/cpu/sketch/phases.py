@@ -1,8 +1,10 @@
-"""Derivation: sums over the terms of one residue, and points apart by their residue.
+"""Rewrite: restrict a sum to the terms that a guard on a remainder lets through, and split its
+points by that remainder (the phases of a transposed convolution).
 
-A guard on `(a·x + b) mod s` lets one of `s` terms through. A sum under such a guard runs over the
-terms of that residue alone. Points that take turns with these terms, or with what they read, are
-computed residue by residue: neighbours among them read neighbours, and no guard is left.
+A guard `(a·x + b) mod s == t` lets one of `s` terms through. The sum is rewritten to iterate over
+these terms only. If the terms, or the elements they read, depend on the remainder of a point's
+coordinate, the points are computed separately for each remainder: neighbouring points then read
+neighbouring elements, and no guard remains.
 
 before:
     @program
@@ -36,6 +38,12 @@ A transposed convolution with constant weights does not come here: the graph pas
 weights that the model computes, one whose strides its taps do not cover, one of dilated taps, and
 any other sum under such a guard. A stage that reduces nothing keeps its guard and its quotients:
 parts of it would store every s-th element, one at a time, which costs what the loads save.
+
+Transposed convolutions with constant weights are not affected, since the graph pass
+`recast-convolutions` packs the weights of each phase at compile time. What this rewrite covers are
+transposed convolutions with computed weights, with strides larger than the kernel, or with
+dilation, and any other sum under such a guard. A stage without a reduction keeps its guard:
+separate phases would store every s-th element individually, which costs as much as the loads save.
 """
 
 from __future__ import annotations
@@ -58,7 +66,8 @@ _MOST = 8  # Residues: the strides of decoders are 2 to 8, and rows of fewer poi
 
 
 def phases(program: TensorProgram) -> TensorProgram | None:
-    """Return the program whose sums have no guard by residues; None where no sum has one."""
+    """Return the program with all guards on remainders removed from its sums; None if there are
+    none."""
     changed = program
     for stage in program.stages:
         if not isinstance(stage.body, Reduce):
@@ -75,14 +84,14 @@ def phases(program: TensorProgram) -> TensorProgram | None:
 
 
 def has_residues(program: TensorProgram) -> bool:
-    """Check whether a sum of the program has a guard by residue."""
+    """Check whether some sum of the program has a guard on a remainder."""
     return any(_without_residue(stage) is not None for stage in program.stages)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Residue:
-    """A guard: of the terms along `axis`, those at `offset` mod `stride` count, and only where the
-    condition `left` holds."""
+    """The terms that a guard on a remainder lets through: those whose index along `axis` is
+    congruent to `offset` modulo `stride`, under the remaining condition `left`."""
 
     axis: Axis
     stride: int
@@ -122,7 +131,8 @@ def _without_residue(stage: Stage) -> Stage | None:
 
 
 def _residue(condition: Expr, reduced: tuple[Axis, ...], simplifier: Simplifier) -> _Residue | None:
-    """Return the residue that a condition `(c·k + rest) mod s == t` asks of a reduced axis k."""
+    """Return the values of some reduced axis k that satisfy the condition `(c·k + rest) mod s ==
+    t`, as a residue of k; None if the condition has another form."""
     if not isinstance(condition, Binary) or condition.op is not BinaryOp.EQ:
         return None
     remainder, wanted = condition.left, condition.right
@@ -143,7 +153,8 @@ def _residue(condition: Expr, reduced: tuple[Axis, ...], simplifier: Simplifier)
 
 
 def _solved(axis: Axis, factor: int, modulus: int, common: int, missing: Linear) -> _Residue:
-    """Return the k for which `factor` · k + `missing` is a multiple of `modulus`."""
+    """Return the residue of k for which `factor` · k + `missing` is a multiple of `modulus`.
+    `common` is the gcd of `factor` and `modulus`."""
     step = modulus // common
     inverse = pow(-(factor // common), -1, step)
     if 2 * inverse > step:  # The inverse nearest to zero leaves the simplest form.
@@ -171,10 +182,11 @@ def _thinned(stage: Stage, residue: _Residue, kept: list[Expr], guarded: Select)
 
 
 def _at_residue(expr: Expr, axis: Axis, residue: _Residue, simplifier: Simplifier) -> Expr:
-    """Return the expression at the terms of the residue, which `axis` numbers.
+    """Return the expression with the old axis replaced by its value at step number `axis` of the
+    residue.
 
-    A quotient by the stride is simplest with the residue as a difference: (o - k) // 2 at
-    k = 2 * step + o - 2 * (o // 2) is o // 2 - step.
+    In quotients by the stride, the residue is written as a difference, which simplifies best: (o -
+    k) // 2 at k = 2 * step + o - 2 * (o // 2) is o // 2 - step.
     """
     name, stride, offset = residue.axis.name, residue.stride, residue.offset
     steps = e.mul(Var(axis.name), stride)
@@ -191,7 +203,8 @@ def _at_residue(expr: Expr, axis: Axis, residue: _Residue, simplifier: Simplifie
 
 
 def _turns(stage: Stage) -> tuple[PhaseAxis, ...]:
-    """Return the axes of a reduction's points whose quotients or remainders its reads ask for."""
+    """Return the axes of a reduction's points for which the reduction reads quotients or remainders
+    of the coordinate, each with its stride, as axes to split into phases."""
     simplifier = Simplifier({axis.name: axis.extent for axis in stage.all_axes})
     strides: dict[str, set[int]] = {}
     for node in walk(stage.body):

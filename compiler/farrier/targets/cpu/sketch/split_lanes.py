@@ -1,4 +1,4 @@
-"""Derivation: split a reduction over the lanes, where there are few points to fill them.
+"""Derivation: vectorize a reduction, for nests with too few points to fill the lanes.
 
 before:  for i:  for k:  sum[i] += x[i, k]
 after:   for i:
@@ -6,7 +6,8 @@ after:   for i:
              for k_o:  for vector:  part[vector, lanes] += x[i, k_o, vector, lanes]
              for vector, lanes:  sum[i] += part[vector, lanes]
 
-The partial sums stay in registers. A reduction no longer than a vector is joined at once.
+The partial sums stay in registers. If the reduction is no longer than a vector, its lanes are added
+at once.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class SplitLanes(Derivation):
         return {total.buffer.name: _best_axis(total) for total in self.nest.sums}
 
     def _axis(self, total: Stage) -> int:
-        """Return the reduced axis, numbered among those, that becomes the lanes of a sum."""
+        """Return the reduced axis, as its number among the reduced axes, along which the lanes of a
+        sum run."""
         return self._axes[total.buffer.name]
 
     def _length(self, total: Stage) -> int:
@@ -87,7 +89,8 @@ class SplitLanes(Derivation):
 
 
 def _best_axis(total: Stage) -> int:
-    """Return the reduced axis along which most operands lie together, and of these the longest."""
+    """Return the reduced axis along which the most operands are contiguous; of several, the
+    longest."""
     reduced, spatial = total.reduced_axes, len(total.axes)
     operands = accesses(total, (*total.axes, *reduced), frozenset())
 

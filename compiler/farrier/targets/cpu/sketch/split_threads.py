@@ -1,11 +1,13 @@
-"""Derivation: split a long reduction into parts that threads compute, where there are few points.
+"""Rewrite: split a long reduction into parts that different threads compute, for nests with too few
+points.
 
 before:  y[i] = sum(x[i, k] for k in axes(1000))
 after:   part[c, i] = sum(x[i, 125 * c + k] for k in axes(125))
          y[i] = sum(part[c, i] for c in axes(8))
 
-The parts are points of their own, so tiles, lanes and threads are derived of them as of others. The
-last part ends early where none of the numbers of parts divides the reduction.
+The part number becomes an additional axis of points, which derivations tile and vectorize and
+threads divide like any other. If the number of parts does not divide the reduction, the last part
+is shorter.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ _PARTS = 4  # Parts a thread, so that a late one costs a quarter of its share.
 def split_threads(
     program: TensorProgram, nests: Sequence[Nest], machine: Machine
 ) -> TensorProgram | None:
-    """Return the program with the long reductions of its nests in parts; None where threads have
-    enough points without, or the extents are open."""
+    """Return the program with the long reductions of its nests split into parts; None if the points
+    suffice for all threads, or the extents are open."""
     if machine.threads < 2:
         return None
     wanted = _PARTS * machine.threads
@@ -51,14 +53,14 @@ def _is_worth_it(total: Stage, machine: Machine) -> bool:
 
 
 def _axis(reduced: tuple[Axis, ...], wanted: int) -> Axis:
-    """Return the outermost axis that has the wanted parts, as its parts lie together; else the
-    longest."""
+    """Return the reduced axis to split: the outermost with at least `wanted` iterations, so that
+    the data of a part is contiguous, or else the longest."""
     longest = max(reduced, key=lambda axis: typical(axis.extent))
     return next((axis for axis in reduced if typical(axis.extent) >= wanted), longest)
 
 
 def _parts(extent: int, wanted: int) -> int:
-    """Return the number of parts near `wanted` that divides the extent, or `wanted`."""
+    """Return a number of parts close to `wanted` that divides the extent, or else `wanted`."""
     near = (n for n in range(wanted, 2 * wanted) if extent % n == 0)
     return min(next(near, wanted), extent)
 

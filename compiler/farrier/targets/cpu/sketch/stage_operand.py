@@ -1,4 +1,4 @@
-"""Derivation: copy an operand that a reduction reads badly, so that its lanes lie together.
+"""Rewrite: copy a reduction's operand to a layout in which the elements of a vector are adjacent.
 
 before:
     @program
@@ -18,13 +18,13 @@ after:
             y[i, j] = sum(a[i, k] * y_b_staged[k, j] for k in axes(16))
         return y
 
-Lanes run along the axis in which the result is contiguous. An operand that moves with them in
-another of its axes is read one element a lane: each time that a tile reads it again, where the copy
-takes one such pass. Padding is written into the copy, and its guard leaves the reduction.
+Vectors run along the axis in which the result is contiguous. An operand that is indexed by that
+axis in a non-contiguous dimension must be loaded lane by lane, each time that a tile reads it; the
+copy does so only once. Padding is written into the copy, so that the reduction needs no guard.
 
-The estimate decides whether the copy pays. It is the whole of what the reduction reads, a stage as
-any other with tiles and threads of its own, because a copy for each tile would be made again by
-every thread that shares the tiles of a panel.
+The cost estimate decides whether the copy is profitable. It contains everything that the reduction
+reads, and is a separate stage with its own tiles and threads: a copy for each tile would be
+repeated by every thread whose tiles share the operand.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _REUSED = 4  # Reads of each element before a copy may pay, which reads and writ
 
 
 def stage_operands(program: TensorProgram) -> TensorProgram | None:
-    """Return the program with copies of operands that its reductions read badly; None where they
-    read none so."""
+    """Return the program with copies of the operands that its reductions read lane by lane; None if
+    its reductions read all operands by vectors."""
     changed = program
     for stage in program.stages:
         if not isinstance(stage.body, Reduce):
@@ -76,8 +76,8 @@ def stage_operands(program: TensorProgram) -> TensorProgram | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Box:
-    """The elements of a buffer that a reduction reads along one dimension: `extent` from `first`
-    on."""
+    """The range of indices along one dimension of a buffer that a reduction reads: `extent` indices
+    from `first`."""
 
     first: int
     extent: int
@@ -88,8 +88,8 @@ _Key: TypeAlias = tuple[str, tuple[_Box, ...], tuple[int, ...], Const | None]
 
 @dataclasses.dataclass(frozen=True)
 class _Staging:
-    """The copies of the operands of one reduction, each by its buffer, the boxes and the order of
-    its dimensions, and the padding."""
+    """The copies of one reduction's operands, keyed by the buffer, the ranges and the order of its
+    dimensions, and the padding value."""
 
     stage: Stage
     lane: str
@@ -107,7 +107,8 @@ class _Staging:
         return cls(stage, lane.name, simplifier, {})
 
     def rewritten(self, expr: Expr) -> Expr:
-        """Return the expression with reads of copies, which are made as they are needed."""
+        """Return the expression with loads replaced by loads of copies; the copies are created on
+        demand."""
         staged: Expr | None = None
         if isinstance(expr, Select) and isinstance(expr.then, Load):
             if isinstance(expr.otherwise, Const) and self._is_padding(expr.condition, expr.then):
@@ -117,7 +118,7 @@ class _Staging:
         return staged or map_operands(expr, self.rewritten)
 
     def _is_padding(self, condition: Expr, load: Load) -> bool:
-        """Check whether a condition asks no more than that a load is within its buffer."""
+        """Check whether a condition is only the bounds check of a load."""
         bounds = []
         for index, extent in zip(load.indices, load.buffer.shape, strict=True):
             form = self.simplifier.linear(index)
@@ -125,7 +126,7 @@ class _Staging:
         return all(self.simplifier.slack(each) in bounds for each in conjuncts(condition))
 
     def _staged(self, load: Load, padding: Const | None) -> Expr | None:
-        """Return the read of a copy in the place of a load; None where none is worth it."""
+        """Return the load of a copy that replaces `load`; None if a copy is not worthwhile."""
         boxes = self._boxes(load, padded=padding is not None)
         inner = self._inner(load)
         if boxes is None or inner is None:
@@ -141,8 +142,8 @@ class _Staging:
         return Load(copy.buffer, tuple(map(self.simplifier.simplify, at)))
 
     def _boxes(self, load: Load, *, padded: bool) -> list[_Box] | None:
-        """Return the box that is read along each dimension; None where a box is open, or decided by
-        elements, or reaches out of a buffer whose loads are not padded."""
+        """Return the range of indices that is read along each dimension. Return None if a range is
+        open or data-dependent, or exceeds the buffer and the load is not `padded`."""
         if any(True for index in load.indices for _ in loads(index)) or shares_bytes(load.buffer):
             return None
         boxes = []
@@ -156,8 +157,8 @@ class _Staging:
         return boxes
 
     def _inner(self, load: Load) -> int | None:
-        """Return the dimension along which a load moves with the lanes, one element each; None if
-        it does not move with them so."""
+        """Return the dimension whose index increases by one from lane to lane; None if no dimension
+        or several depend on the lane."""
         dimensions = [
             dimension
             for dimension, index in enumerate(load.indices)
@@ -171,7 +172,8 @@ class _Staging:
     def _copy(
         self, source: Buffer, boxes: list[_Box], order: list[int], padding: Const | None
     ) -> Stage:
-        """Return the stage that copies `boxes` of a buffer, its dimensions in `order`."""
+        """Return the stage that copies the given index ranges of a buffer, with its dimensions
+        permuted to `order`."""
         key = (source.name, tuple(boxes), tuple(order), padding)
         if key in self.copies:
             return self.copies[key]

@@ -1,4 +1,4 @@
-"""Derivation: tiles whose sums stay in registers through the whole reduction.
+"""Derivation: compute tiles of points whose sums stay in registers during the whole reduction.
 
 before:  for i, j:  sum[i, j] = 0
          for i, j, k:  sum[i, j] += a[i, k] * b[k, j]
@@ -10,7 +10,8 @@ after:   for i_o:
                      for row, vector:  sum[row, vector, lanes] += a[row, k] * b[k, vector, lanes]
                  for row, vector:  y[row, vector, lanes] = sum[row, vector, lanes]
 
-Rows and vectors are unrolled. What an operand does not move with is loaded once for all of them.
+Rows and vectors are unrolled. An operand that does not depend on one of these is loaded once for
+all of them.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ class TileRegisters(Derivation):
 
 
 def _tile_sum(schedule: Schedule, total: Stage, lane: int, row: int, width: int) -> None:
-    """Schedule the two nests of a sum within a tile: the reduction outside, the tile inside."""
+    """Schedule the two nests of a sum (initialization and reduction) within a tile, with the
+    reduction loops outside the loops over the tile."""
     reduced = [axis.name for axis in total.reduced_axes]
     for prefix, steps in ((f"{total.buffer.name}_init", []), (total.buffer.name, reduced)):
         loops = [f"{prefix}_{axis.name}" for axis in total.axes]

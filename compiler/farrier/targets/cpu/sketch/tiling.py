@@ -1,4 +1,4 @@
-"""The tiles that candidates of a sketch make of one nest, as the estimate sees them."""
+"""The tile sizes of the candidates for one nest, as input of the cost estimate."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NONE = -1  # The number of an axis where there is none.
 
 @dataclasses.dataclass(frozen=True)
 class Tiling:
-    """One tile of each candidate, all arrays [candidates].
+    """The tile of each candidate. All arrays have the shape [candidates].
 
-    A tile has `vectors` vectors of `width` lanes along the axis `lanes`, by `rows` points along the
-    axis `row`; all else is one point. Axes are numbered as those of the nest: lanes along a reduced
-    axis hold partial sums.
+    A tile has `vectors` vectors of `width` lanes along the axis `lanes`, times `rows` points along
+    the axis `row`, and one point along all other axes. Axes have the numbers of the nest; if
+    `lanes` is a reduced axis, the lanes hold partial sums.
     """
 
     lanes: Ints
@@ -30,7 +30,8 @@ class Tiling:
     width: int
 
     def tile(self, axes: int) -> Floats:
-        """Return the points of a tile along each of `axes` axes, [axes, candidates]."""
+        """Return the number of points of a tile along each of the first `axes` axes: [axes,
+        candidates]."""
         sizes = np.ones((axes, len(self.lanes)))
         number = np.arange(axes)[:, None]
         sizes *= np.where(number == self.lanes, self.vectors * self.width, 1)
