@@ -1,1 +1,1 @@
-"""Ways into the compiler: what reads a model of some format, and the builder it stands on."""
+"""Frontends: one package per model format, and the graph builder that all of them use."""

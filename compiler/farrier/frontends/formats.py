@@ -1,4 +1,4 @@
-"""The formats of models, by the first bytes of a file."""
+"""Recognize the format of a model file by its first bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Format(enum.Enum):
-    """A format that a frontend reads; the value is its name in messages."""
+    """A model format that a frontend reads; the value is the format's name in messages."""
 
     ONNX = "ONNX"
     STABLEHLO = "StableHLO"
@@ -27,8 +27,8 @@ _MAGIC = (  # At which byte, and what stands there.
 
 
 def format_of(data: bytes | memoryview) -> Format:
-    """Return the format of a model. An ONNX message has no mark of its own: it is what no other
-    format claims."""
+    """Return the format of a model. A file is assumed to be ONNX, which has no signature, if no
+    other format matches."""
     head = bytes(data[:HEAD])
     return next(
         (format for at, magic, format in _MAGIC if head[at:].startswith(magic)), Format.ONNX

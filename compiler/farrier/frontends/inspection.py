@@ -1,7 +1,8 @@
-"""A model as a document: its interface, operators and graph, and the reasons not to compile.
+"""A report on a model for people: its interface, operators and graph, and the reasons that prevent
+compilation.
 
-A frontend reads the model as a compilation would. If that fails, the reason is part of the
-document, and the rest is the declarations of the file itself.
+A frontend imports the model as for a compilation. If that fails, the report contains the reason,
+and the other fields are the declarations in the file.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Dims: TypeAlias = tuple[int | str, ...] | None  # "?" for an open one without a 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input or output. `dims` is None if the rank is not known."""
+    """An input or output in the report. `dims` is None if the rank is unknown."""
 
     name: str
     dtype: str  # Farrier's name, `string`, or ONNX's name of a type other than a tensor's.
@@ -51,7 +52,8 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperatorUse:
-    """An operator, the number of its nodes, and the reason if Farrier does not compile it."""
+    """An operator, the number of its nodes, and the reason for which Farrier does not compile it,
+    if any."""
 
     op: str
     domain: str
@@ -61,8 +63,8 @@ class OperatorUse:
 
 
 def uses(calls: Iterable[tuple[str, C]], reason: Callable[[C], str]) -> tuple[OperatorUse, ...]:
-    """Return the operators of calls by name, the most frequent first. `reason` returns why the
-    first call of an operator does not compile, "" if it does."""
+    """Count the operators in `calls`, pairs of (operator, call), the most frequent first. `reason`
+    returns why the first call of an operator cannot be compiled, or "" if it can."""
     counts: Counter[str] = Counter()
     first: dict[str, C] = {}
     for name, call in calls:
@@ -77,7 +79,7 @@ def uses(calls: Iterable[tuple[str, C]], reason: Callable[[C], str]) -> tuple[Op
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenDim:
-    """A size that is known when the model runs."""
+    """A size that is not fixed when the model is compiled, with its range."""
 
     name: str
     low: int
@@ -87,7 +89,7 @@ class OpenDim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
-    """A reason why the model, or a part of it, does not compile."""
+    """A reason for which the model, or a part of it, cannot be compiled."""
 
     code: str
     detail: str
@@ -107,9 +109,9 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelGraph:
-    """The graph in the file, with the graphs of branches and loops within their nodes. An edge
-    leads from a node to a reader of its tensor. `left_out` counts the nodes beyond the limit of a
-    document."""
+    """The model's graph as drawn: nested graphs of branches and loops belong to their nodes. An
+    edge leads from a node to a reader of its tensor. `left_out` counts the nodes beyond the size
+    limit of a report."""
 
     nodes: tuple[Node, ...] = ()
     edges: tuple[tuple[int, int, str], ...] = ()
@@ -117,8 +119,8 @@ class ModelGraph:
 
 
 class DrawnNode(NamedTuple, Generic[K]):
-    """A node of a model's own graph: its operator, its name, and the keys of the tensors that it
-    writes and reads."""
+    """A node to draw: its operator, its name, and the keys of the tensors that it writes and
+    reads."""
 
     op: str
     name: str
@@ -133,9 +135,9 @@ def draw(
     count: int,
     name_of: Callable[[K], str] = str,
 ) -> ModelGraph:
-    """Return the graph of inputs, `count` nodes in the file's order, and outputs; the first ones if
-    there are too many. Tensors are distinguished by keys, of which `name_of` returns the names;
-    inputs come with their names, outputs with the keys that they read."""
+    """Return the graph of inputs, `count` nodes in the file's order, and outputs; of too many, only
+    the first ones. Tensors are identified by keys, and `name_of` returns a key's name. Inputs are
+    (key, name), and outputs are (name, keys that they read)."""
     drawn: list[Node] = []
     makers: dict[K, int] = {}  # The nodes that compute the tensors.
     readers: list[tuple[int, Iterable[K]]] = []
@@ -163,7 +165,7 @@ def draw(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parameters:
-    """The number of initializers, and the bytes of their elements."""
+    """The number of weight tensors, and the bytes of their elements."""
 
     count: int = 0
     bytes: int = 0
@@ -171,8 +173,8 @@ class Parameters:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Inspection:
-    """The document. `problems` is empty for a model that compiles. A field that the file does not
-    state, or that cannot be read, is empty; `opset` is then 0."""
+    """The report on a model. `problems` is empty for a model that compiles. A field that the file
+    does not declare, or that cannot be read, is empty; `opset` is then 0."""
 
     name: str
     producer: str = ""
@@ -190,15 +192,15 @@ class Inspection:
 
     @property
     def compiles(self) -> bool:
-        """Check whether the model compiles, maybe without some branches."""
+        """Check whether the model compiles, possibly without some branches."""
         return all(problem.code == LEFT_OUT for problem in self.problems)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     def to_json(self) -> bytes:
-        """Return the document as JSON of at most `MOST_BYTES`: nodes beyond that are left out of
-        the graph, which counts them."""
+        """Return the report as JSON of at most `MOST_BYTES` bytes. Nodes that would exceed it are
+        left out of the graph, and counted in `left_out`."""
         for most in _FEWER_NODES:
             fewer = dataclasses.replace(self, graph=_first(self.graph, most))
             text = json.dumps(fewer.to_dict(), ensure_ascii=True, separators=(",", ":")).encode()
@@ -208,7 +210,7 @@ class Inspection:
 
 
 def with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
-    """Return the document with the results of the import."""
+    """Return the report with the types and problems that an import found."""
     graph, names = imported.graph, names_of(imported.dims)
     typed = {
         name: tuple(shown_extent(extent, names) for extent in value.type.shape)
@@ -251,7 +253,7 @@ def with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
 
 
 def _failing(imported: ImportedModel) -> Iterator[tuple[Any, str]]:
-    """Yield the nodes of which a branch is left out, each once, and the reason."""
+    """Yield the nodes with a branch that is not compiled, each once, with the reason."""
     seen = set()
     for node in failures(imported.graph):
         key = (node.origin, str(node.attr("reason")))
@@ -271,7 +273,7 @@ def names_of(dims: Sequence[NamedDim]) -> dict[str, str]:
 
 
 def shown_extent(extent: Extent, names: Mapping[str, str]) -> int | str:
-    """Return an extent as text, with the user's names of symbols."""
+    """Return an extent for the report: an int, or text with the user's names of symbols."""
     if isinstance(extent, int):
         return min(extent, MOST_NUMBER)
     return shown(re.sub(r"\b[a-z]\d+\b", lambda match: names.get(match[0], match[0]), str(extent)))
@@ -290,7 +292,7 @@ def open_dims(dims: Sequence[NamedDim]) -> tuple[OpenDim, ...]:
 
 
 def _first(graph: ModelGraph, most: int) -> ModelGraph:
-    """Return the graph's first nodes, and the edges between them."""
+    """Return the graph reduced to its first `most` nodes and the edges between them."""
     if len(graph.nodes) <= most:
         return graph
     edges = tuple(edge for edge in graph.edges if max(edge[:2]) < most)
@@ -302,7 +304,7 @@ def problem_of(error: FarrierError) -> Problem:
 
 
 def shown(text: str | bytes, longest: int = _LONGEST_NAME) -> str:
-    """Return text for a document, cut to `longest` characters. protobuf returns text that is not
+    """Return text for the report, cut to `longest` characters. protobuf returns text that is not
     UTF-8 as bytes."""
     if isinstance(text, bytes):
         text = text.decode(errors="backslashreplace")

@@ -1,7 +1,8 @@
-"""The builder on which every frontend stands: types, folding, names, regions, open dims.
+"""The graph builder that all frontends use: types, constant folding, names, regions, symbolic dims.
 
-It knows no format of models. `Builder` is driven node by node; `built` runs a frontend until what
-operators ask of open dims is settled; `ImportedModel` is what the pipeline compiles.
+It does not depend on any model format. A frontend adds nodes to a `Builder` one at a time; `built`
+repeats this until every question of an operator about symbolic dims has an answer; the resulting
+`ImportedModel` is the input of the compilation pipeline.
 """
 
 from farrier.frontends.builder.builder import Builder

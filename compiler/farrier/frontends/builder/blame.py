@@ -1,4 +1,5 @@
-"""Errors of a node, under the names of the model: node, origin, inputs that decide a shape."""
+"""Convert errors of a node to errors in terms of the model: node name, origin, inputs that decide a
+shape."""
 
 from __future__ import annotations
 
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 
 
 class AtHand:
-    """The context in which a node of the model is built, and errors name it.
+    """The context manager in which a node of the model is built. It converts exceptions to errors
+    that name the node.
 
-    `form` is the node in Farrier's form to whose operands an error refers."""
+    `form` is the node in terms of Farrier's operators, to whose operands exceptions refer.
+    """
 
     def __init__(self, builder: Builder, node: RawNode) -> None:
         self._builder, self._node = builder, node
@@ -41,7 +44,8 @@ class AtHand:
 def _named(
     builder: Builder, where: str, form: RawNode, error: BaseException
 ) -> FarrierError | None:
-    """Return the error under the node's name, or None if it is to be raised as it is."""
+    """Return an exception as a FarrierError that names the node `where`, or None if it is to be
+    raised unchanged."""
     match error:
         case NotSupported():
             return UnsupportedOperatorError(f"{where}: {error} is not supported")
@@ -66,7 +70,7 @@ def _named(
 
 
 def inputs_behind(builder: Builder, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the model's inputs from which some values are computed."""
+    """Return the names of the model's inputs on which any of the values `names` depend."""
     wanted = set(names)
     body: Body | None = builder.values.body
     while body is not None:
@@ -80,14 +84,15 @@ def inputs_behind(builder: Builder, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _text(builder: Builder, message: str) -> str:
-    """Return a message about symbols with names that say where they come from."""
+    """Return a message in which symbols such as s0 and k1 are replaced by the model's names of
+    dims."""
     names = {symbol: size.name for symbol, size in builder.data_sizes.defined.items()}
     of_inputs = builder.signature.text(message)
     return re.sub(r"\b[kd]\d+\b", lambda match: names.get(match[0], match[0]), of_inputs)
 
 
 def _hint(builder: Builder, question: Question) -> str:
-    """Return the way out for a question that nothing settles."""
+    """Return the advice for a comparison of sizes whose answer cannot be determined."""
     defined = builder.data_sizes.defined
     nodes = {
         defined[symbol.name].key[0]
@@ -101,7 +106,8 @@ def _hint(builder: Builder, question: Question) -> str:
 
 
 def _deciding(builder: Builder, node: RawNode, error: NotStatic) -> tuple[str, ...]:
-    """Return the model's inputs from which the operands that decide a shape are computed."""
+    """Return the names of the model's inputs on which the operands depend that should have been
+    constant."""
     deciding: Iterable[str] = () if error.operands is None else error.operands
     if error.operands is None and node.op in names():
         deciding = filter(None, map(node.input, lookup(node.op).static))

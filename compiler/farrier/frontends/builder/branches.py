@@ -1,7 +1,8 @@
-"""Branches: a node with two regions, or if the condition is known, the nodes of the one taken.
+"""Conditionals: a node with two regions or, if the condition is constant, the nodes of one branch.
 
-A branch that cannot be typed for the sizes at hand, or that needs what Farrier lacks, ends the run
-that takes it: what it would return has the types of what the other branch does.
+A branch that cannot be typed at the typical sizes, or that contains an unsupported operator, is
+replaced by a failure node, which ends a run that takes the branch. The node's outputs have the
+types of the other branch's results.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def chosen(builder: Builder, condition: str, builds: Sequence[Build]) -> list[Entry]:
-    """Return the results of the first of two branches if the condition holds, and otherwise of the
-    second; `builds` add their nodes."""
+    """Add a conditional and return its results. `builds` add the nodes of the branch for a true
+    condition, and of the branch for a false one."""
     entry = builder.entry(condition)
     data = builder.data(condition)
     if data is not None:
@@ -59,8 +60,8 @@ def chosen(builder: Builder, condition: str, builds: Sequence[Build]) -> list[En
 
 
 def _branches(builds: Sequence[Build], origin: str, builder: Builder) -> list[Region]:
-    """Return the regions, with a failing one for a branch that cannot be compiled. Raises the error
-    of the first if no branch can be compiled."""
+    """Build both branches and return their regions. A branch that cannot be compiled is replaced by
+    a failing one; if neither can be compiled, the error is raised."""
     attempts = [_attempted(build, builder) for build in builds]
     model = next((region for region in attempts if isinstance(region, Region)), None)
     if model is None:
@@ -74,8 +75,9 @@ def _branches(builds: Sequence[Build], origin: str, builder: Builder) -> list[Re
 
 
 def _of_one_form(regions: Sequence[Region], origin: str, builder: Builder) -> list[Region]:
-    """Return the regions. If their results differ in rank or type, and one region returns values
-    from outside unchanged, the other one fails: later nodes can be typed for one of them only."""
+    """Return the regions, where one may be replaced by a failing one. This happens if the results
+    differ in rank or dtype and exactly one region returns values from outside unchanged: later
+    nodes can only be typed for that one."""
     kinds = [
         [(v.type.dtype, v.type.rank) for entry in region.outputs for v in tensors_of(entry)]
         for region in regions
@@ -98,7 +100,7 @@ def _attempted(build: Build, builder: Builder) -> Region | FarrierError:
 
 
 def _both(then: FarrierError, other: FarrierError) -> FarrierError:
-    """Return the error of one branch with the message of the other's."""
+    """Return the first branch's error, with the message of the second branch's error added."""
     message = f"{then.message}; and in the other branch, {other.message}"
     if isinstance(then, UnresolvedShapeError):
         return UnresolvedShapeError(message, hint=then.hint, deciding=then.deciding)
@@ -106,8 +108,8 @@ def _both(then: FarrierError, other: FarrierError) -> FarrierError:
 
 
 def _failing(model: Region, reason: str, origin: str, builder: Builder) -> Region:
-    """Return a branch that ends the run instead of returning what the region `model` does. Extents
-    that the data decides in `model` are at their bounds."""
+    """Return a region that ends the run. Its outputs have the types of those of the region `model`,
+    where data-dependent extents are replaced by their upper bounds."""
     inside = defined_in(builder, model)
     values = tuple(
         builder.values.define(
@@ -125,9 +127,8 @@ def _failing(model: Region, reason: str, origin: str, builder: Builder) -> Regio
 
 
 def _in_one_shape(regions: Sequence[Region], builder: Builder) -> list[list[Value]]:
-    """Return the tensors that each branch returns. A tensor takes the shape of its counterpart in
-    the other branch if, at the sizes with which a run enters its own branch, the two shapes are
-    equal."""
+    """Return the output tensors of each branch. A tensor is viewed in the shape of its counterpart
+    in the other branch if both shapes are equal at the sizes for which its own branch was built."""
     outputs = [[v for entry in region.outputs for v in tensors_of(entry)] for region in regions]
     for region, mine, others in zip(regions, outputs, reversed(outputs), strict=True):
         for place, (value, other) in enumerate(zip(mine, others, strict=False)):
@@ -137,8 +138,8 @@ def _in_one_shape(regions: Sequence[Region], builder: Builder) -> list[list[Valu
 
 
 class _Joins:
-    """Results of branches, which may differ in their extents. `inside` are symbols of the branches'
-    own."""
+    """The results of a conditional. Extents that differ between the branches become new
+    data-dependent symbols; `inside` are the names of symbols defined within the branches."""
 
     def __init__(self, builder: Builder, inside: frozenset[str]) -> None:
         self._builder = builder

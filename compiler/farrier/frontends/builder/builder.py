@@ -1,9 +1,9 @@
-"""The builder of a typed graph, which a frontend drives node by node.
+"""The builder of a typed graph, to which a frontend adds nodes.
 
-A frontend reads a model of some format; the builder types its nodes, folds constants and sizes,
-and settles the questions of operators about open dims:
+A frontend reads a model of some format. The builder infers types, folds constants and sizes, and
+answers the operators' questions about symbolic dims, such as whether an axis is at least 3 long:
 
-    def build(b: Builder) -> None:                     # runs until no question is left
+    def build(b: Builder) -> None:                     # It runs until no question is left.
         x = b.input("x")                               # f32[batch, 3, h, w]
         weights = b.constant(np.ones((8, 3, 3, 3), np.float32))
         (y,) = b.node("Conv", [x, weights], {"pads": (1, 1, 1, 1)}, origin="conv1")
@@ -11,8 +11,9 @@ and settles the questions of operators about open dims:
 
     model = built(resolve([Declared("x", DType.F32, ("batch", 3, "h", "w"))], {}), build)
 
-Values go by names: those of the model, and new ones that the builder returns. Operators, operands
-and attributes are those of `farrier.ops`, which are frozen: a frontend rewrites its own into them.
+Values are identified by names: those of the model, and new ones that the builder returns.
+Operators, operands and attributes are those of `farrier.ops`, a fixed set: a frontend translates
+the operators of its format into them.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ from farrier.ir.types import DType, Shape
 
 
 class Builder:
-    """A graph under construction, and the regions in it.
+    """A graph under construction, including nested regions.
 
-    A frontend uses `input`, `constant`, `node`, `if_`, `loop`, `gradients` and `output`; whoever
-    rewrites its nodes into Farrier's form, `add` and the rest, which belong to the node at hand.
-    `signature` is that of the graph or region at hand, `whole` that of the model."""
+    A frontend calls `input`, `constant`, `node`, `if_`, `loop`, `gradients` and `output`. Rewrites
+    of a node into Farrier's operators call `add` and the other methods, which act on the node being
+    built. `signature` has the input types of the graph or region under construction, `whole` those
+    of the model.
+    """
 
     def __init__(self, signature: Signature) -> None:
         self.signature = self.whole = signature
@@ -78,16 +81,16 @@ class Builder:
     # The graph -----------------------------------------------------------------------------------
 
     def input(self, name: str) -> str:
-        """Return the name of an input. Inputs are declared before the graph is built, because one
-        dim may stand in several of them, and a user may give their sizes."""
+        """Return the name of a model input. Inputs are declared before the graph is built, because
+        a dim may occur in several inputs, and a user may fix its size."""
         if name not in self.inputs:
             declared = ", ".join(map(repr, self.inputs)) or "none"
             raise InvalidModelError(f"no input {name!r} is declared", hint=f"declared: {declared}")
         return name
 
     def constant(self, data: npt.NDArray[Any], dtype: DType | None = None) -> str:
-        """Define a constant and return its name. `dtype` is needed where elements are dims, and the
-        constant is none of i64."""
+        """Define a constant and return its name. `dtype` is needed only for an array of symbolic
+        dims (object dtype) whose type is not i64."""
         name = self.values.fresh()
         self.values.constant(data, dtype, name)
         return name
@@ -102,13 +105,14 @@ class Builder:
         outputs: int = 1,
         selects: bool = False,
     ) -> tuple[str, ...]:
-        """Add a node of the model and return the names of its outputs. An omitted operand is "".
-        Extents may take the place of names: `[b.shape(x)[0], -1, count]` is a vector of i64, whose
-        `count` names a scalar that is known only at run time.
+        """Add a node of the model and return the names of its outputs. An omitted operand is "". A
+        sequence of extents may take the place of an operand: `[b.shape(x)[0], -1, count]` is a
+        vector of i64, where `count` is the name of a scalar that is known only at run time.
 
-        A node that `selects` is the condition of `if_`: if it depends on sizes that values decide,
-        it is computed at run time, and both branches are built. Raises a FarrierError that names
-        the operator and `origin`."""
+        `selects` marks a node that computes the condition of an `if_`: if it depends on
+        data-dependent sizes, it is computed at run time, and both branches are built. Raises a
+        FarrierError that names the operator and `origin`.
+        """
         results = [self.fresh() for _ in range(outputs)]
         if selects:
             self.conditions |= frozenset(results)
@@ -126,10 +130,9 @@ class Builder:
         *,
         origin: str,
     ) -> tuple[str, ...]:
-        """Add a choice between two regions and return the names of the results. `then` and
-        `otherwise` add the nodes of a region, which may use all values around it, and return the
-        names of its outputs. They may be called several times, or not at all if the condition is
-        known."""
+        """Add a conditional and return the names of its results. `then` and `otherwise` add the
+        nodes of a branch, which may use all values around it, and return the names of its outputs.
+        They may be called several times, or not at all if the condition is constant."""
         with self.at(RawNode("If", [condition], [], {}, origin)):
             builds = [functools.partial(self._built, build) for build in (then, otherwise)]
             return self._named(branches.chosen(self, condition, builds))
@@ -144,14 +147,16 @@ class Builder:
         scanned: Sequence[str] = (),
         origin: str,
     ) -> tuple[str, ...]:
-        """Add a loop and return the names of what it carries at the end, then of what it stacks.
+        """Add a loop. Return the names of the carried values at its end, then those of the stacked
+        values.
 
-        `body` adds the nodes of one iteration: it takes the names of the iteration's number (i64),
-        of the carried values, and of a slice of each of the `scanned` tensors along their first
-        axis. `trips` bounds the number of iterations unless it is ""; a `condition` that is false,
-        or what an iteration returns as `again`, ends the loop. The loop becomes a node with a
-        region, or the nodes of its iterations if they are few, or carry tensors of changing
-        shapes."""
+        `body` adds the nodes of one iteration. Its arguments are the names of the iteration's
+        number (i64), of the carried values, and of a slice of each of the `scanned` tensors along
+        the first axis. `trips` is an upper bound on the number of iterations, or "" if there is
+        none. The loop ends when `condition`, or the result `again` of an iteration, is false. It
+        becomes a node with a region, or, if it is short or carries tensors of changing shapes, it
+        is unrolled.
+        """
         count = len(carried)
 
         def build(arguments: loops.Given) -> list[Entry]:
@@ -172,19 +177,20 @@ class Builder:
             return self._named(loop.outputs())
 
     def gradients(self, target: str, sources: Sequence[str], *, origin: str) -> tuple[str, ...]:
-        """Add the gradients of `target`, of the sum of its elements, by each of `sources`, and
-        return their names. Raises a FarrierError for an operator without a derivative."""
+        """Add nodes that compute the gradients of the sum of `target`'s elements by each of
+        `sources`, and return the gradients' names. Raises a FarrierError for an operator without a
+        derivative."""
         with self.at(RawNode("Gradient", [target, *sources], [], {}, origin)):
             by = [self.values.names[name] for name in sources]
             return tuple(gradients.gradients(self, self.values.names[target], by))
 
     def output(self, name: str, value: str) -> None:
-        """Return a value from the graph as the output `name`."""
+        """Make a value the graph's output `name`."""
         self.returns(name, self.entry(value))
 
     def returns(self, name: str, entry: Entry) -> None:
-        """Return an entry from the graph: those of a sequence as `name.0`, `name.1`, …, and nothing
-        for an optional that is absent."""
+        """Make an entry an output of the graph. The items of a sequence become the outputs
+        `name.0`, `name.1`, …; an optional without value has no output."""
         match entry:
             case Value():
                 self._outputs[name] = self.computed(entry)
@@ -203,7 +209,7 @@ class Builder:
                 pass
 
     def finish(self) -> ImportedModel:
-        """Return the model, without what no output depends on."""
+        """Return the model without the nodes and constants on which no output depends."""
         values, signature = self.values, self.signature
         inputs, outputs = tuple(self.inputs.values()), list(self._outputs.values())
         return ImportedModel(
@@ -223,44 +229,46 @@ class Builder:
 
     @property
     def where(self) -> str:
-        """The node that was begun last, as messages name it."""
+        """The node that was started last, as error messages name it."""
         return self._begun.where
 
     @property
     def defined(self) -> Mapping[str, Defined]:
-        """The sizes that values decide, in the order of their definition, by symbol."""
+        """The data-dependent sizes by symbol, in the order of their definition."""
         return self.data_sizes.defined
 
     def at(self, node: RawNode) -> blame.AtHand:
-        """Add nodes for this one of the model; errors within the context name it."""
+        """Return the context in which nodes for a node of the model are added; errors within it
+        name the node."""
         self._begun = node
         self._set_at_hand(node)
         self.data_sizes.deferred = None
         return blame.AtHand(self, node)
 
     def add(self, op: str, *inputs: Operand, **attrs: Any) -> str:
-        """Add a node for the one at hand and return the name of its output; operands are as for
-        `node`."""
+        """Add a node while a node of the model is being built, and return the name of its output.
+        Operands are as for `node`."""
         names, result = [name_of(operand, self) for operand in inputs], self.fresh()
         self.emit(RawNode(op, names, [result], attrs, self.at_hand.origin))
         return result
 
     def emit(self, node: RawNode) -> None:
-        """Add a node in Farrier's form, or others where values decide sizes that its operator needs
-        (`rewrites`); its outputs may have names."""
+        """Add a node in terms of Farrier's operators, or equivalent nodes if it needs sizes that
+        are known only at run time (`rewrites`). The node may name its outputs."""
         nodes.emit(self, rewritten(node, self))
 
     def is_read(self, name: str) -> bool:
-        """Return whether any node or output of the model reads the value."""
+        """Check whether any node or output of the model reads a value."""
         return True
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return the nodes added so far, of the graph or region at hand."""
+        """Return the nodes added so far to the graph or region under construction."""
         return tuple(self.values.body.nodes)
 
     @contextlib.contextmanager
     def returning(self) -> Iterator[None]:
-        """Within it other nodes of the model are built, maybe in vain."""
+        """A context in which nodes of a nested graph are built; it restores the node being built
+        afterwards."""
         at_hand = self.at_hand
         try:
             yield
@@ -295,15 +303,15 @@ class Builder:
         return self.values.known.get(self.values.names[name].name) if name else None
 
     def known(self, value: Value | None) -> npt.NDArray[Any] | None:
-        """Return the elements of a constant, or None if they are known only at run time."""
+        """Return the elements of a constant value, or None if they are known only at run time."""
         return None if value is None else self.values.known.get(value.name)
 
     def entry(self, name: str) -> Entry:
-        """Return what a name stands for."""
+        """Return the entry of a name: a tensor, a sequence, an optional or a tensor of strings."""
         return self.values.names.entry(name)
 
     def bind(self, name: str, entry: Entry) -> str:
-        """Let a name, or a new one for "", stand for an entry, and return it."""
+        """Bind a name to an entry and return the name; "" stands for a new name."""
         name = name or self.fresh()
         self.values.names[name] = self.data_sizes.held(entry)
         return name
@@ -313,30 +321,31 @@ class Builder:
     def sizes(
         self, name: str, bounds: Sequence[Extent | None] = (), usual: int | None = None
     ) -> npt.NDArray[Any]:
-        """Return the elements of an integer tensor as extents. Elements that are known only at run
-        time become symbols, whose values a run computes: none may be negative, or more than its
-        bound (None: any size for which there is room). Code is made for the `usual` size, which is
-        also the first room for a symbol without a bound; if it is None, for the bound or the size
-        that `first_room` returns."""
+        """Return the elements of an integer tensor as extents. Elements known only at run time
+        become new symbols, which a run binds to the computed values. A run ends with an error if a
+        value is negative or more than its bound; a bound of None permits any size, and memory grows
+        as needed. Code is optimized for the `usual` size, which is also the initial memory for a
+        symbol without a bound. If `usual` is None, the bound or `first_room` takes its place."""
         return self.data_sizes.known(name, bounds, usual)
 
     def counted(self, bound: Extent | None, usual: int | None = None) -> Extent:
-        """Return a new extent, up to `bound`, that the data decides; None: there is room for it.
-        `usual` is as for `sizes`."""
+        """Return a new data-dependent extent of at most `bound`; None permits any size, and memory
+        grows as needed. `usual` is as for `sizes`."""
         return self.data_sizes.counted(bound, usual)
 
     def elements(self, name: str) -> list[Extent | str]:
-        """Return the elements of an integer tensor, flattened: extents if they are known, and
-        otherwise names of i64 scalars."""
+        """Return the elements of an integer tensor as a flat list: extents where they are known
+        when compiling, otherwise names of i64 scalars."""
         return elements.named_elements(self, name)
 
     def scalars(self, name: str) -> list[Any]:
-        """Return the elements of a tensor, flattened: numbers, dims and shares if they are known,
-        and otherwise names of scalars of its type."""
+        """Return the elements of a tensor as a flat list: numbers, dims or quotients of dims where
+        they are known when compiling, otherwise names of scalars of the tensor's dtype."""
         return elements.scalars(self, name)
 
     def filled(self, name: str) -> int | None:
-        """Return the number that all elements of an integer tensor equal, or None if unknown."""
+        """Return the value that all elements of an integer tensor have, or None if they differ or
+        are unknown."""
         return elements.filled(self.values, self.values.names[name])
 
     def require(
@@ -347,21 +356,24 @@ class Builder:
         needs: str = "",
     ) -> None:
         """Add a check that ends a run unless the elements of an integer tensor equal `sizes`, or
-        are in the relation `demands` to them. `needs` describes the requirement; "" stands for
-        sizes."""
+        are in the relation `demands` to them. `needs` is the requirement as text for the error; ""
+        stands for `sizes`."""
         self.data_sizes.require(name, sizes, demands, needs)
 
     def defers(self, question: Question) -> None:
-        """Note a question about dims whose answer would make the sizes that the node at hand
-        defines follow from shapes. It is asked if nothing else settles a question about these."""
+        """Record a question about dims whose answer would make the node's data-dependent sizes
+        follow from the input shapes. It is asked only if a later question about these sizes cannot
+        be answered otherwise."""
         self.data_sizes.deferred = self.data_sizes.deferred or question
 
     def unknown(self, name: Operand) -> str:
-        """Return the value, computed at run time if it is a constant that depends on sizes."""
+        """Return the operand as a tensor that is computed at run time if it is a constant of
+        symbolic dims."""
         return self.bind("", self.computed(self.values.names[name_of(name, self)]))
 
     def computed(self, value: Value) -> Value:
-        """Return the value or, if it is a constant that depends on sizes, what computes it."""
+        """Return the value, or, if it is a constant of symbolic dims, the output of a node that
+        computes it at run time."""
         values = self.values
         if value.name in values.bound or not has_dims(values.known.get(value.name)):
             return value

@@ -1,14 +1,14 @@
-"""Sizes that values decide, and the conditions that operators put on them.
+"""Data-dependent sizes, which a run computes from values, and the constraints of operators on them.
 
-A question about such a size is answered like one about an input's dim (`preconditions.py`): the
-import starts over, and a check where the size is defined ends a run that computes a size at which
-the answer differs.
+A question of an operator about such a size is answered as for an input's dim (`preconditions.py`):
+the model is imported again with a narrower range of the size, and a check at the size's definition
+ends a run whose size is outside of the range.
 
     s: f32[1, 4, k0], k0 in 0..9       and a convolution asks whether 3 > k0
     ->  d0 in 3..9, and a run whose s is shorter ends with the names of both nodes
 
-Input dims come before all sizes that values decide, and those in the order of their definition: a
-size may be a function of earlier ones, never the reverse.
+Sizes are ordered, first input dims, then data-dependent sizes in the order of their definition. A
+size may become a function of earlier ones, never of later ones.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ Key: TypeAlias = tuple[str, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Defined:
-    """A symbol of an import that values decide, and the node that defines it. `question` is a
-    question about dims; with its answer, the size would follow from shapes."""
+    """A data-dependent size of an import: its symbol, and the node that defines it. `question` is a
+    question about dims whose answer would make the size follow from the input shapes, if there is
+    one."""
 
     key: Key
     symbol: Symbol
@@ -52,7 +53,7 @@ class Defined:
 
     @property
     def name(self) -> str:
-        """The size as messages name it."""
+        """The name of the size in messages."""
         node, place = self.key
         return f"size[{node}]" if place == 0 else f"size[{node}].{place}"
 
@@ -63,8 +64,9 @@ class Defined:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DataDim:
-    """The values that remain of a size: `named.step` times a symbol, up to `most`; or `same`, a
-    function of earlier sizes. `needs` names for each check the node that demands it."""
+    """A data-dependent size with the range that operators' constraints leave: `named.step` times a
+    symbol, at most `most`; or, in `same`, a function of earlier sizes. `needs` maps each check to a
+    text that names the node which demands it."""
 
     whole: NamedDim  # The size before any operator asked.
     named: NamedDim
@@ -73,8 +75,8 @@ class DataDim:
     needs: Mapping[Demand, str] = dataclasses.field(default_factory=dict)
 
     def extent(self, bound: Extent, current: Mapping[str, Extent]) -> Extent:
-        """Return the size in an import in which it is at most `bound`, and earlier ones are
-        `current`."""
+        """Return the size as an extent of at most `bound`; `current` maps names of earlier sizes to
+        their extents in this import."""
         if self.same is not None:
             return _by_name(self.same, current)
         high = bound // self.named.step
@@ -88,7 +90,7 @@ class DataDim:
     def demands(
         self, bound: Extent, current: Mapping[str, Extent]
     ) -> Iterator[tuple[Demand, Extent]]:
-        """Yield the checks that must hold before a symbol has the size as its value."""
+        """Yield the run-time checks of the size's value, as (relation, limit)."""
         step = self.named.step
         if self.named.low > 0:
             yield Demand.LEAST, step * self.named.low
@@ -98,7 +100,8 @@ class DataDim:
             yield Demand.MOST, step * _by_name(self.most, current)
 
     def narrowed(self, narrowing: Narrowing, where: str, text: Callable[[str], str]) -> DataDim:
-        """Return the size after a narrowing that the node `where` demands."""
+        """Return the size with a narrower range, which the node `where` demands. `text` replaces
+        symbols by names."""
         symbol = self.named.symbol
         same, most = (
             None if extent is None else narrowing.change(extent)
@@ -127,13 +130,13 @@ class DataDim:
 
 
 def _high(extent: Extent) -> Extent:
-    """Return the bound of an extent that is a symbol."""
+    """Return the upper bound of an extent that consists of a single symbol."""
     (symbol,) = symbols((extent,))
     return symbol.high
 
 
 def _by_name(extent: Extent, current: Mapping[str, Extent]) -> Extent:
-    """Return the extent with the symbols of the current import."""
+    """Return the extent with the symbols replaced by those of the same name in `current`."""
     replacements: dict[Atom, Extent] = {
         symbol: current[symbol.name] for symbol in symbols((extent,)) if symbol.name in current
     }
@@ -143,7 +146,8 @@ def _by_name(extent: Extent, current: Mapping[str, Extent]) -> Extent:
 def adopted(
     data: Mapping[Key, DataDim], question: Question, defined: Mapping[str, Defined]
 ) -> tuple[dict[Key, DataDim], Question]:
-    """Return the sizes, with the sizes of a question among them, and the question about these."""
+    """Return `data` extended by the data-dependent sizes in a question, and the question in terms
+    of the extended sizes' symbols."""
     adopted_data = dict(data)
     instead: dict[Atom, Extent] = {}
     for symbol in symbols((question.extent,)):
@@ -165,8 +169,9 @@ def adopted(
 
 
 def is_causal(narrowing: Narrowing, question: Question, order: Mapping[str, int]) -> bool:
-    """Check whether each dim is bounded by earlier ones alone, and a size that values decide
-    becomes one number only for a question that asks for it. `order` is 0 for dims of inputs."""
+    """Check whether a narrowing makes each size depend on earlier ones only (`order`, 0 for input
+    dims), and fixes a data-dependent size to a number only if the question asks whether two sizes
+    are equal."""
     if len(narrowing.dims) > 1 and any(order.get(name) for name in narrowing.dims):
         return False  # Typical values of data-dependent sizes are unrelated to one another.
     is_equal = question.relation is Relation.ZERO and len(narrowing.instead) == 1
@@ -181,5 +186,5 @@ def is_causal(narrowing: Narrowing, question: Question, order: Mapping[str, int]
 
 
 def in_order(defined: Mapping[str, Defined]) -> dict[Key, int]:
-    """The places of sizes in the order of their definition, from 1 on."""
+    """Return the position of each data-dependent size in the order of definition, from 1 on."""
     return {size.key: place for place, size in reversed(list(enumerate(defined.values(), 1)))}

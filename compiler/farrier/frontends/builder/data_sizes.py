@@ -1,4 +1,4 @@
-"""Sizes that are found out when the model runs: symbols for the elements of computed tensors."""
+"""The data-dependent sizes of a model: symbols for the elements of tensors that a run computes."""
 
 from __future__ import annotations
 
@@ -42,16 +42,17 @@ _FIRST_ROOM = (256, 32, 16, 8)
 
 
 def first_room(beside: int) -> int:
-    """Return the length that a size is taken to have at first if data decides it and nothing bounds
-    it, `beside` being in one shape. More room is made when a run finds that it needs it."""
+    """Return the initial capacity of a data-dependent extent without a bound, where `beside` is the
+    number of such extents in the shape. A run that needs more allocates more."""
     return _FIRST_ROOM[min(max(beside, 1), len(_FIRST_ROOM)) - 1]
 
 
 class DataSizes:
-    """The sizes of a model that values decide, and the checks of them.
+    """The data-dependent sizes of a model, and the checks of them.
 
-    `defined` has them by symbol, in the order of their definition. `deferred` is a question whose
-    answer would make the sizes that the node at hand defines follow from shapes."""
+    `defined` has the sizes by symbol, in the order of their definition. `deferred` is a question
+    about dims whose answer would make the sizes of the current node follow from the input shapes.
+    """
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
@@ -65,17 +66,16 @@ class DataSizes:
 
     @property
     def places(self) -> dict[str, int]:
-        """The number of sizes that each node defined so far, by origin."""
+        """The number of sizes that each node has defined so far, by the node's origin."""
         return dict(self._places)
 
     def restart(self, places: Mapping[str, int]) -> None:
-        """Forget the sizes that nodes defined since these were the `places`: a branch is built
-        anew."""
+        """Reset the numbers of sizes by node to `places`, before a branch is built again."""
         self._places = Counter(places)
 
     @contextmanager
     def because(self, reason: str) -> Iterator[None]:
-        """Within it checks say why a run may not go on."""
+        """A context in which added checks have `reason` as the explanation of their error."""
         self._reason = reason
         try:
             yield
@@ -83,13 +83,13 @@ class DataSizes:
             self._reason = ""
 
     def symbol(self) -> str:
-        """Return a new name of a size that values decide."""
+        """Return a new name for the symbol of a data-dependent size."""
         return f"k{next(self._symbols)}"
 
     def known(
         self, name: str, bounds: Sequence[Extent | None] = (), usual: int | None = None
     ) -> npt.NDArray[Any]:
-        """Return the elements of an integer tensor as extents (`Builder.sizes`)."""
+        """Return the elements of an integer tensor as extents, as `Builder.sizes` does."""
         value = self._values.names[name]
         if value.name not in self._values.known:
             elements = elements_of(self._values, value)
@@ -104,7 +104,8 @@ class DataSizes:
         return self._values.known[value.name]
 
     def counted(self, bound: Extent | None, usual: int | None = None, beside: int = 1) -> Extent:
-        """Return a new extent that data decides (`Builder.counted`), one of `beside` in a shape."""
+        """Return a new data-dependent extent, as `Builder.counted` does; `beside` is the number of
+        such extents in the same shape."""
         if bound is None:
             room = first_room(beside) if usual is None else usual
             bound = dim(f"c{next(self._symbols)}", 0, MAX_EXTENT, room)
@@ -114,7 +115,8 @@ class DataSizes:
         return extent
 
     def note(self, extent: Extent) -> None:
-        """Note an extent that values decide, as the next size that the node at hand defines."""
+        """Record the symbol of a data-dependent extent as the next size that the current node
+        defines."""
         symbol = symbol_of(extent)
         if symbol is not None:
             node = self._builder.at_hand
@@ -129,7 +131,7 @@ class DataSizes:
         demands: Demand = Demand.EXACT,
         needs: str = "",
     ) -> None:
-        """Add a check of the elements of an integer tensor (`Builder.require`)."""
+        """Add a check of the elements of an integer tensor, as `Builder.require` does."""
         values, builder = self._values, self._builder
         value = values.names[builder.add("Cast", name, to="i64")]
         array = as_array(list(sizes), DType.I64).reshape(value.type.static_shape)
@@ -145,11 +147,13 @@ class DataSizes:
         self._values.append(Node(op, (value, wanted), (out,), attributes(**attrs), (), origin))
 
     def held(self, entry: Entry) -> Entry:
-        """Return the entry in the sizes that operators leave of data-dependent ones."""
+        """Return the entry with the symbols of data-dependent sizes replaced by the ranges that
+        operators' constraints leave of them."""
         return with_tensors(entry, self.held_tensor) if self._builder.signature.data else entry
 
     def held_tensor(self, value: Value) -> Value:
-        """Return the tensor in the sizes that operators leave of data-dependent ones."""
+        """Return the tensor viewed in a shape where the symbols of data-dependent sizes are
+        replaced by the ranges that operators' constraints leave of them."""
         if not self._builder.signature.data:
             return value
         body, instead = self._values.body, dict[Atom, Extent]()
@@ -168,7 +172,7 @@ class DataSizes:
         return element
 
     def _bind(self, value: Value, sizes: Sequence[Extent]) -> None:
-        """Make the elements of a run-time value these symbols."""
+        """Add a node that binds the symbols in `sizes` to the elements of a value at run time."""
         builder, whole = self._builder, value
         if value.type.dtype is not DType.I64:
             whole = self._values.names[builder.add("Cast", builder.bind("", value), to="i64")]
@@ -180,7 +184,8 @@ class DataSizes:
         self._append_check("Bind", whole, symbols_of, self._values.define(whole.type))
 
     def _bind_each(self, value: Value, whole: Value, sizes: Sequence[Extent]) -> None:
-        """Bind the elements one by one, because operators narrow some of the symbols."""
+        """Bind the elements of a value one at a time, because operators' constraints narrow some of
+        the symbols."""
         builder = self._builder
         flat = builder.add("Reshape", builder.bind("", whole), builder.constant(np.array([-1])))
         left = []
@@ -195,7 +200,8 @@ class DataSizes:
         self._values.note(value, left)
 
     def _narrowed_symbol(self, extent: Extent) -> Symbol | None:
-        """Return the symbol that the extent is, if operators leave fewer values of it."""
+        """Return the extent's symbol if the extent is a single data-dependent symbol whose range
+        operators' constraints narrow; otherwise None."""
         symbol = symbol_of(extent)
         defined = None if symbol is None else self.defined.get(symbol.name)
         narrowed = None if defined is None else self._builder.signature.data.get(defined.key)
@@ -204,8 +210,8 @@ class DataSizes:
         return symbol
 
     def _left_of(self, symbol: Symbol, name: str) -> Extent:
-        """Return what operators leave of a size, which is the one element of `name`, and add the
-        checks that end a run with another one."""
+        """Return the extent in the narrower range that replaces a symbol, and add the checks that
+        end a run whose value, the single element of `name`, is outside of that range."""
         narrowed = self._builder.signature.data[self.defined[symbol.name].key]
         step, needs = narrowed.named.step, narrowed.needs
         extent = narrowed.extent(symbol.high, self._dims)

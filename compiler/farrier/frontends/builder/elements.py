@@ -1,4 +1,4 @@
-"""The elements of small integer tensors: sizes, positions and whatever decides shapes."""
+"""Track the elements of small integer tensors, which hold sizes and positions, through a graph."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ _SIZES = (DType.I64, DType.I32)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Element:
-    """An element of a flattened value that is computed at run time."""
+    """An element, by flat index, of a tensor that a run computes."""
 
     value: Value
     index: int
 
 
 def elements_of(values: Values, value: Value) -> list[Extent | Element]:
-    """Return each element of an integer tensor, as an extent if it is known."""
+    """Return each element of an integer tensor: an extent if known when compiling, else the tensor
+    that computes it, with its index there."""
     data, node = values.known.get(value.name), values.producer.get(value.name)
     if data is not None:
         return list(to_extents(data))
@@ -51,12 +52,14 @@ def elements_of(values: Values, value: Value) -> list[Extent | Element]:
 
 
 def _keeps_elements(operator: Operator) -> bool:
-    """Check whether a result has the elements of the first input in their order."""
+    """Check whether an operator's result has the same elements as the first input, in the same
+    order."""
     return operator.kind is Kind.VIEW and operator.moves_elements
 
 
 def filled(values: Values, value: Value) -> int | None:
-    """Return the number that all elements of an integer tensor equal, or None if unknown."""
+    """Return the value that all elements of an integer tensor have, or None if they differ or are
+    unknown."""
     node = values.producer.get(value.name)
     if node is not None and lookup(node.op).moves_elements:
         operands = lookup(node.op).data_operands(node)
@@ -69,8 +72,8 @@ def filled(values: Values, value: Value) -> int | None:
 
 
 def named_elements(builder: Builder, name: str) -> list[Extent | str]:
-    """Return the elements of an integer tensor: extents if they are known, and otherwise names of
-    i64 scalars."""
+    """Return the elements of an integer tensor: extents if known when compiling, else names of i64
+    scalars."""
     names: list[Extent | str] = []
     for element in elements_of(builder.values, builder.values.names[name]):
         if isinstance(element, Element):
@@ -84,8 +87,8 @@ def named_elements(builder: Builder, name: str) -> list[Extent | str]:
 
 
 def scalars(builder: Builder, name: str) -> list[Any]:
-    """Return the elements of a tensor: numbers, dims and shares if they are known, and otherwise
-    names of scalars of its type."""
+    """Return the elements of a tensor: numbers, dims or quotients of dims if known when compiling,
+    else names of scalars of the tensor's dtype."""
     values = builder.values
     value = values.names[name]
     data, node = values.known.get(values.source(value).name), values.producer.get(value.name)
@@ -109,7 +112,8 @@ def scalars(builder: Builder, name: str) -> list[Any]:
 
 
 def _scalar(builder: Builder, node: Node, operands: Sequence[Any]) -> Any:
-    """Return an element of an elementwise node's result, computed from elements of its operands."""
+    """Compute an element of an elementwise node's result from the corresponding elements of its
+    operands."""
     names = []
     for operand, value in zip(operands, node.inputs, strict=True):
         name = operand

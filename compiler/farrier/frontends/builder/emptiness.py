@@ -1,8 +1,8 @@
-"""Axes that must not be empty, because an operator reads elements from them by position.
+"""Find axes that must not be empty, because an operator reads elements from them by position.
 
-An open axis may have length 0. Most operators have an empty result then, and reductions have a
-value, but a position on an empty axis does not exist. Compiled code must not read there; ONNX
-Runtime ends such a call with an error.
+A symbolic axis may have length 0. Most operators then have an empty result, and reductions have an
+identity, but a position on an empty axis does not exist. Compiled code must not read there; ONNX
+Runtime reports an error in this case.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def shortfall(
     kinds: Sequence[TensorType],
     attrs: Mapping[str, Attribute],
 ) -> Iterator[tuple[Extent, Extent]]:
-    """Yield (extent, enough) for each axis that may have too few elements. `enough` is 0 if
-    elements are read from an axis that has none, and must be 1."""
+    """Yield (extent, enough) for each axis that may be too short. `enough` is an expression that is
+    1 if the axis has the elements that are read, and 0 if elements are read from an empty axis."""
     rule, x = operator.positions, types[0] if types else None
     if rule is None or x is None:
         return
@@ -33,8 +33,8 @@ def shortfall(
 
 
 def _is_taken_of_itself(extent: Extent, count: Extent) -> bool:
-    """Check whether nothing is read from an axis of length 0, because `count` is a multiple of its
-    extent."""
+    """Check whether the number of reads is 0 whenever the axis is empty, because it is a multiple
+    of the axis's extent."""
     match extent:
         case Dim(terms=(((Symbol() as symbol,), _),)):
             return substitute(count, {symbol: 0}) == 0

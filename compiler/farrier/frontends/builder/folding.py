@@ -1,4 +1,4 @@
-"""Nodes whose results are known before the model runs."""
+"""Constant folding while a model is imported."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def folded(
     kinds: Sequence[TensorType],
     attrs: Mapping[str, Attribute],
 ) -> Sequence[npt.NDArray[Any]] | None:
-    """Return the results of a node if they are known now, or None if it must stay a node.
+    """Return the results of a node as constants, or None if it must stay a node.
 
-    Views and fills take no memory of their own, so they fold at any size. Quantized tensors stay
-    what they are: passes may multiply them as integers. Raises Undecided if a result depends on
-    which of its values a symbol has.
+    Views and fills share memory, so they are folded at any size. Dequantization is not folded,
+    because passes can multiply quantized tensors as integers. Raises Undecided if a result depends
+    on the value of a symbol.
     """
     if all(kind.is_static and not kind.size for kind in kinds):
         return [np.empty(kind.static_shape, kind.dtype.numpy) for kind in kinds]

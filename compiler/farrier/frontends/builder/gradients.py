@@ -1,7 +1,7 @@
-"""Derivatives as further nodes, in reverse mode.
+"""Reverse-mode differentiation, which adds the nodes of the derivative to the graph.
 
-The nodes that lead from sources to a target are visited in reverse; the rule of each operator
-(`ops/derivative.py`) maps the gradient by its result to those by its operands.
+The nodes on paths from sources to a target are visited in reverse order; each operator's rule
+(`ops/derivative.py`) maps the gradient by its result to the gradients by its operands.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def gradients(builder: Builder, target: Value, sources: Sequence[Value]) -> list
 
 
 def _path(builder: Builder, sources: Sequence[Value]) -> tuple[list[Node], set[str]]:
-    """Return the nodes that depend on the sources, and the names of these and of their results."""
+    """Return the nodes that depend on the sources, and the names of the sources and of these nodes'
+    results."""
     between = {value.name for value in sources}
     path = []
     for node in builder.nodes():
@@ -62,6 +63,6 @@ def _adjoint(builder: Builder, node: Node, by: str) -> Adjoint:
 
 
 def _filled(builder: Builder, like: Value, number: float) -> str:
-    """Return a tensor of one number in the type of a value."""
+    """Return a tensor with the type of `like`, all of whose elements are `number`."""
     element = builder.constant(np.array(number, like.type.dtype.numpy))
     return builder.add("Expand", element, builder.constant(ints(like.type.shape)))

@@ -1,8 +1,9 @@
-"""A builder that keeps images with their channels first, as Farrier's operators have them.
+"""A builder for formats with images in NHWC, which keeps them in NCHW, the layout of Farrier's
+operators.
 
-Images of TFLite and JAX are NHWC mostly. An operator that computes an image defines it as NCHW, and
-its transpose under the tensor's name; the next one takes the former, so a transpose that nobody
-reads is left out:
+Most images of TFLite and JAX are NHWC. An operator that computes an image defines it in NCHW, and
+its transpose to NHWC under the tensor's name. The next operator reads the NCHW image, and a
+transpose without readers is removed:
 
     conv (NCHW) → transpose → add → transpose → conv      becomes      conv → add → conv
 """
@@ -17,19 +18,19 @@ _LEAST_RANK = 3  # An image, or a line, has a batch and channels.
 
 
 class ImageBuilder(Builder):
-    """The builder of graphs whose images have their channels last."""
+    """A builder of graphs whose images have their channels as the last axis."""
 
     def __init__(self, signature: Signature) -> None:
         super().__init__(signature)
         self._first: dict[str, str] = {}  # The names of images with channels first.
 
     def has_channels_first(self, x: str) -> bool:
-        """Return whether an image is there with its channels first."""
+        """Check whether an image is already available with its channels as axis 1."""
         # A name that a region has defined ends with it.
         return self._first.get(x, "") in self.values.names
 
     def channels_first(self, x: str) -> str:
-        """Return an image, or a volume, with its channels as axis 1."""
+        """Return an image, or a volume, transposed so that its channels are axis 1."""
         rank = len(self.shape(x))
         if rank < _LEAST_RANK:
             raise Mismatch(f"an image of shape {self.shape(x)} has too few axes")
@@ -38,12 +39,12 @@ class ImageBuilder(Builder):
         return self._first[x]
 
     def channels_last(self, x: str) -> str:
-        """Return an image, or a volume, with its channels as the last axis."""
+        """Return an image, or a volume, transposed so that its channels are the last axis."""
         last = self.add("Transpose", x, perm=(0, *range(2, len(self.shape(x))), 1))
         self._first[last] = x
         return last
 
 
 def first_axes(rank: int) -> tuple[int, ...]:
-    """Return the axes of an image with channels last, in the order with channels first."""
+    """Return the permutation that moves the channels of an image from the last axis to axis 1."""
     return (0, rank - 1, *range(1, rank - 1))

@@ -1,4 +1,4 @@
-"""The limits of the models that frontends build."""
+"""The limits on the models that frontends build: numbers of nodes, axes and bytes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ MAX_UNROLLED = 1024  # Iterations of a loop whose shapes change.
 
 
 class MisfitError(InvalidModelError):
-    """A node that its operands do not fit, or a tensor that is too large: an error where a run
-    comes to it."""
+    """Error: a node's operands are invalid for it, or a tensor is too large. In a branch, it is
+    raised only by a run that executes the node."""
 
 
 def check_size(kind: TensorType, what: str, most: int = MAX_TENSOR_BYTES) -> None:
-    """Raises MisfitError for too many axes, more than `most` bytes, and for an extent below 0."""
+    """Raise MisfitError if a type has too many axes, more than `most` bytes, or a negative
+    extent."""
     if kind.rank > MAX_RANK:
         raise MisfitError(f"{what} has {kind.rank} axes, and Farrier reads {MAX_RANK} at most")
     extents = [typical(extent) for extent in kind.shape]

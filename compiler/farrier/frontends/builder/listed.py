@@ -1,7 +1,8 @@
-"""Sequences whose length values decide, as tensors (`builder.names.Listed`).
+"""Represent a sequence of data-dependent length as tensors (`builder.names.Listed`).
 
-items of one shape               ->  one tensor, of which they are the slices of axis 0
-items of different lengths       ->  one tensor, in which they lie one behind the other, and
+items of equal shapes            ->  a single tensor, of which they are the slices along axis 0
+items of different lengths       ->  a single tensor, in which they are concatenated, and a tensor
+of
                                      their lengths
 """
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 def listed(
     items: Sequence[Entry], kinds: Sequence[TensorType], own: Collection[str], builder: Builder
 ) -> Listed:
-    """Return the items as one tensor, to which items of some more types may be added, whose shapes
-    may have symbols of their `own` each."""
+    """Return a sequence's items as a `Listed`, to which items of the types `kinds` can be appended.
+    An axis whose extents differ, or contain symbols in `own` (new in each iteration), is the axis
+    of concatenation."""
     tensors = [item for item in items if isinstance(item, Value)]
     every = [*(value.type for value in tensors), *kinds]
     if len(tensors) < len(items) or not every:
@@ -60,7 +62,8 @@ def _with(shape: Shape, axis: int, extent: Extent) -> Shape:
 
 
 def _joined(names: Sequence[str], dtype: DType, empty: Shape, axis: int, builder: Builder) -> str:
-    """Return the tensors one behind the other, or one of the shape `empty` if there are none."""
+    """Return the concatenation of tensors along `axis`, or an empty tensor of shape `empty` if
+    there are none."""
     if names:
         return builder.add("Concat", *names, axis=axis)
     zero = builder.constant(np.zeros((), dtype.numpy))

@@ -1,8 +1,8 @@
-"""The sizes of one branch: the questions of a branch narrow sizes in that branch alone.
+"""Sizes of a branch: a question of an operator in a branch narrows sizes in that branch only.
 
-A branch that asks a question about a dim is imported for the sizes with the answer of the typical
-size. These sizes become symbols of the branch, which a run computes on entry; a run with any other
-size ends there.
+If an operator in a branch asks a question about a dim, the branch is imported for the sizes that
+have the same answer as the typical size. These sizes become symbols of the branch, computed on
+entry; a run that enters the branch with any other size ends with an error.
 
     then(x: f32[s0])           and a convolution asks whether s0 > 191
     ->  k: i64 = Bind(Extents(s0 - 192), k0), x: f32[192 + k0] = View(x), k0 in 0..1048384
@@ -36,8 +36,8 @@ SIZES = "sizes"  # The single input of a signature of sizes.
 
 
 class ImpliedSizes(Exception):
-    """A request to import again with other typical sizes, by the names of dims, at which a branch
-    can be compiled, or the operands of a node fit."""
+    """A request to import the model again with other typical sizes, by name of dim, because a
+    branch or a node is valid only at these."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         super().__init__(f"the model is for the sizes {dict(sizes)}")
@@ -45,9 +45,9 @@ class ImpliedSizes(Exception):
 
 
 def sizes_alone(signature: Signature, defined: Mapping[str, Defined]) -> Signature:
-    """Return a signature whose only input, `SIZES`, has the open sizes of a graph as its extents:
-    the dims that the types of `signature` use, and the `defined` sizes, which values decide. It has
-    no preconditions."""
+    """Return a signature with a single input, `SIZES`, whose shape consists of all open sizes of a
+    graph: the dims in the types of `signature`, and the data-dependent sizes `defined`. It has no
+    preconditions."""
     named = {named_dim.symbol for named_dim in signature.dims}
     extents = [extent for kind in signature.types.values() for extent in kind.shape]
     used = dict.fromkeys(symbol for symbol in symbols(extents) if symbol.name in named)
@@ -64,8 +64,8 @@ def sizes_alone(signature: Signature, defined: Mapping[str, Defined]) -> Signatu
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Local:
-    """One symbol of a branch: `value` at entry, in symbols of the graph around it, from 0 to
-    `most`, in symbols of the branch; `usual` is the typical value."""
+    """A symbol of a branch. `value` is the symbol's value at entry, in terms of the symbols of the
+    enclosing graph; it is between 0 and `most`, and typically `usual`."""
 
     narrowed: Symbol  # The narrowed signature's symbol for `least + value`.
     least: int
@@ -76,8 +76,8 @@ class Local:
 
 
 class LocalSizes:
-    """The narrowed dims of a branch: `before` is the graph's signature, and `after` the narrowed
-    signature of sizes alone."""
+    """The sizes of a branch: `before` is the enclosing graph's signature of sizes, and `after` the
+    same with the narrower ranges for which the branch is built."""
 
     def __init__(self, before: Signature, after: Signature) -> None:
         self.reason = "; ".join(map(str, after.told()))
@@ -101,20 +101,20 @@ class LocalSizes:
         return self._old != self._new
 
     def with_data(self, signature: Signature) -> Signature:
-        """Return a signature with the sizes that the branch defines, as its operators narrow
-        them."""
+        """Return a signature with the data-dependent sizes of the branch, in their narrowed
+        ranges."""
         return dataclasses.replace(signature, data=self._after.data)
 
     def implied(self) -> dict[str, int]:
-        """Return the typical sizes that differ from those before, by the dims' names."""
+        """Return the typical sizes that the narrowing changed, by name of dim."""
         usual = zip(self._old, map(typical, self._new), strict=True)
         moved = {str(old): value for old, value in usual if typical(old) != value}
         dims = (named_dim for named_dim in self._before.dims if named_dim.symbol in moved)
         return {named_dim.name: moved[named_dim.symbol] * named_dim.step for named_dim in dims}
 
     def given(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:
-        """Return the graph's symbols in terms of the branch's. `own` maps `Local.narrowed` to the
-        branch's symbol for the local's value."""
+        """Return the enclosing graph's symbols in terms of the branch's. `own` maps each
+        `Local.narrowed` to the branch's symbol for it."""
         instead = self.narrowed(own)
         return {
             symbol: substitute(new, instead)
@@ -124,8 +124,8 @@ class LocalSizes:
         }
 
     def narrowed(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:
-        """Return the symbols of the narrowed signature in terms of those of the branch that are
-        known."""
+        """Return the symbols of the narrowed signature in terms of the symbols of the branch in
+        `own`."""
         return {
             local.narrowed: local.least + own[local.narrowed]
             for local in self.locals
@@ -133,8 +133,8 @@ class LocalSizes:
         }
 
     def asked(self, question: Question, own: Mapping[Symbol, Extent]) -> Undecided | None:
-        """Translate a question about the branch's symbols to one about the narrowed signature's;
-        return None if that one has an answer."""
+        """Translate a question about the branch's symbols to a question about the narrowed
+        signature's symbols. Return None if the translated question is about a constant."""
         narrowed: dict[Atom, Extent] = {
             symbol: as_extent(local.narrowed) - local.least
             for local in self.locals
@@ -148,7 +148,7 @@ class LocalSizes:
         return Undecided(dataclasses.replace(question, extent=extent, text=text))
 
     def around(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:
-        """Return the symbols of the branch in terms of those of the graph around it."""
+        """Return the symbols of the branch in terms of those of the enclosing graph."""
         return {
             symbol: local.value
             for local in self.locals
@@ -156,8 +156,8 @@ class LocalSizes:
         }
 
     def checks(self, own: Mapping[Symbol, Extent]) -> list[tuple[Extent, Extent]]:
-        """Return pairs of extents, around the branch and in it, that must be equal when a run
-        enters it, in addition to the ranges of its symbols."""
+        """Return pairs (size in the enclosing graph, size in the branch) that a run compares when
+        it enters the branch, in addition to the ranges of the branch's symbols."""
         in_branch = self.given(own)
         exact = {
             as_dim(local.value + local.least): local.least + own[local.narrowed]
@@ -170,7 +170,7 @@ class LocalSizes:
         ]
 
     def within(self, own: Mapping[Symbol, Extent]) -> Signature:
-        """Return the signature of the branch, in its own symbols."""
+        """Return the signature of the branch's sizes in terms of the branch's own symbols."""
         kept = [
             named_dim
             for named_dim in self._after.dims

@@ -1,7 +1,8 @@
-"""Loops: a node with a region, or where shapes need it, the nodes of their iterations.
+"""Loops: a node with a region or, where shapes require it, the unrolled iterations.
 
-A loop with a known trip count is unrolled if it is small, or carries values that are not tensors of
-one shape. A sequence that grows in another loop becomes a tensor that grows (`listed.py`).
+A loop with a constant trip count is unrolled if it is small, or if it carries values other than
+tensors of constant shape. A sequence that grows in any other loop becomes a growing tensor
+(`listed.py`).
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ _SMALL = 64  # The most nodes of a loop that is unrolled by choice.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of one iteration of a loop: its number, a condition that holds (None if the
-    loop tests none), and the carried values followed by slices of the scanned ones."""
+    """The arguments of one iteration of a loop: its number, the condition (the constant true; None
+    if the loop has no condition), and the carried values followed by slices of the scanned tensors.
+    """
 
     number: Entry
     goes_on: Entry | None
@@ -53,9 +55,9 @@ class Given:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Iteration:
-    """The results of one iteration of a loop, by name: the values that it carries into the next,
-    the values to stack along a new first axis, and the condition of a next iteration ("": there
-    always is one)."""
+    """The results of one iteration of a loop, by name: the values carried into the next iteration,
+    the values to stack along a new first axis, and in `again` the condition of another iteration
+    ("": always true)."""
 
     carried: Sequence[str]
     stacked: Sequence[str] = ()
@@ -71,12 +73,13 @@ def _undeclared() -> Sequence[TensorType]:
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """A loop of a model, `build` being what adds the nodes of one iteration.
+    """A loop of a model. `build` adds the nodes of one iteration.
 
-    An iteration returns the condition of a next one if the loop `tests` it, then the carried
-    values, then those to stack. `number` is the type of the iteration's number. `declared`
-    returns the types of the stacked values for a loop that never runs. `trips` or `condition` is
-    None if there is none."""
+    An iteration returns the condition of another iteration if `tests`, then the carried values,
+    then the values to stack. `number` is the type of the iteration's number. `declared` returns the
+    types of the stacked values for a loop that never runs. `trips` and `condition` are None if
+    absent.
+    """
 
     builder: Builder
     build: Callable[[Given], Sequence[Entry]]
@@ -120,7 +123,8 @@ class Loop:
         return self._from_region(self._region(types), types, trips)
 
     def _with_deciding(self, error: UnresolvedShapeError) -> UnresolvedShapeError:
-        """Return the error, whose way out is also to make known how often the loop runs."""
+        """Return the error, which names the model inputs that determine a shape, with the inputs
+        added that determine the trip count, since fixing them would also help."""
         values = [value.name for value in (self.trips, self.condition) if value is not None]
         deciding = (*error.deciding, *inputs_behind(self.builder, values))
         return UnresolvedShapeError(
@@ -128,8 +132,9 @@ class Loop:
         )
 
     def _with_lists(self, trips: Extent | None) -> Loop | None:
-        """Return the loop with one tensor for each sequence to which the body adds items, or None
-        if it is unrolled instead, because its trips are known and the items are of one length."""
+        """Return the loop with each sequence that grows in the body replaced by a `Listed` tensor.
+        Return None if unrolling is better, because the trip count is constant and the items have
+        equal lengths."""
         if all(isinstance(entry, Value) for entry in self.carried):
             return self
         try:
@@ -161,7 +166,7 @@ class Loop:
         return dataclasses.replace(self, carried=tuple(carried))
 
     def _region(self, types: Sequence[TensorType]) -> Region:
-        """Return the body, the carried tensors being of these types."""
+        """Build the body as a region in which the carried tensors have the types `types`."""
         slices = [TensorType(v.type.dtype, v.type.shape[1:]) for v in self.scanned]
 
         def build(inputs: Sequence[Value]) -> Sequence[Entry]:
@@ -175,8 +180,8 @@ class Loop:
     def _from_region(
         self, body: Region, types: Sequence[TensorType], trips: Extent | None
     ) -> list[Entry] | None:
-        """Return the outputs of a node with the region, in which carried tensors are of these
-        types, or None if the loop must be unrolled, or better is."""
+        """Add a node with the region `body`, in which the carried tensors have the types `types`,
+        and return its outputs. Return None if the loop must or should be unrolled."""
         builder, forms = self.builder, [form_of(entry) for entry in self.carried]
         outputs = list(body.outputs)
         again = outputs.pop(0) if self.tests and outputs else None
@@ -220,7 +225,7 @@ class Loop:
         carried: Sequence[Value],
         parts: Sequence[Value],
     ) -> None:
-        """Raises NotStatic if a stacked value differs in shape from one iteration to another."""
+        """Raise NotStatic if a stacked value's shape can differ between iterations."""
         own = defined_in(self.builder, body) | _symbols_of(types)
         own -= _symbols_of([value.type for value in carried])
         for part in parts:
@@ -237,8 +242,8 @@ class Loop:
         ran: Extent | None,
         extent: str,
     ) -> control.Loop:
-        """Return the node's parts; `returned` are the carried values, then the values to stack
-        `ran` times."""
+        """Return the operands, results and region of the loop's node. `returned` are the carried
+        values of an iteration, then the values to stack; `ran` is the extent of the stacks."""
         builder = self.builder
         carried = [value for entry in self.carried for value in tensors_of(entry)]
         count, both = len(carried), len(carried) + len(self.scanned)
@@ -270,12 +275,12 @@ class Loop:
         )
 
     def _never(self) -> list[Entry]:
-        """Return the outputs of a loop that runs no iteration, and whose body cannot be typed."""
+        """Return the outputs of a loop without iterations, whose body cannot be typed."""
         return [*self.carried, *map(self._empty, self.declared())]
 
     def _ran(self, trips: Extent | None, always: bool) -> tuple[Extent | None, Value | None]:
-        """Return how many iterations a loop runs that stacks, and the value that says how many it
-        may; `always` says that no condition ends it."""
+        """Return the number of iterations as an extent, for a loop that stacks values, and the
+        value of the trip count. `always` means that no condition can end the loop early."""
         if not always:
             return self.builder.counted(trips), self.trips
         if trips is not None:
@@ -290,7 +295,7 @@ class Loop:
         return ran, trips_value
 
     def _unrolled(self, trips: int | None) -> list[Entry]:
-        """Build the body as often as it runs."""
+        """Build the body once for each iteration, and return the loop's outputs."""
         builder, carried = self.builder, list(self.carried)
         rows: list[list[str]] = []
         goes: Extent | None = 1
@@ -313,7 +318,7 @@ class Loop:
         return [*carried, *map(builder.entry, stacks)]
 
     def _given(self, number: int, carried: Sequence[Entry]) -> Given:
-        """Return what the iteration of a number takes."""
+        """Return the arguments of iteration `number`."""
         builder = self.builder
         index = builder.constant(np.full(self.number.static_shape, number, np.int64))
         goes_on = builder.entry(builder.constant(np.array(True))) if self.tests else None
@@ -324,7 +329,7 @@ class Loop:
         return Given(builder.entry(index), goes_on, (*carried, *parts))
 
     def _known(self, entry: Entry | None) -> Extent | None:
-        """Return a scalar if it is known."""
+        """Return the value of a scalar if it is constant, else None."""
         data = self.builder.values.known.get(entry.name) if isinstance(entry, Value) else None
         if data is None:
             return None
@@ -337,8 +342,8 @@ class Loop:
 
 
 def _settles(builder: Builder, error: UnresolvedShapeError) -> bool:
-    """Return whether the error is a question about the model's dims, which begins the import
-    again."""
+    """Check whether the error is a question about the sizes of the model that a new import can
+    answer."""
     asked = error.__cause__
     return isinstance(asked, Undecided) and builder.signature.settles(
         asked.question, builder.data_sizes.defined
@@ -350,7 +355,7 @@ def _symbols_of(types: Iterable[TensorType]) -> set[str]:
 
 
 def _size(nodes: Sequence[Node]) -> int:
-    """The number of nodes, with those of the regions in them."""
+    """Return the number of nodes, including those of nested regions."""
     return sum(1 + sum(_size(region.nodes) for region in node.regions) for node in nodes)
 
 
@@ -360,8 +365,9 @@ def _grown(
     after: Sequence[TensorType],
     builder: Builder,
 ) -> list[TensorType] | None:
-    """Return types of the carried values that hold in every iteration, or None if there are none.
-    An extent that changes is a symbol, the same for extents that are equal before and after."""
+    """Return types of the carried values that are valid in every iteration, or None if dtypes or
+    ranks change. An extent that changes becomes a new symbol; extents that are equal before and
+    after an iteration share a symbol."""
     extents: dict[tuple[Extent, Extent, Extent], Extent] = {}
     types = []
     for first, now, then in zip(initial, current, after, strict=True):
@@ -384,7 +390,8 @@ def _grown(
 def _results(
     initial: Sequence[TensorType], current: Sequence[TensorType], builder: Builder
 ) -> tuple[Value, ...]:
-    """Return the results for the carried values: extents that change are symbols of their own."""
+    """Define the results for the carried values. Extents that change in the loop become new
+    symbols."""
     extents: dict[Extent, Extent] = {}
     results = []
     for first, now in zip(initial, current, strict=True):
@@ -400,10 +407,10 @@ def _results(
 
 
 def scalar(builder: Builder, name: str) -> Value | None:
-    """Return the tensor of that name, None for ""."""
+    """Return the tensor with a name, or None for the name ""."""
     return builder.values.names[name] if name else None
 
 
 def stacked(names: Sequence[str], builder: Builder) -> str:
-    """Return tensors of one shape along a new first axis."""
+    """Stack tensors of equal shapes along a new first axis."""
     return builder.add("Concat", *(builder.add("Unsqueeze", n, [0]) for n in names), axis=0)

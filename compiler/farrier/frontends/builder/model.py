@@ -1,4 +1,5 @@
-"""A model as a frontend has built it: what the pipeline compiles."""
+"""The result of a frontend: a typed graph with the model's names, the input of the compilation
+pipeline."""
 
 from __future__ import annotations
 
@@ -13,18 +14,19 @@ from farrier.options.states import HeldState
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ImportedModel:
-    """A typed graph, whose values are named v0, v1, …, with the model's names of its inputs and
-    outputs, in the graph's order, and the user's of its open dims. Those names are data: they are
-    shown, and never become code. `strings` are the inputs and outputs that are code points of
-    strings.
+    """A typed graph whose values are named v0, v1, …, with the model's names of inputs and outputs
+    (in the graph's order) and the user's names of open dims. Those names are data: they are shown,
+    and never become code. `strings` are the names of inputs and outputs that are strings, stored as
+    code points.
 
-    `preconditions` are the assumptions about the dims, and `notices` warn of assumptions that leave
-    one size of a dim. `axes` are the user's names of each input's axes, "" for axes that were
-    numbers from the start. `values` maps the model's names of tensors to the graph's; some of these
-    are constants, or were left out because nobody reads them.
-    `lists` are the outputs that are sequences in one tensor, with the axis along which the items
-    lie. `states` are inputs and outputs that a session keeps between calls. `declaration` is the
-    interface as a file of the model declares it, or None if no file does."""
+    `preconditions` are the assumptions about the dims, and `notices` are warnings of assumptions
+    that leave a single size of a dim. `axes` are the user's names of each input's axes, "" for
+    constant axes. `values` maps the model's names of tensors to the graph's; the graph may lack
+    some of these because they are constants or have no readers. `lists` are the outputs that are
+    sequences stored in a single tensor, with the axis of concatenation. `states` are pairs of an
+    output and the input to which a session passes it in the next call. `declaration` is the
+    interface as declared in the model's file, or None if the model has no file.
+    """
 
     graph: Graph
     input_names: tuple[str, ...]

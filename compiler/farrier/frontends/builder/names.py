@@ -1,9 +1,9 @@
-"""The values that the names of a model denote, in nested graphs.
+"""The scope of names in a model with nested graphs, and the values that they denote.
 
 A name denotes a tensor of numbers or strings, a sequence of tensors, or an optional that may be
 absent. The imported graph has tensors of numbers only: sequences and optionals exist only while
-importing, except that the items of a sequence of unknown length lie in one tensor, and strings
-become tensors of code points (`farrier/ir/strings.py`).
+importing, except that the items of a sequence of unknown length are stored in a single tensor, and
+strings become tensors of code points (`farrier/ir/strings.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Sequence:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listed:
-    """A sequence whose items lie in one tensor: as slices of its first axis, or with `lengths`, i64
-    [items], concatenated along `axis`."""
+    """A sequence stored in a single tensor: its items are the slices along the first axis or, with
+    `lengths` (i64 [items]), are concatenated along `axis`."""
 
     whole: Value
     lengths: Value | None = None
@@ -36,12 +36,12 @@ class Listed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Absent:
-    """An optional that holds nothing."""
+    """An optional without a value."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Strings:
-    """A tensor of strings, by its code points: u32, with the width as the last axis."""
+    """A tensor of strings, stored as code points: u32, with the width as the last axis."""
 
     codes: Value
 
@@ -51,8 +51,8 @@ Form: TypeAlias = tuple[Any, ...] | None
 
 
 def form_of(entry: Entry) -> Form:
-    """Return an entry without its tensors, a form from which `entry_of` restores it: None for a
-    tensor."""
+    """Return the structure of an entry without its tensors, from which `entry_of` restores it. The
+    form of a single tensor is None."""
     match entry:
         case Value():
             return None
@@ -67,7 +67,7 @@ def form_of(entry: Entry) -> Form:
 
 
 def tensors_of(entry: Entry) -> list[Value]:
-    """Return the tensors of an entry, in the order in which `entry_of` takes them."""
+    """Return the tensors of an entry, in the order that `entry_of` expects."""
     match entry:
         case Value():
             return [entry]
@@ -98,12 +98,12 @@ def entry_of(form: Form, tensors: Iterator[Value]) -> Entry:
 
 
 def with_tensors(entry: Entry, change: Callable[[Value], Value]) -> Entry:
-    """Return the entry with `change` applied to each of its tensors."""
+    """Return the entry with each tensor replaced by `change(tensor)`."""
     return entry_of(form_of(entry), iter([change(value) for value in tensors_of(entry)]))
 
 
 class Body:
-    """A graph or region under construction."""
+    """The nodes and constants of a graph or region under construction."""
 
     def __init__(self, parent: Body | None = None) -> None:
         self.parent = parent
@@ -119,15 +119,16 @@ class Body:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Frame:
-    """The names of one graph of the model, which may share its body with the graph around it."""
+    """The names defined in one graph of the model. It has its own `Body`, or, if the graph is
+    inlined, adds to the body of the enclosing graph."""
 
     names: dict[str, Entry]
     body: Body
 
 
 class Names:
-    """The names that can be read at a place of the model. A name of the graph around a region is
-    handed in: `hand_in` makes its value a value of the region."""
+    """The scopes of names at the current position in the model. A name of an enclosing graph can be
+    read in a region: `hand_in` then makes its value an input of the region."""
 
     def __init__(self, hand_in: Callable[[Value, Body], Value]) -> None:
         self._hand_in = hand_in
@@ -135,13 +136,13 @@ class Names:
 
     @property
     def body(self) -> Body:
-        """The graph or region to which nodes are appended."""
+        """The graph or region to which nodes are currently appended."""
         return self._frames[-1].body
 
     @contextlib.contextmanager
     def nested(self, body: Body | None = None) -> Iterator[Body]:
-        """Within it names are those of a nested graph; `body` is that of a region, or None where
-        the nested graph's nodes become part of the graph around it."""
+        """Enter the scope of a nested graph. `body` is the region to which its nodes are appended,
+        or None if they are appended to the enclosing graph."""
         self._frames.append(_Frame({}, self.body if body is None else body))
         try:
             yield self.body
@@ -150,8 +151,8 @@ class Names:
 
     @property
     def outermost(self) -> dict[str, str]:
-        """Return the names in the model's outermost graph that denote tensors of numbers, with the
-        names of their values."""
+        """Return the names of tensors of numbers in the model's outermost graph, mapped to the
+        names of their values in the imported graph."""
         entries = self._frames[0].names.items()
         return {name: entry.name for name, entry in entries if isinstance(entry, Value)}
 
@@ -159,15 +160,16 @@ class Names:
         return any(name in frame.names for frame in self._frames)
 
     def is_local(self, name: str) -> bool:
-        """Return whether the innermost graph itself defines the name."""
+        """Check whether the innermost graph itself defines a name."""
         return name in self._frames[-1].names
 
     def __setitem__(self, name: str, entry: Entry) -> None:
         self._frames[-1].names[name] = entry
 
     def __getitem__(self, name: str) -> Value:
-        """Return the tensor of that name. Raises KeyError, Mismatch for a name of something else,
-        and NotSupported for strings: the operators that take them ask for the `entry`."""
+        """Return the tensor that a name denotes. Raises KeyError for an undefined name, Mismatch
+        for a sequence or optional, and NotSupported for strings: operators on strings call `entry`
+        instead."""
         entry = self.entry(name)
         if isinstance(entry, Strings):
             raise NotSupported(f"the operand {name!r} of strings")
@@ -180,7 +182,7 @@ class Names:
         return self._hand_in(value, body)
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of the name, as a part of the innermost body. Raises KeyError."""
+        """Return the entry that a name denotes, as part of the innermost body. Raises KeyError."""
         local = self._frames[-1].names.get(name)
         if local is not None:
             return local

@@ -1,7 +1,8 @@
-"""Narrow open dims to fewer sizes, so that a question about them has one answer.
+"""Narrow the ranges of open dims so that a question about them has the same answer for all their
+sizes.
 
-The result of a narrowing is only likely to answer the question; the caller asks again to find out.
-The last narrowings leave each dim one size, at which every question has an answer.
+A narrowing is only a candidate: the caller asks the question again to find out whether it has one
+answer. The last candidates leave each dim a single size, at which every question has an answer.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ _MOST_CORNERED = 4
 
 @dataclasses.dataclass(frozen=True)
 class Narrowing:
-    """Dims with fewer sizes. `dims` are the remaining dims by symbol, None for a dim that is now a
-    function of others; `needs` states the condition in the symbols; `instead` are the new extents
-    of symbols that are more than a narrower range; `not_negative` is an extent that must be at
-    least 0 as well."""
+    """Narrower ranges of dims. `dims` are the new dims by symbol, None for a dim that becomes a
+    function of others. `instead` maps symbols whose change is more than a narrower range to their
+    new extents. `needs` is the condition as text, and `not_negative` is an extent that must also be
+    at least 0."""
 
     dims: Mapping[str, NamedDim | None]
     needs: str
@@ -53,7 +54,7 @@ class Narrowing:
     not_negative: Extent = 0
 
     def change(self, extent: Extent) -> Extent:
-        """Return an extent in terms of the remaining dims."""
+        """Return an extent in terms of the new dims."""
         new: dict[Atom, Extent] = {}
         for symbol in symbols((extent,)):
             replacement = self._left_of(symbol)
@@ -62,8 +63,8 @@ class Narrowing:
         return substitute(extent, new) if new else extent
 
     def _left_of(self, symbol: Symbol) -> Extent | None:
-        """Return the replacement of a symbol, or None if it stays. The bound of a symbol is
-        replaced likewise."""
+        """Return the extent that replaces a symbol, or None if it does not change. The upper bound
+        of a symbol is an extent as well, and is changed likewise."""
         if symbol.name in self.instead:
             return self.instead[symbol.name]
         left = self.dims.get(symbol.name)
@@ -77,8 +78,8 @@ class Narrowing:
 def narrowings(
     question: Question, answer: bool, dims: Sequence[NamedDim], asked: Mapping[str, Symbol]
 ) -> Iterator[Narrowing]:
-    """Yield narrowings that may answer the question as at the typical sizes, in descending
-    order of the sizes that they keep."""
+    """Yield candidates of narrowings at which the question always has `answer`, its answer at the
+    typical sizes. The candidates that keep the most sizes come first."""
     extent = question.extent
     if question.relation is Relation.ZERO and answer:
         yield from _equal(extent, dims, asked)
@@ -119,8 +120,8 @@ def narrowings(
 def _holds_along(
     question: Question, answer: bool, dims: Sequence[NamedDim], along: NamedDim
 ) -> Callable[[int], bool]:
-    """Return a function that checks whether the answer is the same at a value of one symbol, with
-    the others typical."""
+    """Return a function that checks whether the question has `answer` at a value of the symbol
+    `along`, with all other symbols at their typical values."""
     usual = {named_dim.symbol: named_dim.typical for named_dim in dims}
 
     def holds(value: int) -> bool:
@@ -133,8 +134,8 @@ def _holds_along(
 def _holds_at_ends(
     question: Question, answer: bool, dims: Sequence[NamedDim], along: NamedDim
 ) -> Callable[[int], bool]:
-    """Return a function that checks whether the answer is the same at a value of one symbol and all
-    combinations of the others' least and greatest values."""
+    """Return a function that checks whether the question has `answer` at a value of the symbol
+    `along`, for all combinations of the other symbols' least and greatest values."""
     others = [other for other in dims if other is not along]
     corners = [
         dict(zip((other.symbol for other in others), ends, strict=True))
@@ -149,8 +150,8 @@ def _holds_at_ends(
 
 
 def _ranged(of: NamedDim, holds: Callable[[int], bool]) -> Narrowing:
-    """Return the range of values around the typical one in which `holds` is true; it changes at
-    most once on each side."""
+    """Narrow a dim to the values around its typical one at which `holds` is true. `holds` is
+    assumed to change at most once on each side."""
     low = _last(holds, of.typical, of.low)
     high = _last(holds, of.typical, of.high)
     left = dataclasses.replace(of, low=low, high=high)
@@ -164,8 +165,8 @@ def _ranged(of: NamedDim, holds: Callable[[int], bool]) -> Narrowing:
 
 
 def _last(holds: Callable[[int], bool], inside: int, end: int) -> int:
-    """Return the value nearest to `end` at which `holds`, which is true at `inside`, is still
-    true."""
+    """Return by bisection the value nearest to `end` at which `holds` is still true. It is true at
+    `inside`."""
     if holds(end):
         return end
     outside = end
@@ -185,7 +186,7 @@ def _fixed(of: NamedDim) -> Narrowing:
 
 
 def _all(parts: Sequence[Narrowing]) -> Narrowing:
-    """Join narrowings of different dims."""
+    """Combine narrowings of different dims into a single one."""
     dims: dict[str, NamedDim | None] = {}
     instead: dict[str, Extent] = {}
     for part in parts:
@@ -197,7 +198,7 @@ def _all(parts: Sequence[Narrowing]) -> Narrowing:
 def _equal(
     extent: Dim, dims: Sequence[NamedDim], asked: Mapping[str, Symbol]
 ) -> Iterator[Narrowing]:
-    """Yield narrowings that replace one dim by a function of others, so that the extent is 0."""
+    """Yield narrowings that make the extent 0 by replacing a dim by a function of other dims."""
     by_symbol = {named_dim.symbol: named_dim for named_dim in dims}
     whole = extent // common_factor((extent,))
     for name, symbol, factor, rest in _linear(whole, asked):
@@ -221,7 +222,8 @@ def _equal(
 def _linear(
     extent: Extent, asked: Mapping[str, Symbol]
 ) -> Iterator[tuple[str, Symbol, int, Extent]]:
-    """Yield the symbols that a sum contains only as `factor * symbol`, with the rest of the sum."""
+    """Yield the symbols of which a sum is a linear function, with the factor and the remaining
+    terms of the sum."""
     terms = dict(extent.terms) if isinstance(extent, Dim) else {}
     for name, symbol in asked.items():
         factor = terms.get((symbol,), 0)
@@ -231,8 +233,8 @@ def _linear(
 
 
 def _stands_for(formula: Dim, replaced: NamedDim) -> bool:
-    """Check whether a sum of other dims covers, and stays within, the range of the dim that it
-    replaces."""
+    """Check whether a sum of other dims has nearly the same range of values as the dim that it
+    replaces: it is never less or more, and no large size is lost."""
     low, high = bounds(formula)
     is_sum = all(factor > 0 for _, factor in formula.terms)
     ends = high <= replaced.high or replaced.high >= DEFAULT_HIGH // replaced.step
@@ -242,7 +244,8 @@ def _stands_for(formula: Dim, replaced: NamedDim) -> bool:
 def _at_most(
     positive: Extent, dims: Sequence[NamedDim], asked: Mapping[str, Symbol]
 ) -> Iterator[Narrowing]:
-    """Yield narrowings that bound one dim by the others, so that the extent is positive."""
+    """Yield narrowings that make the extent positive by bounding one dim by a function of the
+    others."""
     by_symbol = {named_dim.symbol: named_dim for named_dim in dims}
     for name, symbol, factor, rest in _linear(positive, asked):
         of = by_symbol[name]
@@ -260,12 +263,14 @@ def _at_most(
 
 
 def _has_own_bound(symbol: Symbol) -> bool:
-    """Check that no dim bounds the symbol, only a number or a capacity."""
+    """Check whether the symbol's upper bound is a number or a capacity, and not a function of other
+    dims."""
     return all(bound.high == MAX_EXTENT for bound in with_bounds((symbol.high,)))
 
 
 def _as_typical(extent: Extent) -> Iterator[Extent]:
-    """Yield extents that are positive if each minimum and maximum is its typical operand."""
+    """Yield, for each minimum or maximum in an extent, an extent that is positive if the operand
+    that is chosen at the typical sizes is chosen."""
     for atom in atoms((extent,)):
         if isinstance(atom, Combined):
             if atom.op in (DimOp.MIN, DimOp.MAX):
@@ -279,8 +284,8 @@ def _as_typical(extent: Extent) -> Iterator[Extent]:
 
 
 def _multiples(extent: Dim, dims: Sequence[NamedDim]) -> Iterator[Narrowing]:
-    """Yield narrowings of one dim to the multiples of its divisors, the least divisor first; then
-    of all dims."""
+    """Yield narrowings of one dim to the multiples of a divisor that occurs in the extent, least
+    divisor first; then of all dims at once."""
     wholes = [
         [step for step in divisors(extent, named_dim) if named_dim.typical % step == 0]
         for named_dim in dims
@@ -293,7 +298,8 @@ def _multiples(extent: Dim, dims: Sequence[NamedDim]) -> Iterator[Narrowing]:
 
 
 def divisors(extent: Extent, of: NamedDim) -> list[int]:
-    """Return the divisors, except 1, of the numbers by which functions of a dim are divided."""
+    """Return the divisors, except 1, of the constants by which the extent divides functions of a
+    dim."""
     least = math.lcm(*_divided_by(extent, of.symbol))
     return [step for step in range(2, min(least, _MOST_STEP) + 1) if least % step == 0]
 
@@ -307,7 +313,7 @@ def _divided_by(extent: Extent, name: str) -> Iterator[int]:
 
 
 def _stepped(of: NamedDim, step: int) -> Narrowing:
-    """Narrow a dim to the multiples of a number."""
+    """Narrow a dim to the multiples of `step`."""
     if step == 1:
         return Narrowing({}, "")
     low, high, usual = -(-of.low // step), of.high // step, of.typical // step

@@ -1,4 +1,4 @@
-"""A node as a frontend hands it to the builder, before it is typed."""
+"""A node as a frontend passes it to the builder, before types are inferred."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 @dataclasses.dataclass
 class RawNode:
-    """A node by the names of its operands and results, in the form that `farrier.ops` declares.
+    """A node in terms of the operators of `farrier.ops`, with operands and results as names.
 
-    An omitted operand, or a result that nobody reads, is "". Attributes are Python values: numbers,
-    strings, and tuples of these. A frontend's own nodes may have others (arrays, nested graphs)
-    until it has rewritten them. `origin` is the name that messages have for the node."""
+    An omitted operand, or a result without readers, is "". Attributes are Python values: numbers,
+    strings, and tuples of these. A frontend may use other attributes (arrays, nested graphs) in
+    nodes that it has not yet translated. `origin` is the node's name in error messages.
+    """
 
     op: str
     inputs: list[str]
@@ -26,5 +27,5 @@ class RawNode:
 
     @property
     def where(self) -> str:
-        """The node as messages name it."""
+        """The description of the node in error messages."""
         return f"node {self.origin!r} ({self.op})"

@@ -1,4 +1,5 @@
-"""A node in Farrier's form: typed, folded where it can be, and appended otherwise."""
+"""Add a node in terms of Farrier's operators: infer its types, and fold it or append it to the
+graph."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ _FEW = 64  # The most elements of constants that are compared.
 
 
 def emit(builder: Builder, node: RawNode) -> None:
-    """Type a node and define its outputs: as constants if they are known now. An output without
-    elements is known before it is computed."""
+    """Infer the types of a node and define its outputs, as constants if the node can be folded.
+    Outputs without elements are always folded."""
     operator, values = _operator(node), builder.values
     # An Identity also hands on entries that no node takes, such as lists of tensors.
     if node.op == "Identity":
@@ -61,7 +62,8 @@ def _operator(node: RawNode) -> Operator:
 def _inferred(
     builder: Builder, node: RawNode, operator: Operator, inputs: Sequence[Value | None]
 ) -> tuple[tuple[TensorType, ...], Mapping[str, Attribute]]:
-    """Return the types of the outputs, checked, and all attributes."""
+    """Return the types of the outputs, after checks of their sizes, and the attributes with
+    defaults."""
     types = [value.type if value else None for value in inputs]
     arrays = (builder.values.known.get(value.name) if value else None for value in inputs)
     constants = {place: array for place, array in enumerate(arrays) if array is not None}
@@ -89,7 +91,8 @@ def _append(
     kinds: Sequence[TensorType],
     attrs: Mapping[str, Attribute],
 ) -> None:
-    """Append the node, or bind its outputs to those of a node that computes the same sizes."""
+    """Append the node to the graph. If an earlier node computes the same sizes or counts, the
+    outputs are bound to that node's outputs instead."""
     values = builder.values
     pairs = tuple(sorted(attrs.items()))
     # The symbol of an operator that counts is new each time.
@@ -124,8 +127,8 @@ def _append(
 
 
 def _is_tested_at_run_time(builder: Builder, node: RawNode, question: Question) -> bool:
-    """Return whether a question is about sizes that values decide, and its answer selects a
-    branch: both branches are compiled instead of the one for the typical sizes."""
+    """Check whether a question is only about data-dependent sizes and decides the condition of a
+    branch. Then both branches are compiled, rather than only the one for the typical sizes."""
     asked, defined = symbols((question.extent,)), builder.data_sizes.defined
     return node.outputs[0] in builder.conditions and all(s.name in defined for s in asked)
 
@@ -139,9 +142,8 @@ def _check_outputs(builder: Builder, node: RawNode, kinds: Sequence[TensorType])
 
 
 def _check_elements(builder: Builder, extent: Extent, enough: Extent) -> None:
-    """Check that there is an element of an axis from which one is taken. Raises Undecided
-    where fewer sizes of one dim answer that; otherwise `enough` is checked when the model
-    runs."""
+    """Ensure that an axis from which an element is read is not empty. Raises Undecided if narrowing
+    a single dim would ensure it; otherwise adds a check of `enough` at run time."""
     if enough == 0:
         raise Mismatch("an element is taken from an axis of 0")
     if enough == minimum(extent, 1) and len(set(symbols((extent,)))) == 1:
@@ -155,7 +157,7 @@ def _check_elements(builder: Builder, extent: Extent, enough: Extent) -> None:
 
 
 def _identity(builder: Builder, value: Value | None) -> Hashable:
-    """Return what two values share that are certainly equal."""
+    """Return a key that is equal for values that are certain to be equal."""
     if value is None:
         return None
     values = builder.values
@@ -166,7 +168,8 @@ def _identity(builder: Builder, value: Value | None) -> Hashable:
 
 
 def _constant(builder: Builder, value: Value) -> Value:
-    """Return the value, or the constant that it equals if it is computed although it is known."""
+    """Return the constant that equals a value, if its elements are known although nodes compute it;
+    otherwise the value itself."""
     values = builder.values
     if value.name not in values.bound:
         return value

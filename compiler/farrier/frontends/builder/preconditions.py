@@ -1,14 +1,17 @@
-"""Questions that open dims leave undecided are answered for the typical sizes.
+"""Answer questions about open dims: import the model for the sizes with the answer of the typical
+sizes.
 
-An import that cannot go on without an answer begins again with dims of which it is always right:
+A question is a comparison that an operator needs while types are inferred. If its answer depends on
+open dims, the import starts again with narrower ranges of these dims, in which the answer is always
+the same:
 
     x: f32[s0, 3, s1, 224], and a pool asks whether 0 > (s1 + 31) // 32 - 2
     ->  s1 in 33..65536, because at s1 = 224 it is not
 
-The sizes that are left of a dim are a range, multiples of a number, a sum of other dims, or one
-size. Which sizes those are, and who asked, stays with the model as a precondition. Where the answer
-for the typical sizes makes the model impossible, and another one does not, the operator implies the
-sizes: the nearest ones with that answer become typical.
+The sizes that remain are a range, multiples of a number, a sum of other dims, or a single size.
+They are recorded with the node that asked as a precondition of the model. If the answer at the
+typical sizes makes the model invalid, and the other answer does not, the nearest sizes with the
+other answer become the typical sizes.
 """
 
 from __future__ import annotations
@@ -36,27 +39,28 @@ T = TypeVar("T", covariant=True)
 
 
 class Importing(Protocol[T]):
-    """One import of a model with given types of its inputs."""
+    """An import of a model, or of a branch, with given types of its inputs."""
 
     def run(self) -> T:
-        """Raises UnresolvedShapeError from Undecided, InvalidModelError."""
+        """Perform the import and return its result. Raises UnresolvedShapeError, with Undecided as
+        the cause, for a question without an answer, and InvalidModelError."""
 
     @property
     def where(self) -> str:
-        """The node at hand, as messages name it."""
+        """The node that is being built, as messages describe it."""
 
     @property
     def defined(self) -> Mapping[str, Defined]:
-        """The symbols that values decide, in the order of their definition, by name."""
+        """The data-dependent sizes by name of symbol, in the order of their definition."""
 
 
 def settled(
     signature: Signature, begin: Callable[[Signature], Importing[T]], is_branch: bool = False
 ) -> T:
-    """Return the result of the first import that asks no question. Raises as imports do:
-    UnresolvedShapeError for a question that no input decides, InvalidModelError for a model that is
-    impossible at the typical sizes. An import of a branch (`is_branch`) also raises ImpliedSizes,
-    which elsewhere become typical."""
+    """Import repeatedly until no question is left, and return the result of the last import. Raises
+    UnresolvedShapeError for a question that narrower ranges cannot answer, and InvalidModelError
+    for a model that is invalid at the typical sizes. With `is_branch` it also raises ImpliedSizes;
+    otherwise those become the typical sizes."""
     start = signature
     # The question before, the node that asked it, and the signature at that time.
     asked: tuple[Question, str, Signature] | None = None
@@ -109,8 +113,9 @@ def settled(
 
 
 def _asked(question: Question, importing: Importing[T]) -> Iterator[tuple[Question, str]]:
-    """Yield the question with the node that asks it, and then the questions left open before, due
-    to which sizes in it are computed when the model runs."""
+    """Yield the question with the node that asks it. Then yield the deferred questions whose
+    answers would make the data-dependent sizes in it follow from the input shapes, with the nodes
+    that deferred them."""
     yield question, importing.where
     for symbol in symbols((question.extent,)):
         size = importing.defined.get(symbol.name)
@@ -121,7 +126,8 @@ def _asked(question: Question, importing: Importing[T]) -> Iterator[tuple[Questi
 def _with_data(
     signature: Signature, question: Question, defined: Mapping[str, Defined]
 ) -> tuple[Signature, Question]:
-    """Return the signature with the sizes of a question, and the question about these."""
+    """Return the signature extended by the data-dependent sizes in a question, and the question in
+    terms of the extended signature."""
     data, question = adopted(signature.data, question, defined)
     return dataclasses.replace(signature, data=data), question
 
@@ -132,9 +138,10 @@ def narrowed(
     where: str,
     places: Mapping[Key, int] = MappingProxyType({}),
 ) -> Signature | None:
-    """Return the signature for the sizes at which a question has the same answer as at the typical
-    ones, as far as that can be decided. `places` are the order in which values decide sizes. Return
-    None if other sizes do not settle it, or it wants a number that values decide."""
+    """Return the signature narrowed to sizes at which a question has the same answer as at the
+    typical sizes. `places` is the order in which data-dependent sizes are defined. Return None if
+    no narrowing decides the answer, or if it would fix a data-dependent size that the question
+    needs as a number."""
     if not signature.settles(question):
         return None
     order = {size.named.symbol: places.get(key, 0) for key, size in signature.data.items()}
@@ -200,7 +207,7 @@ def _applied(
 
 
 def _notice(precondition: Precondition, names: Sequence[str], is_fixed: bool) -> str:
-    """Return a warning of sizes that users may well have and that the model does not take."""
+    """Return a warning that the compiled model does not accept some plausible sizes."""
     which = ", ".join(names)
     takes = f"takes one size of {which} alone" if is_fixed else f"does not take every {which}"
     return (
@@ -212,9 +219,9 @@ def _notice(precondition: Precondition, names: Sequence[str], is_fixed: bool) ->
 def _with_expected_answer(
     start: Signature, signature: Signature, question: Question
 ) -> Signature | None:
-    """`start`, with typical sizes at which a question has the answer that is expected of it: that
-    of a sequence where it will do, and else the nearest ones. None where it has that answer, or the
-    user chose the sizes."""
+    """Return `start` with typical sizes at which a question has its expected answer: the typical
+    length of a sequence if that has it, else the nearest sizes. Return None if the answer is
+    already the expected one, or if the user chose the sizes."""
     usual = {dim.symbol: dim.typical for dim in signature.dims}
     asked = {symbol.name for symbol in symbols((question.extent,))}
     if question.expected is None or not asked <= usual.keys():
@@ -236,9 +243,10 @@ def _with_expected_answer(
 def _with_other_answer(
     start: Signature, signature: Signature, question: Question
 ) -> Signature | None:
-    """`start`, with typical sizes at which a question about the dims of `signature`, which has
-    fewer sizes, has the other answer: the nearest ones of one dim, or of all. Of several ways the
-    one with the least sizes; None where there is none, or the user chose the sizes."""
+    """Return `start` with the nearest typical sizes at which a question about the dims of
+    `signature`, whose ranges are narrower, has the other answer. One dim is changed, or all dims of
+    the question to the same size; of these candidates, the one with the fewest elements is chosen.
+    Return None if there is none, or if the user chose the sizes."""
     asked = {symbol.name for symbol in symbols((question.extent,))}
     # A size that values decide may be new with this question.
     new = {key: DataDim(size.whole, size.whole) for key, size in signature.data.items()}
@@ -266,9 +274,9 @@ def _with_other_answer(
 def _other_size(
     question: Question, usual: Mapping[str, int], together: Sequence[NamedDim]
 ) -> int | None:
-    """Return the value of some symbols, the nearest to the typical one, at which a question has
-    another answer than at the usual ones. Of several values it is a divisible one: models are made
-    for such sizes."""
+    """Return the value of the symbols `together`, nearest to the typical one, at which a question
+    has the other answer than at the values `usual`. A divisible value near it is preferred, since
+    models are made for such sizes."""
     wanted = not question.answer(evaluate(question.extent, usual))
 
     def does(size: int) -> bool:
@@ -291,7 +299,7 @@ def _other_size(
 
 
 def _near(dims: Sequence[NamedDim], relation: Relation) -> Iterator[int]:
-    """Values that all the symbols may have, those near the typical one first."""
+    """Yield values in the ranges of all the dims, those nearest to the typical value first."""
     low, high = max(dim.low for dim in dims), min(dim.high for dim in dims)
     usual = dims[0].typical
     for distance in range(1, _NEAR + 1):
@@ -304,7 +312,7 @@ def _near(dims: Sequence[NamedDim], relation: Relation) -> Iterator[int]:
 
 
 def _with_typical(signature: Signature, sizes: dict[str, int]) -> Signature:
-    """The signature with other typical sizes, by symbol."""
+    """Return the signature with other typical sizes, by symbol."""
 
     def usual(dim: NamedDim) -> NamedDim:
         return dataclasses.replace(dim, typical=sizes.get(dim.symbol, dim.typical))
@@ -323,7 +331,7 @@ def _with_typical(signature: Signature, sizes: dict[str, int]) -> Signature:
 
 
 def _at_typical_sizes(error: InvalidModelError, signature: Signature) -> InvalidModelError:
-    """The error, with the sizes for which the model was read."""
+    """Return the error with a hint that lists the sizes for which the model was imported."""
     if error.hint or not signature.dims:
         return error
     sizes = ", ".join(f"{dim.name}={dim.typical * dim.step}" for dim in signature.dims)

@@ -1,4 +1,4 @@
-"""Graphs in a graph: bodies of loops, and branches for the sizes at which they can be built."""
+"""Build nested graphs: the bodies of loops, and the branches of conditionals."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ Build: TypeAlias = Callable[[], Sequence[Entry]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Region:
-    """A nested graph as it was built, before it is part of a node."""
+    """A nested graph that has been built but is not yet part of a node."""
 
     body: Body
     inputs: tuple[Value, ...]
     outputs: tuple[Entry, ...]
 
     def in_shape(self, shape: Shape) -> Shape:
-        """Return a shape of the graph around it in the sizes with which a run enters the region."""
+        """Return a shape of the enclosing graph with its symbols replaced by the sizes for which
+        the region was built."""
         return tuple(substitute(extent, self.body.sizes) for extent in shape)
 
 
@@ -48,8 +49,9 @@ def region(
     inputs: Sequence[TensorType],
     build: Callable[[Sequence[Value]], Sequence[Entry]],
 ) -> Region:
-    """Build a nested graph by itself. `build` takes its inputs, which have these types but for what
-    operators leave of their sizes."""
+    """Build a nested graph with inputs of types `inputs`. `build` adds its nodes and returns its
+    outputs; its arguments are the inputs, in the ranges of sizes that operators' constraints leave.
+    """
     values = builder.values
     with values.names.nested(Body(values.body)) as body, builder.returning():
         own = tuple(values.define(kind) for kind in inputs)
@@ -58,8 +60,9 @@ def region(
 
 
 def branch(builder: Builder, build: Build) -> Region:
-    """Build a nested graph without inputs, for the sizes at which its questions have the typical
-    answer: other sizes end the run that enters it."""
+    """Build a nested graph without inputs, for the sizes at which its operators' questions have the
+    same answer as at the typical sizes. A run that enters it with other sizes ends with an error.
+    """
     before = sizes_alone(builder.signature, builder.data_sizes.defined)
     begin = functools.partial(_Branch, builder, build, before, builder.data_sizes.places)
     return settled(before, begin, is_branch=True)
@@ -68,7 +71,8 @@ def branch(builder: Builder, build: Build) -> Region:
 def closed(
     builder: Builder, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
 ) -> Graph:
-    """Return the region as a closed graph with these outputs, which takes `captured` last."""
+    """Return the region as a graph that reads nothing from outside: `captured`, the values that it
+    reads from the enclosing graph, become its last inputs."""
     inner = {outside.name: inside for outside, inside in region.body.captured.values()}
     seen = [inner.get(v.name) or builder.values.define(v.type) for v in captured]
     return builder.values.closed(region.body, name, (*region.inputs, *seen), outputs)
@@ -81,7 +85,8 @@ def defined_in(builder: Builder, region: Region) -> frozenset[str]:
 
 
 def captures_of(regions: Sequence[Region], builder: Builder) -> tuple[Value, ...]:
-    """Return what regions use of the graph around them, without constants: those are their own."""
+    """Return the values that regions read from the enclosing graph, without constants, which are
+    copied into the regions."""
     captured = {
         outside.name: outside
         for region in regions
@@ -92,13 +97,15 @@ def captures_of(regions: Sequence[Region], builder: Builder) -> tuple[Value, ...
 
 
 def append(node: Node, builder: Builder) -> None:
-    """Append a node with regions. Raises Mismatch if the node and its regions are typed apart."""
+    """Append a node with regions. Raises Mismatch if the types of the node and its regions do not
+    agree."""
     check_control(node)
     builder.values.append(node)
 
 
 class _Branch:
-    """One attempt at a branch, with certain sizes (`preconditions.Importing`)."""
+    """An attempt to build a branch for a certain range of sizes, which implements
+    `preconditions.Importing`."""
 
     def __init__(
         self,
@@ -123,14 +130,15 @@ class _Branch:
 
     @property
     def defined(self) -> Mapping[str, Defined]:
-        """The sizes that the branch itself defines; those from the graph around it are its dims."""
+        """The data-dependent sizes that the branch itself defines; those of the enclosing graph
+        count as its dims."""
         defined = self._builder.data_sizes.defined
         return {name: size for name, size in defined.items() if name not in self._around}
 
 
 def _branch_at(builder: Builder, build: Build, sizes: LocalSizes) -> Region:
-    """Build the branch for the sizes that are left. Raises ImpliedSizes where other typical sizes
-    than those at hand are better for all of the model."""
+    """Build the branch for the sizes in `sizes`. Raises ImpliedSizes if the entire model should
+    rather have the branch's typical sizes."""
     implied, whole = sizes.implied(), builder.whole
     mine = {dim.name for dim in whole.dims} - whole.pinned - whole.implied
     if implied and implied.keys() <= mine:
@@ -161,7 +169,8 @@ def _branch_at(builder: Builder, build: Build, sizes: LocalSizes) -> Region:
 
 
 def _own_sizes(builder: Builder, sizes: LocalSizes) -> dict[Symbol, Extent]:
-    """Return the symbols of a branch, which is entered with sizes that it is for, or not at all."""
+    """Add nodes that compute the branch's symbols on entry and check that the sizes are those for
+    which the branch is built. Return the symbols."""
     own: dict[Symbol, Extent] = {}
     with builder.data_sizes.because(sizes.reason):
         for local in sorted(sizes.locals, key=lambda local: not isinstance(local.most, int)):
@@ -174,7 +183,8 @@ def _own_sizes(builder: Builder, sizes: LocalSizes) -> dict[Symbol, Extent]:
 
 
 def _resized(builder: Builder, entry: Entry, sizes: Mapping[Atom, Extent]) -> Entry:
-    """Return what a branch returns, in the sizes of the graph around it."""
+    """Return an entry that a branch returns, with shapes in terms of the enclosing graph's
+    symbols."""
     values, body = builder.values, builder.values.body
     return with_tensors(entry, lambda value: values.view(builder.computed(value), sizes, body))
 

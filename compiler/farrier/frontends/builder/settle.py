@@ -1,4 +1,4 @@
-"""Build a model until no question about its open dims is left."""
+"""Build a model repeatedly, until no question of an operator about its open dims is left."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ B = TypeVar("B", bound=Builder)
 
 
 def built(signature: Signature, build: Callable[[Builder], object]) -> ImportedModel:
-    """Return the model whose nodes `build` adds to a builder (`built_by`)."""
+    """Build a model with the default `Builder`, to which `build` adds the nodes (see
+    `built_by`)."""
     return built_by(Builder, signature, build)
 
 
 def built_by(
     make: Callable[[Signature], B], signature: Signature, build: Callable[[B], object]
 ) -> ImportedModel:
-    """Return the model whose nodes `build` adds to a builder that `make` returns.
+    """Build a model: `make` returns a builder, and `build` adds the model's nodes to it.
 
-    `build` runs again from the start, with fewer sizes of the open dims, for each question about
-    them that the builder cannot leave open; so it must add the same nodes each time. Raises
-    UnresolvedShapeError for what no sizes of the inputs decide, and what `build` raises."""
+    `build` runs again from the start, with narrower ranges of the open dims, for each question
+    about them that the builder cannot leave open, so it must add the same nodes each time. Raises
+    UnresolvedShapeError if no sizes of the inputs answer a question, and any error that `build`
+    raises.
+    """
     try:
         return settled(signature, functools.partial(_Attempt, make, build))
     except RecursionError as error:
@@ -39,7 +42,7 @@ def built_by(
 
 
 class _Attempt(Generic[B]):
-    """One run of `build` (`preconditions.Importing`)."""
+    """One run of `build`, which implements `preconditions.Importing`."""
 
     def __init__(
         self, make: Callable[[Signature], B], build: Callable[[B], object], signature: Signature

@@ -1,5 +1,5 @@
-"""The model's inputs: their declared shapes, the shapes that the user fixes or leaves open, and the
-rest."""
+"""The signature of a model: its inputs' types, computed from declared shapes and the shapes that
+users fix."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ DeclaredDim: TypeAlias = int | str
 class Declared:
     """An input as the model declares it.
 
-    An open dim is a name or "?"; `dims` is None if not even the rank is known. Strings are u32,
-    their code points; `dims` are without the width.
+    An open dim is a name or "?"; `dims` is None if the rank is unknown. Strings have dtype u32, for
+    code points; their `dims` do not include the width.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Declared:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signature:
-    """The type of every input by name, the open dims in them, and the names of inputs that are
-    strings.
+    """The type of every input by name, the open dims in these types, and the names of inputs that
+    are strings.
 
-    `names` are the user's names of each input's axes, "" for constant ones; `pinned` are the names
-    of dims whose typical size the user chose, `implied` of those for which a branch did;
-    `preconditions` are the assumptions about the dims beyond their declared ranges, and `notices`
-    describe assumptions that exclude plausible sizes.
+    `names` are the user's names of each input's axes, "" for constant axes. `pinned` are the names
+    of dims whose typical size the user chose, `implied` those for which a branch did.
+    `preconditions` are assumptions about dims beyond their declared ranges, and `notices` describe
+    assumptions that exclude plausible sizes.
     """
 
     types: dict[str, TensorType]
@@ -81,12 +81,13 @@ class Signature:
 
     @property
     def open(self) -> tuple[NamedDim, ...]:
-        """The dims, and the sizes that values decide and operators narrow."""
+        """The open dims, and the data-dependent sizes whose ranges operators' constraints
+        narrow."""
         return (*self.dims, *(size.named for size in self.data.values()))
 
     def settles(self, question: Question, also: Iterable[str] = ()) -> bool:
-        """Check whether a question is only about these dims, and symbols of the names `also`, so
-        that narrowing them can answer it."""
+        """Check whether all symbols of a question are open dims of this signature or in `also`, so
+        that narrowing them can answer the question."""
         named = {named_dim.symbol for named_dim in self.open}.union(also)
         return all(symbol.name in named for symbol in symbols((question.extent,)))
 
@@ -105,14 +106,14 @@ def resolve(
     hot: Sequence[Hot] = (),
     typical: Hot = _NOTHING,
 ) -> Signature:
-    """Return the type of every input; open dims are the symbols s0, s1, …
+    """Return the signature of a model; its open dims become symbols s0, s1, …
 
-    A dim that the model leaves open stays open unless the user fixes it. A named dim has one size
-    wherever it occurs, so the shape of one input may fix others; so do sums that the model declares
-    ("past + sequence"). The shape of strings may end with their width in characters, and must if
-    the model does not declare their rank; otherwise the width is open. `typical`, or else the first
-    of `hot`, is the typical size of dims. Raises UsageError for a shape that contradicts the model,
-    and UnresolvedShapeError for an input of unknown rank.
+    A dim that the model leaves open stays open unless the user fixes it. A named dim has the same
+    size wherever it occurs, so the shape of one input may fix others; so do sums that the model
+    declares ("past + sequence"). The shape of strings may end with their width in characters, and
+    must if the model does not declare their rank; otherwise the width is open. `typical`, or else
+    the first of `hot`, is the typical size of dims. Raises UsageError for a shape that contradicts
+    the model, and UnresolvedShapeError for an input of unknown rank.
     """
     unknown = sorted(set(shapes) - {declared.name for declared in inputs})
     if unknown:
@@ -144,7 +145,7 @@ def resolve(
 
 
 def _names_alone(inputs: Sequence[Declared]) -> Iterator[str]:
-    """Yield the model's names of dims that are not sums of others."""
+    """Yield the names of all dims that the model declares by a single name, not by a sum."""
     for declared in inputs:
         for size in declared.dims or ():
             if isinstance(size, str) and size != "?" and parse_sum(size) is None:
@@ -152,7 +153,7 @@ def _names_alone(inputs: Sequence[Declared]) -> Iterator[str]:
 
 
 def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
-    """Return the size behind the model's name of a dim, which may be a sum of others; None if
+    """Return the size that a name of the model denotes, which may be a sum of other names; None if
     unknown."""
     declared = parse_sum(name)
     if name in sizes or declared is None:
@@ -170,7 +171,8 @@ def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
 
 
 def _checked(declared: Declared, shape: GivenShape, sizes: dict[str, Size]) -> list[Size]:
-    """Check a shape against the declared dims, and add the sizes of named dims to `sizes`."""
+    """Check the user's shape of an input against the declared dims. Return its sizes, and add those
+    of named dims to `sizes`."""
     dims = [parse_dim(text) for text in shape]
     if declared.is_strings and declared.dims is not None and len(dims) == len(declared.dims):
         dims.append(_width(declared, dims))
@@ -194,7 +196,7 @@ def _checked(declared: Declared, shape: GivenShape, sizes: dict[str, Size]) -> l
 
 
 def _own_dims(declared: Declared, rank: int) -> tuple[DeclaredDim, ...]:
-    """Return the declared dims, with the width of strings if the rank includes it."""
+    """Return the declared dims of an input, plus the width of strings if `rank` includes it."""
     if declared.dims is None:
         return ("?",) * rank
     wide = declared.is_strings and rank == len(declared.dims) + 1
@@ -209,8 +211,8 @@ def _clash(declared: Declared, shape: GivenShape, what: str) -> UsageError:
 
 
 def _named(declared: Declared, dims: Sequence[Size], sizes: dict[str, Size]) -> list[Size]:
-    """Return the dims of `_checked` with each `?` replaced by the size behind the model's name:
-    that of another input, a sum of others, or an open size of its own."""
+    """Return the sizes from `_checked` with each `?` replaced by the size that the model's name of
+    the dim denotes: a size of another input, a sum, or a new open dim."""
     named: list[Size] = []
     for axis, (size, own) in enumerate(zip(dims, _own_dims(declared, len(dims)), strict=True)):
         if isinstance(size, OpenDim) and not size.name:
@@ -233,7 +235,8 @@ def _named(declared: Declared, dims: Sequence[Size], sizes: dict[str, Size]) -> 
 
 
 def _width(declared: Declared, dims: Sequence[Size]) -> Size:
-    """Return the width of strings of unspecified width: open if there are any strings."""
+    """Return the width for strings whose width is unspecified: 1 if the tensor is empty, else an
+    open dim."""
     return 1 if 0 in dims else OpenDim(f"{declared.name}.width")
 
 
@@ -253,8 +256,8 @@ def _symbols(
     sizes: Mapping[str, Size],
     hot: Sequence[Hot],
 ) -> Signature:
-    """Return the types of the inputs. The range of an open dim is the one written at any of its
-    places."""
+    """Return the signature for inputs with these shapes. The range of an open dim may be written at
+    any of its occurrences."""
     ranges: dict[str, tuple[int, int, int]] = {}
     first_axis: dict[str, int] = {}
     for shape in shapes.values():
@@ -311,8 +314,8 @@ def _symbols(
 def _usual_sizes(
     inputs: Sequence[Declared], shapes: Mapping[str, Sequence[Size]]
 ) -> dict[str, _Usual]:
-    """Return the default sizes of an open dim by its name; the first place where it stands
-    decides."""
+    """Return the default range and typical size of each open dim, by name. They depend on the axis
+    (batch, length, image side, string width) at which the dim first occurs."""
     usual: dict[str, _Usual] = {}
     for declared in inputs:
         shape = shapes[declared.name]
@@ -328,15 +331,16 @@ def _usual_sizes(
 
 
 def _sides_of_images(shape: Sequence[Size]) -> tuple[int, ...]:
-    """Return the axes of height and width if a shape is that of a batch of images."""
+    """Return the axes of height and width if a shape is probably that of a batch of images, else
+    ()."""
     if len(shape) == 4 and shape[1] in _CHANNELS:
         return 2, 3
     return (1, 2) if len(shape) == 4 and shape[3] in _CHANNELS else ()
 
 
 def _extent(size: Size, extents: Mapping[str, Extent], sizes: Mapping[str, Size]) -> Extent:
-    """Return the extent of a dim; `extents` maps open dims by name, and `sizes` the model's names,
-    to their sizes."""
+    """Return a size as an extent. `extents` maps names of open dims to extents, and `sizes` the
+    model's names to sizes."""
     if isinstance(size, int):
         return size
     if isinstance(size, OpenDim):
@@ -361,8 +365,8 @@ def _range_text(low: int, high: int, step: int) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Usual:
-    """The default sizes of an open dim. It may be 0, as for a batch without detections or a cache
-    before the first token, unless an operator forbids it."""
+    """The default range and typical size of an open dim. The size may be 0, as for a batch without
+    detections or a cache before the first token, unless an operator forbids it."""
 
     typical: int
     most: int = DEFAULT_HIGH

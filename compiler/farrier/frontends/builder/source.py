@@ -1,4 +1,4 @@
-"""A model as a frontend hands it to the compiler: its inputs, and a function that builds it."""
+"""A model as Python code: declared inputs, and a function that builds the graph."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from farrier.options.shapes import GivenShape, Hot
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """A model that `farrier.compile` takes in the place of an ONNX model.
+    """A model that `farrier.compile` accepts in place of an ONNX model.
 
-    `build` adds the nodes of the model to a builder. It runs several times, for each set of sizes
-    that gets code of its own, and must add the same nodes each time."""
+    `build` adds the nodes of the model to a builder. It runs several times, once or more for each
+    set of sizes with specialized code, and must add the same nodes each time.
+    """
 
     inputs: Sequence[Declared]
     build: Callable[[Builder], object]
@@ -30,6 +31,7 @@ class Source:
         hot: Sequence[Hot] = (),
         typical: Hot = MappingProxyType({}),
     ) -> ImportedModel:
-        """Return the typed graph. `shapes` fix dims that the inputs leave open, by input name, and
-        `hot` and `typical` are sizes of dims that stay open. Raises FarrierError."""
+        """Return the typed graph. `shapes` fixes dims that the inputs leave open, by input name;
+        `hot` and `typical` are sizes of dims that stay open, by name of dim. Raises FarrierError.
+        """
         return built(resolve(self.inputs, shapes, hot, typical), self.build)

@@ -1,8 +1,8 @@
 """States of a model: an output of one call that is an input of the next.
 
-A growing state is `Concat(state, new)` along one axis. Its memory holds the slices along that axis
-one behind another, whatever the axis is, so that a longer state begins with the shorter one: the
-call stores the new slices behind the present ones, and the buffer may have any room beyond.
+A growing state is `Concat(state, new)` along one axis. In memory that axis comes first, whichever
+axis of the tensor it is, so that a call only stores the new slices after the old ones, and the
+buffer may have spare capacity after them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from farrier.options.states import HeldState, Suggestion, paired, suggested
 
 
 def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> ImportedModel:
-    """Return the model with the states that a user declares (`farrier.options.states`), in addition
-    to those of its own. Raises UsageError for a declaration that does not fit it."""
+    """Return the model with the states that a user declares (`farrier.options.states`) in addition
+    to the states of the model itself. Raises UsageError for a declaration that does not match the
+    model."""
     if not declared:
         return imported
     inputs = dict(zip(imported.input_names, imported.graph.inputs, strict=True))
@@ -50,13 +51,13 @@ def with_states(imported: ImportedModel, declared: Mapping[str, str]) -> Importe
 
 
 def suggestions(imported: ImportedModel) -> tuple[Suggestion, ...]:
-    """The pairs of inputs and outputs that look like states: names that differ in `past` and
-    `present`, or the like, and types that differ in one axis at most."""
+    """Return the pairs of inputs and outputs that are probably states: their names differ as `past`
+    and `present` do, and their types differ in at most one axis."""
     return suggested(_seen(imported))
 
 
 def _seen(imported: ImportedModel) -> Sequence[Suggestion]:
-    """Every input and output whose types may be those of one state."""
+    """Return all pairs of an input and an output whose types could be those of a state."""
     pairs_seen = []
     for name, value in zip(imported.input_names, imported.graph.inputs, strict=True):
         for other, result in zip(imported.output_names, imported.graph.outputs, strict=True):
@@ -66,7 +67,8 @@ def _seen(imported: ImportedModel) -> Sequence[Suggestion]:
 
 
 def _differing(past: TensorType, present: TensorType) -> list[int] | None:
-    """The axes in which two shapes differ, None where the types cannot be those of one state."""
+    """Return the axes in which two shapes differ, at most one; None if the types cannot be those of
+    a state."""
     if past.dtype is not present.dtype or past.rank != present.rank:
         return None
     axes = [axis for axis in range(past.rank) if past.shape[axis] != present.shape[axis]]
@@ -74,8 +76,8 @@ def _differing(past: TensorType, present: TensorType) -> list[int] | None:
 
 
 def _axis(state: HeldState, past: TensorType, present: TensorType) -> int | None:
-    """Return the axis along which a state grows, None for a fixed size. Raises UsageError
-    where the types are not those of one state."""
+    """Return the axis along which a state grows, or None if its size is fixed. Raises UsageError if
+    the types cannot be those of a state."""
     axes = _differing(past, present)
     if axes is None:
         raise UsageError(
@@ -107,7 +109,7 @@ def _axis(state: HeldState, past: TensorType, present: TensorType) -> int | None
 
 
 def _check_known(imported: ImportedModel, state: HeldState, present: Value) -> None:
-    """Raises UsageError for a state whose size a call itself finds out."""
+    """Raise UsageError for a state whose size is data-dependent."""
     from_inputs = {
         symbol for value in imported.graph.inputs for symbol in symbols(value.type.shape)
     }
@@ -120,7 +122,7 @@ def _check_known(imported: ImportedModel, state: HeldState, present: Value) -> N
 
 
 def _joins(graph: Graph, past: Value, present: Value, axis: int) -> bool:
-    """Check whether the new state is the old one with additions behind it along `axis`."""
+    """Check whether the output `present` is the input `past` with slices appended along `axis`."""
     node = graph.producers().get(present.name)
     return (
         node is not None
@@ -132,8 +134,8 @@ def _joins(graph: Graph, past: Value, present: Value, axis: int) -> bool:
 
 
 def _updates(graph: Graph, past: Value, present: Value) -> bool:
-    """Check whether the new state is the old one with some elements overwritten, which nobody else
-    reads."""
+    """Check whether the output `present` is the input `past` with some elements overwritten, and no
+    other node reads `past`."""
     node = graph.producers().get(present.name)
     return (
         node is not None
@@ -146,7 +148,8 @@ def _updates(graph: Graph, past: Value, present: Value) -> bool:
 
 
 def _overwriting(node: Node) -> Node | None:
-    """Return the node that writes its updates alone, if its operator has such a form."""
+    """Return the variant of a node that writes only its updates into its first input; None if its
+    operator has no such variant."""
     rule = lookup(node.op).in_place
     return None if rule is None else rule(node)
 
@@ -156,8 +159,8 @@ def _shown(type: TensorType) -> str:
 
 
 def placed(imported: ImportedModel, graph: Graph | None = None) -> Graph:
-    """Return the model's graph, or one for hot sizes, with every state that grows in place as it
-    lies in memory: its axis comes first.
+    """Return the model's graph, or a graph specialized for hot sizes, with every state that grows
+    in place transposed so that the axis of growth comes first, as in memory.
 
     before, of past: f32[1, 2, n, 8] and new: f32[1, 2, 1, 8]:
         present: f32[1, 2, n + 1, 8] = Concat(past, new, axis=2)
@@ -180,8 +183,8 @@ def placed(imported: ImportedModel, graph: Graph | None = None) -> Graph:
 
 
 def _updated_in_place(graph: Graph, source: int, target: int) -> Graph:
-    """The graph whose scatter from this input to this output writes into a copy of the input, which
-    the driver leaves out where a caller has both at one place.
+    """Return the graph with a scatter from an input to an output replaced by an Overwrite of a copy
+    of the input. The driver omits the copy if the caller passes the same buffer for both.
 
     before:
         present: f32[1, 2, 64, 8] = TensorScatter(past, new, starts, axis=2)
@@ -207,7 +210,8 @@ def _updated_in_place(graph: Graph, source: int, target: int) -> Graph:
 
 
 def _with_axis_first(graph: Graph, source: int, target: int, axis: int) -> Graph:
-    """The graph with this input and this output transposed, so that `axis` is their first."""
+    """Return the graph with input `source` and output `target` transposed so that `axis` is their
+    first axis."""
     past, present = graph.inputs[source], graph.outputs[target]
     first = (axis, *(other for other in range(past.type.rank) if other != axis))
     back = tuple(map(first.index, range(past.type.rank)))
@@ -231,7 +235,8 @@ def _with_axis_first(graph: Graph, source: int, target: int, axis: int) -> Graph
 def _joined_along_first(
     node: Node, rows: Value, rows_after: Value, first: Sequence[int]
 ) -> list[Node]:
-    """The Concat of a state whose axis comes first, its other parts being transposed for it."""
+    """Return the nodes of a growing state's Concat along its first axis, including the transposes
+    of the other operands."""
     parts, nodes = [rows], []
     for number, part in enumerate(node.inputs[1:]):
         assert part is not None

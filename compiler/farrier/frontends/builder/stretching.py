@@ -1,8 +1,8 @@
-"""Broadcasting between extents that have different names in the model.
+"""Broadcasting between axes whose extents have different names in the model.
 
-A mask and the tensor that it is added to often have different names for one size. The two are
-equal, or the mask has one row for all; the sizes of a call decide. The operand with fewer elements
-is read at the position of the other's element, or at its only position:
+A mask and the tensor that it is added to often have different names for the same size. At run time
+the two are equal, or the mask's extent is 1. The mask is therefore read at the same position as the
+tensor, clamped to its own length:
 
     y[n] = x[n] + z[m]    ->    y[i] = x[i] + z[min(i, m - 1)]    where m is n or 1
 """
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 def stretch(node: RawNode, builder: Builder) -> None:
-    """Replace operands of a node by stretched ones, so that each axis has one name. Raises
-    ImpliedSizes if typical sizes are neither equal nor 1 and the user has not chosen them."""
+    """Replace operands of an elementwise node by gathered ones, so that each axis has one symbolic
+    extent. Raises ImpliedSizes if typical sizes are neither equal nor 1 and the user has not chosen
+    them."""
     signature = builder.signature
     named = {dim.symbol for dim in signature.dims}
     if len(named) < 2:
@@ -67,8 +68,8 @@ def _is_name(extent: Extent, named: Collection[str]) -> bool:
 
 
 def _settle_typical(own: Extent, length: Extent, signature: Signature) -> None:
-    """Raise ImpliedSizes with the typical size of `length` for the dim `own`, if that is free and
-    its typical size does not broadcast."""
+    """Raise ImpliedSizes, with the typical size of `length` for the dim `own`, if the typical size
+    of `own` does not broadcast to it and neither the user nor a branch chose it."""
     size = typical(length)
     if typical(own) in (1, size):
         return
@@ -79,7 +80,8 @@ def _settle_typical(own: Extent, length: Extent, signature: Signature) -> None:
 
 
 def _stretched(name: str, axis: int, length: Extent, needs: str, builder: Builder) -> str:
-    """Return the operand with `length` elements along an axis where it has that many or one."""
+    """Return the operand gathered to `length` elements along an axis, after adding a check that the
+    axis has `length` elements or one."""
     own = builder.shape(name)[axis]
     apart, more = maximum(own - length, length - own), maximum(own - 1, 1 - own)
     builder.require(builder.unknown([minimum(apart, more)]), [0], needs=needs)

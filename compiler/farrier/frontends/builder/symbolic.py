@@ -1,7 +1,7 @@
-"""The evaluation, at import, of nodes whose operands are sizes that are known only at run time.
+"""Evaluate nodes at import whose operands are symbolic sizes, known only at run time.
 
-Such values are small arrays of numpy's object dtype, which hold what `farrier.ops.symbolic` calls
-sizes.
+Such operands are small numpy arrays of object dtype, whose elements are numbers, dims and quotients
+of dims (`farrier.ops.symbolic`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from farrier.ops.traits import Trait
 
 
 def has_dims(array: Array | None) -> bool:
-    """Return whether a constant depends on sizes that are known only when the model runs."""
+    """Check whether a constant contains symbolic sizes."""
     return array is not None and array.dtype == object
 
 
 def parts(array: Array) -> tuple[Array, Array | None]:
-    """Return the dividends of shares, with other elements as they are, and the divisors, or None if
-    the array has no shares."""
+    """Split an array with quotients of dims (`Share`) into numerators and denominators. Without
+    quotients, the array is returned unchanged, with None as denominators."""
     elements = array.reshape(-1).tolist()
     if not any(isinstance(element, Share) for element in elements):
         return array, None
@@ -38,7 +38,7 @@ def parts(array: Array) -> tuple[Array, Array | None]:
 
 
 def as_array(values: Any, dtype: DType) -> Array:
-    """Numbers and dims as an array: of `dtype`, or of objects where there are dims among them."""
+    """Return numbers and dims as an array of `dtype`, or of object dtype if dims are among them."""
     array = np.array(values, object)
     if any(isinstance(value, Dim | Share) for value in array.reshape(-1).tolist()):
         return array
@@ -46,7 +46,8 @@ def as_array(values: Any, dtype: DType) -> Array:
 
 
 def ints(values: Any) -> Array:
-    """Return integers and dims as the operators take them."""
+    """Return integers and dims as an i64 array, or as one of object dtype if dims are among
+    them."""
     return as_array(values, DType.I64)
 
 
@@ -56,10 +57,10 @@ def fold(
     attrs: Mapping[str, Attribute],
     kinds: Sequence[TensorType],
 ) -> list[Array] | None:
-    """Return the results of a node with sizes among its operands, or None if the model must compute
-    them.
+    """Return the results of a node with symbolic sizes among its operands, or None if they must be
+    computed at run time.
 
-    Raises Undecided if a result depends on which of its values a symbol has.
+    Raises Undecided if a result depends on the value of a symbol.
     """
     results: Sequence[Array] | None = None
     if op.symbolic is not None:

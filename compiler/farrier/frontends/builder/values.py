@@ -1,4 +1,5 @@
-"""The values of a graph under construction: constants, what computes the others, captures."""
+"""The values of a graph under construction: constants, producers of other values, captured
+values."""
 
 from __future__ import annotations
 
@@ -27,10 +28,11 @@ from farrier.ops import NotSupported
 class Values:
     """The values and nodes of a model, in all of its regions.
 
-    By the name of a value, `known` has the elements of constants, and of values that are computed
-    at run time although their elements are sizes (`bound`); `producer` has the node that computes
-    it, and `first_equal` the earlier value that is certainly equal. `origin` is that of the nodes
-    which have no counterpart in the model."""
+    The tables are indexed by the name of a value. `known` has the elements of constants, and of the
+    values in `bound`, which are computed at run time but whose elements are known symbols.
+    `producer` has the node that computes a value, and `first_equal` an earlier value that is
+    certain to be equal. `origin` is the origin of added nodes without a counterpart in the model.
+    """
 
     def __init__(self) -> None:
         self.names = Names(self._hand_in)
@@ -45,24 +47,24 @@ class Values:
 
     @property
     def body(self) -> Body:
-        """The graph or region to which nodes are appended."""
+        """The graph or region to which nodes are currently appended."""
         return self.names.body
 
     def fresh(self) -> str:
-        """Return a name that no model has, because it is not text."""
+        """Return a new name that cannot occur in a model, because it contains a NUL character."""
         return f"\0{next(self._counter)}"
 
     def define(self, kind: TensorType, name: str = "") -> Value:
-        """Return a new value, which `name` denotes from now on unless it is ""."""
+        """Define a new value, and bind `name` to it unless it is ""."""
         value = Value(f"v{next(self._counter)}", kind)
         if name:
             self.names[name] = value
         return value
 
     def constant(self, data: npt.NDArray[Any], dtype: DType | None = None, name: str = "") -> Value:
-        """Return a new constant, which `name` denotes unless it is "". `dtype` is that of the value
-        where `data` holds dims; strings become their code points. Raises InvalidModelError if all
-        constants together take too much memory."""
+        """Define a new constant, and bind `name` to it unless it is "". `dtype` is needed if `data`
+        contains symbolic dims; strings become code points. Raises InvalidModelError if all
+        constants together exceed the limit of memory."""
         is_strings = data.dtype.kind == "U"
         if is_strings:
             data = codes_of(data)
@@ -85,7 +87,8 @@ class Values:
         return value
 
     def append(self, node: Node) -> None:
-        """Append a node whose values are defined. Raises NotSupported for one too many."""
+        """Append a node whose values are defined. Raises NotSupported if the graph has too many
+        nodes."""
         self._node_count += 1
         if self._node_count > MAX_NODES:
             raise NotSupported(f"a model that unrolls to more than {MAX_NODES} nodes")
@@ -93,14 +96,14 @@ class Values:
         self.producer |= {value.name: node for value in node.outputs}
 
     def note(self, value: Value, extents: Sequence[Extent]) -> None:
-        """Note the elements of a value that is computed at run time nevertheless."""
+        """Record the elements of a value that is computed at run time, as extents."""
         array = as_array(list(extents), value.type.dtype)
         self.known[value.name] = array.reshape(value.type.static_shape)
         self.bound.add(value.name)
 
     def source(self, value: Value) -> Value:
-        """Return the constant that depends on sizes for what computes it, and another value as it
-        is."""
+        """Return the constant of symbolic sizes that a value was computed from at run time (by an
+        Extents node), or the value itself."""
         # The builder itself adds an Extents for a constant that depends on sizes (`computed`).
         node = self.producer.get(value.name)
         if node is not None and node.op == "Extents" and node.inputs[0] is not None:
@@ -108,12 +111,13 @@ class Values:
         return value
 
     def view(self, value: Value, sizes: Mapping[Atom, Extent], body: Body) -> Value:
-        """Return a value in other symbols of the same sizes."""
+        """Return a value viewed in a shape where symbols are replaced by equal extents `sizes`."""
         shape = tuple(substitute(extent, sizes) for extent in value.type.shape)
         return self.shaped(value, shape, body)
 
     def shaped(self, value: Value, shape: Shape, body: Body) -> Value:
-        """Return a value in another shape of the same sizes, or itself if that is its own."""
+        """Return a value viewed in `shape`, whose extents are equal to its own but written in other
+        symbols."""
         if shape == value.type.shape:
             return value
         key = ("shaped", value, shape)
@@ -131,7 +135,7 @@ class Values:
     def closed(
         self, body: Body, name: str, inputs: Sequence[Value], outputs: Sequence[Value]
     ) -> Graph:
-        """Return the graph without nodes and constants that no output depends on."""
+        """Return a graph of the body's nodes and constants on which `outputs` depend."""
         live = Liveness(outputs, self.known.get)
         kept: list[Node] = []
         for node in reversed(body.nodes):
@@ -146,8 +150,8 @@ class Values:
         return Graph(name, tuple(inputs), constants, tuple(reversed(kept)), tuple(outputs))
 
     def _hand_in(self, value: Value, body: Body) -> Value:
-        """Return what stands in a region for a value of the body around it. A constant is the
-        region's as well."""
+        """Return the counterpart, in a region, of a value of the enclosing graph: a captured input
+        of the region, or a copy of a constant."""
         if value.name not in body.captured:
             inside = self.define(value.type)
             data = self.known.get(value.name)

@@ -1,8 +1,8 @@
-"""Nodes whose sizes values decide → nodes whose sizes are extents.
+"""Rewrite nodes with data-dependent sizes to nodes whose sizes are extents.
 
-Operators read sizes, bounds and positions as extents (`farrier.ops`). Where a frontend's node has
-values in their place that are known only at run time, or asks for what operators have no form for,
-the builder appends other nodes, which compute the same.
+Operators read sizes, limits and positions as extents (`farrier.ops`). If a node of a frontend has
+values known only at run time as such operands, or uses a form that no operator supports, the
+builder appends equivalent nodes instead.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RULES: dict[str, _Rule] = {
 
 
 def rewritten(node: RawNode, builder: Builder) -> RawNode:
-    """Return the node whose operands are known where its operator needs them to be, or another with
-    its outputs. The nodes on which it stands are added to the builder."""
+    """Return a node with the same outputs whose static operands are known, after adding to the
+    builder the nodes that compute its operands."""
     rule = _RULES.get(node.op)
     return node if rule is None else rule(node, builder)

@@ -1,4 +1,5 @@
-"""CumSum and CumProd along an axis computed at run time → a branch for each possible axis."""
+"""Rewrite CumSum and CumProd along an axis that is known only at run time to a branch for each
+axis."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def running(node: RawNode, builder: Builder) -> RawNode:
-    """Choose among the axes, the first one first."""
+    """Add a chain of conditionals that compare the axis with 0, 1, …, and return the last node of
+    it."""
     x, axis = node.inputs
     rank = len(builder.shape(x))
     if builder.data(axis) is not None or rank < 1:

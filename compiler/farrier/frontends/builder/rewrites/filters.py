@@ -1,7 +1,7 @@
-"""Resize whose outputs mix more elements than their neighbours: antialiased filters, and crops.
+"""Rewrite Resize with antialiasing or cropping to matrix products.
 
-Every filter is linear, and the same along an axis at all places of the others: an axis is resized
-by the product with a matrix of outputs × inputs, whose weights are constants.
+Every such filter is linear and separable: each axis is resized by a product with a constant matrix
+[outputs, inputs].
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ Array = npt.NDArray[np.float64]
 
 
 def is_filter(node: RawNode) -> bool:
-    """Return whether the operator Resize has no formula for it."""
+    """Check whether a Resize node uses antialiasing or cropping, which the operator's kernel does
+    not support."""
     crops = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     blends = node.attrs.get("mode", "nearest") != "nearest"
     return crops or (blends and bool(node.attrs.get("antialias", 0)))
 
 
 def as_products(node: RawNode, builder: Builder) -> RawNode:
-    """Multiply each axis that changes by a matrix; elements outside of a crop get one value."""
+    """Rewrite a Resize to a product with a matrix along each axis that changes. Elements outside of
+    a crop get the extrapolation value."""
     x = node.inputs[0]
     shape, dtype = builder.shape(x), builder.dtype(x)
     axes = _axes(node, len(shape))
@@ -78,14 +80,14 @@ def as_products(node: RawNode, builder: Builder) -> RawNode:
 
 
 def _to_whole(x: str, dtype: DType, builder: Builder) -> str:
-    """Round to the nearest integers of a type, halves up: ONNX Runtime's filters do so after each
-    axis."""
+    """Round values to the nearest integers of a dtype, halves up, as ONNX Runtime's filters do
+    after each axis."""
     half = builder.constant(np.array(0.5))
     return _bounded(builder.add("Floor", builder.add("Add", x, half)), dtype, builder)
 
 
 def _bounded(x: str, dtype: DType, builder: Builder) -> str:
-    """Clamp f64 values to the limits of a type, which cubic filters overshoot."""
+    """Clamp f64 values to the limits of an integer dtype, which cubic filters can exceed."""
     return builder.add("Clip", x, *(builder.constant(np.array(float(n))) for n in dtype.limits))
 
 
@@ -96,8 +98,9 @@ def _whole_weights(
     scale: float,
     crop: tuple[float, float] | None,
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Return the weights for integers. The weights of ONNX Runtime's antialiasing filters are fixed
-    point numbers with 22 fraction bits."""
+    """Return the weights for an axis of an image of integers, and the mask of `_weights`. As in
+    ONNX Runtime's antialiasing filters, the weights are fixed-point numbers with 22 fraction bits.
+    """
     weights, outside = _weights(attrs, extent, outputs, scale, crop)
     if attrs.get("antialias", 0):
         scaled = weights * 2.0**22
@@ -110,7 +113,7 @@ def _axes(node: RawNode, rank: int) -> list[int]:
 
 
 def _along(x: str, axis: int, weights: npt.NDArray[Any], builder: Builder) -> str:
-    """Return `x` with an axis multiplied by weights [outputs, inputs]."""
+    """Return `x` with one axis multiplied by weights [outputs, inputs]."""
     rank = len(builder.shape(x))
     if axis == rank - 1:
         return builder.add("MatMul", x, builder.constant(np.ascontiguousarray(weights.T)))
@@ -130,7 +133,8 @@ def _weights(
     scale: float,
     crop: tuple[float, float] | None,
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Return the weights [outputs, inputs] of one axis, and a mask of outputs outside of it."""
+    """Return the weights [outputs, inputs] of an axis, and a mask of the outputs whose coordinates
+    are outside of the axis."""
     at = _coordinates(attrs, extent, outputs, scale, crop)
     outside = (at < 0) | (at > extent - 1) if crop is not None else np.zeros(outputs, np.bool_)
     mode = attrs.get("mode", "nearest")
@@ -157,7 +161,7 @@ def _coordinates(
     scale: float,
     crop: tuple[float, float] | None,
 ) -> Array:
-    """Return the place in the input, in elements, of every output."""
+    """Return the input coordinate of each output along an axis, in elements."""
     o, length = np.arange(outputs, dtype=np.float64), scale * extent
     match attrs.get("coordinate_transformation_mode", "half_pixel"):
         case "half_pixel":
@@ -201,9 +205,10 @@ def _nearest(at: Array, rounding: str) -> npt.NDArray[np.int64]:
 def _filter(
     attrs: dict[str, Any], mode: str, at: Array, scale: float
 ) -> tuple[npt.NDArray[np.int64], Array]:
-    """Return the inputs [outputs, taps] that each output reads, and their weights.
+    """Return the input positions [outputs, taps] that each output reads, and their weights.
 
-    An antialiased filter that shrinks is as much wider as the input is, so that every input counts.
+    An antialiasing filter that shrinks the image is widened by the inverse of the scale, so that
+    every input contributes.
     """
     squeeze = min(scale, 1.0) if attrs.get("antialias", 0) else 1.0
     radius = 2 if mode == "cubic" else 1
@@ -220,7 +225,7 @@ def _filter(
 
 
 def _cubic(distance: Array, a: float) -> Array:
-    """Keys' cubic convolution (IEEE ASSP 29, 1981) with parameter `a`."""
+    """Evaluate the kernel of Keys' cubic convolution (IEEE ASSP 29, 1981) with parameter `a`."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))

@@ -1,9 +1,10 @@
-"""Fourier transforms over axes that are long, or whose extents are open.
+"""Fourier transforms along axes that are long or symbolic, as matrix products.
 
-A signal is a matrix [signals, numbers] of real parts and another of imaginary parts. A transform
-of a·b numbers consists of transforms of a numbers, a rotation of each result (twiddle factors), and
-transforms of b numbers (Cooley and Tukey): two products with small matrices. If the count has no
-such factors, the transform is a convolution with a chirp, over a power of two (Bluestein).
+A signal is a matrix [signals, numbers] of real parts and another one of imaginary parts. A
+transform of length a·b consists of transforms of length a, a multiplication by twiddle factors, and
+transforms of length b (Cooley and Tukey): two products with small matrices. If the length has no
+suitable factors, the transform is a convolution with a chirp whose length is a power of two
+(Bluestein).
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ _LEAST_FACTOR = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signal:
-    """The names of a signal's parts; `imaginary` is "" for a real signal."""
+    """The names of a signal's real and imaginary parts; `imaginary` is "" for a real signal."""
 
     real: str
     imaginary: str = ""
 
 
 class Fourier:
-    """The transforms of signals of one element type, forward or inverse, without the factor 1/n."""
+    """Forward or inverse transforms of signals of one dtype, without the factor 1/n of the
+    inverse."""
 
     def __init__(self, scope: Builder, dtype: DType, inverse: bool) -> None:
         self._scope, self._dtype, self._sign = scope, dtype, 1 if inverse else -1
@@ -59,13 +61,14 @@ class Fourier:
         return self._chirped(signal, count)
 
     def open(self, signal: Signal, count: Extent, length: Extent, results: Extent) -> Signal:
-        """Transform the first `count` numbers of a period of `length`, by a matrix that is computed
-        at run time. The result has `results` numbers."""
+        """Transform the first `count` numbers of signals with period `length`, which may be
+        symbolic, by a matrix computed at run time. The result has `results` numbers."""
         return self._times(signal, *self._open_matrix(count, length, results))
 
     def open_real(self, signal: Signal, count: Extent, length: Extent) -> Signal:
-        """Return the real signal of half a spectrum of `count` numbers. All but the first and the
-        middle one count twice, for their mirror images."""
+        """Return the real signal of length `length` whose spectrum's first half has `count`
+        numbers. All of these except the first and the middle one count twice, for their mirror
+        images."""
         add, constant = self._scope.add, self._scope.constant
         k = places(count, self._scope)
         end = self._scope.unknown(constant(ints(length)))
@@ -95,8 +98,8 @@ class Fourier:
         return real, imaginary
 
     def _turns(self, rows: int, columns: int, period: int = 0) -> Complex:
-        """Return exp(±2πi · row · column / period), [rows, columns]; the period is `columns` if it
-        is 0."""
+        """Return exp(±2πi · row · column / period), [rows, columns]; a period of 0 stands for
+        `columns`."""
         check_made(rows, columns, 2)
         period = period or columns
         steps = np.outer(np.arange(rows), np.arange(columns)) % period
@@ -107,12 +110,12 @@ class Fourier:
         return self._scope.constant(np.ascontiguousarray(values).astype(self._dtype.numpy))
 
     def _product(self, signal: Signal, matrix: Complex) -> Signal:
-        """Multiply the signal's last axis by a matrix."""
+        """Multiply the signal's last axis by a complex matrix."""
         return self._times(signal, self._constant(matrix.real), self._constant(matrix.imag))
 
     def _times(self, signal: Signal, real: str, imaginary: str, op: str = "MatMul") -> Signal:
-        """Multiply the signal by a complex value with these parts, as matrices or (with `op` "Mul")
-        element by element."""
+        """Multiply the signal by a complex tensor with these parts, as matrices or (with `op`
+        "Mul") elementwise."""
         add = self._scope.add
         if not signal.imaginary:
             return Signal(add(op, signal.real, real), add(op, signal.real, imaginary))
@@ -122,25 +125,25 @@ class Fourier:
         )
 
     def scaled(self, signal: Signal, length: Extent) -> Signal:
-        """Divide the signal by an extent."""
+        """Divide the signal by a length, which may be symbolic."""
         name = self._scope.unknown(self._scope.constant(ints(length)))
         return self.each(signal, "Div", self._scope.add("Cast", name, to=str(self._dtype)))
 
     def turned(self, signal: Signal, turns: Complex) -> Signal:
-        """Multiply the signal by constants, element by element."""
+        """Multiply the signal elementwise by complex constants."""
         parts = (self._constant(turns.real), self._constant(turns.imag))
         return self._times(signal, *parts, op="Mul")
 
     def each(self, signal: Signal, op: str, *operands: str, **attrs: Any) -> Signal:
-        """Apply an operator to both parts."""
+        """Apply an operator to the real and to the imaginary part."""
         real = self._scope.add(op, signal.real, *operands, **attrs)
         if not signal.imaginary:
             return Signal(real)
         return Signal(real, self._scope.add(op, signal.imaginary, *operands, **attrs))
 
     def _split(self, signal: Signal, first: int, second: int) -> Signal:
-        """Transform first · second numbers by transforms of `first` and of `second`: the number n =
-        second · i + j becomes the result k = p + first · q."""
+        """Transform first · second numbers by transforms of length `first` and of length `second`:
+        input n = second · i + j contributes to result k = p + first · q."""
 
         def reshaped(value: Signal, *shape: int) -> Signal:
             return self.each(value, "Reshape", self._scope.constant(ints([-1, *shape])))
@@ -154,7 +157,8 @@ class Fourier:
         return reshaped(ordered, first * second)
 
     def _chirped(self, signal: Signal, count: int) -> Signal:
-        """Transform by a convolution, using nk = (n² + k² - (k - n)²) / 2."""
+        """Transform by Bluestein's algorithm, a convolution, using nk = (n² + k² - (k - n)²) /
+        2."""
         scope = self._scope
         size = 1 << (2 * count - 2).bit_length()
         squares = np.arange(count) ** 2 % (2 * count)

@@ -1,4 +1,4 @@
-"""Constants that a rewrite reads, and the most that it may define."""
+"""Constant operands of rewrites, and the limit on the constants that they define."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def constant(builder: Builder, name: str, what: str) -> npt.NDArray[Any]:
-    """Return the elements of an operand. Raises NotStatic if they are known only at run time."""
+    """Return the elements of a constant operand. Raises NotStatic, with `what` in the message, if
+    it is known only at run time."""
     data = builder.data(name)
     if data is None or has_dims(data):
         raise NotStatic(f"its {what} depends on data known only at run time", (name,))
@@ -24,6 +25,6 @@ def constant(builder: Builder, name: str, what: str) -> npt.NDArray[Any]:
 
 
 def check_made(*shape: int) -> None:
-    """Raise NotSupported if a constant of this shape, in f64, would be too large."""
+    """Raise NotSupported if a constant of this shape in f64 would exceed the limit."""
     if math.prod(shape) * 8 > MAX_MADE_BYTES:
         raise NotSupported(f"what takes a constant of {' × '.join(map(str, shape))} elements")

@@ -1,4 +1,5 @@
-"""Arithmetic on sizes and positions that may be known, or computed when the model runs."""
+"""Arithmetic on sizes and positions that are either known when compiling or computed at run
+time."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ Operand: TypeAlias = Number | Sequence[Number]  # Or the name of any value.
 
 
 def name_of(operand: Operand, builder: Builder) -> str:
-    """Return the name of an operand: that of an i64 constant for an extent, and that of an i64
-    vector for a sequence."""
+    """Return the name of an operand: an extent becomes an i64 constant, and a sequence of extents
+    an i64 vector."""
     if isinstance(operand, str):
         return operand
     if not isinstance(operand, Sequence):
@@ -32,10 +33,11 @@ def name_of(operand: Operand, builder: Builder) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Numbers:
-    """The arithmetic: `numbers("Add", shape[0], name)` returns the name of an i64 scalar.
+    """Arithmetic on i64 scalars, as an object to call: `numbers("Add", shape[0], name)` returns the
+    result as an extent if it can be folded, else as a name.
 
-    It folds what it can. Where a result depends on which value a symbol has, nodes compute it when
-    the model runs."""
+    A result that depends on the value of a symbol in more than one form is computed at run time.
+    """
 
     builder: Builder
 
@@ -55,8 +57,9 @@ class Numbers:
         return None if data is None else to_extents(data)[0]
 
     def size(self, value: Number, bound: Extent | None = None, usual: int | None = None) -> Extent:
-        """Return the value as an extent. If it is known only at run time, a run ends unless it is 0
-        to `bound` (None: as much as there is room for); `usual` is as for `Builder.sizes`."""
+        """Return the value as an extent. If it is known only at run time, a check is added that
+        ends a run with a value outside of 0 to `bound` (None: any size); `usual` is as for
+        `Builder.sizes`."""
         extent = self.known(value)
         if extent is not None:
             return extent
@@ -64,7 +67,7 @@ class Numbers:
         return size
 
     def require(self, value: Number, wanted: Extent) -> None:
-        """Add a check that ends a run in which the value is another, unless they are equal for
-        certain."""
+        """Add a check that ends a run in which `value` differs from `wanted`, unless they are equal
+        when compiling."""
         if self.known(value) != wanted:
             self.builder.require(value, (wanted,))

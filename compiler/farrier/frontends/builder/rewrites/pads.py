@@ -1,4 +1,4 @@
-"""Pad by amounts that are known only when the model runs."""
+"""Rewrite Pad by amounts that are known only at run time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MARGIN = 8  # The elements around an axis for which there is room at first.
 
 
 def pad(node: RawNode, builder: Builder) -> RawNode:
-    """Make extents of the amounts by which an axis grows or is cut before its start, and of its new
-    length."""
+    """Rewrite a Pad: the number of elements that each axis gains or loses at its start, and its new
+    length, become extents."""
     x, pads, axes = node.inputs[0], node.inputs[1], node.input(3)
     rank, mode = len(builder.shape(x)), str(node.attrs.get("mode", "constant"))
     chosen = builder.data(axes) if axes else ints(range(rank))
@@ -46,7 +46,8 @@ def pad(node: RawNode, builder: Builder) -> RawNode:
 def _amounts(
     extent: Extent, before: Number, after: Number, mode: str, numbers: Numbers
 ) -> tuple[Extent, Extent]:
-    """Return the amounts that are added before an axis and behind it."""
+    """Return the numbers of elements to add before and after an axis (negative: to remove), as
+    extents."""
     if not isinstance(before, str) and not isinstance(after, str):
         return before, after
     most = extent - 1 if mode == "reflect" else None

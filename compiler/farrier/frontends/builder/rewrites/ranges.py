@@ -1,4 +1,4 @@
-"""Range whose bounds or step are known only when the model runs."""
+"""Rewrite Range whose limits or step are known only at run time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def places(count: Extent, builder: Builder) -> str:
-    """Return the name of 0, 1, 2, … below `count`, i64."""
+    """Return the name of an i64 vector with 0, 1, 2, … below `count`."""
     return builder.add("Range", 0, count, 1)
 
 
 def range_(node: RawNode, builder: Builder) -> RawNode:
-    """Count the steps before the limit, and multiply their places by the step."""
+    """Rewrite a Range: compute the number of its elements, and multiply 0, 1, 2, … by the step."""
     if all(builder.data(name) is not None for name in node.inputs):
         return node
     start, limit, step = (_scalar(name, builder) for name in node.inputs)
@@ -34,8 +34,8 @@ def range_(node: RawNode, builder: Builder) -> RawNode:
 
 
 def _steps(start: str, limit: str, step: str, builder: Builder) -> str:
-    """Return the number of steps from start to limit, rounded up, i64: zero or less if there are
-    none."""
+    """Return the name of the number of steps from start to limit, rounded up, in i64. It is zero or
+    negative for an empty range."""
     kind = builder.dtype(start)
     wide = "f64" if kind.is_float else "i64"
     start, limit, step = (builder.add("Cast", name, to=wide) for name in (start, limit, step))
@@ -52,7 +52,7 @@ def _steps(start: str, limit: str, step: str, builder: Builder) -> str:
 
 
 def _scalar(name: str, builder: Builder) -> str:
-    """Return the operand without axes."""
+    """Return the operand reshaped to a scalar."""
     if builder.shape(name) == ():
         return name
     return builder.add("Reshape", name, [])

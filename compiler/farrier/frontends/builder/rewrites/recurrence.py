@@ -1,7 +1,7 @@
-"""LSTM, GRU and RNN → one product that projects the inputs of all steps, and a Recurrence.
+"""Rewrite LSTM, GRU and RNN to a product that projects the inputs of all steps, and a Recurrence.
 
-The weights of the recurrence are packed in the order in which its kernel reads them: for each block
-of units, input by input, one vector for each gate. For constant weights all of that is folded.
+The recurrent weights are packed in the order in which the kernel reads them: [block of units,
+input, gate, lane]. For constant weights this is folded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def expand(node: RawNode, scope: Builder) -> list[RawNode]:
 
 
 class _Writer:
-    """Import the nodes before the Recurrence; strings are names of values."""
+    """The rewrite of one node, which adds the nodes before the Recurrence. Strings are names of
+    values."""
 
     def __init__(self, node: RawNode, scope: Builder, cell: str) -> None:
         self.recurrent_bias = ""
@@ -67,13 +68,13 @@ class _Writer:
         return self._scope.add("Reshape", name, shape)
 
     def _part(self, name: str, axis: int, start: int, end: int) -> str:
-        """Return the elements [start, end) along an axis."""
+        """Return the slice [start, end) of a value along an axis."""
         bounds = (self._scope.constant(ints([value])) for value in (start, end, axis))
         return self._scope.add("Slice", name, *bounds)
 
     def projected(self) -> str:
-        """Return the inputs of all steps times the weights, plus both biases: the last axis is
-        direction, gate, unit."""
+        """Return the inputs of all steps times the input weights, plus both biases. The last axes
+        are direction, gate and unit."""
         turned = self._scope.add("Transpose", self._node.inputs[1], perm=(2, 0, 1))
         units = self._directions * self._gates * self.hidden
         matrix = self._reshape(turned, self._width, units)
@@ -84,7 +85,8 @@ class _Writer:
         return self._scope.add("Add", product, self._reshape(self._bias(bias), units))
 
     def _bias(self, name: str) -> str:
-        """Return the sum of both biases, without that of the recurrence in the last gate if a GRU
+        """Return the sum of the input bias and the recurrent bias. For a GRU with
+        `linear_before_reset`, the recurrent bias of the last gate is left out, because the kernel
         applies it separately."""
         both = self._reshape(name, self._directions, 2, self._gates, self.hidden)
         ours, theirs = self._part(both, 1, 0, 1), self._part(both, 1, 1, 2)
@@ -97,7 +99,7 @@ class _Writer:
         return self._scope.add("Concat", added, self._part(ours, 2, last, self._gates), axis=2)
 
     def packed(self) -> str:
-        """Return the weights of the recurrence, [direction, block, input, gate, lane]."""
+        """Return the recurrent weights as [direction, block, input, gate, lane]."""
         hidden, blocks = self.hidden, -(-self.hidden // LANES)
         weights = self._reshape(self._node.inputs[2], self._directions, self._gates, hidden, hidden)
         if hidden % LANES:
@@ -113,8 +115,8 @@ class _Writer:
 def _activations(
     node: RawNode, cell: str, directions: int
 ) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]:
-    """Return the functions of each direction with their parameters, which are taken from the
-    model's lists in order by the functions that have any."""
+    """Return the activation functions of all directions, their alphas and their betas. The model
+    lists alphas and betas only for the functions that have such a parameter."""
     listed = node.attrs.get("activations") or _DEFAULTS[cell] * directions
     names = tuple(str(name).lower() for name in listed)
     if len(names) != len(_DEFAULTS[cell]) * directions:

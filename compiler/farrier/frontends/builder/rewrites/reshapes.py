@@ -1,4 +1,4 @@
-"""Reshape to a shape that is known only when the model runs."""
+"""Rewrite Reshape to a shape that is known only at run time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def reshape(node: RawNode, builder: Builder) -> RawNode:
-    """Replace 0 and -1 by the extents for which they stand. A run ends unless the product of the
-    extents is the input's; an extent that all others settle is known."""
+    """Rewrite a Reshape: 0 and -1 become the extents that they stand for. A check ends a run in
+    which the product of the extents differs from the number of elements; if a single extent is
+    unknown, it is computed from the others."""
     x, wanted = node.inputs
     if builder.data(wanted) is not None:
         return node
@@ -48,7 +49,7 @@ def reshape(node: RawNode, builder: Builder) -> RawNode:
 
 
 def _copied(extent: Number, axis: int, shape: tuple[Extent, ...], numbers: Numbers) -> Number:
-    """Return the extent, or the input's if it is 0."""
+    """Return the extent, or if it is 0 the input's extent at the same axis."""
     if extent == 0 and axis >= len(shape):
         raise Mismatch(f"the shape copies axis {axis} of an input {shape}")
     if not isinstance(extent, str):
@@ -59,7 +60,7 @@ def _copied(extent: Number, axis: int, shape: tuple[Extent, ...], numbers: Numbe
 
 
 def _filled(extents: list[Number], size: Extent, numbers: Numbers) -> list[Number]:
-    """Return the extents, with the rest of `size` in the place of -1."""
+    """Return the extents with -1 replaced by `size` divided by the product of the others."""
     open_axes = [a for a, extent in enumerate(extents) if extent == -1]
     if len(open_axes) > 1:
         raise Mismatch("the shape leaves more than one extent open")
@@ -87,7 +88,7 @@ def _filled(extents: list[Number], size: Extent, numbers: Numbers) -> list[Numbe
 
 
 def _quotient(size: Extent, divisor: Extent) -> Extent | None:
-    """Return `size / divisor` if it is an integer for certain."""
+    """Return `size / divisor` if it is certain to be an integer, else None."""
     size, divisor = reduced(size, divisor)
     try:
         return None if divisor == 0 or size % divisor != 0 else size // divisor

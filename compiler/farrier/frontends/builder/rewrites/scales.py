@@ -1,8 +1,8 @@
-"""Resize with sizes that values decide, or with scales that are not constants.
+"""Rewrite Resize with data-dependent sizes, or with scales that are not constants.
 
-A scale that is a quotient of sizes is replaced by the size of its output. A scale that values
-decide is applied axis by axis: the coordinates that the outputs read are computed as floats, by
-ONNX Runtime's formulas, and the elements at them are gathered.
+A scale that is a quotient of sizes is replaced by the output's size. A data-dependent scale is
+applied axis by axis: the input coordinates of the outputs are computed as floats, by ONNX Runtime's
+formulas, and the elements at them are gathered.
 
     scales = 12 / h of an axis of h         ->  sizes = 12
     scales = target / h, target a value     ->  x[floor(o / scale)] for o in 0..floor(h * scale)
@@ -34,7 +34,8 @@ _KEPT = ("mode", "nearest_mode", "cubic_coeff_a", "exclude_outside", _WHERE[0])
 
 
 def resize(node: RawNode, builder: Builder) -> RawNode:
-    """Make extents of the sizes, and resize by scales that are not constants axis by axis."""
+    """Rewrite a Resize: sizes become extents, and scales that are not constants are applied axis by
+    axis."""
     if is_filter(node):
         return as_products(node, builder)
     x, scales = node.inputs[0], builder.scalars(node.inputs[2]) if node.input(2) else []
@@ -61,7 +62,7 @@ def resize(node: RawNode, builder: Builder) -> RawNode:
 
 def _outputs(extent: Extent, scale: Dim | Share) -> Extent:
     """Return the number of outputs along an axis. Raises NotSupported if extent times scale is not
-    an integer, because coordinates would differ from those by sizes."""
+    an integer, because the coordinates would then differ from those computed from the size."""
     share = scale if isinstance(scale, Share) else Share(scale, 1)
     product = extent * share.extent
     if product % share.denominator != 0:
@@ -74,7 +75,7 @@ _CUBIC = (-1, 0, 1, 2)  # The neighbors of a place, from the element at or befor
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Axis:
-    """The resizing of one axis of `x` by a scale that is a scalar of f32."""
+    """The resizing of an axis of `x` by a scale that is an f32 scalar computed at run time."""
 
     x: str
     axis: int
@@ -114,11 +115,11 @@ class _Axis:
         return self.builder.constant(np.full((), value, np.float32))
 
     def _extent(self) -> str:
-        """Return the length of the axis, f32."""
+        """Return the name of the axis's length in f32."""
         return self.builder.add("Cast", self.builder.shape(self.x)[self.axis], to="f32")
 
     def _coordinates(self) -> str:
-        """Return the coordinate in the input of each output, f32."""
+        """Return the name of the input coordinates of all outputs, in f32."""
         builder, extent = self.builder, self._extent()
         count = builder.add(
             "Cast", self._op("Floor", self._op("Mul", extent, self.scale)), to="i64"
@@ -169,12 +170,13 @@ class _Axis:
         return self._op("Min", self._op("Max", at, self._number(0)), last)
 
     def _elements(self, at: str) -> str:
-        """Return the elements of the input at positions along the axis, clamped to it."""
+        """Return the elements of the input at positions along the axis; positions are clamped to
+        the axis."""
         positions = self.builder.add("Cast", self._within(at), to="i64")
         return self.builder.add("Gather", self.x, positions, axis=self.axis)
 
     def _blend(self, low: str, offsets: tuple[int, ...], weights: list[str]) -> str:
-        """Return the weighted sum of the elements at `low` plus each offset."""
+        """Return the weighted sum of the elements at positions `low` plus each offset."""
         builder, behind = self.builder, len(self.builder.shape(self.x)) - self.axis - 1
         total = ""
         for offset, weight in zip(offsets, weights, strict=True):
@@ -187,8 +189,8 @@ class _Axis:
         return total
 
     def _cubic(self, part: str) -> list[str]:
-        """Return the weights of the four neighbours (R. Keys, 1981) of a coordinate that lies
-        `part` behind the second of them."""
+        """Return the cubic weights (R. Keys, 1981) of the four neighbours of a coordinate that lies
+        `part` after the second neighbour."""
         a = float(self.attrs.get("cubic_coeff_a", -0.75))  # The default of ONNX's schema.
         unit = self._number(1)
         rest = self._op("Sub", unit, part)
@@ -202,7 +204,8 @@ class _Axis:
         ]
 
     def _inside(self, low: str, weights: list[str]) -> list[str]:
-        """Return the weights, 0 for neighbors outside of the axis, normalized to a sum of 1."""
+        """Return the weights with those of neighbours outside of the axis set to 0, normalized to a
+        sum of 1."""
         zero, own = self._number(0), []
         for offset, weight in zip(_CUBIC, weights, strict=True):
             place = self._op("Add", low, self._number(offset))

@@ -1,7 +1,7 @@
-"""Operators of which an operand is a size, a count or a diagonal that values decide.
+"""Rewrite operators with a data-dependent operand that is a size, a count or a diagonal.
 
-Such values become extents (`Builder.sizes`). A diagonal may be negative, so nodes compute
-with it.
+Sizes and counts become extents (`Builder.sizes`). A diagonal may be negative, so nodes compute the
+result from it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def sized(
     node: RawNode, builder: Builder, position: int, bounds: Sequence[Extent | None] = ()
 ) -> RawNode:
-    """Replace an operand of sizes that is known only at run time by its extents, up to `bounds`."""
+    """Return the node with operand `position`, a tensor of sizes known only at run time, replaced
+    by extents of at most `bounds`."""
     name = node.input(position)
     if name and builder.data(name) is None:
         node.inputs[position] = builder.constant(builder.sizes(name, bounds))
@@ -35,23 +36,24 @@ def sized(
 
 
 def tile(node: RawNode, builder: Builder) -> RawNode:
-    """Make the repetitions extents."""
+    """Rewrite a Tile: the repetitions become extents."""
     return sized(node, builder, 1)
 
 
 def one_hot(node: RawNode, builder: Builder) -> RawNode:
-    """Make the number of classes an extent."""
+    """Rewrite a OneHot: the number of classes becomes an extent."""
     return sized(node, builder, 1)
 
 
 def top_k(node: RawNode, builder: Builder) -> RawNode:
-    """Make the count an extent, at most that of the axis."""
+    """Rewrite a TopK: the count becomes an extent of at most the axis's length."""
     shape = builder.shape(node.inputs[0])
     return sized(node, builder, 1, (shape[normal_axis(node.attrs.get("axis", -1), len(shape))],))
 
 
 def constant_of_shape(node: RawNode, builder: Builder) -> RawNode:
-    """Expand one element to a shape that is open, or that values decide."""
+    """Rewrite a ConstantOfShape with a symbolic or data-dependent shape: expand a scalar to the
+    shape."""
     sized(node, builder, 0)
     if not has_dims(builder.data(node.inputs[0])):
         return node
@@ -61,8 +63,8 @@ def constant_of_shape(node: RawNode, builder: Builder) -> RawNode:
 
 
 def expand(node: RawNode, builder: Builder) -> RawNode:
-    """Make an extent of each size to which an axis of one element is stretched. Another axis keeps
-    its own, and a run that asks for more fails."""
+    """Rewrite an Expand: the sizes of axes of extent 1 become extents. The other axes keep their
+    extents, and a check ends a run that demands another size."""
     x, wanted = node.inputs
     if builder.data(wanted) is not None:
         return node
@@ -81,8 +83,7 @@ def expand(node: RawNode, builder: Builder) -> RawNode:
 
 
 def concat(node: RawNode, builder: Builder) -> RawNode:
-    """Leave out inputs that add nothing: all without elements if some input has elements for
-    certain, and otherwise those of extent 0 along the axis."""
+    """Return a Concat without the inputs that contribute no elements."""
     shapes = {name: builder.shape(name) for name in node.inputs}
     if any(all(isinstance(n, int) and n > 0 for n in shape) for shape in shapes.values()):
         longer = [name for name in node.inputs if 0 not in shapes[name]]
@@ -94,7 +95,8 @@ def concat(node: RawNode, builder: Builder) -> RawNode:
 
 
 def trilu(node: RawNode, builder: Builder) -> RawNode:
-    """Compute from their places which elements stay, if the diagonal is not a constant."""
+    """Rewrite a Trilu whose diagonal is not constant: compare row and column numbers to select the
+    elements."""
     x, shape, k = node.inputs[0], builder.shape(node.inputs[0]), node.input(1)
     data = builder.data(k) if k else None
     if not k or (data is not None and not has_dims(data)) or len(shape) < 2:
@@ -108,7 +110,8 @@ def trilu(node: RawNode, builder: Builder) -> RawNode:
 
 
 def max_unpool(node: RawNode, builder: Builder) -> RawNode:
-    """Make extents of the spatial sizes of the output; its batch and channels are the input's."""
+    """Rewrite a MaxUnpool: the spatial sizes of the output become extents. Its batch and channels
+    are the input's."""
     shape, sizes = builder.shape(node.inputs[0]), node.input(2)
     if sizes and builder.data(sizes) is None:
         numbers, wanted = Numbers(builder), builder.elements(sizes)
@@ -120,8 +123,9 @@ def max_unpool(node: RawNode, builder: Builder) -> RawNode:
 
 
 def non_zero(node: RawNode, builder: Builder) -> RawNode:
-    """Return the places of all elements if none of them is zero for certain, so that their count is
-    a size and no data. Exporters write so the places that they assign to ("x[:, 1:] = y")."""
+    """Rewrite a NonZero of a tensor that is certain to have no zeros: its result is the indices of
+    all elements, whose count is not data-dependent. Exporters write assignments such as "x[:, 1:] =
+    y" in this form."""
     x = node.inputs[0]
     shape, dtype = builder.shape(x), builder.dtype(x)
     if dtype.is_float or not shape or builder.data(x) is not None or not builder.filled(x):

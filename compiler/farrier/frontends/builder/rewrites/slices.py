@@ -1,7 +1,7 @@
-"""Slice and Split whose bounds are known only when the model runs.
+"""Rewrite Slice and Split whose limits are known only at run time.
 
-The number of elements that a slice takes becomes an extent (`Builder.sizes`). A slice of neighbours
-begins at such an extent; other elements are gathered from their places.
+The number of elements of a slice becomes an extent (`Builder.sizes`), and so does the start of a
+slice with step 1. The elements of other slices are gathered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _END = np.iinfo(np.int64).max
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Cut:
-    """The bounds of a slice along one axis."""
+    """The start, end and step of a slice along one axis."""
 
     axis: int
     start: Number
@@ -36,8 +36,8 @@ class _Cut:
     step: Number
 
     def taken(self, shape: Shape, builder: Builder) -> Taken | None:
-        """Return the positions that the operator Slice takes; None if a bound is not known, or the
-        positions for which it stands depend on the value of a symbol."""
+        """Return the positions that the operator Slice reads. Return None if a limit is not known
+        when compiling, or if the positions cannot be written as one function of the symbols."""
         match self:
             case _Cut(axis, int() | Dim() as start, int() | Dim() as end, int() as step):
                 try:
@@ -48,8 +48,8 @@ class _Cut:
 
 
 def slice_(node: RawNode, builder: Builder) -> RawNode:
-    """Cut the axes whose bounds are known, and those of which neighbours are taken; gather along
-    the others."""
+    """Rewrite a Slice: axes with known limits stay in a Slice, so do axes with step 1; along the
+    other axes the elements are gathered."""
     x, shape = node.inputs[0], builder.shape(node.inputs[0])
     cuts, numbers = _cuts(node, builder), Numbers(builder)
     if all(cut.taken(shape, builder) is not None for cut in cuts):
@@ -79,7 +79,7 @@ def slice_(node: RawNode, builder: Builder) -> RawNode:
 
 
 def _cuts(node: RawNode, builder: Builder) -> list[_Cut]:
-    """Return the bounds along each axis: along all if values decide which axes are cut."""
+    """Return the slice along each axis: for all axes if the list of axes is data-dependent."""
     x, starts, ends, which, steps = (node.input(position) for position in range(5))
     rank = len(builder.shape(x))
     count = number(builder.shape(starts)[0])
@@ -98,7 +98,8 @@ def _cuts(node: RawNode, builder: Builder) -> list[_Cut]:
 
 
 def along(axes: str, rank: int, builder: Builder) -> str:
-    """Return axes that are known only at run time, counted from the front, i64."""
+    """Return the name of a list of axes in i64, counted from the front, where the list is known
+    only at run time."""
     axes = builder.add("Cast", axes, to="i64")
     from_front = builder.add("Add", axes, [rank])
     is_negative = builder.add("Less", axes, [0])
@@ -106,7 +107,8 @@ def along(axes: str, rank: int, builder: Builder) -> str:
 
 
 def spread(values: str, places: str, count: int, fill: int, builder: Builder) -> str:
-    """Return `count` numbers: the values at their places, elsewhere `fill`."""
+    """Return the name of an i64 vector of `count` elements: `values` at the positions `places`,
+    `fill` elsewhere."""
     whole = builder.constant(np.full(count, fill, np.int64))
     return builder.add(
         "ScatterElements", whole, places, builder.add("Cast", values, to="i64"), axis=0
@@ -114,7 +116,8 @@ def spread(values: str, places: str, count: int, fill: int, builder: Builder) ->
 
 
 def _window(extent: Extent, cut: _Cut, numbers: Numbers) -> tuple[str, str]:
-    """Return the first position that is taken, and the number of positions: -1 for a step of 0."""
+    """Return the names of a slice's first position and number of positions; the number is -1 for a
+    step of 0."""
     backwards = numbers("Less", cut.step, 0)
     low = numbers("Where", backwards, -1, 0)  # An end of -1 is "through the first element".
     high = numbers("Add", extent, low)
@@ -135,7 +138,8 @@ def _window(extent: Extent, cut: _Cut, numbers: Numbers) -> tuple[str, str]:
 
 
 def split(node: RawNode, builder: Builder) -> RawNode:
-    """Make extents of lengths that values decide. Parts without elements become constants."""
+    """Rewrite a Split: data-dependent lengths become extents. Parts without elements become
+    constants."""
     x, name = node.inputs[0], node.input(1)
     shape = builder.shape(x)
     axis = normal_axis(node.attrs.get("axis", 0), len(shape))
@@ -160,8 +164,8 @@ def split(node: RawNode, builder: Builder) -> RawNode:
 
 
 def _equal_parts(extent: Extent, count: int) -> Any:
-    """Return the lengths of equal parts, of which the last ones may be shorter or empty; None for
-    an axis of open length."""
+    """Return the lengths of `count` equal parts, of which the last ones may be shorter or empty;
+    None for an axis of symbolic length."""
     if not isinstance(extent, int):
         return None
     part = -(-extent // count)
@@ -169,8 +173,8 @@ def _equal_parts(extent: Extent, count: int) -> Any:
 
 
 def lengths(parts: list[Number], extent: Extent, builder: Builder) -> list[Extent]:
-    """Return the lengths of the parts of an axis. The last takes what the others leave, and must be
-    as long."""
+    """Return the lengths of the parts of an axis as extents. The last one is the axis's length
+    minus the others, and a check ends a run in which it is declared differently."""
     numbers, extents, rest = Numbers(builder), [], extent
     for place, length in enumerate(parts[:-1], 1):
         usual = -(-typical(extent) // len(parts))
