@@ -1,4 +1,4 @@
-"""Map logical indices to an offset in memory, by the layout of the buffer."""
+"""Map the logical indices of an element to its offset in memory, by the layout of the buffer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from farrier.ir.types import Layout, PhysicalDim, Swizzle
 
 
 def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, size: int) -> Linear:
-    """Return the offset in bytes of an element of `size` bytes. With size 1 that is the number of
-    the element, which names its register."""
+    """Return the offset of the element `buffer[indices]`, where each element takes `size` bytes: in
+    bytes, or in elements if `size` is 1, as registers are numbered."""
     forms = [simplifier.linear(i) for i in indices]
     layout = buffer.layout
     if layout is None:
@@ -28,7 +28,8 @@ def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, s
 
 
 def _part(layout: Layout, dim: PhysicalDim, form: Linear, simplifier: Simplifier) -> Linear:
-    """The index of a physical dimension, from that of its axis."""
+    """Return the index along a physical dimension, `(i + halo) // div % mod` for the index i of its
+    axis."""
     before = layout.halo_of(dim.axis)[0]
     part = Linear(form.terms, form.const + before) if before else form
     if dim.div > 1:
@@ -37,7 +38,8 @@ def _part(layout: Layout, dim: PhysicalDim, form: Linear, simplifier: Simplifier
 
 
 def _swizzled(swizzle: Swizzle, row: Linear, column: Linear, simplifier: Simplifier) -> Linear:
-    """The place of an element within its row of memory."""
+    """Return the index of an element within its row of memory after the swizzle, from `row` and the
+    index `column` before it."""
     turn = simplifier.remainder(simplifier.divide(row, swizzle.rows), swizzle.count)
     chunk = simplifier.divide(column, swizzle.chunk)
     within = simplifier.remainder(column, swizzle.chunk)

@@ -5,9 +5,9 @@
     (f // 7) * 7 + f % 7        ->  f
     32*o + 16*v + l < 48        ->  2*o + v < 3            for l in [0, 16)
 
-Sums, products by constants, floor division and remainder act on forms directly; a remainder and the
-quotient that belongs to it join again as soon as they meet. Each node is visited once, without a
-search.
+Sums, products by constants, floor division and remainder act on linear forms directly. The sum of a
+quotient and the remainder that belongs to it is replaced by the dividend as soon as the two meet in
+one form. Each node is visited once, without a search.
 """
 
 from __future__ import annotations
@@ -75,7 +75,11 @@ Known: TypeAlias = dict[int, tuple[Expr, T]]
 
 
 class Linear(NamedTuple):
-    """`sum(terms[atom] * atom) + const`; no coefficient is zero. Treat `terms` as read-only."""
+    """A linear form `sum(terms[atom] * atom) + const`; no coefficient is zero. Treat `terms` as
+    read-only.
+
+    An atom is an expression that is not a sum or a multiple, such as a variable or a remainder.
+    """
 
     terms: dict[Expr, Extent]
     const: Extent
@@ -94,8 +98,8 @@ def simplify(expr: Expr, ranges: Mapping[str, Extent]) -> Expr:
 
 
 def bounds(expr: Expr, ranges: Mapping[str, Extent]) -> Bounds:
-    """Return the least and greatest value of an index, both inclusive; ±UNBOUNDED for an open
-    end."""
+    """Return the least and the greatest value of an index, both inclusive; -UNBOUNDED or UNBOUNDED
+    stands for a bound that is not known."""
     return Simplifier(ranges).bounds(expr)
 
 
@@ -107,12 +111,14 @@ def affine(expr: Expr, ranges: Mapping[str, Extent]) -> Affine | None:
 
 
 class Simplifier:
-    """Simplify expressions under one set of ranges; results are cached, so keep one per loop nest.
+    """A simplifier of expressions under one set of variable ranges. Results are cached, so keep one
+    instance per loop nest.
 
-    `facts` bounds atoms and `sums` bounds sums of several terms, with all multiples of these; a
-    branch of the code adds to both. A sum is the set of its (atom, coefficient) pairs. Longer sums
-    stand first, as a sum may be part of another. For an expression without atoms that a branch adds
-    facts about, the parent's cached result holds.
+    `facts` bounds single atoms, and `sums` bounds sums of several terms and their multiples; a
+    branch of the code adds facts to both. A sum is represented by the set of its (atom,
+    coefficient) pairs. Longer sums are tried first, because one sum may be part of another. The
+    simplifier of a branch uses its parent's cached result for an expression if the branch adds no
+    fact about an atom of it.
     """
 
     __slots__ = (
@@ -166,8 +172,8 @@ class Simplifier:
     def _inherited(
         self, expr: Expr, what: Callable[[Simplifier], Known[T]]
     ) -> tuple[Expr, T] | None:
-        """Return the cached result of an outer simplifier, or None if a fact of a branch changes
-        it."""
+        """Return the result that an enclosing simplifier cached for `expr`, in the cache that
+        `what` selects, or None if there is none or a fact of an inner branch may change it."""
         changed, before = self._changed, self._parent
         while before is not None:
             entry = what(before).get(id(expr))
@@ -183,7 +189,8 @@ class Simplifier:
         return entry[1]
 
     def _settle(self, form: Linear) -> Linear:
-        """Replace each sum of terms that has only one possible value by that value."""
+        """Return the form with each sum of terms that is known to have one value replaced by that
+        value."""
         for total, (low, high) in self.sums.items() if self.sums else ():
             factor = _multiple(form.terms, total) if low == high else 0
             if factor:
@@ -227,8 +234,8 @@ class Simplifier:
         return low, high
 
     def knowing(self, terms: Mapping[Expr, Extent], low: Extent, high: Extent) -> Simplifier:
-        """Return the simplifier for a branch in which the sum of `terms` lies in [low, high]. A sum
-        without terms is 0 and adds nothing."""
+        """Return the simplifier for a branch in which the sum of `terms` lies in [low, high]. If
+        `terms` is empty, nothing new is known."""
         if not terms:
             return self
         factors = [factor for factor in terms.values() if isinstance(factor, int)]
@@ -251,8 +258,8 @@ class Simplifier:
         return self._branch(terms, self.facts, longest_first)
 
     def _where(self, atom: Expr, value: Extent) -> Simplifier:
-        """Return the simplifier for a branch in which `atom` equals `value`. A known sum that
-        contains the atom becomes a sum without it."""
+        """Return the simplifier for a branch in which `atom` equals `value`. A known bound of a sum
+        that contains the atom becomes a bound of the sum of its other terms."""
         sums = [(dict(total), span) for total, span in self.sums.items()]
         others = {frozenset(total.items()): span for total, span in sums if atom not in total}
         branch = self._branch((atom,), {**self.facts, atom: (value, value)}, others)
@@ -264,9 +271,9 @@ class Simplifier:
         return branch
 
     def over(self, ranges: Mapping[str, Extent]) -> Simplifier:
-        """Return the simplifier for the body of loops over `ranges`. A variable is identified by
-        its name, so a new one gets its range in the simplifiers that this one was derived from,
-        too."""
+        """Return the simplifier for the body of loops over `ranges`. Variables are identified by
+        name, so the range of a new one is also entered in the simplifiers from which this one was
+        derived."""
         facts: dict[Expr, Bounds] = {}
         for name, extent in ranges.items():
             outer = self.ranges.setdefault(name, extent)
@@ -283,16 +290,16 @@ class Simplifier:
         facts: Mapping[Expr, Bounds],
         sums: Mapping[Terms, Bounds],
     ) -> Simplifier:
-        """Return a simplifier with other facts about the atoms `changed`, which shares this one's
-        caches."""
+        """Return a simplifier with these facts and sums, which shares the caches of this one except
+        for expressions that contain an atom in `changed`."""
         branch = Simplifier({}, facts, sums)
         branch.ranges, branch._names, branch._parent = self.ranges, self._names, self
         branch._changed = frozenset(name for atom in changed for name in variables(atom))
         return branch
 
     def simplify(self, expr: Expr) -> Expr:
-        """Return `expr` with every index and condition in it in canonical form. A node that `expr`
-        contains twice is one node of the result, too."""
+        """Return `expr` with every index and condition in canonical form. A node that occurs twice
+        in `expr` is one shared node of the result, too."""
         if type(expr) is Const or type(expr) is Size:
             return expr
         entry = self._simple.get(id(expr))
@@ -318,8 +325,8 @@ class Simplifier:
         return self._descend(expr)
 
     def slack(self, condition: Expr) -> Linear | None:
-        """Return the form that a condition requires to be at least 0. None if the condition is not
-        a comparison of two indices."""
+        """Return the linear form that is at least 0 exactly if `condition` holds, or None if the
+        condition is not a comparison of two indices."""
         entry = self._slacks.get(id(condition))
         if entry is None:
             entry = None if self._parent is None else self._inherited(condition, _SLACKS)
@@ -389,7 +396,7 @@ class Simplifier:
         return self._atom(self._descend(expr))
 
     def _add(self, terms: dict[Expr, Extent], expr: Expr, factor: Extent) -> Extent:
-        """Add `factor * expr` to `terms`; return what it adds to the constant."""
+        """Add `factor * expr` to `terms`; return the constant part of the product."""
         if isinstance(expr, Const):
             return factor * int(expr.value)
         if isinstance(expr, Binary):
@@ -458,8 +465,9 @@ class Simplifier:
     def _factor(
         self, rest: dict[Expr, Extent], const: Extent, divisor: Extent
     ) -> tuple[int, Linear, Linear] | None:
-        """Write `rest + const` as `factor * inner + small` with 0 <= small < factor, factor |
-        divisor."""
+        """Return (factor, inner, small) with `rest + const == factor * inner + small` and 0 <=
+        small < factor, where `factor` divides `divisor`; None if the largest such factor is 1.
+        """
         factors = [k for k in rest.values() if isinstance(k, int)]
         if len(factors) < len(rest):
             return None
@@ -478,8 +486,8 @@ class Simplifier:
         return None
 
     def _unnest(self, rest: dict[Expr, Extent], const: Extent) -> tuple[Linear, Extent] | None:
-        """Return (f, d) with `(rest + const) // c == f // (d * c)`, if one term is itself `e //
-        d`."""
+        """Return (f, d) such that `(rest + const) // c == f // (d * c)` for every c, derived from a
+        term of the form `e // d`; None without such a term."""
         for atom, factor in rest.items():
             if factor == 1 and isinstance(atom, Binary) and atom.op is BinaryOp.DIV:
                 divisor = extent_of(atom.right)
@@ -490,8 +498,8 @@ class Simplifier:
         return None
 
     def _unwind(self, rest: dict[Expr, Extent], const: Extent, divisor: Extent) -> Linear | None:
-        """Return `rest + const` with e for a term `e % m`, if that is the same modulo `divisor`;
-        else None."""
+        """Return `rest + const` with each term `e % m` replaced by `e` where that does not change
+        the value modulo `divisor`; None if nothing is replaced."""
         form, changed = Linear({}, const), False
         for atom, factor in rest.items():
             term = Linear({atom: factor}, 0)
@@ -503,8 +511,9 @@ class Simplifier:
         return form if changed and not _is_unbounded(*self.bounds_of(form)) else None
 
     def join(self, form: Linear) -> Linear:
-        """Join `k*c*(e // c) + k*(e % c)` to `k*e` wherever both stand in `form`; `e % c` may be
-        written as the remainder of another expression."""
+        """Return `form` with `k*c*(e // c) + k*(e % c)` replaced by `k*e` wherever both terms
+        occur; `e % c` may also be written as the remainder of another expression that is congruent
+        to e."""
         for atom, factor in form.terms.items():
             if not (isinstance(atom, Binary) and atom.op is BinaryOp.MOD):
                 continue
@@ -521,8 +530,11 @@ class Simplifier:
     def _whole(
         self, atom: Binary, divisor: Extent, factor: Extent, form: Linear
     ) -> tuple[Expr, Linear] | None:
-        """Return (`e // divisor`, e) if `atom` is the remainder and the quotient stands in `form`,
-        times `divisor * factor`."""
+        """Return the atom of the quotient and the dividend that belong to a remainder.
+
+        `atom` is `e % divisor` and has coefficient `factor`. The result is (`e // divisor`, e) if
+        that quotient occurs in `form` with coefficient `divisor * factor`, else None.
+        """
         if factor * divisor not in form.terms.values():
             return None
         inner = self.linear(atom.left)
@@ -612,8 +624,8 @@ class Simplifier:
         return Binary(BinaryOp.LT, *_sides(self._coarsen(difference)))
 
     def _coarsen(self, form: Linear) -> Linear:
-        """Divide by the largest g for which `form < 0` holds exactly if `form // g < 0`, without a
-        division."""
+        """Return `form // g` for the largest coefficient g for which `form // g < 0` is equivalent
+        to `form < 0` and the quotient contains no new atoms; `form` itself if there is none."""
         factors = {abs(k) for k in form.terms.values() if isinstance(k, int)}
         for divisor in sorted(factors, reverse=True):
             if divisor == 1:
@@ -661,12 +673,14 @@ def to_expr(form: Linear) -> Expr:
 
 
 def _is_negative(factor: Extent) -> bool:
-    """Check whether a coefficient is never positive, so that it is written with a minus."""
+    """Check whether a coefficient is never positive, so that its term is written with a minus
+    sign."""
     return factor < 0 if isinstance(factor, int) else is_less(factor, 1)
 
 
 def _sorted_expr(terms: dict[Expr, Extent], const: Extent) -> Expr:
-    """Return the expression with its terms in a fixed order, so that equal atoms look equal."""
+    """Return the expression of a sum with its terms in a fixed order, so that equal sums are equal
+    expressions."""
     if len(terms) > 1:
         order = sorted(terms.items(), key=lambda term: (-_size(term[1]), _sort_key(term[0])))
         terms = dict(order)
@@ -705,8 +719,7 @@ def _add_terms(terms: dict[Expr, Extent], others: Mapping[Expr, Extent], factor:
 
 
 def _multiple(terms: Mapping[Expr, Extent], total: Terms) -> int:
-    """Return the factor by which the sum `total` stands in `terms`; 0 if it does not, or if the
-    factor is not an integer."""
+    """Return the integer k for which `k * total` is part of `terms`; 0 if there is none."""
     factor = 0
     for atom, k in total:
         coefficient = terms.get(atom, 0)
@@ -728,7 +741,7 @@ def _multiple(terms: Mapping[Expr, Extent], total: Terms) -> int:
 
 
 def _is_within(low: Extent, high: Extent, divisor: Extent) -> bool:
-    """Check whether every value in [low, high] lies in [0, divisor) for certain."""
+    """Check whether every value in [low, high] is certain to lie in [0, divisor)."""
     return is_less(-1, low) and is_less(high, divisor)
 
 
@@ -737,15 +750,15 @@ def _is_unbounded(low: Extent, high: Extent) -> bool:
 
 
 def _both(first: Bounds, second: Bounds) -> Bounds:
-    """Return the intersection of two ranges; of ends that cannot be compared it takes the
-    second's."""
+    """Return the intersection of two ranges. Where two ends cannot be compared, the result has the
+    end of `second`."""
     low = first[0] if is_less(second[0], first[0]) else second[0]
     high = first[1] if is_less(first[1], second[1]) else second[1]
     return low, high
 
 
 def _without(terms: Mapping[Expr, Extent], total: Terms) -> dict[Expr, Extent]:
-    """Return `terms` less those of the sum `total`."""
+    """Return `terms` without the atoms of the sum `total`."""
     within = {atom for atom, _ in total}
     return {atom: k for atom, k in terms.items() if atom not in within}
 
@@ -761,8 +774,11 @@ def _scale(form: Linear, factor: Extent) -> Linear:
 def _part(
     form: Linear, divisor: Extent
 ) -> tuple[dict[Expr, Extent], dict[Expr, Extent], Extent, Extent]:
-    """Write `form` as divisor * (whole + quotient) + rest + const; 0 <= const < divisor for
-    numbers."""
+    """Split `form` by `divisor` into (whole, rest, quotient, const).
+
+    `form == divisor * (whole + quotient) + rest + const`, where `whole` and `rest` map atoms to
+    coefficients, and 0 <= const < divisor if both are numbers.
+    """
     whole: dict[Expr, Extent] = {}
     rest: dict[Expr, Extent] = {}
     for atom, k in form.terms.items():
@@ -775,8 +791,8 @@ def _part(
 
 
 def _divmod(extent: Extent, divisor: Extent) -> tuple[Extent, Extent]:
-    """Return quotient and remainder, or (0, extent) if the quotient would be a new symbolic
-    division."""
+    """Return the quotient and the remainder of `extent` by `divisor`, or (0, extent) if the
+    quotient would need a new symbolic division."""
     if isinstance(extent, int) and isinstance(divisor, int):
         return divmod(extent, divisor)
     quotient, rest = extent // divisor, extent % divisor
@@ -784,7 +800,8 @@ def _divmod(extent: Extent, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def _sides(form: Linear) -> tuple[Expr, Expr]:
-    """Return the two sides of a comparison of `form` with zero, neither with a negative factor."""
+    """Return (left, right) such that `left < right` is equivalent to `form < 0`, with no negative
+    coefficient on either side."""
     left = Linear({a: k for a, k in form.terms.items() if not _is_negative(k)}, 0)
     right = Linear({a: -k for a, k in form.terms.items() if _is_negative(k)}, 0)
     if _is_negative(form.const):

@@ -1,4 +1,6 @@
-"""The sizes of the blocks that a layout splits axes into, and how far a buffer's blocks reach."""
+"""The sizes of the blocks into which a layout splits axes, and the extent that the blocks of a
+buffer cover.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from farrier.ir.types import Layout
 
 
 def block_of(layout: Layout | None, axis: int) -> int:
-    """Return the elements of `axis` that share an index of its outermost part: 16 for the channels
-    of NCHW16c."""
+    """Return the number of neighbouring elements of `axis` that share one index of the outermost
+    dimension of that axis: 16 for the channels of NCHW16c."""
     return max((d.div for d in layout.dims if d.axis == axis), default=1) if layout else 1
 
 
 def coverage(buffer: Buffer, axis: int) -> Extent:
-    """Return the end of the indices of `axis` that lie in memory, padding of the last block
-    included."""
+    """Return the number of indices of `axis`, from 0 on, for which the buffer has memory; the
+    padding of the last block is included."""
     extent = buffer.shape[axis]
     if buffer.layout is None:
         return extent

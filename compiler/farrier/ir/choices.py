@@ -1,4 +1,4 @@
-"""Set the choices of a loop function: sizes that its result does not depend on."""
+"""Set the choices of a loop function: sizes on which its result does not depend."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from farrier.ir.walk import rewrite
 
 
 def with_choices(function: Function, values: Mapping[str, int]) -> Function:
-    """Return the function with numbers for some of its choices, by name. Of a condition on choices
-    alone, the part that does not hold is dropped."""
+    """Return the function with the named choices replaced by numbers. An If whose condition becomes
+    constant is replaced by the branch that is taken."""
     numbers: dict[Atom, Extent] = {
         symbol: values[symbol.name] for symbol in function.choices if symbol.name in values
     }
@@ -39,7 +39,8 @@ def with_choices(function: Function, values: Mapping[str, int]) -> Function:
 
 
 def _taken(stmt: If) -> Stmt:
-    """Return the part of a condition on numbers that holds; any other condition as it is."""
+    """Return the branch of an If that its constant condition selects; the If itself if its
+    condition is not constant."""
     test = stmt.condition
     if not isinstance(test, Binary) or test.op is not BinaryOp.LT:
         return stmt
@@ -50,5 +51,5 @@ def _taken(stmt: If) -> Stmt:
 
 
 def with_usual_choices(function: Function) -> Function:
-    """Return the function with the typical value of each choice."""
+    """Return the function with each choice replaced by its typical value."""
     return with_choices(function, {symbol.name: symbol.typical for symbol in function.choices})

@@ -1,7 +1,8 @@
-"""Suspend Python's search for cycles of garbage while code builds IR.
+"""Suspend Python's cyclic garbage collector while code builds IR.
 
-IR consists of trees, which reference counts free. The nodes are numerous: searching them takes
-a tenth of a compilation, and up to a sixth of the time of kernels.
+IR consists of trees, which reference counting frees. The nodes are numerous: scanning them for
+cycles takes a tenth of the time of a compilation, and up to a sixth of the time in which kernels
+are generated.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Iterator
 
 
 class _NoCollection:
-    """A context manager that several threads may enter at once; collection resumes with the last
-    exit."""
+    """A context manager that suspends garbage collection. Several threads may enter it at once;
+    collection resumes when the last of them leaves it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

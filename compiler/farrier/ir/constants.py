@@ -1,10 +1,10 @@
-"""Constants that are too large for the text of the IR, stored as files in a folder next to it.
+"""Store the constants that are too large for the text of the IR as files in a folder next to it.
 
     stages/0-import.ir      w: f32[64, 32] = constant("7c6a28df…")
     stages/constants/7c6a28df….npy
 
 Each file is named by the sha256 of its content (`Constant.digest`), so several texts share one
-file, and damaged content is detected. Nothing in the files is code: only plain arrays are read.
+file, and damaged content is detected. The files contain no code: only plain arrays are read.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class StoredConstants(Mapping[str, Array]):
         self._folder = folder
 
     def __getitem__(self, digest: str) -> Array:
-        """Return the array; raise KeyError if there is none, UsageError if the file holds another
-        array."""
+        """Return the array with this sha256. Raises KeyError without such a file, UsageError
+        if the content of the file has another sha256."""
         import numpy as np
 
         path = self._path(digest)
@@ -75,14 +75,14 @@ class StoredConstants(Mapping[str, Array]):
 
 
 def beside(text: Path) -> StoredConstants:
-    """Return the constants of a text: those in the folder next to it or, if the text is one piece
-    of several in a folder of their own, next to that folder."""
+    """Return the constants of a text: those in the folder next to it, or, if the text is one of
+    several files in a folder of their own, those next to that folder."""
     folders = (text.parent / FOLDER, text.absolute().parent.parent / FOLDER)
     return StoredConstants(next((folder for folder in folders if folder.is_dir()), folders[0]))
 
 
 class ConstantFiles:
-    """Write constants into a folder, each content once."""
+    """A writer of constants into a folder, which stores each distinct content once."""
 
     def __init__(self, folder: Path) -> None:
         self._stored = StoredConstants(folder)
@@ -91,9 +91,9 @@ class ConstantFiles:
         self._made: dict[str, str] = {}
 
     def store(self, graph: Graph) -> Graph:
-        """Return `graph`, regions included, in the form that its text reads back as: derived
-        constants become arrays. Write the arrays that the text omits into the folder. Raises
-        StorageError."""
+        """Write the arrays that the text of `graph` omits into the folder, and return `graph` in
+        the form in which the text is read back: derived constants become arrays, in regions too.
+        Raises StorageError."""
         constants = tuple(map(self._store, graph.constants))
         nodes = tuple(map(self._with_regions, graph.nodes))
         same = all(new is old for new, old in zip(constants, graph.constants, strict=True))

@@ -1,4 +1,4 @@
-"""Control flow in a graph: nodes whose regions run under a condition, or again and again.
+"""Control flow in a graph: nodes whose regions run under a condition, or repeatedly.
 
     results…          = If[then, otherwise](condition, captured…)
     results…, stacks… = Loop[body](trips?, condition?, carried…, scanned…, captured…)
@@ -7,7 +7,7 @@
     body (iteration, carried…, slices…, captured…)            → again?, carried…, parts…
 
 Regions are closed: values of the surrounding graph are passed to them by position, as to a
-function, so a pass runs on a region as it does on a graph. Names in a region are its own.
+function, so a pass runs on a region as it does on a graph. Names in a region are local to it.
 
 A Loop runs while `iteration`, an i64 that counts from 0, is below `trips` (None: no bound) and the
 condition holds: `condition` before the first iteration (None: true), afterwards the first result of
@@ -15,13 +15,13 @@ the body, if the attribute `conditional` is set. `carried` values pass from iter
 with unchanged types. Iteration i reads slice i of axis 0 of each `scanned` value, and the parts
 that the iterations return become the slices of `stacks`. ONNX's Scan is a Loop over scanned values.
 The attributes `carried` and `scanned` are the numbers of such inputs; `extent` names the symbol of
-the length of the stacks if a condition decides it.
+the length of the stacks if a condition decides that length.
 
 Shapes may differ between branches and between iterations. If the branches of an If return different
 extents, the result's extent is a symbol (`joined`). If a Loop changes the shape of a carried value,
 its extent is one symbol in the body and another in the result (`grown`).
 
-A branch that cannot be compiled becomes one node, which ends a run that reaches it.
+A branch that cannot be compiled is replaced by one node, which aborts a run that reaches it.
 
     results… = Fail(reason='why it cannot be compiled')
 """
@@ -42,7 +42,7 @@ REQUIRE = "Require"  # A check that the elements of a tensor equal those of the 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class If:
-    """The parts of a node `If`, by their roles."""
+    """The inputs, outputs and branches of an `If` node, by their roles."""
 
     condition: Value
     captured: tuple[Value, ...]
@@ -58,8 +58,8 @@ class If:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loop:
-    """The parts of a node `Loop`, by their roles; `body` has the parts from `iteration` to
-    `parts`."""
+    """The inputs, outputs and body of a `Loop` node, by their roles. The fields from `iteration` to
+    `parts` are inputs and outputs of `body`."""
 
     trips: Value | None
     condition: Value | None
@@ -111,20 +111,21 @@ _FORMS: dict[str, type[If] | type[Loop]] = {"If": If, "Loop": Loop}
 
 
 def is_control(node: Node) -> bool:
-    """Check whether the node runs its regions. A kernel (`Fused`) does not: its region defines
-    it."""
+    """Check whether the node is an If or a Loop, whose regions run as control flow. The region of a
+    kernel (`Fused`) does not run: it defines the kernel."""
     return node.op in _FORMS
 
 
 def control_of(node: Node) -> If | Loop | None:
-    """Return the parts of a node that runs its regions, and None for any other node."""
+    """Return the If or Loop that describes a control-flow node, and None for any other node."""
     form = _FORMS.get(node.op)
     return None if form is None else form.of(node)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Joined:
-    """An extent of an If's results that differs between the branches, and its value in each."""
+    """An extent in the results of an If that differs between the branches: its symbol in the
+    result, and its value in each branch."""
 
     symbol: Dim
     then: Extent
@@ -133,8 +134,8 @@ class Joined:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grown:
-    """An extent of a carried value that changes: the symbol in an iteration, and its values before
-    the first iteration, after each, and after the last."""
+    """An extent of a carried value that an iteration changes: its symbol within an iteration, its
+    value before the first iteration, its value after an iteration, and its symbol in the result."""
 
     symbol: Dim
     initial: Extent
@@ -143,8 +144,8 @@ class Grown:
 
 
 def joined(node: If) -> tuple[Joined, ...]:
-    """Return the extents of an If's results in which its branches differ, each once. Raises
-    ValueError if such an extent is not a symbol of its own."""
+    """Return the extents in the results of an If that differ between its branches, without
+    duplicates. Raises ValueError if such an extent is not a symbol used for it alone."""
     extents: dict[Dim, Joined] = {}
     sides = (branch.outputs for branch in node.branches)
     for result, *values in zip(node.results, *sides, strict=True):
@@ -158,8 +159,8 @@ def joined(node: If) -> tuple[Joined, ...]:
 
 
 def grown(node: Loop) -> tuple[Grown, ...]:
-    """Return the extents of carried values that change between iterations, each once. Raises
-    ValueError if such an extent is not a symbol of its own."""
+    """Return the extents of carried values that change between iterations, without duplicates.
+    Raises ValueError if such an extent is not a symbol used for it alone."""
     extents: dict[Dim, Grown] = {}
     for values in zip(node.current, node.carried, node.next, node.results, strict=True):
         for extent, initial, after, result in zip(*(v.type.shape for v in values), strict=True):
@@ -171,7 +172,7 @@ def grown(node: Loop) -> tuple[Grown, ...]:
 
 
 def symbol_of(extent: Extent) -> Symbol | None:
-    """Return the symbol if the extent is nothing but a symbol, else None."""
+    """Return the symbol if the extent consists of a single symbol, else None."""
     match extent:
         case Dim(terms=(((Symbol() as symbol,), 1),)):
             return symbol
@@ -185,13 +186,14 @@ def _as_symbol(extent: Extent) -> Dim:
 
 
 def make_if(node: If, origin: str) -> Node:
-    """Return the node with these parts, names and regions included."""
+    """Return the If node that these parts describe, with the names and regions of `node`."""
     inputs = (node.condition, *node.captured)
     return Node("If", inputs, node.results, (), node.branches, origin)
 
 
 def make_loop(node: Loop, origin: str) -> Node:
-    """Return the node with these parts; the body gets its inputs and outputs from them."""
+    """Return the Loop node that these parts describe; the inputs and outputs of its body are set
+    from the parts."""
     again = () if node.again is None else (node.again,)
     body = dataclasses.replace(
         node.body,
@@ -215,18 +217,19 @@ def make_loop(node: Loop, origin: str) -> Node:
 
 
 def make_failure(results: tuple[Value, ...], reason: str, origin: str) -> Node:
-    """Return a node that ends the run, in place of the nodes that would compute these results."""
+    """Return a node that aborts the run with `reason`, to replace the nodes that would compute
+    `results`."""
     return Node(FAIL, (), results, attributes(reason=reason), (), origin)
 
 
 def failures(graph: Graph) -> tuple[Node, ...]:
-    """Return the nodes of a graph, at any depth, that end a run."""
+    """Return the Fail nodes of a graph, those in nested regions included."""
     return tuple(node for whole in graphs_in(graph) for node in whole.nodes if node.op == FAIL)
 
 
 def map_regions(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """Return `graph` with `change` applied to the regions of its control flow; the same object if
-    no region changes."""
+    """Return `graph` with `change` applied to each region of its control flow; `graph` itself if
+    `change` changes none of them."""
     nodes = []
     for node in graph.nodes:
         if is_control(node):
@@ -240,7 +243,7 @@ def map_regions(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
 
 
 def graphs_in(graph: Graph) -> Iterator[Graph]:
-    """Yield `graph` and the regions of its control flow, at any depth."""
+    """Yield `graph` and all regions of its control flow, nested ones included."""
     yield graph
     for node in graph.nodes:
         if is_control(node):

@@ -43,11 +43,13 @@ class Relation(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """A question about an extent: is it greater than 0 (or 0)? `text` is the comparison that
-    asked it. `wants_number` is set if the caller cannot use a dim, so that the typical size is
-    an arbitrary choice. `expected` is the answer for most models, whatever the typical sizes
-    are. With `is_required` the other answer makes the model invalid, so assuming it excludes no
-    valid size."""
+    """An open comparison of an extent with 0: is it greater than 0, or is it equal to 0?
+
+    `text` is the comparison that raised the question. `wants_number` is set if the caller cannot
+    use a dim, so that using the typical size is an arbitrary choice. `expected` is the answer that
+    holds for most models, whatever their typical sizes. With `is_required` the opposite answer
+    would make the model invalid, so assuming the expected one excludes no valid size.
+    """
 
     extent: Dim
     relation: Relation
@@ -57,7 +59,8 @@ class Question:
     is_required: bool = False
 
     def answer(self, extent: Extent) -> bool:
-        """Return the answer for another extent in place of the dim; raises Undecided."""
+        """Return the answer after the dim is replaced by `extent`; raises Undecided if it is still
+        open."""
         return extent > 0 if self.relation is Relation.POSITIVE else not bool(extent)
 
 
@@ -80,7 +83,7 @@ class DimOp(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Symbol(metaclass=Interned):
-    """A size in `low`..`high`, both inclusive; kernels are tuned for the size `typical`.
+    """A size between `low` and `high`, both inclusive; kernels are tuned for the size `typical`.
 
     `high` is a dim if the data decides the size (a count of nonzero elements) within a bound.
     """
@@ -119,8 +122,9 @@ _Rank: TypeAlias = tuple[Any, ...]  # A sort key of atoms, products and extents.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dim(metaclass=Interned):
-    """`sum(coefficient * product(monomial))`, sorted: at least one monomial is not (), none stands
-    twice, no coefficient is zero. Build one by arithmetic on `dim(…)`, not by hand."""
+    """A sum `sum(coefficient * product(monomial))` in sorted order. At least one monomial is not
+    (), which stands for a constant; no monomial occurs twice and no coefficient is zero. Build dims
+    by arithmetic on `dim(…)`, not by this constructor."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
@@ -191,7 +195,7 @@ class Dim(metaclass=Interned):
 
     @functools.cached_property
     def bounds(self) -> tuple[int, int]:
-        """The least and greatest value, both inclusive; the true range may be narrower."""
+        """The least and the greatest value, both inclusive; the true range may be narrower."""
         return _bounds(self, _MOST_OPERANDS - 1)
 
 
@@ -199,10 +203,9 @@ Extent: TypeAlias = int | Dim
 
 
 def dim(name: str, low: int, high: Extent, typical: int | None = None) -> Extent:
-    """Return a symbol as an extent, or the number if only one is in range.
+    """Return a new symbol as an extent, or a number if the range contains only one.
 
-    Raises ValueError for an empty range. `typical` is clamped to the range; the default is
-    `high`.
+    Raises ValueError for an empty range. `typical` is clamped to the range; the default is `high`.
     """
     most = bounds(high)[1]
     if low > most:
@@ -219,7 +222,7 @@ def bounds(extent: Extent) -> tuple[int, int]:
 
 
 def number(extent: Extent) -> int:
-    """Return an extent that is a number; raises Undecided for a dim."""
+    """Return an extent that must be a number; raises Undecided for a dim."""
     if isinstance(extent, Dim):
         usual = typical(extent)
         text = f"{extent}, which must be a number, is {usual}"
@@ -235,14 +238,14 @@ def typical(extent: Extent) -> int:
 
 
 def evaluate(extent: Extent, values: Mapping[str, int]) -> int:
-    """Return the extent at these values of its symbols, by name; raises KeyError for a missing
-    one."""
+    """Return the value of the extent for these values of its symbols, by name; raises KeyError for
+    a symbol without a value."""
     return _evaluate(extent, lambda symbol: values[symbol.name])
 
 
 def symbols(extents: Iterable[Extent]) -> Iterator[Symbol]:
-    """Yield every symbol of some extents, in the order of appearance, without those in the bounds
-    of other symbols. May repeat."""
+    """Yield every symbol of the extents, in the order of appearance, possibly more than once.
+    Symbols that occur only in the bounds of other symbols are not included."""
     for extent in extents:
         if isinstance(extent, Dim):
             yield from _symbols_of(extent)
@@ -258,7 +261,8 @@ def _symbols_of(extent: Dim) -> tuple[Symbol, ...]:
 
 
 def with_bounds(extents: Iterable[Extent]) -> Iterator[Symbol]:
-    """Yield every symbol of some extents, each after those of its bound. May repeat."""
+    """Yield every symbol of the extents, each after the symbols in its own bound, possibly more
+    than once."""
     for extent in extents:
         if isinstance(extent, Dim):
             yield from _with_bounds_of(extent)
@@ -273,7 +277,8 @@ def _with_bounds_of(extent: Dim) -> tuple[Symbol, ...]:
 
 
 def atoms(extents: Iterable[Extent]) -> Iterator[Atom]:
-    """Yield the outermost atoms of some extents, in the order of appearance. May repeat."""
+    """Yield the outermost atoms of the extents, in the order of appearance, possibly more than
+    once."""
     for extent in extents:
         if isinstance(extent, Dim):
             for monomial, _ in extent.terms:
@@ -285,19 +290,20 @@ def as_extent(atom: Atom) -> Dim:
 
 
 def as_dim(extent: Extent) -> Dim:
-    """Return the extent as a Dim; the caller knows that it is not a number."""
+    """Return the extent as a Dim, for a caller that knows that it is not a number."""
     assert isinstance(extent, Dim)
     return extent
 
 
 def substitute(extent: Extent, values: Mapping[Atom, Extent]) -> Extent:
-    """Return the extent with some atoms replaced, also those within others."""
+    """Return the extent with atoms replaced according to `values`, including atoms nested in
+    others."""
     return _replaced(extent, values.get)
 
 
 def upper(extent: Extent, is_known: Callable[[Symbol], bool]) -> Extent:
-    """Return an upper bound of an extent over the known symbols only: a symbol that the data
-    decides is replaced by its bound."""
+    """Return an upper bound of an extent in terms of known symbols: a symbol whose size the data
+    decides is replaced by its own bound."""
     return _relaxed(extent, 1, is_known)
 
 
@@ -322,8 +328,8 @@ def minimum(left: Extent, right: Extent) -> Extent:
 
 
 def reduced(left: Extent, right: Extent) -> tuple[Extent, Extent]:
-    """Reduce a fraction of two extents by their common factors that are never negative: 3*h*w /
-    (6*w) is h / 2, also where w is 0."""
+    """Reduce a fraction of two extents by their common nonnegative factors: 3*h*w / (6*w) becomes h
+    / 2, also if w is 0."""
     if left == 0 or right == 0:
         return left, right
     shared = _shared((left, right))
@@ -331,8 +337,8 @@ def reduced(left: Extent, right: Extent) -> tuple[Extent, Extent]:
 
 
 def common_factor(extents: Iterable[Extent]) -> int:
-    """Return the largest number that divides all extents for all values of the symbols; 1 for
-    none."""
+    """Return the largest integer that divides all extents for all values of the symbols; 1 for an
+    empty sequence."""
     factors = (
         factor
         for extent in extents
@@ -342,7 +348,7 @@ def common_factor(extents: Iterable[Extent]) -> int:
 
 
 def product(extents: Iterable[Extent]) -> Extent:
-    """Return the product of some extents; 1 for none."""
+    """Return the product of the extents; 1 for an empty sequence."""
     result: Extent = 1
     for extent in extents:
         result = result * extent
@@ -360,7 +366,8 @@ def _terms(extent: Extent) -> _Terms:
 
 
 def _make(terms: _Terms) -> Extent:
-    """Return the extent of a sum, remainders joined with their quotients; consumes `terms`."""
+    """Return the extent of a sum, after each remainder is combined with its quotient; consumes
+    `terms`."""
     kinds = 0
     for monomial in terms:
         kinds |= _kinds(monomial)
@@ -376,8 +383,8 @@ def _make(terms: _Terms) -> Extent:
 
 
 def _joined(terms: _Terms) -> Extent | None:
-    """Join the first remainder of a sum with its quotient and return the extent; None if the sum
-    has no such pair."""
+    """Return the extent after the first pair of a quotient and its remainder, `x // d * d + x % d`,
+    is replaced by x; None if the sum has no such pair."""
     for monomial in [each for each in terms if _kinds(each) & _HAS_REMAINDER]:
         for place, atom in enumerate(monomial):
             match atom:
@@ -397,16 +404,20 @@ _HAS_REMAINDER, _HAS_EXTREME = 1, 2  # bits of `_kinds`
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _kinds(monomial: Monomial) -> int:
-    """Return the kinds of atoms in a product that sums are searched for, as bits."""
+    """Return as bits whether a product contains a remainder (_HAS_REMAINDER) or a minimum or
+    maximum (_HAS_EXTREME)."""
     operators = {atom.op for atom in monomial if isinstance(atom, Combined)}
     has_extreme = DimOp.MIN in operators or DimOp.MAX in operators
     return _HAS_REMAINDER * (DimOp.MOD in operators) + _HAS_EXTREME * has_extreme
 
 
 def _turned(terms: _Terms) -> _Terms:
-    """Rewrite a sum with `a + b - min(a, b)` for `max(a, b)`, or the reverse, wherever that takes
-    fewer terms or, for an equal number, makes a factor positive. If a sum has both extremes of a
-    pair, only the maximum remains."""
+    """Normalize the minima and maxima of a sum by `max(a, b) == a + b - min(a, b)`.
+
+    Each is rewritten to its opposite where that takes fewer terms or, for an equal number of terms,
+    makes its coefficient positive. If a sum contains both the minimum and the maximum of a pair,
+    only the maximum remains.
+    """
     for monomial in [each for each in terms if _kinds(each) & _HAS_EXTREME]:
         split = _only_extreme(monomial)
         factor = terms.get(monomial)
@@ -438,8 +449,8 @@ def _is_extreme(atom: Atom) -> bool:
 
 
 def _only_extreme(monomial: Monomial) -> tuple[Combined, Monomial] | None:
-    """Return the only minimum or maximum of a product and the other atoms; None if it has none or
-    several."""
+    """Return the only minimum or maximum of a product, and its other atoms; None if the product has
+    no minimum or maximum, or several."""
     extremes = [atom for atom in monomial if isinstance(atom, Combined) and atom.op in _OPPOSITE]
     if len(extremes) != 1:
         return None
@@ -447,7 +458,7 @@ def _only_extreme(monomial: Monomial) -> tuple[Combined, Monomial] | None:
 
 
 def _add(terms: _Terms, others: Mapping[Monomial, int], factor: int) -> None:
-    """Add `factor * others` to the terms."""
+    """Add `factor * others` to `terms` in place."""
     for monomial, k in others.items():
         total = terms.pop(monomial, 0) + factor * k
         if total:
@@ -461,8 +472,8 @@ def _order(monomial: Monomial) -> _Rank:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _rank(atom: Atom) -> _Rank:
-    """Return a sort key: symbols go first, by name; other atoms by depth, then part by part. Keys
-    share their parts, so a comparison stops at the first difference."""
+    """Return a sort key: symbols go first, by name; other atoms by depth, then by operator and
+    operands. Keys share the keys of common parts, so a comparison stops at the first difference."""
     if isinstance(atom, Symbol):
         return 0, atom.name
     return _atom_depth(atom), atom.op.value, _extent_rank(atom.left), _extent_rank(atom.right)
@@ -500,9 +511,12 @@ def _product(left: Extent, right: Extent) -> Extent:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
-    """Return quotient, rounded down, and remainder. Raises ZeroDivisionError, and Undecided for a
-    divisor that may be zero or less. An exact division by a factor of the sum is an exception: its
-    quotient holds at all sizes at which the divisor is not 0, and is used at the others, too."""
+    """Return the quotient, rounded down, and the remainder.
+
+    Raises ZeroDivisionError, and Undecided for a divisor that may be zero or less. There is one
+    exception to the latter: if the divisor is a factor of the sum, the exact quotient is returned,
+    which holds wherever the divisor is not 0 and is used at the other sizes, too.
+    """
     if isinstance(left, int) and isinstance(right, int):
         return divmod(left, right)
     if right == 0:
@@ -534,7 +548,8 @@ def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
 
 
 def _exact(left: Extent, right: Extent) -> tuple[Extent, Extent]:
-    """Return (q, r) with `left == q * right + r`, where q takes all terms that divide exactly."""
+    """Return (q, r) with `left == q * right + r`, where q collects all terms that divide
+    exactly."""
     divisor = _terms(right)
     lead, size = max(divisor.items(), key=lambda term: _order(term[0]))
     whole: _Terms = {}
@@ -555,7 +570,7 @@ def _exact(left: Extent, right: Extent) -> tuple[Extent, Extent]:
 
 
 def _without_remainders(extent: Extent) -> Extent:
-    """Return the extent with `x - x // d * d` for each atom `x % d`."""
+    """Return the extent with each atom `x % d` written as `x - x // d * d`."""
     return _rebuild(extent, _by_quotient)
 
 
@@ -567,8 +582,9 @@ def _by_quotient(atom: Atom) -> Extent:
 
 
 def _congruent(extent: Extent, divisor: Extent) -> Extent:
-    """Return an extent with the same remainder: x for each term `x % d` if `divisor` divides d.
-    Terms that are products stay, because they would be multiplied out."""
+    """Return an extent with the same remainder modulo `divisor`: each term `x % d` becomes x if
+    `divisor` divides d. Terms that are products stay as they are, because they would be multiplied
+    out."""
     total = extent
     for monomial, factor in _terms(extent).items():
         match monomial:
@@ -578,7 +594,8 @@ def _congruent(extent: Extent, divisor: Extent) -> Extent:
 
 
 def _quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    """Return the atoms of `monomial` less those of `divisor`; None if it lacks one of them."""
+    """Return the atoms of `monomial` without those of `divisor`; None if one of the latter is
+    missing in `monomial`."""
     left = list(monomial)
     for atom in divisor:
         if atom not in left:
@@ -593,7 +610,8 @@ def _is_within(rest: Extent, divisor: Extent) -> bool:
 
 
 def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
-    """Return quotient and remainder of a sum without parts that divide, as atoms in normal form."""
+    """Return the quotient and the remainder of a sum in which no term divides exactly, as atoms in
+    normal form."""
     if isinstance(rest, Dim) and isinstance(divisor, int):
         if _is_turned(rest, divisor):  # -x // d == -((x + d - 1) // d)
             quotient = -((divisor - 1 - rest) // divisor)
@@ -620,9 +638,12 @@ def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def _is_turned(rest: Dim, divisor: int) -> bool:
-    """Check whether a quotient is written as that of the negated sum. Of a sum and its negation
-    exactly one is: that with a negative first factor or, if extremes leave this open, the later in
-    order."""
+    """Check whether `rest // divisor` is written as the negative of the quotient of the negated
+    sum.
+
+    Of a sum and its negation exactly one is written in this way: the one with a negative first
+    coefficient or, if a minimum or maximum leaves this open, the later one in sorted order.
+    """
     is_negative = rest.terms[0][1] < 0
     if not any(_kinds(monomial) & _HAS_EXTREME for monomial, _ in rest.terms):
         return is_negative
@@ -634,8 +655,8 @@ def _is_turned(rest: Dim, divisor: int) -> bool:
 
 
 def _shared(extents: Iterable[Extent]) -> Extent:
-    """Return the largest product of a number and nonnegative atoms that divides every term of the
-    extents that are not 0."""
+    """Return the largest product of an integer and nonnegative atoms that divides every term of all
+    nonzero extents."""
     terms = [term for extent in extents for term in _terms(extent).items()]
     shared: list[Atom] = []
     for atom in dict.fromkeys(terms[0][0]):
@@ -660,8 +681,8 @@ def _extreme(op: DimOp, left: Extent, right: Extent) -> Extent:
 
 
 def _extreme_of(op: DimOp, operands: Sequence[Extent]) -> Extent:
-    """Return the minimum or maximum of some extents, with their common terms and their common
-    factor taken out."""
+    """Return the minimum or maximum of the extents, with their common terms and common factor moved
+    outside."""
     needed = list(dict.fromkeys(operands))
     for candidate in list(needed) if len(needed) > 2 else ():
         if any(other != candidate and _is_settled(op, other, candidate) for other in needed):
@@ -696,8 +717,8 @@ def _extreme_of(op: DimOp, operands: Sequence[Extent]) -> Extent:
 
 
 def _capped(extent: Extent, limit: Extent) -> Extent:
-    """Return an extent with the same minimum with `limit` and no factor above it: min(4, 4*n) for
-    min(4, 1000*n). Sizes that are doubled and cut again and again keep one form so."""
+    """Return an extent that has the same minimum with `limit`, with its coefficients limited:
+    min(4, 4*n) for min(4, 1000*n). A size that is doubled and cut repeatedly so keeps one form."""
     if not (isinstance(limit, int) and isinstance(extent, Dim)):
         return extent
     if all(factor <= limit for _, factor in extent.terms):
@@ -708,14 +729,15 @@ def _capped(extent: Extent, limit: Extent) -> Extent:
 
 
 def _is_settled(op: DimOp, chosen: Extent, other: Extent) -> bool:
-    """Check whether the extreme of two extents is the first for all values of the symbols."""
+    """Check whether the minimum or maximum of two extents is `chosen` for all values of the
+    symbols."""
     more, less = (chosen, other) if op is DimOp.MAX else (other, chosen)
     return _least(_sum(more, less, -1)) >= 0
 
 
 def _operands(op: DimOp, extent: Extent) -> list[Extent]:
-    """Return the extents whose extreme this extent is: 2*max(a, b) + c is that of 2*a + c and 2*b +
-    c."""
+    """Return the extents of which this extent is the minimum or maximum: 2*a + c and 2*b + c for
+    2*max(a, b) + c."""
     case = _by_case(extent) if isinstance(extent, Dim) else None
     if case is None or case[0] is not op:
         return [extent]
@@ -731,8 +753,11 @@ _MOST_FACTORS = 6
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _bounds(extent: Extent, depth: int) -> tuple[int, int]:
-    """Return the least and greatest value of an extent. Extremes nested to `depth` are split into
-    cases; deeper ones are not, because the number of cases is the product of all depths."""
+    """Return the least and the greatest value of an extent.
+
+    Minima and maxima nested up to `depth` levels are split into cases; deeper ones are not, because
+    the number of cases doubles with each.
+    """
     if isinstance(extent, int):
         return extent, extent
     terms = extent.terms
@@ -752,10 +777,12 @@ def _bounds(extent: Extent, depth: int) -> tuple[int, int]:
 
 
 def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, int]:
-    """Return bounds of a sum of products, computed from the distances of its atoms from their least
-    (`end` 0) or greatest values (`end` 1). Terms in the same distances are added first, so that
-    they may cancel out: x*y - 2*x - 2*y + 4 is (x - 2)*(y - 2), and at least 0 for x and y from 2
-    on."""
+    """Return bounds of a sum of products, in terms of the distances of its atoms from their least
+    values (`end` 0) or from their greatest values (`end` 1).
+
+    Terms in the same distances are added first, so that they may cancel out: x*y - 2*x - 2*y + 4 is
+    (x - 2)*(y - 2), which is at least 0 if x and y are at least 2.
+    """
     sums: _Terms = {}  # By product of distances.
     for monomial, factor in terms:
         for distances, k in _multiplied_out(monomial, end):
@@ -772,7 +799,8 @@ def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _multiplied_out(monomial: Monomial, end: int) -> tuple[tuple[Monomial, int], ...]:
-    """Return a product of atoms as a sum of products of their distances from their bounds."""
+    """Return a product of atoms as a sum of products of the distances of the atoms from their
+    bounds."""
     products: _Terms = {(): 1}
     for atom in monomial:
         start = _atom_bounds(atom)[end]
@@ -786,7 +814,8 @@ def _multiplied_out(monomial: Monomial, end: int) -> tuple[tuple[Monomial, int],
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _span(distances: Monomial, end: int) -> int:
-    """Return the value furthest from 0 of a product of distances from bounds; 1 for none."""
+    """Return the value of largest magnitude that a product of distances from bounds can have; 1 for
+    the empty product."""
     span = 1
     for atom in distances:
         least, most = _atom_bounds(atom)
@@ -821,7 +850,7 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 
 
 def _is_positive(left: Extent, right: Extent) -> bool:
-    """Check whether `left > right`; raises Undecided."""
+    """Check whether `left > right`; raises Undecided if that depends on the symbols."""
     answer = _compared(left, right)
     if answer is None:
         difference = as_dim(_sum(left, right, -1))
@@ -867,10 +896,14 @@ _MOST_CASES = 3
 
 
 def _by_case(extent: Dim) -> tuple[DimOp, Extent, Extent] | None:
-    """Write a sum that contains a minimum or maximum as the extreme of two sums, one for each
-    operand. None if it contains none, too many, or only such in products of unknown sign. A minimum
-    of two sums has the least of their bounds as a bound; a bound of a maximum may be too low, so a
-    minimum is split first, as in max(4, n) - max(3, n)."""
+    """Write a sum that contains a minimum or maximum as the minimum or maximum of two sums, one for
+    each operand.
+
+    Return (op, first, second), or None if the sum contains neither, or too many of them, or only
+    such in products of unknown sign. The bounds of a minimum of two sums follow from theirs
+    exactly; the bound of a maximum may be too low, so a minimum is split first, as in max(4, n) -
+    max(3, n).
+    """
     candidates: list[tuple[DimOp, Combined, Monomial]] = []
     count = 0
     for monomial, factor in extent.terms:
@@ -892,8 +925,9 @@ def _by_case(extent: Dim) -> tuple[DimOp, Extent, Extent] | None:
 
 
 def _least(extent: Extent, cases: int = _MOST_CASES) -> int:
-    """Return a lower bound that accounts for how quotients, remainders, extremes and bounded
-    symbols depend on the other terms. It adds but never divides, so that division can call it."""
+    """Return a lower bound of an extent that takes into account how quotients, remainders, minima,
+    maxima and bounded symbols depend on its other terms. The computation adds but never divides, so
+    that division can call it."""
     low = bounds(extent)[0]
     if low > 0 or not isinstance(extent, Dim):
         return low
@@ -932,7 +966,8 @@ def _shared_atoms(extent: Dim) -> Monomial:
 
 
 def _product_of_sums(extent: Dim) -> tuple[Extent, Extent] | None:
-    """Return the factors of a sum that is (atom + term) * sum multiplied out, or None."""
+    """Return the two factors of a sum that is a product `(atom + term) * sum` multiplied out, or
+    None."""
     if max(len(monomial) for monomial, _ in extent.terms) < 2:
         return None
     for atom in dict.fromkeys(atom for monomial, _ in extent.terms for atom in monomial):
@@ -951,7 +986,8 @@ def _product_of_sums(extent: Dim) -> tuple[Extent, Extent] | None:
 
 
 def _single_quotient(dividend: _Terms, divisor: _Terms) -> Extent | None:
-    """Return the term of which the product with a sum of several is another sum, or None."""
+    """Return the single term whose product with `divisor`, a sum of several terms, is `dividend`,
+    or None."""
     if not 1 < len(divisor) == len(dividend):
         return None
     first, factor = next(iter(divisor.items()))
@@ -967,8 +1003,8 @@ def _single_quotient(dividend: _Terms, divisor: _Terms) -> Extent | None:
 
 
 def _least_product(extent: Dim, shared: Monomial) -> int:
-    """Return a lower bound of a sum whose terms share some atoms: that of the product of these and
-    the rest, as in n*m - n*min(1, m)."""
+    """Return a lower bound of a sum whose terms all contain the atoms `shared`, computed as the
+    product of these and the remaining sum, as in n*m - n*min(1, m)."""
     rest = _make({_quotient(monomial, shared) or (): factor for monomial, factor in extent.terms})
     (low, high), least = _product_bounds(shared), _least(rest)
     return min(low * least, high * least) if low >= 0 else bounds(extent)[0]
@@ -978,9 +1014,9 @@ _MOST_RELAXATIONS = 4
 
 
 def _linearized(extent: Dim) -> tuple[int, Extent]:
-    """Return (s, e) with `s * extent >= e` and one compound atom less in e, or a quotient in place
-    of a remainder; s is 0 without such an atom. Atoms that contain others go first, since their
-    parts may cancel out."""
+    """Return (s, e) with `s * extent >= e`, where e contains one compound atom less than the
+    extent, or a quotient instead of a remainder; s is 0 without a compound atom. Atoms that
+    contain other atoms are eliminated first, since their parts may cancel out."""
     alone = [term for term in extent.terms if len(term[0]) == 1]
     for monomial, factor in sorted(alone, key=_depth_of, reverse=True):
         match monomial[0]:
@@ -1001,7 +1037,7 @@ def _linearized(extent: Dim) -> tuple[int, Extent]:
 
 
 def _exchanged(extent: Dim, monomial: Monomial, instead: Extent, scale: int = 1) -> Extent:
-    """Return `scale * extent` with `instead` in place of `scale` times one of its products."""
+    """Return `scale * extent` with `instead` in place of `scale * monomial`."""
     terms = {m: scale * k for m, k in extent.terms}
     factor = terms.pop(monomial) // scale
     for m, k in _terms(instead).items():
@@ -1029,8 +1065,8 @@ def _atom_depth(atom: Atom) -> int:
 
 
 def _relaxed(extent: Extent, sign: int, is_known: Callable[[Symbol], bool]) -> Extent:
-    """Return a bound of the extent over known symbols: an upper one for sign 1, a lower one for
-    -1."""
+    """Return a bound of the extent in terms of known symbols: an upper bound if `sign` is 1, a
+    lower bound if it is -1."""
 
     def relaxed(extent: Extent, sign: int) -> Extent:
         if isinstance(extent, int):
@@ -1089,7 +1125,7 @@ def _evaluate(extent: Extent, value: Callable[[Symbol], int]) -> int:
 
 def _replaced(extent: Extent, replacement: Callable[[Atom], Extent | None]) -> Extent:
     """Return the extent with `replacement(atom)` in place of each atom. An atom for which that is
-    None is rebuilt from its parts, once for all places."""
+    None is rebuilt from its operands, once for all its occurrences."""
     if isinstance(extent, int):
         return extent
     match extent.terms:
@@ -1147,6 +1183,6 @@ def _grouped(extent: Extent) -> str:
 
 
 def _described(extent: Extent) -> str:
-    """Describe the ranges of the symbols: `h in 1..512, w in 1..512`."""
+    """Return the ranges of the symbols as text: `h in 1..512, w in 1..512`."""
     named = {symbol.name: symbol for symbol in symbols((extent,))}
     return ", ".join(f"{name} in {s.low}..{s.high}" for name, s in sorted(named.items()))

@@ -1,8 +1,9 @@
-"""Run a tensor program in numpy, a stage at a time: the meaning of a kernel before any schedule.
+"""Run a tensor program in numpy, one stage at a time: the meaning of a kernel before any schedule.
 
-Strict where code generation relies on it: operands have one dtype; a load outside a buffer
-and its zero halo is an error unless a Select guards it; a halo reads as zero. Reductions run in the
-order of their axes, a slab of `_SLAB` points at a time, so that large programs fit in memory.
+The evaluator is strict where code generation relies on it: operands must have one dtype; a load
+outside a buffer and its zero halo is an error unless a Select guards it; a halo reads as zero.
+Reductions run in the order of their axes, `_SLAB` points at a time, so that large programs fit in
+memory.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def evaluate(program: TensorProgram, inputs: Mapping[str, Array]) -> dict[str, A
     """Return the program's outputs by buffer name; `inputs` are logical arrays by buffer name. Dims
     must have been replaced by numbers.
 
-    Raises CompilerError for an input of another shape or dtype, for operands of two dtypes, and for
+    Raises CompilerError for an input of a wrong shape or dtype, for operands of two dtypes, and for
     an unguarded load out of bounds.
     """
     arrays: dict[str, Array] = {}
@@ -50,9 +51,9 @@ def evaluate(program: TensorProgram, inputs: Mapping[str, Array]) -> dict[str, A
 
 
 def value_at(expr: Expr, variables: Mapping[str, Any]) -> Any:
-    """Return the value of an expression of indices where its variables have these values, arrays
-    that broadcast against each other. Raises KeyError for another variable or an element of a
-    buffer, CompilerError for a size."""
+    """Return the value of an index expression for these values of its variables, which may be
+    arrays that broadcast against each other. Raises KeyError for a variable without a value and for
+    an element of a buffer, CompilerError for a symbolic size."""
     stage = Stage(Buffer("", DType.I64, ()), (), expr)
     return _StagePoints(variables, stage=stage, arrays={}).value(expr)
 
@@ -77,7 +78,7 @@ def _run_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
 
 
 def _open_axes(axes: tuple[Axis, ...], rank: int) -> dict[str, Any]:
-    """Return every index of every axis, each along its own dimension of `rank`."""
+    """Return all indices of each axis as an array along its own dimension, of `rank` dimensions."""
     variables: dict[str, Any] = {}
     for position, axis in enumerate(axes):
         shape = [1] * rank
@@ -93,7 +94,8 @@ def _extents(axes: Sequence[Axis]) -> tuple[int, ...]:
 def _slabs(
     axes: tuple[Axis, ...], points: int
 ) -> Iterator[tuple[dict[str, int], tuple[Axis, ...]]]:
-    """Cut a reduction up: fix outer axes one by one until the rest fits in a slab."""
+    """Split a reduction over `axes` into slabs: yield the values of the outer axes with the axes
+    that remain, outer axes being fixed one by one until the rest has at most `points` points."""
     cut = 0
     while cut < len(axes) and points * math.prod(_extents(axes[cut:])) > _SLAB:
         cut += 1
@@ -104,7 +106,7 @@ def _slabs(
 
 @dataclasses.dataclass(frozen=True)
 class _StagePoints(Points):
-    """All points of a stage at once."""
+    """The evaluation of a stage at all of its points at once."""
 
     stage: Stage = dataclasses.field(kw_only=True)
     arrays: Mapping[str, Array] = dataclasses.field(kw_only=True)

@@ -72,12 +72,13 @@ class Buffer:
 
     @property
     def element_layout(self) -> Layout:
-        """The layout in memory, with a byte or more for each element."""
+        """The layout in memory with at least one byte per element, ignoring packing of several
+        elements in a byte."""
         return (self.layout or Layout.plain(len(self.shape))).by_element
 
     @property
     def is_plain(self) -> bool:
-        """Check whether the elements lie row after row, without padding or halo."""
+        """Check whether the elements are stored in row-major order, without padding or halo."""
         return self.layout is None or self.layout.is_plain
 
 
@@ -121,7 +122,7 @@ class Var(metaclass=Interned):
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """A size known when the kernel is called: an i64."""
+    """A symbolic size whose value is known when the kernel is called: an i64."""
 
     extent: Dim
 
@@ -206,7 +207,7 @@ class ReduceOp(enum.StrEnum):
 
     @property
     def binary(self) -> BinaryOp:
-        """The operator that joins two partial results."""
+        """The binary operator that combines two partial results."""
         return _COMBINE[self]
 
     def identity(self, dtype: DType) -> Const:
@@ -246,8 +247,8 @@ class Binary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Select:
-    """`then` where `condition` holds, else `otherwise`. Only the chosen branch is evaluated, so a
-    Select may guard a Load that would be out of bounds."""
+    """The value `then` if `condition` holds, else `otherwise`. Only the chosen branch is evaluated,
+    so a Select may guard a Load that would be out of bounds."""
 
     condition: Expr
     then: Expr
@@ -256,9 +257,10 @@ class Select:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cast:
-    """A conversion like numpy's astype, except that float to integer saturates and NaN becomes 0,
-    and that a narrow float is rounded once. A number above the largest of a narrow format becomes
-    infinity, or NaN in a format without infinity, or else the largest number."""
+    """A conversion like numpy's astype, except that float to integer saturates, NaN becomes 0, and
+    a float of 16 bits or less is rounded once. A number above the largest of such a format becomes
+    infinity, or NaN in a format without infinity, or the largest number in a format without either.
+    """
 
     dtype: DType
     operand: Expr
@@ -266,15 +268,15 @@ class Cast:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ByteTable:
-    """A table lookup: entry number `operand` of the 256 bytes `entries`, which are of `dtype`. The
-    operand is a byte, whose bits are read as an unsigned number."""
+    """A table lookup: the entry of `entries`, 256 bytes that represent values of `dtype`, at the
+    position `operand`. The operand is a byte, whose bits are read as an unsigned number."""
 
     entries: bytes
     dtype: DType
     operand: Expr
 
     def values(self) -> tuple[int, ...]:
-        """Return the entries as numbers of `dtype`."""
+        """Return the 256 entries as numbers of `dtype`."""
         return tuple(memoryview(self.entries).cast("b" if self.dtype is DType.I8 else "B"))
 
 
@@ -318,7 +320,8 @@ Index: TypeAlias = Extent | Expr
 
 
 def index(value: Index) -> Expr:
-    """Return an index expression: integers become i64 constants, dims sizes."""
+    """Return a value as an index expression: an integer becomes an i64 constant, a dim becomes a
+    Size."""
     if isinstance(value, int):
         return _number(value)
     return Size(value) if isinstance(value, Dim) else value
@@ -326,12 +329,12 @@ def index(value: Index) -> Expr:
 
 @functools.lru_cache(maxsize=4096, typed=True)
 def _number(value: int) -> Const:
-    """Return an i64 constant, cached because few numbers occur, each of them often."""
+    """Return an i64 constant; cached, because few numbers occur, each of them often."""
     return Const(value, DType.I64)
 
 
 def add(left: Index, right: Index) -> Expr:
-    """Return `left + right` on indices, constants folded."""
+    """Return `left + right` as an index expression; constants are folded."""
     return _fold(BinaryOp.ADD, index(left), index(right))
 
 
@@ -369,7 +372,7 @@ _FOLD: Mapping[BinaryOp, Callable[[Extent, Extent], Extent]] = {
 
 
 def extent_of(expr: Expr) -> Extent | None:
-    """Return the extent that an index consists of, or None if it is neither a number nor a size."""
+    """Return the extent that a Const or Size holds, or None for any other expression."""
     if isinstance(expr, Const):
         return int(expr.value) if expr.dtype is DType.I64 else None
     return expr.extent if isinstance(expr, Size) else None

@@ -40,7 +40,7 @@ Attribute: TypeAlias = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor that flows along an edge; names are identifiers, unique within a graph."""
+    """A tensor in a graph; its name is an identifier, unique within the graph."""
 
     name: str
     type: TensorType
@@ -48,10 +48,11 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Derived:
-    """An array computed from constants when it is packed, and not before: derived weights, layer by
-    layer, would take the memory of the model once more.
+    """An array that is computed from constants only when it is packed: derived weights of all
+    layers together would take the memory of the model a second time.
 
-    `function` computes it from the operands' data, is pure and cannot fail; `key` identifies it.
+    `function` computes the array from the operands' data, is pure and cannot fail; `key` identifies
+    the function.
     """
 
     type: TensorType
@@ -61,11 +62,11 @@ class Derived:
 
     @functools.cached_property
     def data(self) -> npt.NDArray[Any]:
-        """The array, cached from the first call on."""
+        """The array, which is cached once it has been computed."""
         return self.made()
 
     def made(self) -> npt.NDArray[Any]:
-        """Return the array, computed anew if it is not cached."""
+        """Return the array: from the cache, or else newly computed without being cached."""
         if "data" in self.__dict__:
             return self.data
         array = self.function(*(operand.made() for operand in self.operands))
@@ -75,25 +76,29 @@ class Derived:
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-    """A value known at compile time. `content` is its logical array, whatever the layout, or the
-    derivation of one. The dtype is object, with numbers and dims as elements, if the content
-    depends on sizes that are known only when the model runs."""
+    """A value known at compile time.
+
+    `content` is the logical array, whatever the layout, or the derivation of one. The array's dtype
+    is object, with numbers and dims as elements, if it depends on sizes that are known only when
+    the model runs.
+    """
 
     value: Value
     content: npt.NDArray[Any] | Derived
 
     @property
     def data(self) -> npt.NDArray[Any]:
-        """The array; a derived one is cached from now on."""
+        """The array; if it is derived, it is computed once and cached."""
         return self.content.data if isinstance(self.content, Derived) else self.content
 
     def made(self) -> npt.NDArray[Any]:
-        """Return the array; a derived one is not cached."""
+        """Return the array; if it is derived, it is computed without being cached."""
         return self.content.made() if isinstance(self.content, Derived) else self.content
 
     @property
     def sources(self) -> Iterator[npt.NDArray[Any]]:
-        """Yield the arrays that the content is computed from: itself if it is not derived."""
+        """Yield the arrays from which the content is computed: the content itself if it is not
+        derived."""
         if isinstance(self.content, Derived):
             for operand in self.content.operands:
                 yield from operand.sources
@@ -102,14 +107,16 @@ class Constant:
 
     @property
     def has_dims(self) -> bool:
-        """Check whether the elements are, or may be, dims."""
+        """Check whether elements of the array may be dims."""
         return not isinstance(self.content, Derived) and self.content.dtype == object
 
     @functools.cached_property
     def identity(self) -> Hashable:
-        """A key that is equal for constants with the same content while they live, and that does
-        not read large weights: it is the place in the model's bytes that holds them, or their
-        derivation. For other constants, and for small ones, it is the digest."""
+        """A key that is equal for constants with the same content while they are alive.
+
+        It is computed without reading large weights: from the position in the model's bytes that
+        holds them, or from their derivation. For small constants, and any others, it is the digest.
+        """
         import numpy as np
 
         content = self.content
@@ -125,14 +132,16 @@ class Constant:
 
     @classmethod
     def named(cls, value: Value, content: npt.NDArray[Any], digest: str) -> Constant:
-        """Return a constant with a known digest, so that its content need not be read."""
+        """Return a constant whose digest is passed in, so that the content need not be read to
+        compute it."""
         constant = cls(value, content)
         constant.__dict__["digest"] = digest
         return constant
 
     @functools.cached_property
     def digest(self) -> str:
-        """The sha256 of dtype, shape and bytes; of a derived constant, that of its derivation."""
+        """The sha256 of dtype, shape and bytes; for a derived constant, the sha256 of its
+        derivation."""
         if isinstance(self.content, Derived):
             parts = (self.content.key, *(operand.digest for operand in self.content.operands))
             return hashlib.sha256(f"{self.value.type} {' '.join(parts)}".encode()).hexdigest()
@@ -151,14 +160,15 @@ class Constant:
 
 
 def is_of_numpy(dtype: np.dtype[Any]) -> bool:
-    """Check whether numpy itself defines the dtype; types of ml_dtypes are opaque bytes to it."""
+    """Check whether numpy itself defines the dtype; to numpy, the types of ml_dtypes are opaque
+    bytes."""
     return dtype.kind != "V" and dtype.type.__module__ == "numpy"
 
 
 def digest_of(data: npt.NDArray[Any]) -> str:
-    """Return the sha256 of dtype, shape and bytes. For a type that numpy does not define, the
-    size of an element stands for the dtype, so that the raw bytes in a .npy file have the same
-    digest."""
+    """Return the sha256 of dtype, shape and bytes. For a type that numpy does not define, the size
+    of an element is hashed in place of the dtype, so that the raw bytes in a .npy file have the
+    same digest."""
     import numpy as np
 
     dtype = data.dtype.str if is_of_numpy(data.dtype) else f"<V{data.itemsize}"
@@ -176,7 +186,8 @@ def digest_of(data: npt.NDArray[Any]) -> str:
 
 
 class ConstantData(Mapping[K, "npt.NDArray[Any]"]):
-    """The data of constants, by any kind of key; a derived constant is computed when it is read."""
+    """A read-only mapping from keys of any kind to the data of constants; a derived constant is
+    computed when it is read."""
 
     def __init__(self, constants: Mapping[K, Constant]) -> None:
         self._constants = constants
@@ -221,7 +232,7 @@ class Graph:
 
     @property
     def dims(self) -> tuple[Symbol, ...]:
-        """Every symbol of the values' types, each after those of its bounds."""
+        """Every symbol in the types of the values, each after the symbols in its bounds."""
         ordered: dict[Symbol, None] = {}
         constants = (c.data.reshape(-1).tolist() for c in self.constants if c.has_dims)
         for extents in (*(value.type.shape for value in self.values()), *constants):
@@ -233,13 +244,13 @@ class Graph:
 
     @property
     def given_dims(self) -> tuple[Symbol, ...]:
-        """The dims that a kernel of this region takes as arguments: all except dims that a node
-        computes."""
+        """The dims that a kernel of this region takes as arguments: all dims but those computed by
+        a node within the region."""
         computed = {node.attr("extent") for node in self.nodes} - {None}
         return tuple(symbol for symbol in self.dims if symbol.name not in computed)
 
     def constant_data(self) -> ConstantData[str]:
-        """Return the data of every constant by the name of its value."""
+        """Return a mapping from the name of each constant to its data."""
         return ConstantData({constant.value.name: constant for constant in self.constants})
 
     def producers(self) -> dict[str, Node]:
@@ -264,5 +275,5 @@ class Graph:
 
 
 def attributes(**attrs: Attribute) -> tuple[tuple[str, Attribute], ...]:
-    """Return attributes in the canonical order, for `Node.attrs`."""
+    """Return attributes in canonical order, for `Node.attrs`."""
     return tuple(sorted(attrs.items()))

@@ -1,4 +1,4 @@
-"""Instructions: what a final loop function becomes before it is the text of a target.
+"""Instructions: the form that a final loop function takes before it becomes the text of a target.
 
     function    = Function(name, [argument], [statement] body, result?, is_exported)
     statement   = Instruction | Loop | While | Branch | Return | [statement]
@@ -12,32 +12,33 @@
     carried     = Carried(variable, operand first, operand next)
     joined      = Joined(variable, operand then, operand otherwise)
     operand     = Instruction | Variable | Constant | Lanes | Zero | Poison | Symbol
-    variable    = Variable(type, name)          an argument, or what a loop or a branch hands on
+    variable    = Variable(type, name)       an argument, or a value of a loop or a branch (phi)
     constant    = Constant(type, number)                                 the same in every lane
     lanes       = Lanes(type, [number])                                  a number for each lane
     zero        = Zero(type)
-    poison      = Poison(type)                                                  any value at all
+    poison      = Poison(type)                                                        any value
     symbol      = Symbol(type, name, definition?)           the address of something in the module
     definition  = Data | Function | Text
     data        = Data(content, alignment)
-    text        = Text(name)                        what a file in the language of the target holds
+    text        = Text(name)                        the content of a file in the target's language
     type        = Type(element, lanes, [part], space)
     effect      = pure | read | write | order | any
 
-An instruction is its own result: others name it as their operand. Instructions, types and constants
-are compared by identity. A builder makes equal pure instructions one, and types and constants are
-made by functions that remember them, so a key of some of these is a key of their contents.
+An instruction stands for its own result: other instructions use it as an operand. Instructions,
+types and constants are compared by identity. A builder creates each pure instruction once, and the
+functions that create types and constants cache them, so equal keys consist of identical objects.
 
-A `Loop` runs its body, with each `variable` of its `carried` first `first` and then `next`, until
-`again` fails after it; a `While` tests its condition before the body. A `Branch` runs one side, and
-each `variable` of its `joined` is then that side's operand. A `Return`
-ends the function, and nothing runs what stands behind it in its body. A list within a body is the
-head of a loop: instructions are added there from further in.
+A `Loop` runs its body until `again` is false after it; each `variable` of its `carried` has the
+value `first` in the first iteration and the value `next` of the previous one afterwards. A `While`
+tests its condition before the body. A `Branch` runs one of two bodies, and each `variable` of its
+`joined` then has that side's operand as its value. A `Return` ends the function; statements after a
+Return in its body do not run. A list within a body is the preheader of a loop: loop-invariant
+instructions of the loop are added to that list.
 
-The attribute of an instruction holds the rest: the order of a comparison, the lanes that a
-shuffle takes, the alignment of an access, the name of a function of the target. Its operation
-declares what it may do to memory besides making a value. Numbers are the names of results, and of
-labels, of which a return has one, a loop two, a test and a branch three.
+The attribute of an instruction holds its other parameters: the predicate of a comparison, the lanes
+of a shuffle, the alignment of an access, the name of a target function. The operation of an
+instruction declares its effect on memory. Numbers name results and labels; a return has one label,
+a loop two, a test and a branch three.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ from typing import Any, TypeAlias
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Type:
-    """`lanes` elements, such as f32, i1 or ptr; a "struct", an "array" or a "single" vector has
-    parts instead. Pointers differ by their address space, a number of the target."""
+    """A vector of `lanes` elements (f32, i1, ptr); a "struct", an "array" or a "single" (a vector
+    of one lane) has `parts` instead. Pointers differ by `space`, the number of an address space of
+    the target."""
 
     element: str
     lanes: int = 1
@@ -61,13 +63,13 @@ class Type:
     space: int = 0
 
     def of(self, lanes: int) -> Type:
-        """Return the vector of `lanes` of these elements."""
+        """Return the vector type with the same element and `lanes` lanes."""
         return vector(self.element, lanes)
 
 
 @functools.cache
 def vector(element: str, lanes: int = 1) -> Type:
-    """Return the type of `lanes` elements; one element is a scalar."""
+    """Return the vector type of `lanes` elements, or the scalar type if `lanes` is 1."""
     return Type(element, lanes)
 
 
@@ -79,19 +81,20 @@ def pointer(space: int = 0) -> Type:
 
 @functools.cache
 def struct_of(*parts: Type) -> Type:
-    """Return the type of some values of any types."""
+    """Return the type of a struct with fields of these types."""
     return Type("struct", 1, parts)
 
 
 @functools.cache
 def array_of(part: Type, count: int) -> Type:
-    """Return the type of `count` values of one type."""
+    """Return the type of an array of `count` values of type `part`."""
     return Type("array", 1, (part,) * count)
 
 
 @functools.cache
 def single_of(part: Type) -> Type:
-    """Return the vector of one lane, which masked accesses of one element take."""
+    """Return the type of a vector of one lane, which masked accesses of a single element
+    require."""
     return Type("single", 1, (part,))
 
 
@@ -101,8 +104,8 @@ PTR, VOID = pointer(), vector("void")
 
 
 class Effect(enum.Enum):
-    """The side of an instruction besides its value: it has none, or it reads memory, writes
-    it, keeps accesses in order, or may do anything."""
+    """The effect of an operation on memory: none (PURE), a read, a write, an ordering of other
+    accesses, or any of these."""
 
     PURE = "pure"
     READ = "read"
@@ -113,7 +116,7 @@ class Effect(enum.Enum):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Operation:
-    """The name of what instructions do, and their effect."""
+    """The name of an operation, such as an addition, and its effect on memory."""
 
     name: str
     effect: Effect = Effect.PURE
@@ -121,7 +124,8 @@ class Operation:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Variable:
-    """A value that a function, a loop or a branch hands to the code in it or behind it."""
+    """A value that is set by control flow: an argument of a function, or a value that a loop or a
+    branch passes on (a phi node)."""
 
     type: Type
     name: str
@@ -132,7 +136,8 @@ class Variable:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Constant:
-    """A number in every lane: a bool of i1, a float as its type holds it."""
+    """A number in every lane of a type; it is a bool for i1, and rounded to the type for a
+    float."""
 
     type: Type
     number: int | float | bool
@@ -143,7 +148,7 @@ class Constant:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Lanes:
-    """A vector of numbers, one for each lane."""
+    """A vector constant with a number for each lane."""
 
     type: Type
     numbers: tuple[int | bool, ...]
@@ -151,21 +156,21 @@ class Lanes:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Zero:
-    """Zero in each lane and part, or the null pointer."""
+    """The zero of a type: 0 in every lane and part, or the null pointer."""
 
     type: Type
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Poison:
-    """A value that may be anything, as nothing depends on it."""
+    """A value of a type that may be anything, because nothing depends on it."""
 
     type: Type
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Data:
-    """Bytes in memory that nothing writes."""
+    """Constant bytes in memory."""
 
     content: bytes
     alignment: int
@@ -173,14 +178,15 @@ class Data:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Text:
-    """A file in the language of the target."""
+    """The definition of a symbol by a file in the language of the target."""
 
     name: str
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Symbol:
-    """The address of a function or of data; the module has the definitions of what it names."""
+    """The address of a function or of data, with its definition unless another module defines
+    it."""
 
     type: Type
     name: str
@@ -189,7 +195,7 @@ class Symbol:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Instruction:
-    """An operation on operands, and its result."""
+    """An operation on operands. As an operand of others, it stands for its result."""
 
     operation: Operation
     type: Type
@@ -206,7 +212,7 @@ Operand: TypeAlias = Instruction | Variable | Constant | Lanes | Zero | Poison |
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Carried:
-    """A value that an iteration of a loop hands to the next."""
+    """A value that each iteration of a loop passes to the next."""
 
     variable: Variable
     first: Operand
@@ -215,7 +221,7 @@ class Carried:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Joined:
-    """A value that a branch leaves to the code behind it."""
+    """A value that depends on which side of a branch ran (a phi node)."""
 
     variable: Variable
     then: Operand
@@ -224,7 +230,7 @@ class Joined:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Loop:
-    """A loop of at least one iteration."""
+    """A loop that tests its condition after the body, so it runs at least once."""
 
     carried: Sequence[Carried]
     body: Sequence[Statement]
@@ -234,7 +240,7 @@ class Loop:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class While:
-    """A loop that may have no iteration."""
+    """A loop that tests its condition before the body, so it may not run at all."""
 
     carried: Sequence[Carried]
     test: Sequence[Statement]
@@ -245,7 +251,7 @@ class While:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Branch:
-    """One of two bodies, by a condition."""
+    """A choice of one of two bodies by a condition."""
 
     condition: Operand
     then: Sequence[Statement]
@@ -256,7 +262,7 @@ class Branch:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Return:
-    """The end of the function, before that of its body."""
+    """A return from the function before the end of its body."""
 
     result: Operand
     number: int
@@ -268,7 +274,7 @@ Statement: TypeAlias = Instruction | Loop | While | Branch | Return | list[Any]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Function:
-    """A function of the module, which returns `result` or nothing."""
+    """A function of the module, which returns `result`, or nothing if that is None."""
 
     name: str
     arguments: Sequence[Variable]
@@ -307,7 +313,7 @@ CALL = Operation("call", Effect.ANY)  # A function, and what it is given.
 
 
 def number_of(type_: Type, value: int | float | bool) -> Constant:
-    """Return the constant that holds a number in each lane of a type."""
+    """Return the constant of a type that has `value` in each lane."""
     if isinstance(value, float):
         # By its bits, zeros of both signs are two constants, and a NaN is one.
         return _float(type_, struct.pack("<d", value))
@@ -316,7 +322,7 @@ def number_of(type_: Type, value: int | float | bool) -> Constant:
 
 @functools.cache
 def index(value: int) -> Constant:
-    """Return a number of bytes or elements."""
+    """Return the constant of an offset or a count, as i64."""
     return _integer(I64, value)
 
 
@@ -332,7 +338,7 @@ def _integer(type_: Type, value: int | bool) -> Constant:
 
 @functools.cache
 def lanes_of(type_: Type, *numbers: int | bool) -> Lanes:
-    """Return the vector of these numbers."""
+    """Return the vector constant with these numbers in its lanes."""
     return Lanes(type_, numbers)
 
 
@@ -344,10 +350,11 @@ def zero(type_: Type) -> Zero:
 
 @functools.cache
 def poison(type_: Type) -> Poison:
-    """Return what stands for any value of a type."""
+    """Return the operand that stands for an arbitrary value of a type."""
     return Poison(type_)
 
 
 def symbol(name: str) -> Symbol:
-    """Return the address of what the module, or another one, calls so."""
+    """Return the address of the function or data that this module, or another one, defines as
+    `name`."""
     return Symbol(PTR, name)

@@ -1,7 +1,7 @@
-"""Immutable values of which equal ones are the same object.
+"""Interned immutable objects: equal ones are the same object.
 
-Sets and dictionaries compare and hash such values by identity, without a call of Python, and trees
-of them are compared without a walk.
+Sets and dictionaries hash and compare such objects by identity, without running Python code, and
+trees of them are compared without traversal.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ _lock = threading.Lock()
 
 
 class Interned(type):
-    """The metaclass of classes whose objects are defined by their hashable parts. Constructing one
-    from equal parts returns the existing object; an object without references is freed."""
+    """The metaclass of interned classes, whose objects are defined by their hashable fields. A
+    constructor call with equal fields returns the existing object; an object without references is
+    freed."""
 
     _known: weakref.WeakValueDictionary[tuple[Any, ...], Any]
 

@@ -1,7 +1,8 @@
-"""The least arithmetic that any code for a kernel must do, as a base for bounds on its time.
+"""The minimum arithmetic that any code for a kernel must perform, as a base for lower bounds on
+time.
 
-`farrier.ir.work` counts padding as if it were data, as is usual for GFLOP/s. Code may leave the
-products of padding out, so a bound must not count them.
+`farrier.ir.work` counts multiplications with padding zeros, as is usual for GFLOP/s. Code may skip
+them, so a lower bound must not count them.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _MOST_POINTS = 1 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Products:
-    """The products of two types that one stage must sum up: a lower bound over all possible
-    code."""
+    """The number of multiplications of values of two dtypes that one stage must add up: a lower
+    bound for any code."""
 
     left: DType
     right: DType
@@ -51,8 +52,8 @@ class Products:
 
 
 def least_products(program: TensorProgram) -> list[Products]:
-    """Return the products that each stage sums up at the typical values of dims, except products
-    with padding, which are zero."""
+    """Return the number of products that each stage must add up, at the typical values of dims.
+    Products with padding, which are zero, are not counted."""
     written = {stage.buffer.name: stage for stage in program.stages}
     candidates = (_products(stage, written) for stage in program.stages)
     return [products for products in candidates if products is not None]
@@ -108,8 +109,9 @@ def _conjuncts(condition: Expr) -> Iterator[Expr]:
 
 
 def _inside(factor: Expr, written: Mapping[str, Stage]) -> Iterator[Expr]:
-    """Yield the conditions under which a factor is data: its indices are within its buffer and not
-    in the halo, and an earlier stage that computes the factor does not pad there."""
+    """Yield the conditions under which a factor is not padding: its indices lie within its buffer,
+    outside the halo, and the elementwise stage that computes it, if any, does not pad at that
+    point."""
     if not isinstance(factor, Load):
         return
     for index, extent in zip(factor.indices, factor.buffer.shape, strict=True):
@@ -125,7 +127,8 @@ def _inside(factor: Expr, written: Mapping[str, Stage]) -> Iterator[Expr]:
 
 
 def _groups(conditions: Sequence[Expr]) -> list[tuple[set[str], list[Expr]]]:
-    """Return the conditions in groups that share variables, directly or through others."""
+    """Return the conditions in groups, each with the names of its variables; conditions that share
+    variables, directly or through other conditions, are in one group."""
     groups: list[tuple[set[str], list[Expr]]] = []
     for condition in dict.fromkeys(conditions):
         names, members = set(variables(condition)), [condition]
@@ -141,9 +144,11 @@ def _groups(conditions: Sequence[Expr]) -> list[tuple[set[str], list[Expr]]]:
 
 
 def _share(conditions: Sequence[Expr], axes: Sequence[Axis], reduced: set[str]) -> float:
-    """Return the share of points at which all of these conditions hold. If that cannot be
-    evaluated, return the lower bound of one point of the reduced axes for each point of the
-    others."""
+    """Return the fraction of the points of `axes` at which all conditions hold.
+
+    If there are too many points to evaluate, return a lower bound: one point of the axes in
+    `reduced` for each point of the other axes.
+    """
     extents = [typical(axis.extent) for axis in axes]
     at_least = 1 / max(1, math.prod(typical(a.extent) for a in axes if a.name in reduced))
     if not math.prod(extents) or math.prod(extents) > _MOST_POINTS:

@@ -1,8 +1,8 @@
-"""The values and the symbols of shapes that a graph's outputs need, collected from the outputs
-back.
+"""Liveness: the values and symbols of shapes on which a graph's outputs depend, collected backwards
+from the outputs.
 
-A symbol that the data decides is defined by a node, as a value is: by an operator that counts, by a
-Bind, or by control flow whose results have shapes of their own.
+A node may define a symbol as well as a value: an operator that counts elements, a Bind, or control
+flow whose results have shapes of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ else:
 
 
 def defined(node: Node, data: Data) -> Iterator[str]:
-    """Yield the names of the symbols whose values the node computes."""
+    """Yield the names of the symbols whose values `node` computes when the model runs."""
     if node.attr("extent"):
         yield str(node.attr("extent"))
     extents: list[Extent] = []
@@ -40,14 +40,18 @@ def defined(node: Node, data: Data) -> Iterator[str]:
 
 
 def sizes_in(data: npt.NDArray[Any] | None) -> list[Extent]:
-    """Return the elements of a constant that holds dims."""
+    """Return the elements of a constant that contains dims; an empty list for any other
+    constant."""
     return [] if data is None or data.dtype != object else data.reshape(-1).tolist()
 
 
 class Liveness:
-    """The values and symbols that are needed by the nodes seen so far; feed nodes from the last to
-    the first. `data` returns the content of a constant that holds dims, by its value's name, and
-    None for any other value."""
+    """The values and symbols that the nodes added so far need. Add nodes from the last to the
+    first.
+
+    `data` returns, by the name of a value, the content of a constant that contains dims, and None
+    for any other value.
+    """
 
     def __init__(self, outputs: Iterable[Value], data: Data) -> None:
         self.values: set[str] = set()
@@ -56,14 +60,15 @@ class Liveness:
         self._read(outputs)
 
     def needs(self, node: Node) -> bool:
-        """Check whether a value or symbol that the node defines is needed, or the node is a
-        check."""
+        """Check whether a value or symbol that the node defines is needed, or the node is a runtime
+        check (Require)."""
         if node.op == REQUIRE or any(value.name in self.values for value in node.outputs):
             return True
         return not self._symbols.isdisjoint(defined(node, self._data))
 
     def is_live(self, value: Value) -> bool:
-        """Check whether a result of control flow is needed: itself, or a symbol in its shape."""
+        """Check whether a value that control flow returns is needed, or a symbol in its shape
+        is."""
         names = (symbol.name for symbol in symbols(value.type.shape))
         return value.name in self.values or not self._symbols.isdisjoint(names)
 

@@ -60,11 +60,12 @@ class LoopKind(enum.StrEnum):
 
 
 class Effect(enum.Enum):
-    """The action of a statement itself, without those below it, on memory.
+    """The effect of a statement itself, without the statements nested in it, on memory.
 
-    NONE decides which statements below run, and how often. HINT is seen by a cache alone: it may
-    move, be repeated or be left out. STORE loads what its expressions name, then writes one
-    element. CALL reads and writes anywhere in its tiles. No access moves across a BARRIER.
+    NONE: it only decides which nested statements run, and how often. HINT: it affects only caches,
+    so it may be moved, repeated or omitted. STORE: it loads the elements that its expressions name,
+    then writes one element. CALL: it reads and writes any elements of its tiles. BARRIER: no access
+    may be moved across it.
     """
 
     NONE = "none"
@@ -75,10 +76,11 @@ class Effect(enum.Enum):
 
 
 class Statement:
-    """The base of all statements, with the declarations that each makes besides its fields.
+    """The base class of statements, with the declarations that each class must make about its
+    effect.
 
-    Code that moves, repeats or drops statements asks for these, and not for classes, so that a
-    class that joins is never taken for harmless.
+    Code that moves, repeats or drops statements checks these declarations rather than classes, so
+    that a new class is never treated as free of effects by default.
     """
 
     __slots__ = ()
@@ -97,12 +99,13 @@ class Statement:
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
-        """The buffers that the statement itself reads; its expressions load others."""
+        """The buffers that the statement itself reads, without those from which its expressions
+        load."""
         return ()
 
     @property
     def hints(self) -> tuple[Buffer, ...]:
-        """The buffers that the statement itself names, and neither reads nor writes."""
+        """The buffers that the statement itself refers to without reading or writing them."""
         return ()
 
 
@@ -178,9 +181,12 @@ class Prefetch(Statement):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tile:
-    """The part of a buffer that an intrinsic works on: it starts at the logical index `origin` and
-    runs along the logical axes `axes`, in the order of the declared tile's; along none it is one
-    element. Its elements lie `steps` apart along each; () where they are neighbours along all."""
+    """The elements of a buffer on which an intrinsic works.
+
+    A tile starts at the logical index `origin` and runs along the logical axes `axes`, in the order
+    of the axes of the intrinsic's declared tile; without axes it is one element. Along each axis
+    its elements are `steps` apart; () stands for steps of 1 along all axes.
+    """
 
     buffer: Buffer
     origin: tuple[Expr, ...]
@@ -190,8 +196,9 @@ class Tile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Intrinsic(Statement):
-    """A call of the tensor intrinsic `name` (see `farrier.intrinsics`): output tile first. The call
-    only begins if it `is_late`: a barrier that waits for copies completes it."""
+    """A call of the tensor intrinsic `name` (see `farrier.intrinsics`), with the output tile first.
+    If `is_late`, the call only starts an asynchronous copy, which a later barrier with `copies`
+    completes."""
 
     effect = Effect.CALL
 
@@ -205,20 +212,21 @@ class Intrinsic(Statement):
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
-        """All tiles: the output may be read as well."""
+        """The buffers of all tiles, including the output, which an intrinsic may read as well."""
         return tuple(tile.buffer for tile in self.operands)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Barrier(Statement):
-    """Wait until all threads of the block have come here. Each then sees what the others stored to
-    workgroup buffers, and with the scope `param` to the arguments as well.
+    """Wait until all threads of the block have arrived. Afterwards each thread sees what the others
+    stored to workgroup buffers and, with the scope `param`, to the kernel's arguments as well.
 
-    With `copies` each thread first
-    makes a group of the copies that it has begun since the last such barrier, and waits until that
-    many groups are under way at most, the latest. Only such barriers stand between phases. With the
-    scope `local` a thread does that for itself, and waits for no other. With the scope `subgroup`
-    the threads of a subgroup wait for each other, and see no more than before."""
+    With `copies`, each thread first closes the group of asynchronous copies that it has started
+    since the last such barrier, and waits until at most the latest `copies` groups are unfinished.
+    Only such barriers may stand between phases. With the scope `local` a thread waits for its own
+    copies alone, not for other threads. With the scope `subgroup` the threads of a subgroup wait
+    for each other, and no stores become visible.
+    """
 
     effect = Effect.BARRIER
 
@@ -231,8 +239,8 @@ Stmt: TypeAlias = Block | For | Alloc | Store | If | While | Prefetch | Intrinsi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamedSize:
-    """A size that a kernel computes where it begins. In the body it is a symbol, of which nothing
-    is known but its range: arithmetic on it stays short."""
+    """A size that a kernel computes once at its start. The body refers to it as a symbol, of which
+    only the range is known, so arithmetic on it stays short."""
 
     name: str
     extent: Extent  # over the dims
@@ -244,9 +252,12 @@ class NamedSize:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Function:
-    """One kernel. `params` are its arguments in the order of the C ABI, outputs last; one more,
-    where there are `dims`, holds the values of these as i64. `choices` are sizes that a schedule
-    sets: the result is the same for all their values."""
+    """One kernel.
+
+    `params` are its arguments in the order of the C ABI, outputs last; if there are `dims`, one
+    more argument points to their values as i64. `choices` are sizes that a schedule sets: the
+    result is the same for all their values.
+    """
 
     name: str
     params: tuple[Buffer, ...]
@@ -256,5 +267,6 @@ class Function:
     choices: tuple[Symbol, ...] = ()
 
     def over_dims(self, extent: Extent) -> Extent:
-        """An extent of the body with what named sizes stand for."""
+        """Return an extent of the body in terms of the dims alone, with named sizes replaced by
+        their definitions."""
         return substitute(extent, {size.symbol: size.extent for size in self.sizes})

@@ -1,8 +1,8 @@
-"""Narrow floats: how their codes map to numbers.
+"""Narrow floats: the numbers that the codes of floating-point formats of at most 16 bits stand for.
 
-A float of 16 bits or less is a sign, an exponent and a mantissa, as in IEEE 754, but the formats
-differ in what the largest exponent stands for: P. Micikevicius et al., "FP8 Formats for Deep
-Learning" (arXiv:2209.05433), E. Noune et al., "8-bit Numerical Formats for Deep Neural Networks"
+A narrow float has a sign, an exponent and a mantissa, as in IEEE 754, but the formats differ in the
+meaning of the largest exponent: P. Micikevicius et al., "FP8 Formats for Deep Learning"
+(arXiv:2209.05433), E. Noune et al., "8-bit Numerical Formats for Deep Neural Networks"
 (arXiv:2206.02915: the FNUZ types), and the OCP Microscaling Formats 1.0 (E8M0, E2M1, E2M3, E3M2).
 """
 
@@ -15,12 +15,12 @@ from farrier.ir.types import DType
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """The bits of a narrow float format. `largest`, `infinity` and `nan` are codes without the
-    sign; None if the format has none.
+    """The encoding of a narrow float format. `largest`, `infinity` and `nan` are codes without the
+    sign bit; None if the format has no such value.
 
-    A number above the largest becomes infinity; NaN in a format without infinity; and the largest
-    number in one without NaN either. `has_negative_zero` is False for the FNUZ types, whose NaN has
-    the code that -0 would have.
+    A number above the largest becomes infinity; in a format without infinity it becomes NaN, and in
+    a format without either the largest number. `has_negative_zero` is False for the FNUZ types, in
+    which the code of -0 stands for NaN.
     """
 
     exponent_bits: int
@@ -38,7 +38,7 @@ class FloatFormat:
 
     @property
     def overflow(self) -> int:
-        """The code of numbers above the largest."""
+        """The code to which numbers above the largest are converted."""
         beyond = self.nan if self.infinity is None else self.infinity
         return self.largest if beyond is None else beyond
 

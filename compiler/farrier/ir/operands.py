@@ -1,4 +1,4 @@
-"""The expressions directly below an expression or a statement: operands, indices, conditions."""
+"""The expressions directly within an expression or a statement: operands, indices, conditions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _LEAVES = leaves("Expr")
 
 
 def operands(node: Expr | Stmt) -> tuple[Expr, ...]:
-    """Return the expressions directly below, in field order."""
+    """Return the expressions directly within `node`, in field order."""
     return OPERANDS[type(node)](node)
 
 
 def map_operands(node: N, change: Callable[[Expr], Expr]) -> N:
-    """Return an expression or a statement with `change` applied to each of its operands; the same
-    object where none changes."""
+    """Return `node` with `change` applied to each of its operands; `node` itself if none
+    changes."""
     changed: N = MAP_OPERANDS[type(node)](node, change)
     return changed
 
 
 def attributes(node: Expr) -> tuple[Any, ...]:
-    """Return what an expression holds besides its operands: operators, dtypes, buffers."""
+    """Return the fields of an expression that are not operands: operators, dtypes, buffers."""
     return _LEAVES[type(node)](node)

@@ -1,8 +1,8 @@
-"""Read the text that `farrier.ir.printer` writes; Python's own parser is the front end.
+"""Parse the text that `farrier.ir.printer` writes, by way of Python's own parser.
 
-`parse_ir(print_ir(x), constants) == x`, origins included. Nothing is evaluated: only the syntax
-tree is read. Every name must be declared before it is used; whether the types fit the operators is
-the verifier's question.
+`parse_ir(print_ir(x), constants) == x`, origins included. No code in the text is executed: only the
+syntax tree is read. Every name must be declared before it is used; the verifier, not the parser,
+checks whether the types fit the operators.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ParseError(UsageError):
-    """Text that is not IR; `line` and `column` count from one."""
+    """An error: the text is not IR. `line` and `column` count from one."""
 
     def __init__(
         self, message: str, line: int, column: int, source: str = "", *, hint: str = ""
@@ -40,10 +40,10 @@ class ParseError(UsageError):
 def parse_ir(
     text: str, constants: Mapping[str, npt.NDArray[Any]] | None = None
 ) -> Graph | TensorProgram | Function:
-    """Return the graph, program or function that `text` declares by `@graph`, `@program` or
+    """Return the graph, program or function that `text` defines below `@graph`, `@program` or
     `@function`.
 
-    `constants` holds the arrays that the text names by sha256 (`Constant.digest`). Raises
+    `constants` holds the arrays to which the text refers by sha256 (`Constant.digest`). Raises
     ParseError.
     """
     try:

@@ -1,4 +1,4 @@
-"""Scalar expressions at many points at once, in numpy."""
+"""Evaluate scalar expressions in numpy at many points at once."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from farrier.ir.types import DType
 
 @dataclasses.dataclass(frozen=True)
 class Points(abc.ABC):
-    """The points at which expressions are evaluated: the values of variables, arrays that broadcast
-    against each other. `mask` says at which points the value is wanted: a load that a Select guards
-    looks only there."""
+    """The points at which expressions are evaluated: values of variables as arrays that broadcast
+    against each other. `mask` is true at the points whose value is used: a load that a Select
+    guards accesses only these."""
 
     variables: Mapping[str, Any]
     mask: Any = True
@@ -41,15 +41,16 @@ class Points(abc.ABC):
     @property
     @abc.abstractmethod
     def owner(self) -> str:
-        """The code that the expressions stand in, for errors."""
+        """The name of the code to which the expressions belong, for error messages."""
 
     @abc.abstractmethod
     def load(self, load: Load) -> Any:
-        """Return the elements at the points. Raises CompilerError for one outside its buffer."""
+        """Return the loaded elements at all points. Raises CompilerError for an element outside its
+        buffer."""
 
     def value(self, expr: Expr) -> Any:
         """Return the value of an expression at all points. Raises CompilerError for operands of two
-        dtypes, KeyError for another variable."""
+        dtypes, KeyError for a variable without values."""
         match expr:
             case Const(value, dtype):
                 return np.asarray(value, dtype.numpy)

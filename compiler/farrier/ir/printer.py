@@ -86,8 +86,11 @@ def print_ir(
     node: Graph | TensorProgram | Function | Node | Stmt | Expr, named: Named | None = None
 ) -> str:
     """Return the text of a node. `parse_ir` reads the text of a graph, program or function back as
-    an equal one. `named` returns the name of a large constant; the default is its digest, for which
-    all large constants are read."""
+    an equal object.
+
+    `named` returns the name under which a large constant is printed; the default is its digest,
+    which requires reading all large constants.
+    """
     named = named or _digest
     match node:
         case Graph():
@@ -149,8 +152,8 @@ def _dims(
     sizes: Iterable[NamedSize] = (),
     choices: Iterable[Symbol] = (),
 ) -> str:
-    """Return the declarations of a head: `(n=dim(1, 8, 4), chunk=(n + 1) // 2, parts=choice(1, 8,
-    1))`, or ""."""
+    """Return the declarations in the decorator of a definition: `(n=dim(1, 8, 4), chunk=(n + 1) //
+    2, parts=choice(1, 8, 1))`, or "" if there are none."""
     declared = [f"{s.name}=dim({s.low}, {s.high}, {s.typical})" for s in symbols]
     declared += [f"{size.name}={size.extent}" for size in sizes]
     declared += [f"{s.name}=choice({s.low}, {s.high}, {s.typical})" for s in choices]
@@ -191,8 +194,9 @@ def _typed(value: Value) -> str:
 
 
 def is_written_out(constant: Constant) -> bool:
-    """Check whether the text of a constant holds its elements: it does for up to `INLINE_ELEMENTS`
-    elements, and for dims. A NaN's payload has no literal, so constants with NaN are named."""
+    """Check whether the text of a constant contains its elements, as it does for up to
+    `INLINE_ELEMENTS` elements, and for dims. A NaN's payload has no literal, so constants with NaN
+    are named instead."""
     data = constant.content
     if isinstance(data, Derived):
         return False
@@ -231,8 +235,8 @@ def _node(node: Node, indent: str, named: Named) -> Iterator[str]:
 
 
 def _literal(value: Any) -> str:
-    """Return a number, string or tuple of them as a Python expression; infinities and NaN by
-    name."""
+    """Return a number, string or tuple as a Python expression; infinities and NaN are written as
+    names."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_literal, value))}{',' * (len(value) == 1)})"
     # For floats that are not finite, repr writes `inf`, `-inf` and `nan`, which the parser reads.
@@ -274,7 +278,8 @@ def _function(function: Function) -> Iterator[str]:
 
 
 def _suite(body: Stmt, indent: str) -> Iterator[str]:
-    """Yield the lines of an indented suite; a block of several statements is the suite itself."""
+    """Yield the lines of an indented suite; a Block of several statements becomes the suite
+    itself."""
     if isinstance(body, Block) and len(body.statements) != 1:
         for statement in body.statements:
             yield from _statement(statement, indent)
@@ -323,8 +328,8 @@ def _statement(statement: Stmt, indent: str) -> Iterator[str]:
 
 
 def _tile(tile: Tile) -> str:
-    """Return a tile's text: `x[i, 16*j]`; with axes `tile(x[i, 16*j], 1)`; and for elements apart
-    from each other `tile(x[i, 16*j], 1, 0, steps=(2, 1))`."""
+    """Return the text of a tile: `x[i, 16*j]` for one element, `tile(x[i, 16*j], 1)` with axes, and
+    `tile(x[i, 16*j], 1, 0, steps=(2, 1))` with steps other than 1."""
     element = _element(tile.buffer, tile.origin)
     steps = [f"steps={tile.steps}"] if tile.steps else []
     parts = [element, *map(str, tile.axes), *steps]
@@ -357,7 +362,8 @@ def print_expr(expr: Expr) -> str:
 
 
 def _expr(expr: Expr) -> tuple[str, int]:
-    """Return the text, and how tightly it binds."""
+    """Return the text of an expression and its binding strength, by which the caller decides
+    whether to put it in parentheses."""
     match expr:
         case Var(name):
             return name, _ATOM
@@ -408,7 +414,7 @@ def _inside(expr: Expr, level: int) -> str:
 
 
 def _const(const: Const) -> str:
-    """Return a constant's text: i64, f32 and bool constants are bare literals, others name the
+    """Return the text of a constant: i64, f32 and bool constants are bare literals, others name the
     dtype."""
     value = const.value
     text = repr(value)

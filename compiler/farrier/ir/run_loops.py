@@ -1,10 +1,10 @@
-"""Run a loop function in Python, slowly and strictly: the semantics that schedules must keep.
+"""Run a loop function in Python, slowly and strictly: the semantics that schedules must preserve.
 
-The function becomes Python source over flat lists, packed as the layouts define. Arithmetic on
-floats is that of float64, rounded when narrow floats are stored; integers wrap around when they are
-stored. Every index is checked against the memory of its dimension; unwritten memory is NaN;
-iterations of parallel loops, blocks and threads run backwards, or shuffled, so that a wrong
-`parallel` is noticed.
+The function is translated to Python source over flat lists, packed as the layouts define.
+Arithmetic on floats is that of float64, rounded when narrow floats are stored; integers wrap around
+when they are stored. Every index is checked against the extent of its dimension of memory;
+unwritten memory is NaN. Iterations of parallel loops, blocks and threads run in reverse or in
+random order, so that a wrong `parallel` changes the result.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def run_loops(
     packed: bool = False,
     seed: int | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Run a function whose dims are numbers on logical arrays. Return the arrays of the parameters
-    that are not among `inputs` by name: logical ones, or with `packed` their memory in its physical
-    shape. `initial` holds contents of these before the run. An array may have another shape of the
-    same size than its parameter, because a schedule may join adjacent axes. `seed` shuffles the
-    iterations of loops that may run in any order; without it they run backwards. Raises
-    CompilerError if the function reads or writes outside a buffer.
+    """Run a function whose dims are numbers on logical arrays. Return, by name, the arrays of the
+    parameters that are not among `inputs`: logical arrays or, with `packed`, their memory in its
+    physical shape.
 
-    Raises CompilerError where the function reads or writes outside a buffer.
+    `initial` holds contents of these arrays before the run. An array may have another shape of the
+    same size as its parameter, because a schedule may merge adjacent axes. `seed` shuffles the
+    iterations of loops that may run in any order; without a seed they run in reverse order. Raises
+    CompilerError if the function accesses an element outside its buffer.
     """
     function = with_usual_choices(function)
     memory: dict[str, list[Any]] = {}
@@ -100,7 +100,8 @@ def run_loops(
 
 
 def _order(seed: int | None) -> Callable[[range], Iterable[int]]:
-    """Return the order in which the iterations of an unordered loop run."""
+    """Return the order in which a loop without a prescribed order runs: reversed, or shuffled by
+    `seed`."""
     if seed is None:
         return reversed
     dice = random.Random(seed)

@@ -1,10 +1,11 @@
-"""Run the lowered form of a kernel, all threads of many blocks at once, and find its races.
+"""Run the lowered form of a kernel, all threads of many blocks at once, and detect its races.
 
-Arithmetic is that of the dtypes, as numpy has it. For every element that threads share, shadow
-memory keeps which thread read and wrote it last, and at which statement, so that a race shows in
-whatever order the threads would run: two threads touch one element, one of them writes it, and no
-barrier stands between them. Blocks never wait for each other, so what one writes no other may touch
-within the launch. An element of a workgroup buffer that nobody wrote is not read.
+Arithmetic is that of numpy in the dtypes of the kernel. For every element that threads share,
+shadow memory records which thread read and wrote it last, and at which statement. So a race is
+detected in whatever order the threads would run: two threads access one element, one of the
+accesses writes it, and no barrier separates them. Blocks never wait for each other, so an element
+that one block writes must not be accessed by another block within the launch. An element of a
+workgroup buffer that has not been written must not be read.
 """
 
 from __future__ import annotations
@@ -65,13 +66,15 @@ def run_threads(
     packed: bool = False,
     meaning: Callable[[str], Function] | None = None,
 ) -> dict[str, Array]:
-    """Call a kernel in the lowered form, its dims bound to numbers, on logical arrays; return the
-    arrays of the other parameters by name: logical ones, or with `packed` their memory. `initial`
-    is what some of these hold beforehand, and `meaning` returns the declared meaning of an
-    intrinsic, output first. A subgroup runs one of its own as its first thread would.
+    """Run a kernel in the lowered form, its dims bound to numbers, on logical arrays.
+
+    Return, by name, the arrays of the parameters that are not among `inputs`: logical arrays or,
+    with `packed`, their memory. `initial` holds contents of some of these before the run, and
+    `meaning` returns the declared semantics of an intrinsic as a function with the output first. An
+    intrinsic of a subgroup is run once, by the subgroup's first thread.
 
     Raises CompilerError, with the statements, for a race, a barrier that not all threads of a block
-    reach, an index outside its buffer, and a read of workgroup memory that nobody wrote.
+    reach, an index outside its buffer, and a read of workgroup memory that has not been written.
     """
     function = with_usual_choices(function)
     verify_threads(function)
@@ -144,8 +147,8 @@ def _run(
 
 @dataclasses.dataclass
 class _History:
-    """The numbers of barriers of a launch so far, `device` of which order arguments as well, and
-    the statements that have touched memory."""
+    """The number of barriers that a launch has passed, `device` being the number of barriers that
+    also order accesses to arguments, and the statements that have accessed memory."""
 
     workgroup: int = 0
     device: int = 0
@@ -160,7 +163,8 @@ class _History:
 
 
 class _Shadow:
-    """The last accesses to each of `size` elements: thread, block, time and statement."""
+    """The last writer and the last reader of each of `size` elements: thread, block, time (the
+    number of barriers before the access) and statement."""
 
     def __init__(self, size: int) -> None:
         self.writer, self.reader = _Touches(size), _Touches(size)
@@ -174,14 +178,16 @@ class _Touches:
         self.statement = np.zeros(size, np.int64)
 
     def clashes(self, at: Array, threads: Array, blocks: Array, time: int) -> Array:
-        """Check which of the elements another thread touched that no barrier separates."""
+        """Return a mask of the elements `at` whose last access is by another thread, without a
+        barrier in between, or by another block."""
         elsewhere = (self.block[at] != _NOBODY) & (self.block[at] != blocks)
         at_once = (self.time[at] == time) & (self.thread[at] != threads)
         clashing: Array = elsewhere | at_once
         return clashing
 
     def note(self, at: Array, threads: Array, blocks: Array, time: int, statement: int) -> None:
-        """Note who touches elements now; where several threads do, that it is `_SEVERAL`."""
+        """Record the threads and blocks that access elements now; `_SEVERAL` stands for more than
+        one."""
         fresh = self.time[at] != time
         self.thread[at[fresh]] = threads[fresh]
         self.time[at] = time
@@ -193,7 +199,8 @@ class _Touches:
 
 
 class _Blocks:
-    """Some blocks of a launch in lockstep. Values broadcast to (blocks, threads)."""
+    """The execution of some blocks of a launch in lockstep. Values are arrays that broadcast to
+    shape (blocks, threads)."""
 
     def __init__(
         self,
@@ -221,7 +228,8 @@ class _Blocks:
         self._groups: list[list[tuple[Intrinsic, Array, dict[str, Any]]]] = [[]]
 
     def allocate(self, buffer: Buffer) -> None:
-        """Add undefined memory: one buffer for each block, subgroup or thread."""
+        """Allocate undefined memory for a buffer: one copy for each block, subgroup or thread, by
+        its scope."""
         count = int(self._owners(buffer).max(initial=-1)) + 1
         self._memory[buffer.name] = _fresh(buffer, count).reshape(-1)
         if buffer.scope is MemoryScope.WORKGROUP:
@@ -302,7 +310,8 @@ class _Blocks:
         self._memory[buffer.name][at] = values.astype(buffer.dtype.numpy)
 
     def read(self, buffer: Buffer, indices: list[Array], stmt: Stmt, mask: Any) -> Array:
-        """Return the elements that each thread under the mask reads; for others any value."""
+        """Return the elements that each thread under `mask` reads, as an array of shape (blocks,
+        threads); the values of other threads are undefined."""
         mask = np.broadcast_to(mask, self._shape)
         indices = [np.broadcast_to(index, self._shape)[mask] for index in indices]
         at = self._offsets(buffer, indices, self._owners(buffer)[mask], stmt)
@@ -320,7 +329,7 @@ class _Blocks:
         return values
 
     def _owners(self, buffer: Buffer) -> Array:
-        """Return the number of the buffer that each thread sees, among those of the blocks."""
+        """Return, for each thread, which copy of the buffer the thread accesses."""
         if buffer.scope in PRIVATE:
             return self._local
         if buffer.scope is MemoryScope.SUBGROUP:
@@ -330,8 +339,8 @@ class _Blocks:
         return np.zeros(self._shape, np.int64)
 
     def _offsets(self, buffer: Buffer, indices: list[Array], owners: Array, stmt: Stmt) -> Array:
-        """Return the place of elements in the memory of all. Raises CompilerError for an index
-        outside of the buffer's."""
+        """Return the offsets of elements in the memory that holds all copies of a buffer. Raises
+        CompilerError for an index outside the buffer."""
         layout = buffer.element_layout
         shape = layout.physical_shape(buffer.type.static_shape)
         parts = []
@@ -354,7 +363,7 @@ class _Blocks:
     # -- intrinsics
 
     def _begin(self, stmt: Intrinsic, mask: Array) -> None:
-        """Begin a copy: until it lands, nobody may read its target."""
+        """Start an asynchronous copy: its target must not be read before the copy completes."""
         self._groups[-1].append((stmt, mask.copy(), dict(self.variables)))
         tile = stmt.operands[0]
         self._intrinsic(stmt, mask, lands=True)
@@ -363,7 +372,8 @@ class _Blocks:
             undefined[self._last_written] = True
 
     def _land(self, most: int) -> None:
-        """Close a group of copies, and let all but the latest `most` groups land."""
+        """Close the current group of asynchronous copies, and complete all groups except the latest
+        `most`."""
         ended, left = self._groups[: len(self._groups) - most], self._groups[-most:] if most else []
         self._groups = [*left, []]
         variables = self.variables
@@ -374,7 +384,7 @@ class _Blocks:
         self.variables = variables
 
     def _intrinsic(self, stmt: Intrinsic, mask: Array, *, lands: bool = False) -> None:
-        """Run the declared meaning of an intrinsic for each thread, or for each subgroup."""
+        """Run the declared semantics of an intrinsic for each thread, or once for each subgroup."""
         if self.meaning is None:
             self._fail(f"the intrinsic {stmt.name} must be expanded before it is run", stmt)
         semantics = self.meaning(stmt.name)
@@ -426,7 +436,8 @@ class _Blocks:
             self._last_written = flat
 
     def element_offsets(self, place: _Place, indices: list[Array], stmt: Stmt) -> Array:
-        """Return the places of elements of a tile, [threads, ...]."""
+        """Return the offsets of the elements of a tile at `indices`, with the threads along axis
+        0."""
         at, owners = list(place.origin), place.owners
         if place.is_spread:
             first, *indices = indices
@@ -452,7 +463,8 @@ class _Blocks:
         *,
         writes: bool,
     ) -> None:
-        """Note who touches elements now. Raises CompilerError for a race."""
+        """Record an access to elements by threads. Raises CompilerError if it races with an earlier
+        one."""
         is_workgroup = buffer.scope is MemoryScope.WORKGROUP
         history, shadow = self._history, self._shadows[buffer.name]
         time = history.workgroup if is_workgroup else history.device
@@ -479,7 +491,7 @@ class _Blocks:
 
 @dataclasses.dataclass(frozen=True)
 class _Lanes(Points):
-    """All threads of some blocks, at one statement."""
+    """The evaluation of expressions for all threads of some blocks, at one statement."""
 
     blocks: _Blocks = dataclasses.field(kw_only=True)
     stmt: Stmt = dataclasses.field(kw_only=True)
@@ -495,7 +507,8 @@ class _Lanes(Points):
 
 @dataclasses.dataclass(frozen=True)
 class _Place:
-    """A tile that threads work on: where it begins for each, in the buffer that each sees."""
+    """A tile as threads access it: its origin for each thread, and which copy of the buffer each
+    thread accesses."""
 
     tile: Tile
     origin: list[Array]
@@ -505,7 +518,8 @@ class _Place:
 
 @dataclasses.dataclass(frozen=True)
 class _Elements(Points):
-    """Elements of the tiles of an intrinsic, for some threads and their blocks."""
+    """The evaluation of an intrinsic's expressions on elements of its tiles, for some threads and
+    their blocks."""
 
     run: _Blocks = dataclasses.field(kw_only=True)
     stmt: Intrinsic = dataclasses.field(kw_only=True)
@@ -521,7 +535,8 @@ class _Elements(Points):
         return self.run.element_offsets(self.places[name], values, self.stmt)
 
     def spread(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """Return the thread and the block of each of the elements, in one dimension."""
+        """Return the thread and the block that each of the elements belongs to, flattened to one
+        dimension."""
         threads, blocks = (np.broadcast_to(each, shape).reshape(-1) for each in self.who)
         return threads, blocks
 

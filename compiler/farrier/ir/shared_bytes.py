@@ -1,4 +1,4 @@
-"""Elements that share bytes: accesses of packed buffers, written as accesses of their bytes.
+"""Elements that share bytes: rewrite accesses of packed buffers as accesses of their bytes.
 
 before:  w[k, n]                         w: u4[32, 64] @ layout(1, 0 % 16, 1 % 64, 0 / 16 % 2, per_byte=2)
 after:   (w[k % 16 * 64 + n] >> 4 * (k // 16)) & 15                        w: u8[1024]
@@ -18,7 +18,8 @@ from farrier.ir.types import DType, Layout
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SharedByte:
-    """The byte that holds an element, and by how many bits the element lies above its lowest."""
+    """The byte that holds an element, and the position of the element's lowest bit within that
+    byte."""
 
     byte: Load
     shift: Expr
@@ -30,12 +31,12 @@ class SharedByte:
 
 
 def shares_bytes(buffer: Buffer) -> bool:
-    """Check whether several elements of a buffer lie in a byte."""
+    """Check whether a buffer stores several elements in one byte."""
     return buffer.layout is not None and buffer.layout.per_byte > 1
 
 
 def shared_byte(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier) -> SharedByte:
-    """Return the place of an element of a packed buffer."""
+    """Return the byte and the bit position of an element of a packed buffer."""
     assert buffer.layout is not None
     count = buffer.layout.per_byte
     position = flatten(_by_element(buffer), indices, simplifier, 1)
@@ -48,14 +49,16 @@ def shared_byte(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifie
 
 
 def element(load: Load, simplifier: Simplifier) -> Expr:
-    """The value of a load of a packed buffer, as its register holds it."""
+    """Return the expression for a load from a packed buffer: the element's bits, shifted, masked
+    and extended to the element type as a register holds it."""
     place = shared_byte(load.buffer, load.indices, simplifier)
     shifted = Binary(BinaryOp.SHR, place.byte, place.shift)
     return Cast(load.buffer.dtype, Binary(BinaryOp.BIT_AND, shifted, place.mask))
 
 
 def exchange(store: Store, simplifier: Simplifier) -> Store:
-    """The store of an element as one of its byte, whose other bits stay."""
+    """Return the store of one element of a packed buffer as a store of its byte, whose other bits
+    are preserved."""
     place = shared_byte(store.buffer, store.indices, simplifier)
     over = Binary(BinaryOp.SHL, place.mask, place.shift)
     others = Binary(BinaryOp.BIT_AND, place.byte, Binary(BinaryOp.BIT_XOR, over, _ONES))

@@ -1,4 +1,4 @@
-"""Replace the extents of a graph: rename dims, or put numbers for symbols."""
+"""Replace the extents of a graph: rename dims, or substitute numbers for symbols."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Demand(enum.StrEnum):
-    """The relation to an extent that a check demands of a size."""
+    """The relation between a size and an extent that a runtime check requires."""
 
     EXACT = "exact"
     LEAST = "least"
@@ -33,8 +33,8 @@ class Demand(enum.StrEnum):
 
 
 def bind(shape: Sequence[Extent], actual: Sequence[int], sizes: dict[str, int]) -> None:
-    """Add to `sizes` the values of symbols that an actual shape determines: those in extents of the
-    form `k*symbol + c`."""
+    """Add to `sizes` the values of the symbols that an actual shape determines: those in extents of
+    the form `k*symbol + c`."""
     for extent, number in zip(shape, actual, strict=True):
         match extent:
             case Dim(terms=(((Symbol() as symbol,), factor), *constant)) if len(constant) < 2:
@@ -75,7 +75,7 @@ def with_extents(graph: Graph, change: Callable[[Extent], Extent]) -> Graph:
 
 
 def substituted(graph: Graph, values: Mapping[Atom, Extent]) -> Graph:
-    """Return the graph with these extents for symbols."""
+    """Return the graph with symbols and other atoms replaced by the extents in `values`."""
     return with_extents(graph, lambda extent: substitute(extent, values))
 
 
@@ -87,7 +87,8 @@ def value_with_extents(value: Value, change: Callable[[Extent], Extent]) -> Valu
 
 
 def constant_with_extents(constant: Constant, change: Callable[[Extent], Extent]) -> Constant:
-    """Return the constant with its sizes changed; its dtype is numpy's own if no dim remains."""
+    """Return the constant with `change` applied to each size in it; if no dim remains, its array
+    gets a numeric dtype."""
     if not constant.has_dims:
         return constant
     return Constant(

@@ -73,7 +73,8 @@ def _in_float64(function: Function) -> Function:
 
 
 def _tail(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Compute the upper tail of the standard normal distribution from |x| on, to full precision."""
+    """Compute the upper tail probability of the standard normal distribution at |x|, to full
+    precision."""
     weights = np.frompyfunc(math.erfc, 1, 1)(np.abs(x) * math.sqrt(0.5))
     return np.asarray(weights, np.float64) * 0.5
 
@@ -86,7 +87,7 @@ def sigmoid(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def mul_high(x: Any, y: Any) -> Any:
-    """Return the upper 32 bits of the 64-bit products of i32 or u32."""
+    """Return the upper 32 bits of the 64-bit products of two i32 or u32 arrays."""
     wide = np.uint64 if x.dtype == np.uint32 else np.int64
     return (x.astype(wide) * y.astype(wide) >> wide(32)).astype(x.dtype)
 
@@ -190,9 +191,9 @@ def convert(x: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
 
 
 def _to_odd(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Round `x` to odd in f32: a number that f32 cannot hold becomes the neighbour with a last bit
-    of 1. Rounding that again to less than 23 bits equals rounding `x` once (S. Boldo, G. Melquiond,
-    "When double rounding is odd", 2005)."""
+    """Round `x` to f32 with rounding to odd: a number that f32 cannot represent becomes the
+    neighbour whose last mantissa bit is 1. Rounding that again to fewer than 23 bits equals
+    rounding `x` once (S. Boldo, G. Melquiond, "When double rounding is odd", 2005)."""
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
         # The same from 64 bits to the 53 of f64: if any of the last 12 bits is lost, one bit is set
         # for it.

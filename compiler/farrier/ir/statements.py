@@ -1,4 +1,4 @@
-"""The statements of a loop nest, one below the other."""
+"""Traverse and rebuild the statements of a loop nest."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MAPPED = mapper("Stmt")
 
 
 def below(stmt: Stmt) -> tuple[Stmt, ...]:
-    """Return the statements directly below."""
+    """Return the statements directly within `stmt`."""
     # Half of all statements are stores, and nests are walked again and again.
     return () if type(stmt) is Store else _BELOW[type(stmt)](stmt)
 
 
 def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
-    """Yield the statement and all below it, in order, parents first."""
+    """Yield `stmt` and all statements within it in pre-order."""
     stack = [stmt]
     while stack:
         stmt = stack.pop()
@@ -28,14 +28,14 @@ def walk_stmts(stmt: Stmt) -> Iterator[Stmt]:
 
 
 def map_children(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
-    """Return the statement with `change` applied to each directly below it; the same object where
+    """Return `stmt` with `change` applied to each statement directly within it; `stmt` itself if
     none changes."""
     changed: Stmt = _MAPPED[type(stmt)](stmt, change)
     return changed
 
 
 def block(statements: list[Stmt]) -> Stmt:
-    """Return the statements as one, blocks within them flattened."""
+    """Return a sequence of statements as one statement; nested Blocks are flattened."""
     flat: list[Stmt] = []
     for stmt in statements:
         flat += stmt.statements if isinstance(stmt, Block) else (stmt,)

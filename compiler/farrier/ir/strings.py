@@ -19,9 +19,9 @@ _NUL = "a string contains NUL, with which Farrier fills strings up"
 
 
 def codes_of(strings: npt.ArrayLike) -> Array:
-    """Return the code points of an array of str, of bytes (UTF-8), or of objects that are either.
-    The width is that of numpy's dtype `U` for them. Raises ValueError for any other content, and
-    for a string that contains NUL."""
+    """Return the code points of an array of str, of bytes (UTF-8), or of objects of these types, as
+    u32. The width is that of numpy's dtype `U` for the strings. Raises ValueError for any other
+    content, and for a string that contains NUL."""
     array = np.asarray(strings)
     if array.dtype.kind not in "USOT":
         raise ValueError(f"it is {array.dtype}, not strings")
@@ -48,7 +48,7 @@ def codes_of(strings: npt.ArrayLike) -> Array:
 
 
 def _text(value: Any) -> str:
-    """Return the value as str. Raises ValueError, of which UnicodeDecodeError is a subclass."""
+    """Return `value` as a str. Raises ValueError, of which UnicodeDecodeError is a subclass."""
     text = value.decode() if isinstance(value, bytes) else value
     if not isinstance(text, str):
         raise ValueError(f"it contains {value!r}, which is no string")
@@ -56,14 +56,15 @@ def _text(value: Any) -> str:
 
 
 def strings_of(codes: Array) -> Array:
-    """Return the strings of code points, of dtype `U`; the inverse of `codes_of`."""
+    """Return the strings that an array of code points represents, of dtype `U`; the inverse of
+    `codes_of`."""
     *shape, width = codes.shape
     return np.ndarray(tuple(shape), f"U{width}", np.ascontiguousarray(codes))
 
 
 def fitted(codes: Array, width: int) -> Array:
-    """Return code points padded to `width` characters a string. Raises ValueError for a longer
-    string."""
+    """Return the code points padded with zeros to `width` characters per string. Raises ValueError
+    for a longer string."""
     if codes[..., width:].any():
         raise ValueError(f"a string has more than {width} characters")
     codes = codes[..., :width]

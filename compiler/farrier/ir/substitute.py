@@ -1,4 +1,4 @@
-"""Replace parts of loop nests by name: variables, buffers, loops, reads.
+"""Replace variables, buffers, loops and reads of loop nests by name.
 
 Leaves are recognized by their exact type, which takes a fifth of the time of `isinstance`. Parts
 that do not change are shared with the input.
@@ -32,12 +32,12 @@ Indices: TypeAlias = tuple[Expr, ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Substitution:
-    """The replacements to make, by name; replaced text is not searched again.
+    """A set of replacements by name; a replacement is not searched for further replacements.
 
-    `variables` become expressions; `buffers` become other buffers; `loops` get new names (their
-    variables too, if `variables` contains them). `access` may rewrite the indices of every access,
-    and `reads` maps a buffer to a function that returns the expression for reading it at some
-    indices.
+    `variables` maps variables to expressions, `buffers` maps buffers to other buffers, and `loops`
+    maps loops to new names (their variables are renamed too, if `variables` contains them).
+    `access` may rewrite the indices of every access, and `reads` maps a buffer to a function that
+    returns, for given indices, the expression that replaces a load.
     """
 
     variables: Mapping[str, Expr] = dataclasses.field(default_factory=dict)
@@ -51,8 +51,8 @@ class Substitution:
     )
 
     def expr(self, expr: Expr) -> Expr:
-        """Return `expr` with its variables and buffers replaced. A node that `expr` contains twice
-        is one node of the result, too."""
+        """Return `expr` with its variables and buffers replaced. A node that occurs twice in `expr`
+        is one shared node of the result, too."""
         if type(expr) is Var:
             return self.variables.get(expr.name, expr)
         if type(expr) is Const or type(expr) is Size:
@@ -76,7 +76,7 @@ class Substitution:
         return changed
 
     def element(self, buffer: Buffer, indices: Indices) -> tuple[Buffer, Indices]:
-        """Return the same access after the replacement."""
+        """Return the buffer and the indices of an access after the replacements."""
         new = tuple(map(self.expr, indices))
         if all(map(_identical, new, indices)):
             new = indices
@@ -85,7 +85,7 @@ class Substitution:
         return self.buffers.get(buffer.name, buffer), new
 
     def stmt(self, stmt: Stmt) -> Stmt:
-        """Return `stmt` with everything in it replaced."""
+        """Return `stmt` with all replacements applied."""
         if isinstance(stmt, Store):
             buffer, indices = self.element(stmt.buffer, stmt.indices)
             value = self.expr(stmt.value)
@@ -120,8 +120,8 @@ def _identical(left: object, right: object) -> bool:
 
 
 def loads(expr: Expr) -> Iterator[Load]:
-    """Yield every Load in `expr`, in order, those in indices of Loads included; a shared node is
-    visited once."""
+    """Yield every Load in `expr` in order, including those within indices of other Loads; a shared
+    node is visited once."""
     stack: list[Expr] = [expr]
     seen: set[int] = set()
     while stack:

@@ -25,19 +25,19 @@ class Stage:
 
     @property
     def reduced_axes(self) -> tuple[Axis, ...]:
-        """The axes of the reduction; none for a stage without one."""
+        """The axes of the reduction; () for a stage that does not reduce."""
         return self.body.axes if isinstance(self.body, Reduce) else ()
 
     @property
     def all_axes(self) -> tuple[Axis, ...]:
-        """The axes of the result, then those of the reduction."""
+        """The axes of the result, followed by those of the reduction."""
         return (*self.axes, *self.reduced_axes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorProgram:
-    """One kernel: its arguments are the inputs in order, then the outputs. `dims` are the symbols
-    of its shapes and indices."""
+    """One kernel, whose arguments are the inputs in order, then the outputs. `dims` are the symbols
+    that occur in its shapes and indices."""
 
     name: str
     inputs: tuple[Buffer, ...]

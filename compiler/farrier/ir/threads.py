@@ -1,25 +1,27 @@
-"""The launches and phases of a kernel for a device whose threads come in blocks, and the rules that
-both of its forms keep (`ir/loop.py`).
+"""The launches and phases of a kernel for a device whose threads run in blocks, and the rules for
+both forms of such a kernel (see `ir/loop.py`).
 
 A kernel is a sequence of launches, each a nest of block loops, within `alloc`s of workspace
 buffers. Within the block loops
 
-- threads run in phases: a nest of thread loops over numbers, which holds no other block, thread or
-  parallel loop and allocates nothing in `workgroup`. Nothing but a phase stores or prefetches;
-- a nest of subgroup loops is a phase too, in which only intrinsics touch memory. Fragments are
-  buffers in `subgroup`: a fragment that is allocated around phases is each subgroup's own, with
-  first axes over the loops of the phase, and nothing but intrinsics of subgroups touches it;
-- around phases stand serial and unrolled loops, conditions, and allocations. A condition there is
-  the same for all threads: it loads nothing that the launch writes;
-- a local or register buffer that is allocated around phases is each thread's own: every phase that
-  uses it has the same extents, its first axes run over these, and its first indices are the
+- threads run in phases: a phase is a nest of thread loops of constant extent, which contains no
+  other block, thread or parallel loop and allocates nothing in `workgroup`. Only phases store or
+  prefetch;
+- a nest of subgroup loops is a phase too, in which only intrinsics access memory. Fragments are
+  buffers in `subgroup`: a fragment that is allocated around phases exists once per subgroup, its
+  first axes correspond to the loops of the phase, and only intrinsics of subgroups access it;
+- phases may stand within serial and unrolled loops, conditions, and allocations. A condition around
+  a phase has one value for all threads: it loads nothing that the launch writes;
+- a local or register buffer that is allocated around phases exists once per thread: every phase
+  that uses it has the same extents, its first axes run over these, and its first indices are the
   variables of the phase;
-- an exchange is a phase that stores an element of each thread's own to another one, of the thread
-  whose number, within a subgroup, differs in one bit: the last of the first indices is `t xor m`.
-  The block has whole subgroups, and the innermost loop of the phase whole groups of `2 * m`;
-- a barrier that waits for copies may stand between phases. Only a launch that is one phase, within
-  nothing but allocations, has others. Each stands where all threads come: under no condition that
-  names a thread or loads what the launch writes.
+- an exchange is a phase in which each thread stores to a private element a value that it reads from
+  the private element of another thread, whose number within the subgroup differs in one bit: the
+  last of the first indices is `t xor m`. The block consists of complete subgroups, and the
+  innermost loop of the phase of complete groups of `2 * m` threads;
+- a barrier that waits for copies may stand between phases. Other barriers occur only in a launch
+  that is a single phase, within nothing but allocations. Each barrier must be reached by all
+  threads: no condition around it depends on a thread or loads what the launch writes.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ _OF_BLOCKS_OR_THREADS = (LoopKind.BLOCK, *_OF_PHASES, LoopKind.PARALLEL)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Launch:
-    """A nest of block loops, outermost first, and what each block does."""
+    """A nest of block loops, outermost first, and the statement that each block runs."""
 
     blocks: tuple[For, ...]
     body: Stmt
@@ -85,8 +87,8 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoweredLaunch:
-    """The parts of a launch in the lowered form: the buffers of a block, the nest of threads, and
-    what each thread does. The nest is () in the form of phases."""
+    """The parts of a launch in the lowered form: the buffers of a block, the nest of thread loops,
+    and the statement that each thread runs. In the form of phases, the nest is ()."""
 
     shared: tuple[Buffer, ...]
     threads: tuple[For, ...]
@@ -102,7 +104,8 @@ class LoweredLaunch:
 
 
 def nest_of(stmt: Stmt, kind: LoopKind) -> tuple[tuple[For, ...], Stmt]:
-    """Return the nest of loops of one kind that a statement is, outermost first, and its body."""
+    """Return the directly nested loops of kind `kind` at the top of `stmt`, outermost first, and
+    the body of the innermost."""
     nest = []
     while isinstance(stmt, For) and stmt.kind is kind:
         nest.append(stmt)
@@ -111,20 +114,22 @@ def nest_of(stmt: Stmt, kind: LoopKind) -> tuple[tuple[For, ...], Stmt]:
 
 
 def phase_of(stmt: Stmt) -> tuple[tuple[For, ...], Stmt]:
-    """Return the nest of thread or subgroup loops that a statement is, and its body."""
+    """Return the loops over threads or subgroups at the top of `stmt`, outermost first, and their
+    body; ((), stmt) if `stmt` is not a phase."""
     if isinstance(stmt, For) and stmt.kind in _OF_PHASES:
         return nest_of(stmt, stmt.kind)
     return (), stmt
 
 
 def exchange_name(dtype: DType, mask: int) -> str:
-    """Return the name of the intrinsic that exchanges values within a subgroup."""
+    """Return the name of the intrinsic with which each thread of a subgroup reads the value of the
+    thread whose number differs in the bit `mask`."""
     return f"exchange_{dtype.value}_{mask}"
 
 
 def exchange_of(nest: tuple[For, ...], body: Stmt) -> int:
-    """Return the bit in which the numbers of threads differ that exchange elements in a phase; 0 if
-    it is not an exchange."""
+    """Return the bit in which the numbers of the threads that exchange elements in a phase differ;
+    0 if the phase is not an exchange."""
     if not isinstance(body, Store) or not isinstance(body.value, Load):
         return 0
     indices = body.value.indices
@@ -138,7 +143,7 @@ def exchange_of(nest: tuple[For, ...], body: Stmt) -> int:
 
 
 def threads_of(nest: tuple[For, ...]) -> int:
-    """Return the threads that run a phase."""
+    """Return the number of threads that run a phase."""
     each = SUBGROUP_SIZE if nest[0].kind is LoopKind.SUBGROUP else 1
     return math.prod(extents_of(nest)) * each
 
@@ -149,7 +154,8 @@ def extents_of(nest: tuple[For, ...]) -> tuple[int, ...]:
 
 
 def launches(function: Function) -> tuple[Launch, ...]:
-    """Return the launches of a kernel in order. Raises CompilerError for code outside of them."""
+    """Return the launches of a kernel in order. Raises CompilerError for statements outside of
+    launches."""
     return tuple(_launches(function, function.body))
 
 
@@ -179,7 +185,8 @@ def phases(stmt: Stmt) -> Iterator[tuple[tuple[For, ...], Stmt]]:
 
 
 def touched(stmt: Stmt) -> Iterator[tuple[Buffer, bool]]:
-    """Yield each buffer that a statement or one below it accesses, and whether it is written."""
+    """Yield each buffer that `stmt` or a statement within it accesses, and whether the access
+    writes."""
     for part in walk_stmts(stmt):
         for buffer in part.writes:
             yield buffer, True
@@ -270,7 +277,8 @@ class _Checker:
         self._barriers(body, names, None)
 
     def _exchange(self, mask: int, nest: tuple[For, ...], store: Store) -> None:
-        """Check a phase in which threads exchange elements of their own."""
+        """Check that a phase is a valid exchange of private elements between threads; `mask` is the
+        bit in which the numbers of partners differ."""
         source = store.value
         assert isinstance(source, Load)
         if mask & (mask - 1) or mask >= SUBGROUP_SIZE or number(nest[-1].extent) % (2 * mask):
@@ -303,8 +311,8 @@ class _Checker:
             raise self._fail(f"phases of other threads use {buffer.name}", stmt)
 
     def _barriers(self, stmt: Stmt, threads: tuple[str, ...], around: str | None) -> None:
-        """Check the barriers below; `around` names what threads differ in that a condition around
-        them depends on, if any."""
+        """Check the barriers within `stmt`; `around` is the name of something that differs between
+        threads and on which a condition around `stmt` depends, or None."""
         if isinstance(stmt, Barrier):
             if not self._is_lowered:
                 raise self._fail("a phase has a barrier within it", stmt)
@@ -316,7 +324,7 @@ class _Checker:
             self._barriers(part, threads, around)
 
     def _varying(self, condition: Expr, threads: tuple[str, ...]) -> str | None:
-        """Return a name that may differ from thread to thread in a condition, if there is one."""
+        """Return a name in the condition whose value may differ between threads, or None."""
         for node in walk(condition):
             if isinstance(node, Var) and node.name in threads:
                 return node.name
@@ -328,7 +336,7 @@ class _Checker:
 
 
 def _elements(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
-    """Yield the elements that a statement itself names."""
+    """Yield the buffer and the indices of each element that a statement itself refers to."""
     if isinstance(stmt, Store | Prefetch):
         yield stmt.buffer, stmt.indices
     if isinstance(stmt, Intrinsic):

@@ -31,11 +31,12 @@ Shape: TypeAlias = tuple[Extent, ...]
 
 
 class DType(enum.StrEnum):
-    """Element type; the value is its name in IR text.
+    """An element type; the enum's value is its name in the text of the IR.
 
-    In memory an element of less than a byte takes a byte, in whose low bits it lies, the others
-    zero, as in arrays of ml_dtypes. In a layout with `per_byte`, such integers share a byte.
-    Registers hold an element extended, and a float of less than 32 bits as f32.
+    In memory an element of less than a byte takes a byte, whose low bits hold the element and whose
+    other bits are zero, as in arrays of ml_dtypes. In a layout with `per_byte`, several such
+    integers share a byte. Registers hold a narrow integer extended, and a float of less than 32
+    bits as f32.
     """
 
     F16 = "f16"
@@ -66,12 +67,12 @@ class DType(enum.StrEnum):
 
     @property
     def bits(self) -> int:
-        """The significant bits of an element; a bool has eight."""
+        """The number of significant bits of an element; a bool has eight."""
         return _BITS[self]
 
     @property
     def nbytes(self) -> int:
-        """The bytes of an element in memory."""
+        """The size of an element in memory in bytes."""
         return -(-_BITS[self] // 8)
 
     @property
@@ -80,7 +81,8 @@ class DType(enum.StrEnum):
 
     @property
     def is_narrow_float(self) -> bool:
-        """Check whether registers hold the element as f32, and memory rounds it."""
+        """Check whether the type is a float of less than 32 bits, which registers hold as f32 and a
+        store rounds."""
         return self in _NARROW_FLOATS
 
     @property
@@ -93,7 +95,7 @@ class DType(enum.StrEnum):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Return the least and the greatest number of an integer type."""
+        """Return the least and the greatest value of an integer type."""
         if self.is_signed:
             return -(1 << self.bits - 1), (1 << self.bits - 1) - 1
         return 0, (1 << self.bits) - 1
@@ -155,9 +157,10 @@ def _numpy(dtype: DType) -> np.dtype[Any]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PhysicalDim:
-    """One dimension of memory: the part `(i // div) % mod` of the logical axis `axis`.
+    """One dimension of memory: the index `(i // div) % mod` for the index i of the logical axis
+    `axis`.
 
-    `mod` 0 means no modulus: the whole rest of the axis.
+    `mod` 0 stands for no modulus: the dimension is the outermost one of its axis.
     """
 
     axis: int
@@ -167,11 +170,13 @@ class PhysicalDim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Swizzle:
-    """A permutation of the chunks of each row of memory: chunk `c` of row `r` lies in the place of
-    chunk `c ^ (r // rows % count)`, where a chunk is `chunk` neighbours.
+    """A permutation of the chunks of each row of memory, against bank conflicts: chunk `c` of row
+    `r` is stored at the position of chunk `c ^ (r // rows % count)`, where a chunk is `chunk`
+    neighbours.
 
-    The rows of memory are the last but one dimension, and the chunks parts of the last one. So rows
-    that are a multiple of all banks apart keep the same column in different banks.
+    The rows of memory are its second-to-last dimension, and the chunks are parts of the last one.
+    So elements of one column in different rows lie in different banks, even where the length of a
+    row is a multiple of the number of banks.
     """
 
     chunk: int
@@ -179,7 +184,8 @@ class Swizzle:
     count: int  # A power of two: that many chunks in a row change places among themselves.
 
     def why_not(self, physical: Shape, halo: tuple[tuple[int, int], ...]) -> str:
-        """Return why memory of a shape cannot lie so, a clause; "" if it can."""
+        """Return why memory of this shape and halo cannot be swizzled in this way, as a clause; ""
+        if it can."""
         if self.chunk < 1 or self.rows < 1 or self.count < 1 or self.count & (self.count - 1):
             return f"a swizzle of {self.count} chunks of {self.chunk} by {self.rows} rows"
         if len(physical) < 2 or any(map(any, halo)):
@@ -191,18 +197,19 @@ class Swizzle:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """The places of a tensor's elements in memory: physical dimensions, outermost first, and a zero
-    halo.
+    """The positions of a tensor's elements in memory: physical dimensions, outermost first, and a
+    zero halo.
 
     `halo[a]` elements before and after axis `a` hold zero, so that a convolution reads its padding
     without a branch. Only an axis that is one undivided dimension can have a halo.
 
     With `per_byte` elements in a byte, element number `n` in the order of the dimensions is in byte
-    `n // per_byte`, the first of a byte in its lowest bits. If the last dimension has that extent,
-    it selects the elements that share a byte: vectors along another axis then read neighbouring
-    bytes and shift all of them by the same number of bits. Only constants have such layouts.
+    `n // per_byte`, starting with the lowest bits of a byte. If the last dimension has the extent
+    `per_byte`, it selects the elements that share a byte: vectors along another axis then read
+    neighbouring bytes and shift all of them by the same number of bits. Only constants have such
+    layouts.
 
-    A `swizzle` permutes the elements of each row of memory. Only workgroup buffers lie so.
+    A `swizzle` permutes the elements of each row of memory. Only workgroup buffers are swizzled.
 
         NCHW16c, padded by one:
             dims = (0), (1 div 16), (2), (3), (1 mod 16); halo = (0,0), (0,0), (1,1), (1,1)
@@ -218,7 +225,7 @@ class Layout:
     swizzle: Swizzle | None = None
 
     def __post_init__(self) -> None:
-        """Drop parts of extent one, such as the lanes of a machine without vectors."""
+        """Drop dimensions of extent one, such as the lanes of a machine without vectors."""
         if any(dim.mod == 1 for dim in self.dims):
             parts = tuple(dim for dim in self.dims if dim.mod != 1)
             object.__setattr__(self, "dims", parts)
@@ -232,8 +239,8 @@ class Layout:
     def blocked(
         cls, rank: int, axis: int, block: int, halo: tuple[tuple[int, int], ...] = ()
     ) -> Layout:
-        """Return a layout with `axis` split by `block`: its outer part stays in place, its inner
-        part goes last."""
+        """Return a layout with `axis` split by `block`: its outer dimension keeps the axis's
+        position, and its inner dimension goes last."""
         outer = (PhysicalDim(a, block if a == axis else 1) for a in range(rank))
         return cls((*outer, PhysicalDim(axis, 1, block)), halo)
 
@@ -245,16 +252,17 @@ class Layout:
 
     @property
     def by_element(self) -> Layout:
-        """Return the same order of elements with a byte or more for each."""
+        """Return the layout with the same order of elements and at least one byte for each
+        element."""
         return self if self.per_byte == 1 else dataclasses.replace(self, per_byte=1)
 
     def nbytes(self, shape: Shape, dtype: DType) -> Extent:
-        """Return the bytes of a tensor in this layout, padding and halo included."""
+        """Return the size in bytes of a tensor in this layout, padding and halo included."""
         return ceildiv(product(self.physical_shape(shape)) * dtype.nbytes, self.per_byte)
 
     def join(self, ordered: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Join integers in the order of the dimensions into bytes that several elements share;
-        return the array unchanged if none are shared."""
+        """Pack an array of integers, ordered as the dimensions are, into bytes of `per_byte`
+        elements each; return the array unchanged if elements do not share bytes."""
         import numpy as np
 
         if self.per_byte == 1:
@@ -289,11 +297,11 @@ class Layout:
     def pack(
         self, array: npt.NDArray[Any], out: npt.NDArray[Any] | None = None
     ) -> npt.NDArray[Any]:
-        """Return the logical `array` as it lies in memory: a dense array of `physical_shape`,
-        written to `out` if that is set.
+        """Return the logical `array` in memory order: a dense array of `physical_shape`, which is
+        `out` if that is passed.
 
-        Halo and partial blocks are zero. A `mod` must be the `div` of the axis's next outer part,
-        which holds for every layout that `transform_layout` accepts.
+        Halo and partial blocks are zero. A `mod` must be the `div` of the axis's next outer
+        dimension, which holds for every layout that `transform_layout` accepts.
         """
         import numpy as np
 
@@ -304,7 +312,7 @@ class Layout:
         return out
 
     def ordered(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Pack as `pack` does, but return a view of `array` if nothing is padded."""
+        """Return the array as `pack` does, but as a view of `array` if nothing needs padding."""
         import numpy as np
 
         parts = _parts(self, array.ndim)
@@ -320,7 +328,8 @@ class Layout:
         return array.reshape(split).transpose(_order(self, parts))
 
     def unpack(self, packed: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """Return the logical array of `shape`; the inverse of `pack`."""
+        """Return the logical array of shape `shape` from its memory `packed`; the inverse of
+        `pack`."""
         import numpy as np
 
         parts = _parts(self, len(shape))
@@ -338,7 +347,8 @@ class Layout:
 
 
 def _parts(layout: Layout, rank: int) -> list[list[int]]:
-    """Return for each axis the sizes of its parts, outermost (0: the rest) first."""
+    """Return, for each axis, the extents of the physical dimensions into which it is split,
+    outermost first; 0 stands for an outermost dimension, whose extent depends on the shape."""
     parts: list[list[int]] = []
     for axis in range(rank):
         dims = sorted((d for d in layout.dims if d.axis == axis), key=lambda d: -d.div)
@@ -347,7 +357,8 @@ def _parts(layout: Layout, rank: int) -> list[list[int]]:
 
 
 def _order(layout: Layout, parts: list[list[int]]) -> list[int]:
-    """Return the transposition from (axis, part) order to physical order."""
+    """Return the permutation that transposes the dimensions from the order of (axis, part) to the
+    physical order."""
     starts = [sum(len(p) for p in parts[:axis]) for axis in range(len(parts))]
     order = []
     for dim in layout.dims:
@@ -358,7 +369,8 @@ def _order(layout: Layout, parts: list[list[int]]) -> list[int]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorType:
-    """Element type, logical shape and layout of a tensor (`layout` None: plain row-major)."""
+    """The element type, logical shape and layout of a tensor; `layout` None stands for plain
+    row-major."""
 
     dtype: DType
     shape: Shape
@@ -384,7 +396,7 @@ class TensorType:
 
     @property
     def nbytes(self) -> Extent:
-        """The bytes in memory, padding and halo of the layout included."""
+        """The size in memory in bytes, padding and halo of the layout included."""
         shape = self.shape
         if self.layout is None:
             return product(shape) * self.dtype.nbytes

@@ -109,7 +109,8 @@ def verify_function(function: Function) -> None:
 
 
 class _Checker:
-    """The scope at the place that is being checked."""
+    """A checker of one function or program, with the buffers and variables in scope at the current
+    statement."""
 
     def __init__(self, root: TensorProgram | Function) -> None:
         self._root = root
@@ -129,8 +130,8 @@ class _Checker:
         return CompilerError(f"kernel {self._root.name}: {message}\n{print_ir(where)}")
 
     def argument(self, buffer: Buffer) -> None:
-        """Check an argument, whose extents are sizes of the model: `own_dims` leaves none whose
-        dims allow a negative value."""
+        """Check an argument: none of its extents, in terms of the kernel's own dims, is negative
+        for all their values."""
         for extent in buffer.shape:
             if not is_less(-1, extent):
                 raise self.error(f"the extent {extent} of {buffer.name} may be negative")
@@ -233,7 +234,7 @@ class _Checker:
             self._expect(DType.I64, index, f"an index of {buffer.name}")
 
     def dtype(self, node: Expr) -> DType:
-        """Return the element type of an expression after checking its parts."""
+        """Check the operands of an expression and return its element type."""
         match node:
             case Const(_, dtype):
                 return dtype

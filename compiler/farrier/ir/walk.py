@@ -1,9 +1,9 @@
 """One traversal for all grammars, derived from the fields of their nodes.
 
-A node is any frozen dataclass of `farrier.ir`, and the annotations of its fields declare what
-stands below it. `walk` and `rewrite` follow every field, as graphs and programs need them.
-Loop nests are walked by the thousand, so `parts` and `mapper` write a function for each class and
-each kind of child, once, as `dataclasses` writes `__init__`. For `If(condition: Expr, then: Stmt,
+A node is any frozen dataclass of `farrier.ir`, and the annotations of its fields declare its
+children. `walk` and `rewrite` follow every field, as graphs and programs require. Loop nests are
+traversed thousands of times, so `parts` and `mapper` generate a function for each class and each
+kind of child, once, as `dataclasses` generates `__init__`. For `If(condition: Expr, then: Stmt,
 otherwise: Stmt | None)` and the kind `Stmt` these are
 
     lambda node: (node.then, *(() if node.otherwise is None else (node.otherwise,)))
@@ -15,8 +15,8 @@ otherwise: Stmt | None)` and the kind `Stmt` these are
             return node
         return node.__class__(node.condition, then, otherwise)
 
-So a class that joins a grammar is traversed as soon as it is declared, or refused: a field that
-holds a kind in a form that is not known here is an error of its class.
+So a class that is added to a grammar is traversed without further code, or rejected: a field that
+holds children in a form that this module does not handle is an error.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _LEAVES = frozenset(
 
 
 class PerClass(dict[type, T]):
-    """A table with an entry for each class of nodes, derived when it is first asked for."""
+    """A table with an entry for each node class, computed on first access."""
 
     def __init__(self, derive: Callable[[type], T]) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class PerClass(dict[type, T]):
 
 
 def _names(kind: type) -> tuple[str, ...]:
-    """Return the fields of a node class that may hold nodes."""
+    """Return the names of the fields of a node class that may hold nodes."""
     return tuple(f.name for f in dataclasses.fields(kind) if f.type not in _LEAVES)
 
 
@@ -80,7 +80,7 @@ _FIELDS = PerClass(_names)
 
 
 def children(node: Any) -> list[Any]:
-    """Return the nodes directly below `node`, in field order."""
+    """Return the nodes directly within `node`, in field order."""
     below = []
     for name in _FIELDS[type(node)]:
         value = getattr(node, name)
@@ -92,7 +92,7 @@ def children(node: Any) -> list[Any]:
 
 
 def walk(node: Any) -> Iterator[Any]:
-    """Yield `node` and every node below it, parents first."""
+    """Yield `node` and every node within it in pre-order."""
     stack = [node]
     while stack:
         node = stack.pop()
@@ -101,10 +101,11 @@ def walk(node: Any) -> Iterator[Any]:
 
 
 def rewrite(node: T, visit: Callable[[Any], Any]) -> T:
-    """Return `node` with `visit` applied to every node below it and to itself, children first.
+    """Return `node` with `visit` applied to every node within it and to `node` itself, children
+    first.
 
-    `visit` returns its argument where it changes nothing; an unchanged part is shared with the
-    input, so an identical result is the same object.
+    `visit` returns its argument to leave it unchanged; unchanged subtrees are shared with the
+    input, so the result is `node` itself if nothing changes.
     """
     changes: dict[str, Any] = {}
     for name in _FIELDS[type(node)]:
@@ -135,7 +136,8 @@ _FORMS = {
 
 
 def parts(kind: str) -> PerClass[Parts]:
-    """Return a table of functions that read the children of the kind, in field order."""
+    """Return a table of functions, one for each node class, that return the children of type `kind`
+    in field order."""
 
     def derive(cls: type) -> Parts:
         sources = []
@@ -157,8 +159,8 @@ def parts(kind: str) -> PerClass[Parts]:
 
 
 def mapper(kind: str) -> PerClass[Mapper]:
-    """Return a table of functions that change the children of the kind; an unchanged one is shared
-    with the input, so an identical result is the same object."""
+    """Return a table of functions, one for each node class, that apply a function to the children
+    of type `kind` and rebuild the node; the node itself is returned if no child changes."""
 
     def derive(cls: type) -> Mapper:
         held = _held(cls, kind)
@@ -186,7 +188,8 @@ def mapper(kind: str) -> PerClass[Mapper]:
 
 
 def leaves(kind: str) -> PerClass[Parts]:
-    """Return a table of functions that read the fields that hold nothing of the kind."""
+    """Return a table of functions, one for each node class, that return the fields that hold no
+    nodes of type `kind`."""
 
     def derive(cls: type) -> Parts:
         held = _held(cls, kind)
@@ -202,7 +205,8 @@ _NESTED = "parts that hold children, such as the tiles of an Intrinsic"
 
 
 def _held(cls: type, kind: str) -> dict[str, str]:
-    """Return the form in which each field of a class holds children of the kind, by name."""
+    """Return, by field name, the form (such as a tuple or an optional value) in which each field of
+    a class holds children of type `kind`."""
     held = {}
     for field in dataclasses.fields(cls):
         annotation = str(field.type)
@@ -219,6 +223,6 @@ def _held(cls: type, kind: str) -> dict[str, str]:
 
 
 def _same(items: tuple[T, ...], change: Callable[[T], T]) -> tuple[T, ...]:
-    """Return the items changed, and the same tuple where none is."""
+    """Return the items after `change`; the original tuple if none of them changes."""
     new = tuple(map(change, items))
     return items if all(map(operator.is_, new, items)) else new

@@ -1,4 +1,4 @@
-"""The arithmetic of a kernel: the numerator of every GFLOP/s."""
+"""Count the arithmetic operations of a kernel: the numerator of every GFLOP/s."""
 
 from __future__ import annotations
 
@@ -52,24 +52,27 @@ _USUALLY_TAKEN = 0.25
 
 
 def arithmetic(kernel: TensorProgram | Function) -> int:
-    """Return the operations on data at the typical values of dims, over all points of all stages: a
-    multiply-add counts two, a function such as exp one, an index none. Padding counts as data, as
-    is usual; so do both branches of a loop function's conditions, and `USUAL_TRIPS` iterations of
-    each while loop."""
+    """Return the number of operations on data at the typical values of dims, over all points of all
+    stages.
+
+    A multiply-add counts as two, a function such as exp as one, index arithmetic as none.
+    Operations on padding are counted, as is usual; so are both branches of a loop function's
+    conditions, and `USUAL_TRIPS` iterations of each while loop.
+    """
     if isinstance(kernel, Function):
         return _of_stmt(kernel.body)
     return sum(typical(_of_stage(stage)) for stage in kernel.stages)
 
 
 def multiply_adds(program: TensorProgram) -> int:
-    """Return the products that are summed up, at the typical values of dims: the steps of a machine
-    that does one at a time. Padding counts as data."""
+    """Return the number of products that are added up, at the typical values of dims: the steps of
+    a machine that performs one at a time. Products with padding are counted."""
     return sum(typical(_products(stage)) for stage in program.stages)
 
 
 def factors(program: TensorProgram) -> tuple[DType, DType, DType] | None:
-    """Return the dtypes of the two factors and of the sum, for the stage with most of the products
-    that `multiply_adds` counts; None if there are none."""
+    """Return the dtypes of the two factors and of the sum in the stage with the largest number of
+    products that `multiply_adds` counts; None if no stage adds up products."""
     counted = [(typical(_products(stage)), stage) for stage in program.stages]
     most, stage = max(counted, key=lambda entry: entry[0], default=(0, None))
     if not most or stage is None:
@@ -82,8 +85,8 @@ def factors(program: TensorProgram) -> tuple[DType, DType, DType] | None:
 
 
 def statements_run(stmt: Stmt, lanes: int) -> float:
-    """Return the stores and tests that `stmt` runs, with `lanes` iterations of a vectorized loop as
-    one."""
+    """Return the number of stores and tests that `stmt` executes; `lanes` iterations of a
+    vectorized loop count as one."""
     match stmt:
         case Block() | Alloc():
             return sum(statements_run(part, lanes) for part in below(stmt))
@@ -102,8 +105,8 @@ def statements_run(stmt: Stmt, lanes: int) -> float:
 
 
 def usually_taken(stmt: If) -> float:
-    """Return the share of tests after which the block of a condition runs: nearly all if it tests
-    loop variables alone, as the guard of a tail does."""
+    """Return the estimated fraction of tests of a condition that succeed: close to 1 if the
+    condition depends on loop variables alone, like the guard of a partial tile."""
     return _USUALLY_TAKEN if any(loads(stmt.condition)) else 1.0
 
 
@@ -146,14 +149,15 @@ def _products(stage: Stage) -> Extent:
 
 
 def _within(expr: Expr) -> Expr:
-    """Return the expression under Selects (which pad) and casts."""
+    """Return the expression inside any enclosing casts and Selects (which implement padding)."""
     while isinstance(expr, Select | Cast):
         expr = expr.then if isinstance(expr, Select) else expr.operand
     return expr
 
 
 def _of_value(expr: Expr, seen: set[int]) -> int:
-    """Return the operations of one value; a shared part counts once."""
+    """Return the number of operations in the computation of one value; a shared subexpression
+    counts once. `seen` holds the ids of the expressions already counted."""
     if id(expr) in seen:
         return 0
     seen.add(id(expr))

@@ -1,1 +1,1 @@
-"""The parts of the IR parser: one file a grammar."""
+"""The readers of the IR parser, one module for each grammar."""

@@ -1,4 +1,4 @@
-"""Read scalar expressions."""
+"""Read scalar expressions from a syntax tree."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ _DTYPES = frozenset(dtype.value for dtype in DType)
 
 
 class ExprReader:
-    """Read expressions over the buffers in scope; a bare name is a loop variable or one of the
-    symbols `dims`. Equal expressions become one node, so that later code visits them once."""
+    """A reader of expressions over the buffers in scope; a bare name is a loop variable or one of
+    the symbols `dims`. Equal expressions become one node, so that later code visits them once."""
 
     def __init__(self, dims: Dims) -> None:
         self.dims = dims
@@ -68,8 +68,8 @@ class ExprReader:
         return self._one(self._expr(node))
 
     def _one(self, expr: Expr) -> Expr:
-        """Return the node that stands for all expressions equal to `expr`; its operands are such
-        nodes already."""
+        """Return the node that stands for all expressions equal to `expr`, whose operands must be
+        such nodes."""
         return self._made.setdefault(_content(expr), expr)
 
     def _expr(self, node: ast.AST) -> Expr:
@@ -145,13 +145,14 @@ class ExprReader:
 
 
 def _content(expr: Expr) -> Hashable:
-    """Return a key that distinguishes expressions whose equal operands are the same nodes."""
+    """Return a key that is equal for two expressions exactly if they are equal, assuming that their
+    equal operands are the same objects."""
     parts = operands(expr)
     return (type(expr), *attributes(expr), *map(id, parts)) if parts else expr
 
 
 def _entries(text: str, node: ast.AST) -> bytes:
-    """Read the 256 bytes of a table, two hexadecimal digits each."""
+    """Read the 256 bytes of a ByteTable, two hexadecimal digits each."""
     try:
         entries = bytes.fromhex(text)
     except ValueError:
@@ -170,7 +171,7 @@ def _typed_const(value: int | float) -> Const:
 
 
 def read_axes(target: ast.AST, extents: ast.AST, dims: Dims) -> tuple[Axis, ...]:
-    """Read `i, j in axes(2, 3)`."""
+    """Read `i, j in axes(2, 3)` as two axes."""
     match extents:
         case ast.Call(func=ast.Name(id="axes"), args=args, keywords=[]):
             names = read_names(target)

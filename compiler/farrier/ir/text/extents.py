@@ -1,5 +1,6 @@
-"""Read extents. A module of its own, because loading an artifact needs nothing else of the
-parser."""
+"""Read extents. They have a module of their own, because loading an artifact needs nothing else of
+the parser.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def parse_extent(text: str, dims: Dims) -> Extent:
 
 
 def read_extent(node: ast.AST, dims: Dims) -> Extent:
-    """Read `7`, `n` or `(n + 1) // 2`."""
+    """Read an extent such as `7`, `n` or `(n + 1) // 2` over the symbols `dims`."""
     match node:
         case ast.Name():
             return look_up(dims, node)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Read loop functions."""
+"""Read loop functions from a syntax tree."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _KINDS = frozenset(kind.value for kind in LoopKind)
 
 
 class FunctionReader(ExprReader):
-    """A reader of functions over `dims`, whose bodies also speak of `sizes` and `choices`."""
+    """A reader of loop functions over `dims`, whose bodies may also refer to `sizes` and
+    `choices`."""
 
     def __init__(
         self, dims: Dims, sizes: tuple[NamedSize, ...], choices: tuple[Symbol, ...]

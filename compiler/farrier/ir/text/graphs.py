@@ -1,4 +1,4 @@
-"""Read graphs."""
+"""Read graphs from a syntax tree."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ class GraphReader:
         return Constant.named(value, data, content)
 
     def _with_dims(self, type: TensorType, content: ast.expr) -> npt.NDArray[Any]:
-        """Read a constant with dims among its elements; the others are numbers, floats too."""
+        """Read the content of a constant that has dims among its elements; the other elements are
+        numbers."""
         import numpy as np
 
         items = content.elts if isinstance(content, ast.List) else [content]
@@ -104,7 +105,7 @@ class GraphReader:
         return array
 
     def _item(self, item: ast.expr) -> Any:
-        """Read a literal, or an extent of dims."""
+        """Read one element of a constant: a literal, or an extent over dims."""
         if _names(item) & self._dims.keys():
             return read_extent(item, self._dims)
         return read_literal(item)

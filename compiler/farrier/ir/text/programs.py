@@ -1,4 +1,4 @@
-"""Read tensor programs."""
+"""Read tensor programs from a syntax tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small readers over Python's syntax tree, which raise `Malformed` with the node at fault."""
+"""Readers of small pieces of Python's syntax tree, which raise `Malformed` with the faulty node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 
 class Malformed(Exception):
-    """An error message, with the syntax node at fault and a hint at the way out if there is one."""
+    """An error with a message, the faulty syntax node, and a hint how to correct it, if there is
+    one."""
 
     def __init__(self, node: Any, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -17,7 +18,7 @@ class Malformed(Exception):
 
 
 def split(node: ast.expr, operator: type[ast.operator]) -> tuple[ast.expr, ast.expr | None]:
-    """Return the operands of `left operator right`; `node` and None for any other expression."""
+    """Return the operands of `left operator right`, or (node, None) for any other expression."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, operator):
         return node.left, node.right
     return node, None

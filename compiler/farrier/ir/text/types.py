@@ -17,8 +17,11 @@ _SCOPES = frozenset(scope.value for scope in MemoryScope)
 def read_dims(
     decorator: ast.expr,
 ) -> tuple[dict[str, Extent], tuple[NamedSize, ...], tuple[Symbol, ...]]:
-    """The symbols of `@function(n=dim(1, 8, 4), chunk=(n + 1) // 2, parts=choice(1, n, 1))`: dims
-    with the least, the greatest and the typical value, sizes over them, and choices."""
+    """Read the symbols of `@function(n=dim(1, 8, 4), chunk=(n + 1) // 2, parts=choice(1, n, 1))`.
+
+    Return the dims by name, each with the least, the greatest and the typical value, then the named
+    sizes over them, and the choices.
+    """
     dims: dict[str, Extent] = {}
     sizes: list[NamedSize] = []
     choices: list[Symbol] = []
