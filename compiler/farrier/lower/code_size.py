@@ -11,7 +11,8 @@ WORK = 32
 
 
 def unrolled_size(stmt: Stmt) -> int:
-    """Return how many stores, hints and calls the code of a statement has."""
+    """Return the number of stores, prefetches and calls in the code of a statement after
+    unrolling."""
     if stmt.effect is not Effect.NONE:
         return 1
     size = 0

@@ -1,12 +1,12 @@
-"""Canonical form of tensor programs: axes that lie together in every buffer are one axis.
+"""Canonicalize tensor programs: merge axes that are contiguous in every buffer into one axis.
 
 before:  total[i0, i1] = sum(x[r0, i1, r2, r3] for r0, r2, r3 in axes(4, 5, 6))     i0 of extent 1
 after:   total[i1] = sum(x[r0, i1, r2] for r0, r2 in axes(4, 30))
 
-Loops over joined axes are long where each of them was short, and no index is divided. Two
-neighbouring axes are joined where every buffer that either of them walks is walked by both, in
-this order, as neighbouring dimensions of a row-major layout. Extents may be symbols. Constants keep
-their shapes, because a schedule may choose their layout.
+A merged axis makes one long loop of short ones, and no index needs a division. Two neighbouring
+axes are merged if every buffer that is indexed by either is indexed by both, in this order, as
+neighbouring dimensions of a row-major layout. Extents may be symbols. Constants keep their shapes,
+because a schedule may choose their layout.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _UNIT = Axis("unit", 1)
 
 
 def with_joined_axes(program: TensorProgram) -> TensorProgram:
-    """Return the program without axes of extent one, and with the axes joined that lie together in
-    every buffer. A scalar has one axis, of extent one."""
+    """Return the program without axes of extent one, and with axes merged that are contiguous in
+    every buffer. A scalar gets one axis, of extent one."""
     bare = _without_unit_axes(program)
     return _joined(bare, _Links.of(bare))
 
@@ -41,7 +41,8 @@ def with_joined_axes(program: TensorProgram) -> TensorProgram:
 
 
 def _without_unit_axes(program: TensorProgram) -> TensorProgram:
-    """Leave out dimensions of extent one, but for the last of a buffer that has no other."""
+    """Return the program without dimensions of extent one, except for the last dimension of a
+    buffer that has no other."""
     kept = {b.name: _long_dims(b) for b in _buffers(program) if _is_free(b)}
     changed = {
         buffer.name: _reshaped(buffer, tuple((at,) for at in kept[buffer.name]))
@@ -62,7 +63,7 @@ def _long_dims(buffer: Buffer) -> tuple[int, ...]:
 
 
 def _long_axes(stage: Stage, axes: tuple[Axis, ...]) -> Expr:
-    """The expression of a stage in which axes of extent one are 0."""
+    """Return the expression of a stage with 0 substituted for axes of extent one."""
     body, kept = stage.body, {axis.name for axis in axes}
     if isinstance(body, Reduce):
         long = tuple(axis for axis in body.axes if axis.extent != 1) or body.axes[:1]
@@ -78,7 +79,8 @@ def _long_axes(stage: Stage, axes: tuple[Axis, ...]) -> Expr:
 
 @dataclasses.dataclass
 class _Links:
-    """Neighbours that may become one: dimensions of buffers, and axes of stages by their names."""
+    """Pairs of neighbours that may be merged: dimensions of buffers by the number of the first
+    dimension, and axes of stages by the name of the first axis."""
 
     # A buffer, and the first of two dimensions.
     dims: set[tuple[str, int]]
@@ -87,8 +89,8 @@ class _Links:
 
     @classmethod
     def of(cls, program: TensorProgram) -> _Links:
-        """The largest set that agrees with all accesses: every pair of neighbours, less the pairs
-        that some access keeps apart, until nothing changes."""
+        """Return the largest set of pairs that is consistent with all accesses, by removing pairs
+        from the set of all neighbours until nothing changes."""
         links = cls(
             {(b.name, at) for b in _buffers(program) if _is_free(b) for at in range(_rank(b) - 1)},
             {(s.buffer.name, first.name) for s in program.stages for first, _ in _neighbours(s)},
@@ -100,7 +102,7 @@ class _Links:
         return links
 
     def _visit(self, stage: Stage) -> None:
-        """Drop what the accesses of a stage keep apart."""
+        """Remove the pairs that the accesses of a stage do not allow to merge."""
         name = stage.buffer.name
         for at, (first, _) in enumerate(itertools.pairwise(stage.axes)):
             self._tie(name, at, name, first.name)
@@ -124,7 +126,7 @@ class _Links:
         self._drop_lone(stage, joint)
 
     def _drop_lone(self, stage: Stage, joint: Mapping[tuple[str, bool], int]) -> None:
-        """Drop pairs of axes either of which stands somewhere without the other."""
+        """Remove pairs of axes of which either occurs somewhere without the other."""
         used = collections.Counter(n.name for n in walk(stage.body) if isinstance(n, Var))
         for first, second in _neighbours(stage):
             together = joint.get((first.name, True), 0)
@@ -132,14 +134,15 @@ class _Links:
                 self.axes.discard((stage.buffer.name, first.name))
 
     def _tie(self, buffer: str, at: int, stage: str, axis: str) -> None:
-        """Two dimensions and the two axes that walk them are joined together or not at all."""
+        """Remove both a pair of dimensions and the pair of axes that index them if either was
+        removed, because they can only be merged together."""
         if (buffer, at) not in self.dims or (stage, axis) not in self.axes:
             self.dims.discard((buffer, at))
             self.axes.discard((stage, axis))
 
 
 def _joined(program: TensorProgram, links: _Links) -> TensorProgram:
-    """The program with linked dimensions and axes as one."""
+    """Return the program in which linked dimensions and axes are merged."""
     groups = {b.name: _runs(b, links) for b in _buffers(program)}
     changed = {
         buffer.name: _reshaped(buffer, groups[buffer.name])
@@ -167,7 +170,8 @@ def _runs(buffer: Buffer, links: _Links) -> _Groups:
 
 
 def _runs_of_axes(axes: tuple[Axis, ...], stage: str, links: _Links) -> tuple[Axis, ...]:
-    """The axes of a stage, or of its reduction; joined axes have the name of the first."""
+    """Return the axes of a stage, or of its reduction, after merging; a merged axis has the name of
+    the first."""
     runs: list[list[Axis]] = []
     for axis in axes:
         if runs and (stage, runs[-1][-1].name) in links.axes:
@@ -186,8 +190,8 @@ def _replaced(
     changed: Mapping[str, Buffer],
     kept: Mapping[str, tuple[int, ...]],
 ) -> TensorProgram:
-    """The program of `stages` with the `changed` buffers, which are indexed along those dimensions
-    that they keep."""
+    """Return the program with these stages and with the buffers in `changed`, which are indexed
+    only along the dimensions that `kept` lists for each."""
     if not changed and tuple(stages) == program.stages:
         return program
 
@@ -216,12 +220,13 @@ def _reshaped(buffer: Buffer, runs: _Groups) -> Buffer:
 
 
 def _is_free(buffer: Buffer) -> bool:
-    """Check whether the dimensions of a buffer may be joined."""
+    """Check whether dimensions of a buffer may be merged: its layout is plain and it is not a
+    constant."""
     return buffer.is_plain and buffer.scope is not MemoryScope.CONSTANT
 
 
 def _buffers(program: TensorProgram) -> list[Buffer]:
-    """All buffers, each once."""
+    """Return all buffers of a program without duplicates."""
     buffers = {b.name: b for b in (*program.inputs, *(s.buffer for s in program.stages))}
     return list(buffers.values())
 
@@ -231,6 +236,6 @@ def _rank(buffer: Buffer) -> int:
 
 
 def _neighbours(stage: Stage) -> Iterator[tuple[Axis, Axis]]:
-    """Pairs of axes that follow one another, of the result and of the reduction."""
+    """Yield the pairs of consecutive axes of the result and of the reduction."""
     for axes in (stage.axes, stage.reduced_axes):
         yield from itertools.pairwise(axes)

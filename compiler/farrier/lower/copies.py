@@ -1,4 +1,6 @@
-"""Copies of loop nests, with new names for their loops, and how many there may be."""
+"""Copy statements of a loop nest with new names for their loops, within a budget for the code
+size.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _MOST_NARROWED = 2048
 
 
 class Copies:
-    """Makes copies of statements of one nest. `origins` maps a copied loop to the loop that it was
-    before any copy."""
+    """A maker of copies of statements in one nest. `origins` maps each copied loop to the original
+    loop."""
 
     def __init__(self, body: Stmt) -> None:
         self.origins: dict[str, str] = {}
@@ -32,14 +34,15 @@ class Copies:
         self._narrowed = 0
 
     def of(self, stmt: Stmt, variables: Mapping[str, Expr] = _NOTHING) -> Stmt:
-        """The statement with some variables replaced and new names for its loops."""
+        """Return a copy of the statement with variables replaced and new names for its loops."""
         old = [s.var for s in walk_stmts(stmt) if isinstance(s, For)]
         loops = dict(zip(old, self._new_names(old), strict=True))
         renamed = {name: Var(new) for name, new in loops.items()}
         return Substitution({**variables, **renamed}, loops=loops).stmt(stmt)
 
     def rest(self, loop: For, cut: Extent) -> Stmt:
-        """The loop from `cut` on, counted from zero, with new names for it and those below."""
+        """Return the iterations of the loop from `cut` on as a loop that counts from zero, with new
+        names for this loop and those within."""
         extent = loop.extent - cut
         if extent == 1:
             return self.of(loop.body, {loop.var: e.index(cut)})
@@ -48,7 +51,8 @@ class Copies:
         return For(name, extent, loop.kind, body)
 
     def may_free(self, guard: Guard, body: Stmt) -> bool:
-        """Check whether one more copy of `body` may be made for a guard's sake, and count it."""
+        """Check whether the budget allows one more copy of `body` to remove a guard, and charge the
+        copy to the budget. Only soft guards have a budget."""
         if not guard.soft:
             return True
         size = unrolled_size(body)
@@ -58,7 +62,8 @@ class Copies:
         return True
 
     def may_narrow(self, tile: Stmt) -> bool:
-        """Check whether a tail may have this narrower tile as well, and count it."""
+        """Check whether the budget allows this narrower tile in a tail, and charge the tile to the
+        budget."""
         size = unrolled_size(tile)
         if self._narrowed + size > _MOST_NARROWED:
             return False
@@ -66,7 +71,8 @@ class Copies:
         return True
 
     def _new_names(self, names: list[str]) -> list[str]:
-        """A name for the copy of each loop: `<loop>_tail`, numbered from the second on."""
+        """Return a new name for the copy of each loop: `<loop>_tail`, numbered from the second copy
+        on."""
         new = []
         for name in names:
             base, copy = name.partition("_tail")[0], name

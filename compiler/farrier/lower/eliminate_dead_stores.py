@@ -1,4 +1,4 @@
-"""Stores without effect on the result, and the statements around nothing else."""
+"""Remove stores that do not affect the result, and statements that then are empty."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _IDENTITIES = {op.binary: op for op in ReduceOp}
 
 
 def eliminate_dead_stores(function: Function) -> Function:
-    """Drop stores that add the identity of a reduction to their element, fills of buffers that
-    nothing reads, and the loops, conditions and buffers that are left empty.
+    """Drop stores that combine an element with the identity of a reduction, stores to buffers that
+    nothing reads, and the loops, conditions and buffers that then are empty.
 
     before:
         @function
@@ -52,8 +52,8 @@ def eliminate_dead_stores(function: Function) -> Function:
                     for j in serial(8):
                         b[j] = b[j] + a[j]
 
-    Partitioning leaves such stores. In a copy of a nest that lies wholly in the padding of an
-    image, for example, a sum adds zeros, and nothing reads the elements that were fetched for it.
+    Partitioning leaves such stores. In a copy of a nest for the padding of an image, for example, a
+    sum adds zeros, and the elements that were fetched for it are not read.
     """
     body = _live(function.body)
     return function if body is function.body else dataclasses.replace(function, body=body)
@@ -81,25 +81,26 @@ def _live(stmt: Stmt) -> Stmt:
 
 
 def loop_over(loop: For, body: Stmt) -> Stmt:
-    """The loop with another body; nothing if that is empty."""
+    """Return the loop with another body; an empty statement if the body is empty."""
     return EMPTY if body == EMPTY else For(loop.var, loop.extent, loop.kind, body)
 
 
 def either(condition: Expr, then: Stmt, otherwise: Stmt) -> Stmt:
-    """The one or the other; nothing if both are empty."""
+    """Return an If with these branches; an empty statement if both branches are empty."""
     if then == otherwise == EMPTY:
         return EMPTY
     return If(condition, then, None if otherwise == EMPTY else otherwise)
 
 
 def allocated(buffer: Buffer, body: Stmt) -> Stmt:
-    """The body with memory for a buffer; without what fills it where nothing reads it."""
+    """Return an allocation of the buffer around the body; without stores to the buffer if nothing
+    reads it."""
     return Alloc(buffer, body) if _is_read(body, buffer) else _without_stores(body, buffer)
 
 
 def _is_read(stmt: Stmt, buffer: Buffer) -> bool:
-    """Check whether a statement does more with a buffer than fill it; sums that add to their own
-    element fill it."""
+    """Check whether a statement uses a buffer other than by storing to it; a sum that adds to its
+    own element counts as a store."""
     return any(_reads(s, buffer) for s in walk_stmts(stmt))
 
 
@@ -114,7 +115,7 @@ def _reads(stmt: Stmt, buffer: Buffer) -> bool:
 
 
 def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
-    """The statement without what fills a buffer that nothing reads."""
+    """Return the statement without the stores to a buffer that nothing reads."""
     match stmt:
         case For(_, _, _, body):
             return loop_over(stmt, _without_stores(body, buffer))
@@ -138,7 +139,7 @@ def _without_stores(stmt: Stmt, buffer: Buffer) -> Stmt:
 
 
 def _changes_nothing(store: Store) -> bool:
-    """Check whether the store joins its element with the identity of a reduction."""
+    """Check whether the store combines its element with the identity of a reduction."""
     match store.value:
         case Binary(op, Load(buffer, indices), Const() as term) if op in _IDENTITIES:
             same = buffer.name == store.buffer.name and indices == store.indices

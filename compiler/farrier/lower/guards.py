@@ -17,11 +17,12 @@ _NO_LOOPS: dict[str, Extent] = {}
 
 
 class Guard(NamedTuple):
-    """`outer + inner >= 0`, where `inner` lies in [low, high] within one iteration of a loop.
+    """A condition `outer + inner >= 0` as seen from the body of a loop; `inner`, including the
+    constant, lies in [low, high] within one iteration.
 
-    `outer` are the terms bound outside that loop's body, `inner` those bound within; the ends of
-    the latter's range include the constant. A `soft` guard is a Select's: code may be
-    kept as it is where taking the guard out of a loop would cost too many copies.
+    `outer` are the terms whose variables are bound outside the loop's body, `inner` the terms whose
+    variables are bound within. A `soft` guard is the condition of a Select: it may stay where it is
+    if moving it out of a loop would need too many copies of code.
     """
 
     outer: dict[Expr, Extent]
@@ -32,12 +33,12 @@ class Guard(NamedTuple):
 
     @property
     def is_uniform(self) -> bool:
-        """Check whether it holds for all inner iterations or for none."""
+        """Check whether the guard has the same value for all inner iterations."""
         return self.low == self.high
 
 
 class _Condition(NamedTuple):
-    """A conjunct of a condition, the loops between it and the statement that it was asked of."""
+    """A conjunct of a condition, and the loops between it and the statement that was searched."""
 
     expr: Expr
     names: set[str]  # of its variables
@@ -46,15 +47,15 @@ class _Condition(NamedTuple):
 
 
 class Guards:
-    """Finds guards; what conditions stand in a statement is remembered, as a nest is asked for
-    those from each of its loops."""
+    """A finder of guards. The conditions of each statement are cached, because a nest is searched
+    once for each of its loops."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Stmt, list[_Condition]]] = {}
 
     def of(self, body: Stmt, var: str, context: Simplifier) -> Iterator[Guard]:
-        """Yield the linear guards within that mention `var`, as seen from the body of its loop;
-        `context` holds the facts there."""
+        """Yield the linear guards within `body` that mention `var`, as seen from the body of the
+        loop over `var`; `context` holds the facts known there."""
         around: dict[str, Extent] | None = None
         simplifier = context
         for condition, mentioned, inner, soft in self._conditions(body):
@@ -87,7 +88,7 @@ class Guards:
         return entry[1]
 
     def _collect(self, stmt: Stmt) -> list[_Condition]:
-        """Every conjunct in a statement, in order."""
+        """Return every conjunct of the conditions in a statement, in order."""
         if isinstance(stmt, Store):
             conditions = (select.condition for select in _selects(stmt.value))
             return [each for condition in conditions for each in _conjuncts(condition, True)]
@@ -100,7 +101,8 @@ class Guards:
 
 
 def _within(loop: For, conditions: list[_Condition]) -> list[_Condition]:
-    """The same conditions seen from outside a loop; whichever shared their inner loops still do."""
+    """Return the conditions of a loop's body as seen from outside the loop, with the loop added to
+    their inner loops. Conditions that shared one mapping of inner loops share the new one."""
     before: dict[str, Extent] | None = None
     outside = []
     for expr, names, inner, soft in conditions:
@@ -111,7 +113,7 @@ def _within(loop: For, conditions: list[_Condition]) -> list[_Condition]:
 
 
 def _selects(expr: Expr) -> Iterator[Select]:
-    """Every Select in an expression but those in conditions, in order, each once."""
+    """Yield every Select in an expression once, in order, without those in conditions."""
     stack = [expr]
     seen: set[int] = set()
     while stack:

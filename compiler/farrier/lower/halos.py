@@ -1,4 +1,4 @@
-"""The nest that writes the zeros around an output."""
+"""Build the loop nest that writes the zeros of a halo around an output."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from farrier.lower.padding import Padding
 
 
 def zeros_around(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
-    """Zeros around an output: one parallel loop over the lines of the first axis with halo, in it
-    all blocks of the axes without. If the loop that computes is shared by lines as well, a thread
-    writes the zeros next to its own values."""
+    """Return the nest that writes the halo of an output: a parallel loop over the indices of the
+    first axis with a halo, within it a loop over all blocks of the axes without.
+
+    If the loop that computes the output is distributed along the same axis, a thread writes the
+    zeros next to its own values.
+    """
     layout = buffer.layout
     assert layout is not None
     name = f"{buffer.name}_halo"
@@ -31,7 +34,8 @@ def zeros_around(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
     zero = Const(0.0 if buffer.dtype.is_float else 0, buffer.dtype)
 
     def zeros(side: str, spans: Mapping[int, tuple[Extent, Extent]]) -> Stmt:
-        """Zeros at (first index, extent) of each of the other axes."""
+        """Return the nest that stores zeros over `spans`, which maps each further axis with a halo
+        to (first index, extent)."""
         nest: list[tuple[str, Extent, LoopKind]] = []
         indices = dict(fixed)
         for axis, (start, length) in spans.items():
@@ -66,8 +70,12 @@ def zeros_around(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
 def _blocks(
     stage: Stage, buffer: Buffer, shape: Shape, name: str
 ) -> tuple[list[Extent], dict[int, Expr], dict[int, tuple[Expr, int]]]:
-    """The digits of the one variable that walks over all axes without halo: their extents, the
-    index of each plain axis, and (first index, block) of each blocked one."""
+    """Decompose the variable `name` of one loop over all axes without halo into the indices of the
+    axes.
+
+    Return the numbers of blocks of the axes, the index of each axis that is not blocked, and (first
+    index, block size) for each blocked axis.
+    """
     layout = buffer.layout
     assert layout is not None
     walked = [axis for axis in range(len(shape)) if not any(layout.halo_of(axis))]

@@ -1,4 +1,6 @@
-"""Guards that a loop further in decides, because a test there is cheaper than a copy out here."""
+"""Decide which guards are left to an inner loop, where a test is cheaper than a copy of the code in
+an outer loop.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,13 @@ MUCH = 64
 
 
 def is_decided_within(guard: Guard, body: Stmt, is_symbolic: bool) -> bool:
-    """Check whether a serial loop in `body` is to decide a guard.
+    """Check whether a guard should be decided by a serial loop within `body`, not by the loop
+    around `body`.
 
-    For a loop or a tile of work a test costs nothing, and out here it costs a copy of all the code
-    next to that loop. A symbolic guard may be decided for all of a tile there; any other is left to
-    the loop whose variable it mentions. The outermost loop counts: it hands on to the others what
-    it leaves open.
+    In an inner loop that does enough work, a test costs next to nothing, whereas deciding the guard
+    in the outer loop costs a copy of all code next to the inner loop. A symbolic guard may be
+    decided anywhere within; a guard on constants is left only to the loop whose variable it
+    mentions. The outermost suitable loop is examined: it can pass the guard on to loops within it.
     """
     names = {name for atom in guard.inner for name in variables(atom)}
     loops = [loop for loop in _serial_loops(body) if loop.var in names]
@@ -36,7 +39,7 @@ def is_decided_within(guard: Guard, body: Stmt, is_symbolic: bool) -> bool:
 
 
 def _serial_loops(stmt: Stmt) -> Iterator[For]:
-    """Yield the serial loops of more than one iteration."""
+    """Yield the serial loops within a statement that have more than one iteration."""
     for loop in walk_stmts(stmt):
         if isinstance(loop, For) and loop.kind is LoopKind.SERIAL and loop.extent != 1:
             yield loop

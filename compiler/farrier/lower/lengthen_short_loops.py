@@ -1,4 +1,4 @@
-"""Loops that do little, several iterations at a time, so that these share the cost of a branch."""
+"""Unroll loops with short bodies, so that several iterations share the cost of a branch."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _ACCESSES = 32
 
 
 def lengthen_short_loops(function: Function) -> Function:
-    """Unroll innermost loops of few accesses by the largest number of steps that divides their
-    extent, up to 8.
+    """Unroll innermost loops with few memory accesses by the largest factor up to 8 that divides
+    their extent.
 
     before:
         @function
@@ -49,8 +49,8 @@ def lengthen_short_loops(function: Function) -> Function:
                     for lane in vectorized(4):
                         a[i * 8 + i_step, lane] = 0.0
 
-    Zeros around an image, copies and sums of pools are such loops. The others are tiles, to which
-    the schedules have given enough to do.
+    Such loops write zeros around an image, copy, or sum in pooling. Other loops contain register
+    tiles, whose bodies the schedules have made long enough.
     """
     taken = {stmt.var for stmt in walk_stmts(function.body) if isinstance(stmt, For)}
     body = _lengthened(function.body, taken)
@@ -81,8 +81,8 @@ def _loop(loop: For, taken: set[str]) -> Stmt:
 
 
 def _accesses(stmt: Stmt) -> int | None:
-    """Return the number of loads and stores of a body; None if it has a loop or memory of its own,
-    or a branch."""
+    """Return the number of loads and stores of a body; None if the body contains a loop, an
+    allocation or a branch."""
     match stmt:
         case Store(_, indices, value):
             return 1 + sum(1 for part in (*indices, value) for _ in loads(part))

@@ -1,12 +1,12 @@
-"""Tensor program → naive loop nests, one for each stage, in order.
+"""Translate a tensor program to naive loop nests, one for each stage, in order.
 
 before:  @program matmul[m, n] = sum(x[m, k] * w[k, n] for k in axes(3))
 after:   for matmul_init_m, matmul_init_n: matmul[…] = 0.0
          for matmul_m, matmul_n, matmul_k: matmul[…] = matmul[…] + x[…] * w[…]
 
-Loops are named `<stage>_<axis>`, those of a reduction's first nest `<stage>_init_<axis>`. Schedules
-refer to them, so the names depend on the program alone. Stages that are not outputs live in the
-workspace, allocated around everything.
+Loops are named `<stage>_<axis>`, those of the nest that initializes a reduction
+`<stage>_init_<axis>`. Schedules refer to these names, so they depend on the program alone. The
+buffers of stages that are not outputs are allocated in the workspace, around all nests.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from farrier.lower.padding import Padding, plan_padding
 
 
 def to_loops(program: TensorProgram) -> Function:
-    """Return the program as loop nests. Loops over the blocked axis of an output run to the end of
-    the last block if everything that they read there lies in memory; a halo gets a nest that writes
-    its zeros."""
+    """Return the program as loop nests.
+
+    A loop over the blocked axis of an output runs to the end of the last block if everything that
+    its body reads there has memory. An output with a halo gets a nest that writes the zeros of the
+    halo.
+    """
     padding = plan_padding(program)
     buffers = _buffers(program, padding)
     statements: list[Stmt] = []
@@ -44,7 +47,7 @@ def to_loops(program: TensorProgram) -> Function:
 
 
 def _buffers(program: TensorProgram, padding: Padding) -> dict[str, Buffer]:
-    """Return every buffer by name, with the shape and layout that the padding demands."""
+    """Return every buffer by name, with the shape and layout that the padding requires."""
     buffers = {buffer.name: buffer for buffer in program.inputs}
     outputs = {buffer.name for buffer in program.outputs}
     for name, layout in padding.layouts.items():
@@ -58,8 +61,8 @@ def _buffers(program: TensorProgram, padding: Padding) -> dict[str, Buffer]:
 
 
 def _nests(stage: Stage, padding: Padding, buffers: dict[str, Buffer]) -> list[Stmt]:
-    """Return the nests of a stage; of a reduction that of its first values, then that of its
-    updates."""
+    """Return the nests of a stage; for a reduction, the nest that initializes it and the nest that
+    updates it."""
     name = stage.buffer.name
     shape = padding.shapes.get(name, stage.buffer.shape)
     spatial = [(axis.name, extent) for axis, extent in zip(stage.axes, shape, strict=True)]

@@ -1,4 +1,4 @@
-"""Join the phases of a launch into one nest of thread loops, with barriers between them."""
+"""Merge the phases of a launch into one nest of thread loops, with barriers between them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,12 @@ from farrier.ir.walk import walk
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
-    """The part of a buffer that its first index names: the sum of loop variables around phases, by
-    their coefficients, and a constant, modulo a number. That is the extent of the axis where the
-    index is the sum itself."""
+    """The slice of a buffer that the first index selects, such as the half of a double buffer.
+
+    The index is `(sum of coefficient * variable + const) mod modulus` over the variables of loops
+    around phases, which `terms` lists with their coefficients. The modulus is the extent of the
+    axis if the index has no remainder.
+    """
 
     terms: frozenset[tuple[str, int]]
     const: int
@@ -60,15 +63,17 @@ class _Part:
         return same and self.const != other.const
 
     def a_turn_ago(self, var: str) -> _Part:
-        """Return the part by the value that a loop variable has a turn later."""
+        """Return the slice expressed in the value that the loop variable `var` has one iteration
+        later."""
         const = self.const - dict(self.terms).get(var, 0)
         return dataclasses.replace(self, const=const % self.modulus)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Access:
-    """An access that other threads can see: the buffer and the part of it, if that is clear,
-    whether it is written, and whether the first thread of the block alone touches it."""
+    """An access that other threads can observe: the buffer, whether the access writes, whether only
+    the first thread of the block performs it, and the slice of the buffer, or None if that is not
+    known."""
 
     name: str
     writes: bool
@@ -88,7 +93,8 @@ class _Access:
         return dataclasses.replace(self, part=part)
 
     def after_loop(self, var: str) -> _Access:
-        """Return the access where a loop variable has no value any more."""
+        """Return the access as seen after the loop over `var`, where a slice that depends on `var`
+        is unknown."""
         is_known = self.part is not None and var not in dict(self.part.terms)
         return self if is_known else dataclasses.replace(self, part=None)
 
@@ -100,9 +106,11 @@ _APART = _Access("", writes=False, is_first=False, part=None)
 
 
 def lower_threads(function: Function) -> Function:
-    """Give each launch one nest of thread loops, which goes through the phases in order. A barrier
-    stands before a phase that touches what another one may have touched since the last barrier, if
-    one of them writes it. A phase of fewer threads than others is under a condition.
+    """Merge the phases of each launch into one nest of thread loops.
+
+    A barrier is placed before a phase that accesses memory which another phase may have accessed
+    since the last barrier, if one of the two accesses writes. A phase of fewer threads than others
+    becomes conditional.
 
     before:
         @function
@@ -123,10 +131,11 @@ def lower_threads(function: Function) -> Function:
                         barrier(workgroup)
                         b[4 * i + j] = tile[3 - j]
 
-    Before a phase of subgroups that follows one of threads, without such a barrier, the threads of
-    each subgroup meet. The buffers of each thread or subgroup lose the axes that run over these.
-    Phases of other shapes share one loop over all threads of the block, and take their variables
-    from it: those of a phase of subgroups from the number of the thread's subgroup.
+    Before a phase of subgroups that follows a phase of threads without such a barrier, the threads
+    of each subgroup are synchronized. The buffers of each thread or subgroup lose the axes that run
+    over threads or subgroups. If phases differ in shape, they share one loop over all threads of
+    the block, from which their variables are computed: those of a phase of subgroups from the
+    number of the thread's subgroup.
     """
     body = function.body
     for launch in launches(function):
@@ -139,7 +148,8 @@ def lower_threads(function: Function) -> Function:
 
 
 def _replaced(stmt: Stmt, launch: Launch, new: Stmt) -> Stmt:
-    """Return the statement with another body in the blocks of a launch."""
+    """Return the statement in which the body of the block loops of `launch` is replaced by
+    `new`."""
     if stmt is launch.body:
         return new
     return map_children(stmt, lambda part: _replaced(part, launch, new))
@@ -181,7 +191,8 @@ class _Launch:
         return body
 
     def _allocate(self, stmt: Stmt) -> None:
-        """Collect the buffers that are allocated around phases."""
+        """Record the buffers that are allocated around phases, shared and private ones
+        separately."""
         ranks = {
             buffer.name: len(nest) for nest, body in phases(stmt) for buffer, _ in touched(body)
         }
@@ -204,8 +215,8 @@ class _Launch:
                 self._shared.append(buffer)
 
     def _stmt(self, stmt: Stmt, pending: Pending) -> tuple[Stmt, Pending]:
-        """Return the statement as each thread runs it, and the accesses since its last barrier, of
-        which there were `pending` ones before it."""
+        """Return the statement as each thread runs it, and the accesses since the last barrier
+        after it. `pending` are the accesses since the last barrier before it."""
         nest, body = phase_of(stmt)
         if nest:
             return self._phase(nest, body, pending)
@@ -240,7 +251,11 @@ class _Launch:
                 assert_never(stmt)
 
     def _loop(self, body: Stmt, pending: Pending, var: str) -> tuple[Stmt, Pending]:
-        """The body of a loop: it may follow itself, and it may run no time."""
+        """Return the lowered body of a loop and the accesses since the last barrier after the loop.
+
+        The body is lowered as if it may follow itself, and the loop as if it may run zero
+        iterations.
+        """
         before = pending
         while True:
             self._around.add(var)
@@ -289,7 +304,8 @@ class _Launch:
         return frozenset(buffer.name for buffer in self._shared)
 
     def _part(self, buffer: Buffer, indices: tuple[Expr, ...]) -> _Part | None:
-        """Return the part of a buffer that an index names for all threads of the block."""
+        """Return the slice of a buffer that the first index selects for all threads of the block;
+        None if the index has another form."""
         if not indices:
             return None
         index, modulus = indices[0], buffer.shape[0]
@@ -311,7 +327,8 @@ class _Launch:
         return _Part(frozenset(terms.items()), form.const % modulus, modulus)
 
     def _may_part(self, nest: tuple[For, ...], body: Stmt) -> bool:
-        """Check whether threads of a subgroup may run different statements of a phase."""
+        """Check whether threads of a subgroup may diverge in a phase, that is, execute different
+        statements."""
         if threads_of(nest) < math.prod(number(extent) for _, extent in self._threads):
             return True
         return any(
@@ -321,11 +338,12 @@ class _Launch:
         )
 
     def _is_seen(self, buffer: Buffer) -> bool:
-        """Check whether another thread may touch a buffer that the launch writes."""
+        """Check whether the launch writes a buffer that other threads can access."""
         return buffer.scope not in UNSEEN and buffer.name in self._written
 
     def _as_threads(self, nest: tuple[For, ...], body: Stmt) -> Stmt:
-        """The phase as each thread runs it."""
+        """Return the phase as each thread runs it, under a condition if not all threads take
+        part."""
         extents = extents_of(nest)
         variables: dict[str, Expr] = {}
         condition: Expr | None = None
@@ -352,7 +370,8 @@ class _Launch:
         return lowered if condition is None else If(condition, lowered)
 
     def _with_own_axes(self, stmt: Stmt, dropped: int) -> Stmt:
-        """The statement where tiles of a subgroup's own buffers lack the axes over subgroups."""
+        """Return the statement in which tiles of buffers that each subgroup owns have lost their
+        first `dropped` axes, which run over subgroups."""
         if isinstance(stmt, Intrinsic):
             tiles = tuple(
                 dataclasses.replace(tile, axes=tuple(axis - dropped for axis in tile.axes))
@@ -365,7 +384,7 @@ class _Launch:
 
 
 def _exchange(mask: int, store: Stmt) -> Stmt:
-    """Return the exchange that a phase is as an intrinsic."""
+    """Return, as an intrinsic, a phase that exchanges values between threads."""
     assert isinstance(store, Store)
     assert isinstance(store.value, Load)
     tiles = Tile(store.buffer, store.indices), Tile(store.value.buffer, store.value.indices)
@@ -373,8 +392,8 @@ def _exchange(mask: int, store: Stmt) -> Stmt:
 
 
 def _touches(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], bool]]:
-    """Yield each buffer that a phase accesses, with its indices, if these are clear, and whether it
-    is written."""
+    """Yield each buffer that a phase accesses with the indices, () if these are not known, and
+    whether the access writes."""
     for part in walk_stmts(stmt):
         if isinstance(part, Store):
             yield part.buffer, part.indices, True
@@ -390,7 +409,7 @@ def _touches(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], bool]]:
 
 
 def _copied(stmt: Stmt) -> set[str]:
-    """Return the names of the buffers that copies of a phase write later."""
+    """Return the names of the buffers to which a phase starts asynchronous copies."""
     calls = (part for part in walk_stmts(stmt) if isinstance(part, Intrinsic))
     return {call.operands[0].buffer.name for call in calls if call.is_late}
 
@@ -400,6 +419,7 @@ def _index(value: int) -> Const:
 
 
 def _digit(thread: Expr, inner: int, extent: int, is_first: bool) -> Expr:
-    """The value of the variable of which `inner` threads share one, and which has that extent."""
+    """Return the value of a loop variable of this extent, where each value is shared by `inner`
+    consecutive threads: `thread // inner % extent`."""
     digit = thread if inner == 1 else Binary(BinaryOp.DIV, thread, _index(inner))
     return digit if is_first else Binary(BinaryOp.MOD, digit, _index(extent))

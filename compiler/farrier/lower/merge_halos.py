@@ -1,4 +1,6 @@
-"""The zeros around an output, written by the parallel loop that writes the output."""
+"""Merge the nest that writes the zeros around an output into the parallel loop that writes the
+output.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ from farrier.ir.substitute import Substitution, variables
 
 
 def merge_halos(function: Function) -> Function:
-    """Let the parallel loop before a halo write that as well: one fork and join for both.
+    """Let the parallel loop before a halo write the zeros of the halo as well, which saves one fork
+    and join.
 
     before:
         @function
@@ -53,10 +56,10 @@ def merge_halos(function: Function) -> Function:
                             if y * 6 // 4 + b_halo < 1 or 4 < y * 6 // 4 + b_halo:
                                 b[y * 6 // 4 + b_halo - 1, b_halo_block] = 0.0
 
-    An iteration takes the lines at its share of the way, so that a thread writes zeros next to the
-    values that it computed; or the blocks, if the loop divides the output by those. No order is
-    lost: a halo's nest stores outside of the logical shape alone, and nothing else touches what
-    lies there before the nests of the next stage.
+    Each iteration writes a share of the lines of the halo, so that a thread writes zeros next to
+    the values that it computed; or a share of the blocks, if the loop divides the output by blocks.
+    The reordering is safe: a halo's nest stores only outside the logical shape, and nothing
+    accesses these elements before the nests of the next stage.
     """
     body = _merged(function.body)
     return function if body is function.body else dataclasses.replace(function, body=body)
@@ -87,7 +90,8 @@ def _is_halo(stmt: Stmt) -> bool:
 
 
 def _joined(before: Stmt, halo: Stmt) -> Stmt | None:
-    """`before` with the halo's zeros in the parallel loop that ends it; None where none does."""
+    """Return `before` with the zeros of the halo added to the parallel loop at its end; None if it
+    does not end in a parallel loop."""
     assert isinstance(halo, For)
     match before:
         case For(kind=LoopKind.PARALLEL, extent=extent, body=body) if is_less(0, extent):
@@ -105,7 +109,7 @@ def _joined(before: Stmt, halo: Stmt) -> Stmt | None:
 
 
 def _share(loop: For, halo: For) -> Stmt:
-    """The part of the halo that falls to an iteration of the loop."""
+    """Return the share of the halo that one iteration of the loop writes."""
     blocks = halo.body
     assert isinstance(blocks, For)
     outer, inner = (blocks, halo) if _divides(loop, blocks, halo) else (halo, blocks)
@@ -120,8 +124,11 @@ def _share(loop: For, halo: For) -> Stmt:
 
 
 def _divides(loop: For, blocks: For, lines: For) -> bool:
-    """Check whether the loop's halves lie further apart along the axes that `blocks` walks, a loop
-    over a halo's zeros, than along those of `lines`."""
+    """Check whether the loop divides the output along the axes of `blocks` rather than along those
+    of `lines`; both are loops over the zeros of a halo.
+
+    The axes along which the two halves of the loop store further apart are the divided ones.
+    """
     zeros = next(s for s in walk_stmts(blocks) if isinstance(s, Store))
     name = zeros.buffer.name
     written = [s for s in walk_stmts(loop) if isinstance(s, Store) and s.buffer.name == name]
@@ -134,7 +141,8 @@ def _divides(loop: For, blocks: For, lines: For) -> bool:
 
 
 def _distance(loop: For, store: Store, axis: int) -> float:
-    """The distance at which the halves of the loop store along an axis, as share of its extent."""
+    """Return the distance between the stores of the two halves of the loop along an axis, as a
+    fraction of the extent of the axis."""
     half = typical(loop.extent) // 2
     ranges = {s.var: typical(s.extent) for s in walk_stmts(loop) if isinstance(s, For)}
     index = store.indices[axis]

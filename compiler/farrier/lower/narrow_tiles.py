@@ -1,4 +1,4 @@
-"""Narrower register tiles for tails of unknown length.
+"""Add narrower register tiles for tails of unknown length.
 
 before:
     @function(m=dim(1, 40, 20))
@@ -50,12 +50,13 @@ after:
                             if o * 4 + r_tail < m:
                                 y[o * 4 + r_tail] = t[r_tail]
 
-A decoder's step has one row, and a whole tile would take many times as long as that needs. The
-narrowest tile has the number of sums that hides the latency of a single sum, because fewer take the
-same time; from there on widths double up to half of the tile. Each is a copy of the tile's code, so
-reduction loops are not unrolled in them, and a guard next to other work is decided further in,
-where the tile is allocated. Partitioning decides the guards in a tail once, for
-its widest tile; narrower tiles are that with shorter loops.
+A decoder step has one row, and computing a complete tile for it would take many times as long as
+necessary. The narrowest tile has the number of accumulators that hides the latency of one
+accumulation, because a smaller number takes the same time; from there on widths double up to half
+of the full tile. Each width is a copy of the tile's code, so reduction loops are not unrolled in
+the copies, and a guard next to other work is decided further inside, where the tile is allocated.
+Partitioning decides the guards in a tail once, for its widest tile; the narrower tiles are copies
+of the result with shorter loops.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ _MUCH_ELSE = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Tile:
-    """An unrolled loop of `extent` over a register tile, and the innermost loop around the tile;
-    None where that stands further out."""
+    """An unrolled loop of `extent` iterations over a register tile, the allocation of the tile, and
+    the innermost loop around the allocation; None if they lie outside of the statement examined."""
 
     extent: int
     alloc: Alloc | None
@@ -104,9 +105,9 @@ class _Tile:
 
 
 class Tiles:
-    """The tiles of a nest, and the guards that bound their used parts.
+    """The register tiles of a nest and the guards that bound how much of each tile is used.
 
-    The tiles in a statement are remembered, because each loop around them asks again.
+    The tiles of each statement are cached, because every loop around them is examined.
     """
 
     def __init__(self) -> None:
@@ -114,9 +115,12 @@ class Tiles:
         self._adding: dict[int, tuple[Alloc, bool]] = {}
 
     def narrower(self, body: Stmt, guard: Guard) -> Iterator[int]:
-        """Yield the numbers of values of a guard's inner terms, fewest first, that are worth a tile
-        of their own: if a single unrolled loop over a register tile, with a sum in it, runs over
-        them."""
+        """Yield the widths below the full one for which a tail gets a tile of its own, smallest
+        first, as numbers of values of the guard's inner terms.
+
+        There are none unless these terms are the variable of one unrolled loop over a register tile
+        that accumulates sums.
+        """
         bounded = self._tile_of(body, guard)
         if bounded is None:
             return
@@ -127,16 +131,17 @@ class Tiles:
             width *= 2
 
     def is_beside_work(self, body: Stmt, guard: Guard) -> bool:
-        """Check whether there is other work next to the loop in which a guard's tile is allocated:
-        decided here, the guard would copy that work with each width of the tile."""
+        """Check whether there is much other work next to the loop in which the guard's tile is
+        allocated. If the guard were decided here, each width of the tile would copy that work."""
         bounded = self._tile_of(body, guard)
         if bounded is None or bounded[0].around is None:
             return False
         return unrolled_size(body) - unrolled_size(bounded[0].around.body) >= _MUCH_ELSE
 
     def _tile_of(self, body: Stmt, guard: Guard) -> tuple[_Tile, Alloc, int] | None:
-        """The tile that is added up in, by a guard's inner term, and by how much an iteration of
-        the loop over it counts; None where the guard says something else."""
+        """Return the loop over an accumulating register tile whose used length the guard bounds,
+        the tile, and the step of the guard per iteration of that loop; None if the guard has
+        another form."""
         if guard.soft or len(guard.inner) != 1:
             return None  # Further out, whole nests would be copied.
         ((atom, factor),) = guard.inner.items()
@@ -148,7 +153,7 @@ class Tiles:
         return tile, tile.alloc, -factor
 
     def _within(self, stmt: Stmt) -> Mapping[str, _Tile]:
-        """The unrolled loops in a statement, by variable."""
+        """Return the unrolled loops in a statement, by variable."""
         entry = self._known.get(id(stmt))
         if entry is None:
             entry = self._known[id(stmt)] = (stmt, self._collect(stmt))
@@ -183,22 +188,22 @@ class Tiles:
 
 
 def _registers(tile: Alloc) -> int:
-    """Return the number of vectors that a tile takes."""
+    """Return the number of vector registers that a tile occupies."""
     loops = (loop for loop in walk_stmts(tile.body) if isinstance(loop, For))
     lanes = (number(loop.extent) for loop in loops if loop.kind is LoopKind.VECTORIZED)
     return max(1, number(product(tile.buffer.shape)) // max(lanes, default=1))
 
 
 def _sums(tile: Alloc) -> bool:
-    """Check whether a tile holds sums."""
+    """Check whether a tile accumulates: some store to it reads it."""
     stores = (s for s in walk_stmts(tile.body) if isinstance(s, Store))
     own = (s for s in stores if s.buffer.name == tile.buffer.name)
     return any(load.buffer.name == tile.buffer.name for s in own for load in loads(s.value))
 
 
 def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:
-    """Return the statement with each unrolled loop as short as the facts of `context` allow: in the
-    iterations that are left out, no condition holds."""
+    """Return the statement with each unrolled loop shortened as far as the facts of `context`
+    allow: in the omitted iterations, every guard fails."""
     match stmt:
         case For(var, extent, kind, body):
             inside = context.over({var: extent})
@@ -222,9 +227,9 @@ def parts_of_tail(
 ) -> tuple[Extent, Extent, list[Extent]]:
     """Split the range of a guard's outer terms in a tail into intervals, one for each width.
 
-    Return (low, high, the upper ends of all intervals but the last). If the tile can be unused, the
-    first interval is that in which it is. The number of used elements is a multiple of the greatest
-    common factor of the terms, so `high` is the last such number.
+    Return (low, high, the upper ends of all intervals but the last). If the tile can be entirely
+    unused, the first interval covers that case. The number of used elements is a multiple of the
+    greatest common factor of the terms, so `high` is rounded down to such a multiple.
     """
     step = common_factor((*guard.outer.values(), guard.high + 1))
     whole = number(guard.high - guard.low) + 1
@@ -241,11 +246,12 @@ def parts_of_tail(
 
 
 def shortened(stmt: Stmt, before: Stmt, after: Stmt, origins: Mapping[str, str]) -> Stmt | None:
-    """Return the result of partitioning `after`, given the result `stmt` of partitioning `before`,
-    which has longer loops: its guards hold for any number of iterations.
+    """Return the result of partitioning `after`, derived from the result `stmt` of partitioning
+    `before`, which has the same statements with longer loops.
 
-    Return None if `after` must be partitioned itself, because one of these loops was cut, or has a
-    single iteration left, of which more is known. `origins` maps a copied loop to the original.
+    Return None if `after` must be partitioned itself, because partitioning cut one of the shortened
+    loops, or because such a loop has a single iteration, about which more is known. `origins` maps
+    a copied loop to the original.
     """
     lengths: dict[str, tuple[Extent, Extent]] = {}
     for old, new in zip(walk_stmts(before), walk_stmts(after), strict=True):
@@ -269,8 +275,8 @@ def shortened(stmt: Stmt, before: Stmt, after: Stmt, origins: Mapping[str, str])
 
 
 def rolled(stmt: Stmt) -> Stmt:
-    """The statement with its sums in loops that are not unrolled but over register tiles: in a
-    tail, less code is worth more than fewer jumps.
+    """Return the statement with those unrolled loops rolled up that accumulate sums, except loops
+    over the elements of register tiles: in a tail, small code matters more than few jumps.
 
     before:  for k in unrolled(4): for i in unrolled(8): t[i] = t[i] + a[i, k]
     after:   for k in serial(4): for i in unrolled(8): t[i] = t[i] + a[i, k]
@@ -281,7 +287,7 @@ def rolled(stmt: Stmt) -> Stmt:
 
 
 def _adds_over(var: str, body: Stmt) -> bool:
-    """Check whether a loop's body adds to the same elements of register tiles in each iteration."""
+    """Check whether each iteration of a loop adds to the same elements of register tiles."""
     stores = [stmt for stmt in walk_stmts(body) if isinstance(stmt, Store)]
     return bool(stores) and all(_is_sum(s) and not _mentions(s, var) for s in stores)
 
@@ -294,15 +300,16 @@ def _is_sum(store: Store) -> bool:
 
 
 def _mentions(store: Store, var: str) -> bool:
-    """Check whether a variable decides which element of a register tile is stored, or read."""
+    """Check whether the element of a register tile that is stored or read depends on a variable."""
     touched = [store.indices]
     touched += [x.indices for x in loads(store.value) if x.buffer.scope is MemoryScope.REGISTER]
     return any(var in variables(index) for indices in touched for index in indices)
 
 
 def _spans(alloc: Alloc) -> list[set[Extent]]:
-    """The extents of the unrolled loops that walk along each axis of a register tile: all that
-    write and read it do so as far, for what a Select does not take is read all the same."""
+    """Return, for each axis of a register tile, the extents of the unrolled loops that index it.
+    All loops that write or read the tile must agree, because a load in the untaken branch of a
+    Select is still executed."""
     spans: list[set[Extent]] = [set() for _ in alloc.buffer.shape]
     if alloc.buffer.scope is not MemoryScope.REGISTER:
         return spans
@@ -338,7 +345,8 @@ def _shortened(loop: For, context: Simplifier, guards: Guards) -> For:
 
 
 def is_idle(stmt: Stmt, context: Simplifier) -> bool:
-    """Check whether the conditions in a statement let nothing run but prefetches."""
+    """Check whether, under the facts of `context`, the statement executes nothing but
+    prefetches."""
     match stmt:
         case If(condition, then, otherwise):
             truth = context.truth(condition)

@@ -1,9 +1,9 @@
-"""Let loops over a blocked axis run to the end of its last block, so that lanes need no guard.
+"""Extend loops over a blocked axis to the end of its last block, so that lanes need no guard.
 
-A buffer in NCHW16c with 40 channels has memory for 48. A stage that writes it may compute all 48
-if everything it reads at those channels lies in memory too: other blocked buffers do; the workspace
-grows with its stage; a constant gets a layout of whole blocks, whose padding is zero. Where a plain
-buffer is read at that axis the loop keeps the logical extent.
+A buffer in NCHW16c with 40 channels has memory for 48. A stage that writes it may compute all 48 if
+everything that it reads at those channels has memory too: other blocked buffers do; a workspace
+buffer grows along with its stage; a constant gets a layout of complete blocks, whose padding is
+zero. If a buffer without blocks is read at that axis, the loop keeps the logical extent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_POWER = 8  # The highest power of two that a block of a constant's open ax
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Padding:
-    """The decision for a program, by buffer name."""
+    """The extended shapes and the layouts of constants for a program, by buffer name."""
 
     # The points that a stage's loops cover; without an entry they cover the logical shape.
     shapes: Mapping[str, Shape]
@@ -33,7 +33,8 @@ class Padding:
 
 
 def plan_padding(program: TensorProgram) -> Padding:
-    """Choose the stages that compute whole blocks, and the layouts that constants need for that."""
+    """Choose the stages that compute complete blocks, and the layouts that constants need for
+    that."""
     plan = Padding({}, {})
     stages = {stage.buffer.name: stage for stage in program.stages}
     for stage in reversed(program.stages):
@@ -47,7 +48,8 @@ def plan_padding(program: TensorProgram) -> Padding:
 def _pad(
     stages: Mapping[str, Stage], stage: Stage, axis: int, whole: Extent, plan: Padding
 ) -> Padding | None:
-    """Return `plan` with `stage` computing `[0, whole)` of `axis`; None if a read leaves memory."""
+    """Return `plan` extended so that `stage` computes the indices [0, whole) of `axis`; None if a
+    read would leave memory."""
     buffer = stage.buffer
     shape = plan.shapes.get(buffer.name, buffer.shape)
     if is_less(whole - 1, shape[axis]):
@@ -79,8 +81,8 @@ def _pad(
 def _extend(
     stages: Mapping[str, Stage], buffer: Buffer, axis: int, whole: Extent, plan: Padding
 ) -> Padding | None:
-    """Return `plan` with memory for `[0, whole)` of `axis` of a buffer that a padded stage
-    reads."""
+    """Return `plan` extended so that a buffer that a padded stage reads has memory for [0, whole)
+    of `axis`; None if that is not possible."""
     if buffer.name in stages:
         owned = buffer.scope is not MemoryScope.PARAM and buffer.layout is None
         fits = owned or is_less(whole - 1, coverage(buffer, axis))
@@ -98,8 +100,8 @@ def _extend(
 
 
 def _whole_block(extent: Extent, whole: Extent) -> int | None:
-    """Return the smallest power of two that rounds `extent` up to `whole`, or else `whole` itself
-    if it is a number."""
+    """Return the smallest power of two that rounds `extent` up to `whole`; or `whole` itself if
+    there is none and it is a number; else None."""
     for power in range(number(whole).bit_length() if isinstance(whole, int) else _MOST_POWER):
         block = 1 << power
         if ceildiv(extent, block) * block == whole:

@@ -1,4 +1,4 @@
-"""Register tiles of which one iteration of the loops around uses a part.
+"""Handle register tiles that one iteration of the surrounding loops uses only in part.
 
 before:
     @function
@@ -32,7 +32,7 @@ after:
                         t[0] = a[6]
                         y[6] = t[0] + t[0]
 
-Decided in the outer loop, the guard would cost a copy of all the code next to the tile.
+If the guard were decided in the outer loop, all code next to the tile would be copied.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ _MOST = 4096
 
 
 class Part(NamedTuple):
-    """The iteration that uses a part of a tile: `at` are the variables of the loops around.
+    """The single iteration of the surrounding loops that uses a tile in part; `at` are the values
+    of the loop variables.
 
-    The tile is used whole if a guard's outer terms add up to `whole` or more, and not at all if
-    they are less than `least`, which is None if that never happens.
+    The tile is used completely if a guard's outer terms add up to at least `whole`, and not at all
+    if they add up to less than `least`, which is None if that never happens.
     """
 
     at: Mapping[str, int]
@@ -67,8 +68,8 @@ class Part(NamedTuple):
 
 
 def part_of_tile(guard: Guard, context: Simplifier) -> Part | None:
-    """The one iteration of the loops around that uses a part of a tile, by a guard as it is seen
-    from the tile; None where there is none, or several."""
+    """Return the single iteration of the surrounding loops that uses a tile in part, according to a
+    guard as seen from the tile; None if there are several such iterations, or none."""
     low, high = guard.low, guard.high
     factors: dict[str, int] = {}
     ranges: list[range] = []
@@ -98,9 +99,12 @@ def part_of_tile(guard: Guard, context: Simplifier) -> Part | None:
 def is_left_to_tile(
     guard: Guard, var: str, body: Stmt, context: Simplifier, guards: Guards, least_else: int
 ) -> bool:
-    """Check whether to decide a guard where a register tile in the body of `var`'s loop is
-    allocated, whose used part it bounds: if there are `least_else` unrolled stores or more next to
-    that tile, and a single iteration of the loops around uses a part of it."""
+    """Check whether a guard should be decided at the allocation of a register tile within `body`,
+    the body of the loop over `var`.
+
+    That is the case if the guard bounds the used part of that tile, at least `least_else` unrolled
+    stores stand next to the tile, and a single iteration of the loops around uses it in part.
+    """
     if guard.soft:
         return False
     names = {name for atom in guard.inner for name in variables(atom)}
@@ -119,7 +123,7 @@ def is_left_to_tile(
 
 
 def _tiles(stmt: Stmt, around: tuple[For, ...] = ()) -> Iterator[tuple[Alloc, tuple[For, ...]]]:
-    """The register tiles in a statement, outermost ones, and the loops around each."""
+    """Yield the outermost register tiles in a statement, with the loops around each."""
     if isinstance(stmt, Alloc) and stmt.buffer.scope is MemoryScope.REGISTER:
         yield stmt, around
         return
@@ -129,6 +133,6 @@ def _tiles(stmt: Stmt, around: tuple[For, ...] = ()) -> Iterator[tuple[Alloc, tu
 
 
 def _unrolled(tile: Alloc) -> set[str]:
-    """The variables of unrolled loops in a tile."""
+    """Return the variables of the unrolled loops in a tile."""
     loops = (stmt for stmt in walk_stmts(tile) if isinstance(stmt, For))
     return {loop.var for loop in loops if loop.kind is LoopKind.UNROLLED}

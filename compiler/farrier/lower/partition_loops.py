@@ -1,4 +1,4 @@
-"""Copies of loop nests in which guards are decided: where one always holds, and tails."""
+"""Partition loop nests into a main part in which guards always hold, without tests, and tails."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ from farrier.lower.whole_tiles import whole_tile
 
 
 def partition_loops(function: Function) -> Function:
-    """Bring indices into canonical form, drop loops of one iteration, and take guards out of hot
-    loops: a loop is cut where a guard begins or ceases to hold, and its tail is a copy.
+    """Simplify indices, drop loops of one iteration, and remove guards from hot loops: a loop is
+    cut where a guard starts or ceases to hold, and the tail is a copy.
 
     before:
         @function
@@ -67,25 +67,27 @@ def partition_loops(function: Function) -> Function:
             for i_tail in vectorized(2):
                 b[0, i_tail + 8] = a[0, i_tail + 8]
 
-    A guard is a lower bound on a linear form, of an If or of a Select. Seen from the loop of a
-    variable `v`, its terms are outer (bound here) or inner (of loops below). If a bound on `v`
-    alone makes it hold for all inner iterations, the loop is cut in two; if that takes another
-    outer form (a digit of a fused loop), or the loop is parallel, the body gets an If. Cutting at
-    every level from the outside in leaves tails whose guards have shortened the inner loops to
-    constants. A loop of work further in that decides a guard by itself keeps it: a symbolic one,
-    which shortens nothing, and any that would cost a copy of much code. `partial_tiles` decides
-    about a tile in such a loop.
+    A guard is a lower bound on a linear form, in an If or a Select. Seen from the loop over a
+    variable `v`, the terms of the form are outer (their variables are bound here) or inner (bound
+    by loops within). If a bound on `v` alone makes the guard hold for all inner iterations, the
+    loop is cut in two; if that takes another form of outer terms (a digit of a fused loop), or the
+    loop is parallel, the body gets an If. Cutting at every level from the outside in leaves tails
+    whose guards have shortened the inner loops to constant extents. A guard stays in an inner loop
+    that does enough work to amortize the test if the guard is symbolic, so that it shortens
+    nothing, or if removing it would copy much code. `partial_tiles` decides whether a guard is left
+    to a tile in such a loop.
     """
     body = _Partitioner(function).stmt(function.body, Simplifier({}))
     return dataclasses.replace(function, body=body)
 
 
 class _Partitioner:
-    """Walks down a nest, with all that is known at each place.
+    """A traversal of a nest that carries the facts known at each statement.
 
-    `_loops` are the loops around a place. Of the guards of `_sunk` ones (symbolic), and of `_left`
-    ones (of known numbers), the place where a tile is allocated decides. `_settled` are the tests
-    that were made around it, and `_around` the loops around the last Alloc of each buffer.
+    `_loops` are the loops around the current statement. The guards of the loops `_sunk` (symbolic
+    guards) and `_left` (guards on constants) are decided at the allocation of a tile. `_settled`
+    are the tests already made around the statement, and `_around` maps each buffer to the loops
+    around its last Alloc.
     """
 
     def __init__(self, function: Function) -> None:
@@ -118,8 +120,9 @@ class _Partitioner:
         assert_never(stmt)
 
     def _tile(self, stmt: Alloc, context: Simplifier) -> Stmt | None:
-        """A register tile under what was left to it: whole, or as far as the one iteration uses it
-        that uses a part; None where nothing was left to it."""
+        """Decide the guards that were left to a register tile: return the tile in a version for
+        iterations that use it completely and a version for the iteration that uses it in part.
+        Return None if no guard was left to the tile."""
         if stmt.buffer.scope is not MemoryScope.REGISTER:
             return None
         for var in self._left:
@@ -182,8 +185,8 @@ class _Partitioner:
         return loop_over(loop, block(branches))
 
     def _open_guards(self, body: Stmt, var: str, context: Simplifier) -> list[Guard]:
-        """The guards to decide in the body of `var`'s loop: all that mention it, and the sunk ones
-        of loops around that make a tile in it narrower."""
+        """Return the guards to decide in the body of the loop over `var`: all that mention `var`,
+        and guards sunk from outer loops that make a tile in the body narrower."""
         guards = list(self._guards.of(body, var, context))
         for outer in self._sunk:
             if outer != var:
@@ -195,7 +198,7 @@ class _Partitioner:
 
     def _cut(self, loop: For, guards: list[Guard], context: Simplifier) -> Extent | None:
         """Return the iteration at which to cut the loop so that a guard holds throughout one of the
-        parts, or None if no guard is worth that."""
+        two parts, or None if no cut is worthwhile."""
         at = Var(loop.var)
         for guard in guards:
             if len(guard.outer) != 1:
@@ -222,8 +225,8 @@ class _Partitioner:
         return None
 
     def _is_left_to_tile(self, guard: Guard, var: str, body: Stmt, context: Simplifier) -> bool:
-        """Check whether a guard of known numbers is decided where a tile is allocated, and not in
-        `var`'s loop. If a loop further out left it to the tile, all loops do."""
+        """Check whether a guard on constants is decided at the allocation of a tile instead of in
+        the loop over `var`. If an outer loop left it to the tile, all inner loops do."""
         is_left = any(Var(outer) in guard.outer for outer in self._left)
         least = 0 if is_left else MUCH
         return is_left_to_tile(guard, var, body, context, self._guards, least)
@@ -238,9 +241,9 @@ class _Partitioner:
         tested: tuple[Linear, ...] = (),
         is_edge: bool = False,
     ) -> Stmt:
-        """The body of `var`'s loop, an If around it for each guard that outer terms decide and that
-        was not `tested` around it already. If `is_edge`, a symbolic guard does not hold, and
-        further copies are made for narrower tiles only."""
+        """Return the body of the loop over `var`, with an If around it for each guard that outer
+        terms can decide and that is not in `tested`. If `is_edge`, a symbolic guard is known to
+        fail, and further copies are made for narrower tiles only."""
         sunk = left = False
         for guard in guards:
             test = Linear(guard.outer, guard.low)
@@ -302,8 +305,8 @@ class _Partitioner:
         sunk: bool,
         left: bool,
     ) -> Stmt:
-        """The body of `var`'s loop, around which nothing more is decided: guards of that loop have
-        `sunk`, or are `left`, to where tiles are made in it."""
+        """Return the body of the loop over `var`, around which no more guards are decided; `sunk`
+        and `left` are set if guards of that loop are to be decided where tiles are allocated."""
         before = self._settled
         self._settled = (*before, *tested)
         self._loops.append(var)
@@ -325,8 +328,9 @@ class _Partitioner:
         guard: Guard,
         tested: tuple[Linear, ...],
     ) -> Stmt | None:
-        """The body of `var`'s loop in a tail: a chain of conditions, with the narrowest tile that
-        holds all used elements for each. None if the tail has no tiles to make narrower."""
+        """Return the body of the loop over `var` in a tail: a chain of conditions that selects the
+        narrowest tile that holds all used elements. Return None if no tile in the tail can be
+        narrower."""
         test = Linear(guard.outer, guard.high)
         if not self._symbolic or test in tested:
             return None
@@ -371,16 +375,16 @@ class _Partitioner:
         guard: Guard,
         tested: tuple[Linear, ...],
     ) -> Stmt:
-        """The body of `var`'s loop where a guard does not hold for all of a tile: no other of the
-        same outer terms is decided around it."""
+        """Return the body of the loop over `var` where a guard fails for part of a tile; no other
+        guard with the same outer terms is decided around the body."""
         guards = self._open_guards(body, var, context)
         same = (Linear(g.outer, g.low) for g in guards if g.outer == guard.outer)
         return self._branch(var, kind, body, context, guards, (*tested, *same))
 
 
 def _is_cut(cut: Extent, extent: Extent) -> bool:
-    """Check whether a loop is cut at `cut`: within it, or, if symbols leave that open, not outside
-    of it; one of the two parts may then be empty."""
+    """Check whether cutting a loop of this extent at `cut` divides it. If symbols leave that open,
+    it is enough that `cut` is not outside the range; one of the two parts may then be empty."""
     if isinstance(cut, int) and isinstance(extent, int):
         return 0 < cut < extent
     return cut not in (0, extent) and is_less(-1, cut) and is_less(cut, extent + 1)

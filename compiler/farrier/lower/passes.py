@@ -1,6 +1,6 @@
-"""The loop passes, by name. A backend says which of them a kernel goes through, and in which order.
+"""The table of loop passes by name. A backend selects the passes for a kernel and their order.
 
-Each is a pure function in a file of its name, and returns its argument where it changes nothing.
+Each pass is a pure function in a module of its name, and returns its argument if nothing changes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Graph region → tensor program: the computation of one kernel.
+"""Translate a graph region to a tensor program: the computation of one kernel.
 
 before:  def region(x: f32[2, 3], w: f32[3, 4]): h = MatMul(x, w); y = Relu(h); return y
 after:   matmul[m, n] = sum(x[m, k] * w[k, n] for k in axes(3))
@@ -18,12 +18,12 @@ from farrier.ops.registry import lookup
 
 
 def to_program(region: Graph, name: str, constant_inputs: Collection[str] = ()) -> TensorProgram:
-    """Return the stages that compute `region`, in order, through each operator's `compute` rule.
+    """Return the stages that compute `region`, in order, from the `compute` rule of each operator.
 
     `constant_inputs` names the inputs whose content is known at compile time: a schedule may choose
-    their layout. The region's own constants are literals and static operands, and have no buffer.
-    Raises CompilerError for an operator that is not computed (Shape, Constant): it should have been
-    folded.
+    their layout. The region's own constants become literals or static operands, and have no buffer.
+    Raises CompilerError for an operator without a `compute` rule (Shape, Constant), which should
+    have been folded.
     """
     buffers: dict[str, Buffer] = {}
     for value in region.inputs:

@@ -1,4 +1,4 @@
-"""Statements without what does not run or is not read."""
+"""Remove statements that do not run or whose results are not read."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from farrier.lower.eliminate_dead_stores import EMPTY, allocated, loop_over
 
 
 def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
-    """Return the statement without the parts that do not run if the facts of `context` hold, and
-    without tiles that nothing reads any more: they need no tails."""
+    """Return the statement without the parts that do not run under the facts of `context`, and
+    without register tiles that nothing reads any more."""
     match stmt:
         case For(var, extent, _, body):
             return loop_over(stmt, pruned(body, context.over({var: extent})))
@@ -50,9 +50,9 @@ def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
 
 
 def short_fill(stmt: Stmt) -> Stmt:
-    """Return a statement that writes one constant and does nothing else without unrolled loops and
-    prefetches: it takes next to no time, and is to take next to no code. Return any other as it
-    is."""
+    """Return a statement that only fills memory with a constant without unrolled loops and
+    prefetches: it takes next to no time, so its code should be small. Return any other statement
+    unchanged."""
     writers = [s for s in walk_stmts(stmt) if s.writes]
     values = {s.value if isinstance(s, Store) else None for s in writers}
     is_fill = len(values) == 1 and all(isinstance(value, Const) for value in values)

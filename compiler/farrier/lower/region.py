@@ -1,5 +1,6 @@
-"""Graph region → its kernel: a tensor program, or a loop function if its operator has a `nest`
-rule."""
+"""Translate a graph region to its kernel: a tensor program, or a loop function if its operator has
+a `nest` rule.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def lower_region(
     region: Graph, name: str, constant_inputs: Collection[str]
 ) -> TensorProgram | Function:
     """Return the kernel `name` of a region. Raises CompilerError as `to_program` does, and for an
-    operator with a rule for loops that does not stand alone."""
+    operator with a `nest` rule that is not the only node of its region."""
     rules = [lookup(node.op).loops_of(node) for node in region.nodes]
     if not any(rules):
         return to_program(region, name, constant_inputs)

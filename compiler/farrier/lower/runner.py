@@ -1,7 +1,8 @@
-"""Run loop passes on a kernel: time, verify and show each, and leave a reproducer where one fails.
+"""Run loop passes on a kernel.
 
-A model has hundreds of kernels, and a search lowers thousands of candidates. So nothing is timed,
-shown or verified unless the environment (`progress.debug`) or a listener asks for it.
+A model has hundreds of kernels, and a search lowers thousands of candidates. So passes are timed,
+shown or verified only if the environment (`progress.debug`) or a listener requests it; if a pass
+fails, a reproducer is written.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def run_loop_passes(
     function: Function, names: Sequence[str], listener: Listener | None = None
 ) -> Function:
     """Return a kernel after the named passes. Raises UsageError for an unknown name, and
-    CompilerError where a pass fails or breaks the IR, naming the pass and the reproducer."""
+    CompilerError, which names the pass and the reproducer, if a pass fails or its result is not
+    valid IR."""
     unknown = [name for name in names if name not in PASSES]
     if unknown:
         raise UsageError(
@@ -72,7 +74,7 @@ def run_loop_passes(
 
 
 def _check(name: str, before: Function, after: Function) -> None:
-    """Verify the result of a pass, and that its text reads back. Raises CompilerError."""
+    """Verify the result of a pass, and that its text can be parsed back. Raises CompilerError."""
     try:
         verify_function(after)
         if parse_ir(print_ir(after)) != after:

@@ -1,4 +1,4 @@
-"""Take guards of unknown outcome from register tiles: the tail computes a whole tile as well.
+"""Remove symbolic guards from register tiles: a tail computes a complete tile as well.
 
 before:
     @function(m=dim(1, 20, 9))
@@ -26,10 +26,10 @@ after:
                 if r < m:
                     y[r] = t[r]
 
-An element of a tile may hold any number where the guard that decides about the use of that element
-fails, because whoever reads it stands under the same guard. So the sum of a tail runs at the speed
-of a whole tile, on addresses that are kept within memory; only results that leave the tile are
-guarded. Numbers of known extent are better served by tails of their own size.
+An element of a tile may hold any number if the guard on its use fails, because every reader of the
+element has the same guard. So the sums of a tail run at the speed of a complete tile, on addresses
+that are clamped to memory; only results that leave the tile are guarded. For tiles of constant
+extent, tails of their own size are better.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ from farrier.ir.walk import walk
 def whole_tile(
     body: Stmt, context: Simplifier, around: Mapping[str, frozenset[str]], lanes: frozenset[str]
 ) -> Stmt | None:
-    """`body` without the conditions in it, which are symbolic; None where it does anything but
-    fill registers, or a condition says more than which elements are used. `around` maps each
-    register buffer to the loops around its Alloc; `lanes` is the variable of a vectorized loop.
-    Conditions on lanes stay: they are masks."""
+    """Return `body` without its symbolic conditions; None if it does anything but store to
+    registers, or if a condition does more than select which elements of the tile are used.
+
+    `around` maps each register buffer to the loops around its Alloc; `lanes` is the variable of a
+    vectorized loop around `body`. Conditions on lanes stay, because they are masks.
+    """
     if not _fills_registers(body) or not any(isinstance(stmt, If) for stmt in walk_stmts(body)):
         return None
     lanes |= {loop.var for loop in walk_stmts(body) if _is_vectorized(loop)}
@@ -87,7 +89,7 @@ def whole_tile(
 
 
 def _fills_registers(stmt: Stmt) -> bool:
-    """Check whether a statement only stores to registers, under conditions or not."""
+    """Check whether a statement only stores to registers, possibly under conditions."""
     match stmt:
         case Store(buffer, _, _):
             return buffer.scope is MemoryScope.REGISTER
@@ -104,7 +106,8 @@ def _fills_registers(stmt: Stmt) -> bool:
 def _stores(
     stmt: Stmt, conditions: tuple[Expr, ...], ranges: Mapping[str, Extent]
 ) -> Iterator[tuple[Store, tuple[Expr, ...], Mapping[str, Extent]]]:
-    """Each store of what fills registers, with the conditions and loops around it."""
+    """Yield each store of a statement that fills registers, with the conditions and loops around
+    it."""
     match stmt:
         case For(var, extent, _, body):
             yield from _stores(body, conditions, {**ranges, var: extent})
@@ -120,7 +123,8 @@ def _stores(
 
 
 def _determined(indices: Indices, simplifier: Simplifier) -> frozenset[str]:
-    """The variables that are the same wherever the element is: the digits of each index."""
+    """Return the variables whose values follow from the position of an element, because an index
+    contains them as digits with disjoint ranges."""
     names: set[str] = set()
     for index in indices:
         terms = simplifier.linear(index).terms
@@ -141,8 +145,8 @@ def _is_vectorized(stmt: Stmt) -> TypeGuard[For]:
 def _unguarded(
     stmt: Stmt, context: Simplifier, inner: dict[str, Extent], lanes: frozenset[str]
 ) -> Stmt:
-    """The statement without its conditions but those on lanes, every load from memory kept within
-    its buffer."""
+    """Return the statement without conditions except those on lanes, with the index of every load
+    from memory clamped to its buffer."""
     match stmt:
         case For(var, extent, kind, body):
             return For(var, extent, kind, _unguarded(body, context, {**inner, var: extent}, lanes))
@@ -168,7 +172,7 @@ def _unguarded(
 
 
 def _within(simplifier: Simplifier, index: Expr, buffer: Buffer, axis: int) -> Expr:
-    """An index that lies in memory: itself where it does."""
+    """Return the index clamped to the memory of an axis; unchanged if it cannot lie outside."""
     before = buffer.layout.halo_of(axis)[0] if buffer.layout is not None else 0
     end = coverage(buffer, axis)
     low, high = simplifier.bounds(index)

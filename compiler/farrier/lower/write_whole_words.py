@@ -1,4 +1,4 @@
-"""Give each word of memory one thread that writes it, for devices that write words alone."""
+"""Let one thread write each word of memory, for devices that can only write complete words."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _THREADS = 64  # Two groups in lockstep of most GPUs, and one of the others.
 
 
 def write_whole_words(function: Function) -> Function:
-    """Let no two threads write parts of one word. An output of 8 or 16 bits of which they would is
-    computed in a workspace buffer of 32 bits for each element, and a last launch packs it.
+    """Prevent two threads from writing parts of one word. An output of 8 or 16 bits for which they
+    would is computed in a workspace buffer of 32 bits per element, and an additional launch packs
+    it.
 
     before:
         @function
@@ -44,14 +45,16 @@ def write_whole_words(function: Function) -> Function:
                                 b[b_block * 256 + b_thread * 4 + b_part] = \
 cast(bool, b_wide[b_block * 256 + b_thread * 4 + b_part])
 
-    A schedule in which each thread has the elements of whole words is left as it is. Where data
-    say which elements are written, a first launch reads all: a state of a model may lie there.
+    A schedule in which each thread writes the elements of complete words stays unchanged. If the
+    data decides which elements are written, an additional first launch copies the output to the
+    workspace, because the output may hold the previous state of the model.
     """
     return written_whole(function)
 
 
 def written_whole(function: Function, alone: Collection[DType] = ()) -> Function:
-    """Do as `write_whole_words`; elements of the types `alone` are written by themselves."""
+    """Do the same as `write_whole_words`, but treat elements of the types `alone` as separately
+    writable."""
     shared = shared_words(function, alone)
     for buffer in function.params:
         if buffer.name in shared and _is_dense(buffer):
@@ -60,8 +63,8 @@ def written_whole(function: Function, alone: Collection[DType] = ()) -> Function
 
 
 def shared_words(function: Function, alone: Collection[DType] = ()) -> frozenset[str]:
-    """Return the names of the parameters of which two threads may write parts of one word.
-    Elements of the types `alone` are written by themselves."""
+    """Return the names of the parameters in which two threads may write parts of one word. Elements
+    of the types `alone` are separately writable."""
     narrow = {
         buffer.name
         for buffer in function.params
@@ -89,8 +92,12 @@ def _shared_by(launch: Launch, narrow: Collection[str]) -> set[str]:
 
 
 def _owns_word(store: Store, simplifier: Simplifier, threads: Collection[str]) -> bool:
-    """Check that a thread which stores an element of a word stores all that any thread does: the
-    place within the word depends on variables that say neither which word nor which thread."""
+    """Check that a thread which stores an element of a word also stores all other elements of that
+    word.
+
+    That holds if the position within the word depends only on variables on which neither the word
+    nor the thread depends.
+    """
     form = flatten(store.buffer, store.indices, simplifier, 1)
     per = _WORD // store.buffer.dtype.nbytes
     word, place = (to_expr(part(form, per)) for part in (simplifier.divide, simplifier.remainder))
@@ -99,7 +106,8 @@ def _owns_word(store: Store, simplifier: Simplifier, threads: Collection[str]) -
 
 
 def _packed(body: Stmt, buffer: Buffer) -> Stmt:
-    """The body with the buffer's elements in a wide buffer, and their packing after it."""
+    """Return the body with the buffer replaced by a wide buffer, followed by the launch that packs
+    it."""
     wide = dataclasses.replace(
         buffer,
         name=f"{buffer.name}_wide",
@@ -132,7 +140,7 @@ def _packed(body: Stmt, buffer: Buffer) -> Stmt:
 
 
 def _is_dense(buffer: Buffer) -> bool:
-    """Check that the elements fill their memory, in any order."""
+    """Check that the elements of a buffer fill its memory without padding, in any order."""
     layout = buffer.element_layout
     size = product(layout.physical_shape(buffer.shape))
     return size == product(buffer.shape) and not any(map(any, layout.halo))
@@ -145,15 +153,15 @@ def _wide_type(dtype: DType) -> DType:
 
 
 def _widened(value: Expr, dtype: DType) -> Expr:
-    """The value of an element of a type in 32 bits: what memory would hold of it."""
+    """Return a value of type `dtype` in 32 bits, rounded or wrapped as memory would store it."""
     if dtype_of(value) is not dtype or (dtype.is_float and not isinstance(value, Cast | Load)):
         value = Cast(dtype, value)
     return Cast(_wide_type(dtype), value)
 
 
 def _over_words(buffer: Buffer, wide: Buffer, *, is_packing: bool) -> Stmt:
-    """The launch that copies all elements from the wide buffer, or to it, in which a thread has
-    those of one word."""
+    """Return the launch that copies all elements from the wide buffer, or to it unless
+    `is_packing`; each thread handles the elements of one word."""
     per = _WORD // buffer.dtype.nbytes
     size = product(buffer.shape)
     prefix = buffer.name if is_packing else wide.name
@@ -178,7 +186,7 @@ def _over_words(buffer: Buffer, wide: Buffer, *, is_packing: bool) -> Stmt:
 
 
 def _indices(at: Expr, buffer: Buffer) -> tuple[Expr, ...]:
-    """The indices of the element of a number in memory."""
+    """Return the indices of element number `at` in the order of memory."""
     layout = buffer.element_layout
     indices: list[Expr] = [e.index(0)] * len(buffer.shape)
     inner: Extent = 1

@@ -1,4 +1,4 @@
-"""Give each word one thread that writes it, but for f16."""
+"""Let one thread write each word of memory, except for elements of f16."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from farrier.lower.write_whole_words import written_whole
 
 
 def write_whole_words_but_f16(function: Function) -> Function:
-    """Do as `write_whole_words`, for a device that writes single elements of f16 as well.
+    """Do the same as `write_whole_words`, for a device that can also write single elements of f16.
 
     before:
         @function

@@ -1,4 +1,6 @@
-"""Graph → graph: each pass a pure function in a file of its name; a backend orders them."""
+"""Passes from graph to graph, each a pure function in a module of its name; a backend orders
+them.
+"""
 
 from farrier.passes.passes import PASSES
 from farrier.passes.runner import (

@@ -1,4 +1,4 @@
-"""The algorithms for a convolution, and the accuracy of each."""
+"""The algorithms for a convolution, and the numerical error of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHOICE = "choose-algorithms"  # The name of the pass that chooses, in the order 
 
 
 class Algorithm(enum.StrEnum):
-    """An algorithm for a convolution: the direct sum, or Winograd's filtering in tiles."""
+    """An algorithm for a convolution: the direct sum, or Winograd's minimal filtering in tiles."""
 
     DIRECT = "direct"
     WINOGRAD2 = "winograd2"
@@ -22,7 +22,7 @@ class Algorithm(enum.StrEnum):
 
     @property
     def tile(self) -> int:
-        """The outputs of a tile along one axis; 0 for the direct sum."""
+        """The number of outputs of a Winograd tile along one axis; 0 for the direct sum."""
         return _TILES[self]
 
     @property
@@ -31,14 +31,14 @@ class Algorithm(enum.StrEnum):
         return ERRORS.get(self.tile, DIRECT_ERROR)
 
     def weights(self, operands: DType) -> DType:
-        """Return the dtype of the weights, and of the factors, in a layer with such operands:
-        larger tiles would quadruple the error of bf16, and no instruction multiplies tiles of
-        f16."""
+        """Return the dtype of the weights and of the products' factors in a layer with operands of
+        type `operands`. Larger Winograd tiles would quadruple the error of bf16, and no instruction
+        multiplies f16 tiles."""
         largest = _LARGEST_BF16_TILE if operands is DType.BF16 else 0
         return DType.F32 if self.tile > largest else operands
 
     def error_of(self, operands: DType) -> float:
-        """Return an upper bound of the error of one layer whose operands are rounded to that dtype,
+        """Return an upper bound of the error of one layer whose operands are rounded to the dtype,
         in the unit of `error`."""
         if operands is DType.F16:
             return _F16_ERRORS.get(self.tile, _ROUNDED_INPUT_ERROR / 8)
@@ -48,36 +48,37 @@ class Algorithm(enum.StrEnum):
 
 
 class Layer(Protocol):
-    """A convolution that several algorithms could compute."""
+    """A convolution for which several algorithms may be chosen."""
 
     @property
     def key(self) -> str:
-        """The identity of the layer for records: 64 hex digits of everything that affects the speed
-        of the algorithms."""
+        """The identity of the layer in tuning records: 64 hex digits that hash everything that
+        affects the speed of the algorithms."""
         ...
 
     @property
     def operands(self) -> DType:
-        """The dtype of the factors of the direct sum."""
+        """The dtype of the two factors in the direct sum."""
         ...
 
     @property
     def origin(self) -> str:
-        """The nodes of the model that the layer comes from."""
+        """The names of the model's nodes from which the layer was derived."""
         ...
 
     @property
     def allowed(self) -> tuple[Algorithm, ...]:
-        """The algorithms within the error that the user allows, the direct sum among them."""
+        """The algorithms whose error the user allows; the direct sum is always one of them."""
         ...
 
     @property
     def fastest(self) -> Algorithm:
-        """The fastest of the allowed algorithms by a model of the machine."""
+        """The fastest of the allowed algorithms according to the machine model."""
         ...
 
     def seconds(self, way: Algorithm) -> float:
-        """Return the predicted time of an algorithm, all threads together."""
+        """Return the predicted time of an algorithm when all threads work on the layer, in
+        seconds."""
         ...
 
 

@@ -46,8 +46,8 @@ class _Search:
         self._returned = frozenset(value.name for value in graph.outputs)
 
     def members(self, context: Node) -> list[Node]:
-        """Return the nodes before `context` that form an attention with it; none if it does not end
-        one."""
+        """Return the nodes before `context` that form an attention together with it; an empty list
+        if `context` is not the last product of an attention."""
         if not MATMUL.matches(context):
             return []
         weights, values = context.inputs
@@ -75,8 +75,9 @@ class _Search:
         return [*chain, softmax, *between] if rows_first else []
 
     def _chain(self, value: Value, reader: Node, most: int) -> list[Node]:
-        """Return the path from a product to `value` through at most `most` elementwise nodes of its
-        shape, each read only by the next; empty if there is none."""
+        """Return the nodes from a matrix product to `value`, with at most `most` elementwise nodes
+        of the same shape after the product, each read only by the next node. Return [] without such
+        a chain."""
         node = self._only_for(value, reader)
         if node is None or value.type.layout is not None:
             return []
@@ -92,7 +93,8 @@ class _Search:
         return []
 
     def _only_for(self, value: Value, reader: Node) -> Node | None:
-        """Return the node that computes `value` if `reader` alone reads it, once; else None."""
+        """Return the node that computes `value` if `reader` is its only reader and reads it once;
+        else None."""
         node = self._producers.get(value.name)
         if node is None or len(node.outputs) != 1 or node.regions:
             return None
@@ -101,8 +103,8 @@ class _Search:
 
 
 def _is_matrix(value: Value | None, like: Value) -> bool:
-    """Check whether a value holds matrices of f32 or bf16, of the batch of `like`, along plain
-    axes."""
+    """Check whether a value is a batch of f32 or bf16 matrices with the batch axes of `like`, in a
+    layout that does not split axes."""
     if value is None or value.type.dtype not in FLOATS or value.type.rank != like.type.rank:
         return False
     layout = value.type.layout

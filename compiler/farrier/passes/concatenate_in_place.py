@@ -17,9 +17,10 @@ _ALIGNMENT = 64  # In bytes; kernels may rely on this alignment of a tensor's ad
 
 
 def concatenate_in_place(graph: Graph) -> Graph:
-    """Turn a Concat whose parts are contiguous in its result into Adjoin, which takes no code: the
-    kernels that compute the parts write into its memory. A part with other memory, such as an
-    input, a constant, or part of another tensor, is copied.
+    """Turn a Concat whose operands are contiguous in its result into Adjoin, which needs no code:
+    the kernels that compute the operands write directly into the memory of the result. An operand
+    that already has other memory, such as an input, a constant, or part of another tensor, is
+    copied.
 
     before:
         @graph
@@ -66,8 +67,9 @@ def concatenate_in_place(graph: Graph) -> Graph:
 
 
 def _lie_behind_another(node: Node, input_sizes: Collection[Symbol]) -> bool:
-    """Check whether the result's memory is that of its parts in order, each at an aligned address
-    that only depends on `input_sizes`: a size that a kernel computes may be known too late."""
+    """Check whether the memory of the result is that of the operands in order, each at an aligned
+    address that depends only on `input_sizes`. Other sizes, which a kernel computes, may be known
+    too late."""
     y = node.outputs[0]
     axis, layout = node.attr("axis") % y.type.rank, y.type.layout
     if len(node.inputs) < 2 or not _is_outermost(y, axis):
@@ -90,7 +92,8 @@ def _lie_behind_another(node: Node, input_sizes: Collection[Symbol]) -> bool:
 
 
 def _is_outermost(y: Value, axis: int) -> bool:
-    """Check whether only dimensions of extent one lie outside the outer part of `axis`."""
+    """Check whether the outer dimension of `axis` is the outermost dimension of memory, not
+    counting dimensions of extent one."""
     layout, shape = y.type.layout, y.type.shape
     if layout is None:
         return all(extent == 1 for extent in shape[:axis])

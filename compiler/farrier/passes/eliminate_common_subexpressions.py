@@ -12,7 +12,8 @@ _SAMPLE_BYTES = 256
 
 
 def eliminate_common_subexpressions(graph: Graph) -> Graph:
-    """Merge nodes with one operator, inputs and attributes, and constants with one content.
+    """Merge nodes that have the same operator, inputs and attributes, and constants of the same
+    content.
 
     before:
         @graph
@@ -52,7 +53,8 @@ def eliminate_common_subexpressions(graph: Graph) -> Graph:
 def _merge_constants(graph: Graph, rewriter: Rewriter) -> None:
     """Replace each constant that equals an earlier one.
 
-    Only constants that agree in type and in a sample of their content are hashed whole.
+    The complete content is hashed only for constants that agree in type and in a sample of
+    elements.
     """
     alike: dict[Hashable, list[Constant]] = defaultdict(list)
     for constant in graph.constants:

@@ -11,7 +11,8 @@ from farrier.ir.liveness import Liveness
 
 
 def eliminate_dead_code(graph: Graph) -> Graph:
-    """Drop nodes and constants that no output depends on; inputs stay, as part of the signature.
+    """Drop nodes and constants that no output depends on; unused inputs stay, as part of the
+    signature.
 
     before:
         @graph
@@ -45,8 +46,8 @@ def eliminate_dead_code(graph: Graph) -> Graph:
 
 
 def _pruned(node: Node, used: Liveness) -> Node:
-    """Return control flow without unused results, and without captures that it does not read;
-    return any other node unchanged."""
+    """Return a control-flow node without its unused results and without captured values that its
+    regions do not read; return any other node unchanged."""
     match control_of(node):
         case If() as branch:
             return _pruned_if(branch, used, node.origin)
@@ -82,7 +83,8 @@ def _pruned_if(node: If, used: Liveness, origin: str) -> Node:
 
 
 def _pruned_loop(node: Loop, used: Liveness, origin: str) -> Node:
-    """Drop the carried values that neither a used result nor another kept value needs."""
+    """Return the Loop without the carried values that neither a used result nor another remaining
+    carried value depends on."""
     stacked = list(map(used.is_live, node.stacks))
     parts = tuple(itertools.compress(node.parts, stacked))
     again = () if node.again is None else (node.again,)
@@ -118,6 +120,7 @@ def _pruned_loop(node: Loop, used: Liveness, origin: str) -> Node:
 
 
 def _read(region: Graph) -> set[str]:
-    """Return the names of the values that a region's nodes read, or that it returns."""
+    """Return the names of the values that the nodes of a region read, or that the region
+    returns."""
     names = {v.name for node in region.nodes for v in node.inputs if v is not None}
     return names | {value.name for value in region.outputs}

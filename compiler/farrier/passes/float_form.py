@@ -1,4 +1,6 @@
-"""Restore the float model behind a quantized model, to compare the speed of the two."""
+"""Recover the float model from which a quantized model was derived, to compare the speed of the
+two.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ _BYTES = (DType.U8, DType.I8)
 
 
 def float_form(graph: Graph) -> Graph:
-    """Return the graph without rounding between its operators. A DequantizeLinear of a
-    QuantizeLinear becomes a Clip, which may be the trace of an activation. Dequantized constants
-    are left to be folded."""
+    """Return the graph without rounding between its operators.
+
+    A QuantizeLinear followed by a DequantizeLinear becomes a Clip, which preserves an activation
+    that was folded into the quantization. Dequantized constants are left to fold-constants.
+    """
     rewriter = Rewriter(graph)
     for original in graph.nodes:
         node = rewriter.resolve_inputs(original)
@@ -54,7 +58,8 @@ def _holds_bytes(value: Value | None, producers: dict[str, Node]) -> bool:
 
 
 def _clip(rewriter: Rewriter, node: Node) -> Node | None:
-    """Return the Clip that has the effect of a quantization on floats, except the rounding."""
+    """Return the Clip with the effect of a QuantizeLinear and DequantizeLinear on floats, except
+    for the rounding; None if `node` is not such a pair."""
     quantize = rewriter.producer(node.inputs[0]) if DEQUANTIZE.matches(node) else None
     source = quantize.inputs[0] if QUANTIZE.matches(quantize) else None
     (y,) = node.outputs[:1]

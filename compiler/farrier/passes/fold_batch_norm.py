@@ -1,4 +1,6 @@
-"""Fold the affine maps of inference-time normalization into the weights before them."""
+"""Fold the affine maps of inference-time normalization into the weights of preceding
+convolutions.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Affine:
-    """`y = x * scale + shift`, each one number a channel, in float64."""
+    """The map `y = x * scale + shift`, with one scale and one shift for each channel, in
+    float64."""
 
     scale: Array
     shift: Array
@@ -31,11 +34,12 @@ class _Affine:
 
 def fold_batch_norm(graph: Graph) -> Graph:
     """Fold BatchNormalization, and Mul, Add, Sub and Div by constants that vary by channel alone,
-    into the Conv or ConvTranspose that computes their operand; a BatchNormalization that follows
-    something else becomes Mul and Add.
+    into the Conv or ConvTranspose that computes their operand; a BatchNormalization after any other
+    node becomes Mul and Add.
 
-    Weights of 16 bits stay as they are, since to round them again would cost more than all other
-    roundings of a model do: the map is applied to sums in f32, with constants in f32.
+    Weights of 16 bits stay unchanged, because rounding them a second time would introduce a larger
+    error than all other roundings of a model: the map is applied to the sums in f32 instead, with
+    constants in f32.
 
     before:
         @graph
@@ -86,7 +90,8 @@ def _fold(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
 
 
 def _affine_of(node: Node, rewriter: Rewriter) -> _Affine | None:
-    """The channel-wise affine map that `node` applies to its first input, if it is one."""
+    """Return the channel-wise affine map that `node` applies to its first input; None if it does
+    not."""
     x = node.inputs[0] if node.inputs else None
     if x is None or x.type.rank < 2 or len(node.outputs) != 1 or not x.type.dtype.is_float:
         return None
@@ -98,7 +103,8 @@ def _affine_of(node: Node, rewriter: Rewriter) -> _Affine | None:
 def _into_convolution(
     producer: Node, node: Node, affine: _Affine, rewriter: Rewriter
 ) -> tuple[Node, ...]:
-    """`node` after `producer` as one convolution; () where the producer's weights are unknown."""
+    """Return one convolution that computes `producer` followed by `node`; () if `producer` is not a
+    convolution with constant weights."""
     if product_of(producer) not in (Product.CONVOLUTION, Product.TRANSPOSED_CONVOLUTION):
         return ()
     x, weight, *rest = producer.inputs
@@ -124,8 +130,8 @@ def _into_convolution(
 
 
 def _on_sums(producer: Node, node: Node, affine: _Affine, rewriter: Rewriter) -> tuple[Node, ...]:
-    """The map on the sums of a convolution of narrow floats, rounded once; () if that does not
-    sum in f32."""
+    """Return a convolution of narrow floats with sums in f32, the nodes that apply the map to the
+    sums, and one final rounding; () if the convolution cannot sum in f32."""
     x, weight, (y,) = producer.inputs[0], producer.inputs[1], node.outputs
     if product_of(producer) is not Product.CONVOLUTION or producer.attr("accumulator"):
         return ()
@@ -148,7 +154,7 @@ def _on_sums(producer: Node, node: Node, affine: _Affine, rewriter: Rewriter) ->
 
 
 def _scaled(producer: Node, weights: Constant, scale: Array) -> Array | Derived:
-    """The weights of a convolution with each output channel scaled."""
+    """Return the weights of a convolution with each output channel multiplied by its scale."""
     scale = np.ascontiguousarray(scale)
     key = f"scaled by {hashlib.sha256(scale.data).hexdigest()}, {producer.op}, {producer.attrs}"
     scaled = functools.partial(_scale_output_channels, producer, scale=scale)
@@ -156,8 +162,11 @@ def _scaled(producer: Node, weights: Constant, scale: Array) -> Array | Derived:
 
 
 def _scale_output_channels(producer: Node, weights: Array, scale: Array) -> Array:
-    """Weights are [oc, ic/group, kernel…], of a transposed convolution [ic, oc/group, kernel…];
-    products are taken in f64 and rounded once."""
+    """Return `weights` with each output channel multiplied by its scale, in f64 and rounded once.
+
+    Weights have shape [oc, ic/group, kernel…], those of a transposed convolution [ic, oc/group,
+    kernel…].
+    """
     kernel = (1,) * (weights.ndim - 2)
     factors, grouped = scale.reshape(-1, 1, *kernel), weights
     if product_of(producer) is Product.TRANSPOSED_CONVOLUTION:
@@ -170,7 +179,7 @@ def _scale_output_channels(producer: Node, weights: Array, scale: Array) -> Arra
 
 
 def _as_mul_add(node: Node, affine: _Affine, rewriter: Rewriter) -> tuple[Node, ...]:
-    """The map as Mul and Add, of narrow floats in f32."""
+    """Return the nodes that apply the map as Mul and Add; for narrow floats they compute in f32."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
     if not x.type.dtype.is_narrow_float:
@@ -186,7 +195,7 @@ def _as_mul_add(node: Node, affine: _Affine, rewriter: Rewriter) -> tuple[Node, 
 def _mul_add(
     x: Value, name: str, affine: _Affine, rewriter: Rewriter, origin: str
 ) -> tuple[Node, Node]:
-    """The map as Mul and Add in the type of its operand."""
+    """Return the nodes Mul and Add that apply the map to `x`, in the dtype of `x`."""
     shape = (-1, *(1,) * (x.type.rank - 2))
     dtype = x.type.dtype.numpy
     scale = rewriter.constant(affine.scale.reshape(shape).astype(dtype), f"{name}_scale")

@@ -21,7 +21,8 @@ _MAX_GROWTH = 2
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Evaluate nodes whose inputs are all constants, by their numpy reference.
+    """Replace nodes whose inputs are all constants by their result, computed by the operator's
+    numpy reference.
 
     before:
         @graph
@@ -50,7 +51,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def is_foldable(node: Node, rewriter: Rewriter) -> bool:
-    """Check whether this pass computes `node`."""
+    """Check whether fold-constants replaces `node` by a constant."""
     if node.regions or node.op == FAIL or not all(v.type.is_static for v in node.outputs):
         return False
     operands = [rewriter.constant_of(value) for value in node.inputs if value is not None]
@@ -62,7 +63,7 @@ def is_foldable(node: Node, rewriter: Rewriter) -> bool:
 
 
 def fold_node(node: Node, rewriter: Rewriter) -> None:
-    """Turn the results of a node that `is_foldable` into constants."""
+    """Replace the outputs of a node that `is_foldable` by constants."""
     if lookup(node.op).has(Trait.PACKED):
         (value,) = node.outputs
         rewriter.define(value, _derived(node, rewriter))
@@ -74,7 +75,8 @@ def fold_node(node: Node, rewriter: Rewriter) -> None:
 
 
 def _derived(node: Node, rewriter: Rewriter) -> Array | Derived:
-    """Return the result of a node with one constant operand."""
+    """Return the result of a node with one constant operand: an array, or a deferred
+    computation."""
     (value,) = node.outputs
     constants = [rewriter.constant_of(operand) for operand in node.inputs]
     operands = tuple(constant for constant in constants if constant is not None)

@@ -1,10 +1,10 @@
 """Group operators into kernels.
 
-A group has one exit: the node whose outputs leave it. Nodes are visited from the last to the first;
-each joins the group that contains all its readers if that repeats no work, else it starts a group
-of its own. So no two groups can wait for each other, and a value that two groups read is computed
-once. A sum of two convolutions goes with the later one, which reads the earlier's result from
-memory.
+A group has one exit: the node whose outputs are used outside. Nodes are visited from the last to
+the first; a node joins the group that contains all its readers if no work is then repeated, else it
+starts a group of its own. So groups never depend on each other in a cycle, and a value that two
+groups read is computed once. A sum of two convolutions is fused with the later one; the result of
+the earlier one is read from memory.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ def _join_none(graph: Graph, home: Home) -> Mapping[int, Node]:
 
 
 def fuse(graph: Graph, joins: Joins = _join_none) -> Graph:
-    """Turn groups of nodes into `Fused` nodes, each with the region that one kernel computes: at
-    most one contraction or reduction, an attention, or a group of `joins`, and the elementwise
-    operators and literal scalars around it. Values inside have no halo. Views of row-major tensors
-    stay outside, since they share their memory; so does control flow.
+    """Turn groups of nodes into `Fused` nodes, each with a region that one kernel computes.
+
+    A region contains at most one contraction or reduction, or an attention, or a group that `joins`
+    selects, and the elementwise operators and scalar literals around it. Values inside have no
+    halo. Views of row-major tensors stay outside, since they share the memory of their operand, and
+    so does control flow.
 
     before:
         @graph
@@ -82,8 +84,11 @@ def fuse(graph: Graph, joins: Joins = _join_none) -> Graph:
 
 @dataclasses.dataclass(slots=True)
 class _Group:
-    """Nodes in execution order, the exit last. `home` is the contraction, reduction or injective
-    node that the group's elementwise nodes belong to, once it is determined."""
+    """A group of nodes in execution order, the exit last.
+
+    `home` is the contraction, reduction or injective node to whose kernel the elementwise nodes of
+    the group belong, and `anchor` is that node once it has joined the group; None until then.
+    """
 
     nodes: list[Node]
     home: Node | None
@@ -107,7 +112,8 @@ class _Grouping:
         self._group_of: dict[int, _Group] = {}
 
     def groups(self) -> list[_Group]:
-        """Return all groups in the order of their exits, in which they can run."""
+        """Return all groups in the order of their exits, which is an order in which they can
+        run."""
         groups: list[_Group] = []
         for node in reversed(self._graph.nodes):
             group = self._group_to_join(node)
@@ -124,8 +130,8 @@ class _Grouping:
         return self._kinds[id(node)]
 
     def _start(self, node: Node) -> tuple[Node | None, Node | None, bool]:
-        """Return home and anchor of a group whose exit is `node`, and whether the group is a
-        kernel."""
+        """Return (home, anchor, fused) for a new group whose exit is `node`; `fused` is False for
+        views and control flow, which are not kernels."""
         kind = self._kind(node)
         if kind is Kind.VIEW or kind is Kind.CONTROL:
             return None, node, False
@@ -134,9 +140,12 @@ class _Grouping:
         return node, node, True
 
     def _find_homes(self) -> dict[int, Node | None]:
-        """Return, for each elementwise node, the latest contraction (else reduction, else injective
-        node) whose result reaches it only through elementwise nodes of the same shape: the kernel
-        whose epilogue it can join."""
+        """Return, by node id, the node whose kernel each elementwise node can join as an epilogue.
+
+        This is the latest contraction (else reduction, else injective node) whose result reaches
+        the elementwise node only through elementwise nodes of the same shape; None if there is
+        none.
+        """
         homes: dict[int, Node | None] = {}
         producers = self._graph.producers()
         for node in self._graph.nodes:
@@ -158,8 +167,8 @@ class _Grouping:
         return homes
 
     def _goes_with_its_reader(self, node: Node, value: Value) -> bool:
-        """Check whether a node that widens the elements of `value` is left to the kernel that reads
-        its result, as memory then holds the smaller ones."""
+        """Check whether a node that widens the elements of `value` is better computed in the kernel
+        that reads its result, because memory then holds the narrower elements."""
         if value.type.dtype.is_narrow_float and CAST.matches(node):
             return True
         (result,) = node.outputs
@@ -177,12 +186,13 @@ class _Grouping:
         return order.index(self._kind(node)), self._positions[id(node)]
 
     def _can_lead(self, node: Node) -> bool:
-        """Check whether elementwise nodes may follow `node` in its kernel."""
+        """Check whether `node` can be the home of elementwise nodes that follow in the same
+        kernel."""
         kinds = (Kind.CONTRACTION, Kind.REDUCTION, Kind.INJECTIVE)
         return self._kind(node) in kinds and len(node.outputs) == 1
 
     def _stays_inside(self, value: Value) -> bool:
-        """Check whether only elementwise nodes of its shape read `value`."""
+        """Check whether all readers of `value` are elementwise nodes of the same shape."""
         return value.name not in self._returned and all(
             self._kind(reader) is Kind.ELEMENTWISE
             and reader.outputs[0].type.shape == value.type.shape
@@ -190,7 +200,7 @@ class _Grouping:
         )
 
     def _group_to_join(self, node: Node) -> _Group | None:
-        """Return the group that contains all readers of `node`, if `node` may join it; else
+        """Return the group that contains all readers of `node` if `node` may join that group; else
         None."""
         if len(node.outputs) != 1 or node.outputs[0].name in self._returned:
             return None
@@ -245,8 +255,9 @@ def _kind(node: Node) -> Kind:
 
 
 def _takes_prologue(reader: Node, value: Value) -> bool:
-    """Check whether the kernel of `reader` may compute its operand `value` at each read. Sliding
-    windows and gathers would repeat the work."""
+    """Check whether the kernel of `reader` may compute its operand `value` wherever it reads an
+    element. Sliding windows and gathers read elements repeatedly, so they would repeat the
+    computation."""
     operator = lookup(reader.op)
     if not operator.has(Trait.READS_ONCE):
         return False
@@ -288,15 +299,16 @@ def _without_halo(type: TensorType) -> TensorType:
 
 
 def _region_name(nodes: list[Node]) -> str:
-    """Return a name such as `conv_add_relu`: the operators, in order; of a long chain the ends."""
+    """Return a name such as `conv_add_relu`, made of the operators in order; the middle of a long
+    chain is left out."""
     names = [node.op.lower() for node in nodes]
     name = "_".join(names if len(names) <= 6 else [*names[:3], "to", *names[-2:]])
     return f"{name}_" if keyword.iskeyword(name) else name  # `or`, `and`, `not`
 
 
 def _copy_what_is_returned_twice(graph: Graph) -> Graph:
-    """Copy outputs without memory of their own: an input, a constant, a loop's carried value, a
-    view of another output, or part of another tensor."""
+    """Insert copies for outputs that have no memory of their own: an input, a constant, a carried
+    value of a loop, a view of another output, or part of another tensor."""
     views: dict[str, str] = {}
     owned = {value.name for value in graph.inputs}
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""The neutral passes by name. A backend adds its own, and orders all of them."""
+"""The table of target-independent passes by name. A backend adds its own passes, and orders all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Pass: TypeAlias = Callable[[Graph, Settings], Graph]
 
 
 def for_any_settings(function: Callable[[Graph], Graph]) -> Pass:
-    """Return a pass that ignores the settings."""
+    """Return a pass that calls `function` and ignores the settings."""
     return lambda graph, settings: function(graph)
 
 

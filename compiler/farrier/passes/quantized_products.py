@@ -1,4 +1,4 @@
-"""Rewrite products of dequantized tensors to products of their integers."""
+"""Rewrite products of dequantized tensors as products of their integers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PRODUCTS = (Product.MATRIX, Product.CONVOLUTION)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Quantized:
-    """A tensor as integers: `real = (integers − zero) · scale`."""
+    """A quantized tensor: `real = (integers − zero) · scale`."""
 
     integers: Value
     scale: Array  # In f32, broadcasts against the tensor.
@@ -37,9 +37,12 @@ class _Quantized:
 
 
 class QuantizedProducts:
-    """The rewriting of a graph: `group` products are added up by one instruction, images lie in
-    blocks of `block` channels, and `takes_groups` checks the weights and the groups of a
-    convolution."""
+    """The rewriting of one graph for a target.
+
+    One instruction of the target adds up `group` products; images are stored in blocks of `block`
+    channels; and `takes_groups(weights, groups)` decides whether a grouped convolution is
+    rewritten.
+    """
 
     def __init__(
         self, graph: Graph, group: int, block: int, takes_groups: Callable[[Array, int], bool]
@@ -70,7 +73,8 @@ class QuantizedProducts:
     # Reading --------------------------------------------------------------------------------------
 
     def _quantized(self, value: Value | None) -> _Quantized | None:
-        """Return the integers that a value was dequantized from, to f32; None for another value."""
+        """Return the integers, scale and zero point of a value that is the f32 result of a
+        DequantizeLinear; None for any other value."""
         node = self._rewriter.producer(value)
         if value is None or not DEQUANTIZE.matches(node):
             return None
@@ -84,15 +88,17 @@ class QuantizedProducts:
         return _Quantized(integers, scale, zero)
 
     def _points(self, value: Value | None) -> _Quantized | None:
-        """Return a tensor that was quantized as bytes, with one scale; else None."""
+        """Return the quantized form of a value if it consists of bytes with one scale for the whole
+        tensor; else None."""
         quantized = self._quantized(value)
         if quantized is None or quantized.integers.type.dtype not in (DType.I8, DType.U8):
             return None
         return quantized if quantized.scale.size == 1 and quantized.zero.size == 1 else None
 
     def _weights(self, value: Value | None, axis: int) -> tuple[Array, Array] | None:
-        """Return constant weights less their zero points, as i8, and their scales: one, or one for
-        each element along `axis`. None for other weights."""
+        """Return constant weights minus their zero points, as i8, and their scales: one, or one for
+        each index of `axis`. Return None for weights that are not quantized constants or do not fit
+        i8."""
         quantized = self._quantized(value)
         data = None if quantized is None else self._rewriter.data(quantized.integers)
         if quantized is None or data is None or data.dtype not in (np.int8, np.uint8):
@@ -149,8 +155,8 @@ class QuantizedProducts:
     def _depthwise(
         self, node: Node, x: Value, weights: Array, zero: int
     ) -> tuple[Value, Array, dict[str, Attribute], tuple[Node, ...]] | None:
-        """Return a depthwise convolution's tensor, weights and attributes for sums in f32, and the
-        nodes that pad the tensor if padding is not zero."""
+        """Return the operand, weights, attributes and padding nodes of a depthwise convolution for
+        sums in f32; the padding nodes exist if the padding value is not zero."""
         if weights.shape[1] != 1 or math.prod(weights.shape[2:]) > _EXACT_TAPS:
             return None
         attrs, nodes = dict(node.attrs), list[Node]()
@@ -169,10 +175,14 @@ class QuantizedProducts:
     def _in_groups(
         self, node: Node, x: Value, weights: Array, zero: int
     ) -> tuple[Value, Array, dict[str, Attribute], tuple[Node, ...]] | None:
-        """Return a convolution's tensor, weights and attributes for dot products, and the nodes
-        that prepare them. A group is of neighbours along the channels or, in images of few
-        channels, which lie plane by plane, along a row. Weights of zero fill partial groups;
-        padding is stored in memory if it is not zero, or if the image lies plane by plane."""
+        """Return the operand, weights, attributes and preparing nodes of a convolution for dot
+        products.
+
+        The elements of one dot product are neighbours along the channels or, in images of few
+        channels, which are stored plane by plane, neighbours along a row. Incomplete groups are
+        filled with zero weights. The padding is stored in memory if its value is not zero, or if
+        the image is stored plane by plane.
+        """
         rank, attrs = weights.ndim, dict(node.attrs)
         window = window_of(attrs, x.type.shape[2:], weights.shape[2:])
         channels, lacking = number(x.type.shape[1]), [0] * rank
@@ -230,8 +240,9 @@ class QuantizedProducts:
     def _split_bias(
         self, bias: Value | None, factor: Array, channels: int
     ) -> tuple[Array, Value | None]:
-        """Return the part of a bias that is added to the integers, and the part that is added to
-        the product."""
+        """Return (integers, rest): the bias as integers that are added to the integer sums, if its
+        scale is that of the product, else zeros; and the bias that is added to the scaled product,
+        or None."""
         nothing = np.zeros(channels, np.int32)
         quantized = self._quantized(bias)
         data = None if quantized is None else self._rewriter.data(quantized.integers)
@@ -251,9 +262,12 @@ class QuantizedProducts:
         rest: Value | None,
         channels: tuple[int, ...],
     ) -> tuple[Node, ...]:
-        """Return the nodes that compute a product's sums plus the integers `added`, in f32,
-        times `factor`, plus the `rest` of its bias, which lies along the axis of `channels` that
-        is -1."""
+        """Return the nodes that compute `(sums + added) * factor + rest` in f32 in place of `node`,
+        where `total` is the node that computes the integer sums.
+
+        `rest` is the part of the bias that is not an integer multiple of the scale. It runs along
+        the axis at which `channels` is -1.
+        """
         (y,), nodes = node.outputs, []
         kind = DType(str(total.attr("accumulator")))
         sums = self._like(y, f"{y.name}_sums", kind)
@@ -283,7 +297,8 @@ class QuantizedProducts:
         return (*nodes, *before, Node("Add", (scaled, rest), (y,)))
 
     def _along(self, bias: Value, channels: tuple[int, ...]) -> tuple[Value, tuple[Node, ...]]:
-        """Return a bias in a shape that broadcasts, and the node that reshapes it."""
+        """Return a bias reshaped so that it broadcasts along the axis at which `channels` is -1,
+        and the node that reshapes it."""
         extents = tuple(bias.type.shape[0] if n == -1 and bias.type.rank else 1 for n in channels)
         target = self._rewriter.constant(np.array(extents, np.int64), f"{bias.name}_shape")
         shaped = Value(
@@ -294,7 +309,8 @@ class QuantizedProducts:
     def _padded(
         self, x: Value, before: tuple[Any, ...], after: tuple[Any, ...], zero: int
     ) -> tuple[Value, Node]:
-        """Return a tensor with more elements around it, all `zero`, and the node that pads it."""
+        """Return a tensor padded with `zero`, by `before` and `after` elements along each axis, and
+        the node that pads it."""
         pads = np.array((*before, *after), np.int64)
         sizes = tuple(n + a + b for n, a, b in zip(x.type.shape, before, after, strict=True))
         kind = dataclasses.replace(x.type, shape=sizes)
@@ -307,8 +323,8 @@ class QuantizedProducts:
         return wider, Node("Pad", operands, (wider,))
 
     def _weights_like(self, value: Value | None, data: Array) -> Value:
-        """Return the integers of dequantized weights if they equal `data`, else a constant of
-        `data`."""
+        """Return the existing integers of dequantized weights if they equal `data`, else a new
+        constant."""
         quantized = self._quantized(value)
         assert quantized is not None
         integers = self._rewriter.data(quantized.integers)
@@ -322,8 +338,11 @@ class QuantizedProducts:
     # Between products -----------------------------------------------------------------------------
 
     def _moved(self, node: Node) -> tuple[Node, ...] | None:
-        """Return a mover applied to integers if its operands were dequantized, and its result is
-        quantized with the same scale; else None."""
+        """Return the nodes in which an operator that only moves elements is applied to integers.
+
+        `node` must be a QuantizeLinear that restores the integers from which the operands of the
+        operator were dequantized, with the same scale; else return None.
+        """
         if not QUANTIZE.matches(node):
             return None
         mover = self._rewriter.producer(node.inputs[0])
@@ -359,8 +378,8 @@ class QuantizedProducts:
         return bool(same and int(zero.reshape(-1)[0]) == int(source.zero.reshape(-1)[0]))
 
     def _requantized(self, node: Node) -> tuple[Node, ...] | None:
-        """Rewrite a QuantizeLinear of a value that was computed from integers to multiply instead
-        of divide."""
+        """Return nodes that multiply by the reciprocal of the scale instead of dividing, for a
+        QuantizeLinear of a value that was computed from integers; None for any other node."""
         if not QUANTIZE.matches(node) or node.attr("precision") != DType.F32.value:
             return None
         x, scale = node.inputs[0], self._rewriter.data(node.inputs[1])
@@ -388,5 +407,5 @@ class QuantizedProducts:
 
 
 def _over(array: Array, rank: int) -> tuple[int, ...]:
-    """Return the shape of an array broadcast to that rank."""
+    """Return the shape of an array after broadcasting to `rank` axes."""
     return (1,) * (rank - array.ndim) + array.shape

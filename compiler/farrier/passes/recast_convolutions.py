@@ -1,4 +1,4 @@
-"""Give convolutions of unusual form the form that schedules know best."""
+"""Rewrite convolutions of unusual form to the form that schedules handle best."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _RULES: tuple[Rule, ...] = (
 
 
 def recast_convolutions(graph: Graph) -> Graph:
-    """Convolutions that see one point at a time become matrix products or 1×1 convolutions whose
-    vectors are full, those of lines convolutions of images, and transposed convolutions those of
-    the phases of their output. It comes after fold-batch-norm, which looks for convolutions.
+    """Rewrite convolutions with 1x1 windows and groups of few channels as matrix products or 1×1
+    convolutions whose vectors are full, 1-D convolutions as 2-D ones, and transposed convolutions
+    as convolutions for each phase of their output. The pass runs after fold-batch-norm, which looks
+    for convolutions.
 
     before:
         @graph

@@ -1,4 +1,4 @@
-"""Rebuild a graph node by node: the common part of passes."""
+"""Rebuild a graph node by node: the part that passes have in common."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ def derived(
     function: Callable[..., npt.NDArray[Any]],
     key: str,
 ) -> npt.NDArray[Any] | Derived:
-    """Return the content of a constant that `function`, identified by `key`, computes from
-    others."""
+    """Return the content of a constant that `function`, identified by `key`, computes from the
+    constants `operands`; the computation is deferred if possible."""
     content = Derived(type, operands, function, key)
     return content if type.nbytes >= _LARGE else content.made()
 
 
 class Rewriter:
-    """A graph under construction: nodes are emitted in order, values may be replaced by others.
+    """A graph under construction: nodes are emitted in order, and values may be replaced by others.
 
-    The names of the graph's inputs and outputs never change: they are the model's signature.
+    The names of the graph's inputs and outputs never change, because they are the model's
+    signature.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -50,51 +51,52 @@ class Rewriter:
         self._uses = count_uses(graph)
 
     def resolve(self, value: Value) -> Value:
-        """Return the value that stands for `value` now."""
+        """Return the value that has replaced `value`, or `value` itself."""
         while value.name in self._replaced:
             value = self._replaced[value.name]
         return value
 
     def resolve_inputs(self, node: Node) -> Node:
-        """Return `node` with its inputs resolved."""
+        """Return `node` with each input replaced by the value that stands for it now."""
         inputs = tuple(self.resolve(v) if v is not None else None for v in node.inputs)
         return node if inputs == node.inputs else dataclasses.replace(node, inputs=inputs)
 
     def emit(self, node: Node) -> None:
-        """Append a node whose inputs are resolved."""
+        """Append a node whose inputs are resolved already."""
         for value in node.outputs:
             self._producers[value.name] = node
 
     def withdraw(self, node: Node) -> None:
-        """Remove an emitted node that has no reader any more."""
+        """Remove an emitted node whose outputs nothing reads any more."""
         for value in node.outputs:
             del self._producers[value.name]
 
     def replace(self, old: Value, new: Value) -> None:
-        """Let readers of `old` read `new`."""
+        """Let all further readers of `old` read `new` instead."""
         self._replaced[old.name] = new
         self._uses[new.name] += self._uses[old.name]
 
     def producer(self, value: Value | None) -> Node | None:
-        """Return the emitted node that computes `value`."""
+        """Return the emitted node that computes `value`, or None."""
         return self._producers.get(value.name) if value is not None else None
 
     def single_use(self, value: Value) -> bool:
-        """Check whether one node reads `value`, and the graph does not return it."""
+        """Check whether exactly one node reads `value`, and the graph does not return it."""
         return self._uses[value.name] == 1
 
     def constant_of(self, value: Value | None) -> Constant | None:
-        """Return the constant of a value; None for a value known only at run time."""
+        """Return the constant that defines `value`; None for a value known only at run time."""
         return self._constants.get(value.name) if value is not None else None
 
     def data(self, value: Value | None) -> npt.NDArray[Any] | None:
-        """Return the data of a constant, cached from now on if it is derived; None for a value
-        known only at run time."""
+        """Return the array of a constant value, caching a derived one; None for a value known only
+        at run time."""
         constant = self.constant_of(value)
         return constant.data if constant is not None else None
 
     def exact(self, value: Value | None) -> npt.NDArray[np.float64] | None:
-        """Return the data of a constant of floats in float64, before rounding if that is known."""
+        """Return the data of a float constant in float64, before it was rounded to its dtype if
+        that is known; None for any other value."""
         if value is not None and value.name in self._exact:
             return self._exact[value.name]
         data = self.data(value)
@@ -106,8 +108,9 @@ class Rewriter:
         hint: str,
         exact: npt.NDArray[np.float64] | None = None,
     ) -> Value:
-        """Add a constant named after `hint`; with dims among its elements it is i64. `exact` is the
-        content before rounding, from which further constants are computed."""
+        """Add a constant named after `hint`, and return its value; a constant with dims among its
+        elements has dtype i64. `exact` is the content before rounding, for the computation of
+        further constants."""
         if isinstance(content, Derived):
             type = content.type
         else:
@@ -120,14 +123,14 @@ class Rewriter:
         return value
 
     def define(self, value: Value, content: npt.NDArray[Any] | Derived) -> None:
-        """Make `value` a constant."""
+        """Turn `value` into a constant with this content."""
         if not isinstance(content, Derived):
             content = np.asarray(content).view()
             content.flags.writeable = False
         self._constants[value.name] = Constant(value, content)
 
     def fresh(self, hint: str) -> str:
-        """Return `hint`, or `hint_1`, `hint_2`, … if it is taken."""
+        """Return an unused name: `hint`, or `hint_1`, `hint_2`, … if `hint` is taken."""
         name, count = hint, 0
         while name in self._names:
             count += 1
@@ -136,7 +139,8 @@ class Rewriter:
         return name
 
     def finish(self) -> Graph:
-        """Return the rebuilt graph. Constants without readers are left to eliminate-dead-code."""
+        """Return the rebuilt graph. Constants that nothing reads are left to
+        eliminate-dead-code."""
         nodes = list({id(node): node for node in self._producers.values()}.values())
         renamed: dict[str, Value] = {}
         outputs: list[Value] = []
@@ -162,7 +166,8 @@ class Rewriter:
 
 
 class Replacement:
-    """The nodes that replace `node`. The names of their values begin with that of its output."""
+    """A builder of the nodes that replace `node`. Names of new values start with the name of its
+    output."""
 
     def __init__(self, node: Node, rewriter: Rewriter) -> None:
         self._node, self._rewriter = node, rewriter
@@ -178,7 +183,8 @@ class Replacement:
         return value
 
     def reshape(self, value: Value, shape: Shape, hint: str) -> Value:
-        """Append a Reshape; return `value` itself if it has the shape."""
+        """Append a Reshape to `shape` and return its output; return `value` itself if it has that
+        shape."""
         if value.type.shape == shape:
             return value
         kind = TensorType(value.type.dtype, shape)
@@ -186,19 +192,19 @@ class Replacement:
         return self.add("Reshape", (value, to), kind, hint, allowzero=0)
 
     def finish(self) -> tuple[Node, ...]:
-        """Return the nodes. The output of the last one is that of the node which they replace."""
+        """Return the nodes; the output of the last one becomes the output of the replaced node."""
         *nodes, last = self._nodes
         return (*nodes, dataclasses.replace(last, outputs=self._node.outputs))
 
 
 def extents_constant(shape: Shape, rewriter: Rewriter) -> Value:
-    """Add a constant of extents, some of which may be dims."""
+    """Add an i64 constant with the extents of a shape, some of which may be dims."""
     is_known = all(isinstance(extent, int) for extent in shape)
     return rewriter.constant(np.array(list(shape), np.int64 if is_known else object), "shape")
 
 
 def rename(node: Node, renamed: dict[str, Value]) -> Node:
-    """Return `node` with the values in `renamed` (by old name) exchanged."""
+    """Return `node` with values replaced according to `renamed`, a mapping by old name."""
     inputs = tuple(renamed.get(v.name, v) if v is not None else None for v in node.inputs)
     outputs = tuple(renamed.get(v.name, v) for v in node.outputs)
     if inputs == node.inputs and outputs == node.outputs:
@@ -207,14 +213,15 @@ def rename(node: Node, renamed: dict[str, Value]) -> Node:
 
 
 def count_uses(graph: Graph) -> Counter[str]:
-    """Return the number of reads of each value by its name; the graph's return counts as one."""
+    """Return the number of reads of each value by its name; being returned by the graph counts as
+    one."""
     uses = Counter(v.name for node in graph.nodes for v in node.inputs if v is not None)
     uses.update(value.name for value in graph.outputs)
     return uses
 
 
 def join_origins(nodes: Iterable[Node]) -> str:
-    """Return the ONNX nodes that a merged node comes from."""
+    """Return the combined origin (the names of the ONNX nodes) of a node that replaces several."""
     return ",".join(dict.fromkeys(node.origin for node in nodes if node.origin))
 
 
@@ -227,7 +234,8 @@ def is_value(data: npt.NDArray[Any] | None, number: float) -> bool:
 
 
 def beneath(value: Value, rewriter: Rewriter) -> Value:
-    """Return the value of which another is a view."""
+    """Return the value of which `value` is a view, through any number of views; `value` itself if
+    it is not a view."""
     while RESHAPE.matches(node := rewriter.producer(value)) and node.inputs[0] is not None:
         value = node.inputs[0]
     return value

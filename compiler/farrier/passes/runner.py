@@ -1,5 +1,7 @@
-"""Run passes on a graph and the regions of its control flow: time, verify and show each, and write
-a reproducer if one fails."""
+"""Run passes on a graph and on the regions of its control flow.
+
+Each pass is timed, verified and shown on demand; if a pass fails, a reproducer is written.
+"""
 
 from __future__ import annotations
 
@@ -48,32 +50,33 @@ Listener: TypeAlias = Callable[[PassRun], None]
 
 
 def optimize(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
-    """Return the model as kernels after every pass in order. Only views and control flow remain
+    """Return the model as kernels: the graph after all passes. Only views and control flow remain
     outside `Fused` nodes."""
     return finish(prepare(graph, settings, listener), settings, listener)
 
 
 def prepare(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
-    """Return the model after the passes before the choice of algorithms, which do not depend on
-    it."""
+    """Return the model after the passes that precede the choice of convolution algorithms and do
+    not depend on it."""
     return run_passes(graph, _halves(settings)[0], settings, listener)
 
 
 def finish(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
-    """Return the kernels of a prepared graph, its algorithms chosen by `settings`."""
+    """Return the kernels of a prepared graph, with the convolution algorithms that `settings`
+    choose."""
     return run_passes(graph, _halves(settings)[1], settings, listener)
 
 
 def _halves(settings: Settings) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the passes of the target's backend before the choice of algorithms, and those from it
-    on."""
+    """Return the names of the backend's passes before the choice of convolution algorithms, and of
+    those from that choice on."""
     order = settings.target.backend.passes
     at = order.index(CHOICE) if CHOICE in order else len(order)
     return order[:at], order[at:]
 
 
 def layers(graph: Graph, settings: Settings) -> Sequence[Layer]:
-    """Return the convolutions of a prepared graph for which an algorithm is chosen, in order."""
+    """Return, in order, the convolutions of a prepared graph for which an algorithm is chosen."""
     return settings.target.backend.layers(graph, settings)
 
 
@@ -81,7 +84,8 @@ def run_passes(
     graph: Graph, names: Sequence[str], settings: Settings, listener: Listener | None = None
 ) -> Graph:
     """Return `graph` after the named passes. Raises UsageError for an unknown name, and
-    CompilerError if a pass fails or breaks the IR, naming the pass and the reproducer."""
+    CompilerError, which names the pass and the reproducer, if a pass fails or its result is not
+    valid IR."""
     passes = {**PASSES, **settings.target.backend.own_passes}
     unknown = [name for name in names if name not in passes]
     if unknown:
@@ -106,14 +110,14 @@ def run_passes(
 
 
 def _everywhere(function: Pass, graph: Graph, settings: Settings) -> Graph:
-    """Return `graph` after a pass over it and over the regions of its control flow."""
+    """Return `graph` after a pass over it and over each region of its control flow."""
     return map_regions(
         function(graph, settings), lambda region: _everywhere(function, region, settings)
     )
 
 
 def _check(graph: Graph, before: Graph) -> None:
-    """Verify the result of a pass on the graph `before`. Raises CompilerError."""
+    """Verify the result of a pass that ran on the graph `before`. Raises CompilerError."""
     level = debug.check_level()
     if level >= 1:
         verify(graph, before if level < 2 else None)
@@ -122,7 +126,8 @@ def _check(graph: Graph, before: Graph) -> None:
 
 
 def arrays_of(graph: Graph) -> dict[str, npt.NDArray[Any]]:
-    """Return the data of every constant, of regions too, by its sha256, for `parse_ir`."""
+    """Return the array of every constant, including those in regions, by its sha256, for
+    `parse_ir`."""
     return {node.digest: node.data for node in walk(graph) if isinstance(node, Constant)}
 
 
@@ -154,7 +159,8 @@ def _failure(name: str, graph: Graph, settings: Settings, error: Exception) -> C
 
 
 def write_reproducer(name: str, graph: Graph) -> Path:
-    """Write `graph` as text, with its large constants next to it, and return the text's path."""
+    """Write `graph` as text, with its large constants next to the file, and return the path of the
+    text."""
     written = ConstantFiles(debug.crash_directory() / FOLDER).store(graph)
     return debug.leave_reproducer(name, print_ir(written))
 
@@ -168,7 +174,7 @@ def opt(
     settings: Settings,
 ) -> str:
     """Return the output of `farrier opt`: the IR text of a graph or loop function after `passes`,
-    or after each of them. A tensor program goes through no pass."""
+    or after each of them if `print_after_all`. No pass applies to a tensor program."""
     ir = parse_ir(text, constants)
     verify(ir)
     shown: list[str] = []

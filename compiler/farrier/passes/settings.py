@@ -13,12 +13,13 @@ from farrier.targets import Target
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """The machine and the number of threads that a graph is made for, and what its user allows.
+    """The machine and the number of threads for which a graph is compiled, and the options of the
+    user.
 
-    `max_layer_error` and `precision` are as in `CompileOptions`. `algorithms` are those of
-    convolutions for which the best is known from measuring, by the key of the layer. `beside_hot`
-    is the code for all sizes where hot ones have code of their own: less of it is worth more than
-    the last percents of its speed.
+    `max_layer_error` and `precision` are as in `CompileOptions`. `algorithms` maps the keys of
+    layers to the best convolution algorithms by measurement. `beside_hot` is set for code that
+    handles all sizes while frequent (hot) sizes have code of their own: small code is then
+    preferred to the last percents of speed.
     """
 
     target: Target
@@ -29,7 +30,7 @@ class Settings:
     beside_hot: bool = False
 
     def algorithm_of(self, layer: Layer) -> Algorithm:
-        """Return the measured best algorithm of a layer where that is allowed, else the fastest by
-        the model of the machine."""
+        """Return the best algorithm of a layer by measurement if it is allowed, else the fastest
+        one by the machine model."""
         measured = self.algorithms.get(layer.key)
         return measured if measured in layer.allowed else layer.fastest

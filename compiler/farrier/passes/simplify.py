@@ -1,4 +1,4 @@
-"""Replace nodes by cheaper ones of the same meaning."""
+"""Replace nodes by cheaper equivalents."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _RULES: tuple[Rule, ...] = (
 
 
 def simplify(graph: Graph) -> Graph:
-    """Apply the rules in `passes/rules` to each node until none fits.
+    """Apply the rules in `passes/rules` to each node until no rule matches.
 
     before:
         @graph

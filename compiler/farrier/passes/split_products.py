@@ -1,4 +1,6 @@
-"""Compute queries, keys and values separately if a model computes them by one product."""
+"""Compute queries, keys and values by separate products if a model computes them by a single
+product.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ _NARROWEST = 8
 
 
 def split_products(graph: Graph) -> Graph:
-    """Turn a product with constant weights, of which each reader takes its own part, into one
-    product for each part, so that nothing is cut out of the whole or transposed as a whole.
+    """Split a product with constant weights, each of whose readers uses a separate range of
+    columns, into one product for each range, so that no reader needs to slice or transpose the
+    whole result.
 
     before:
         @graph
@@ -79,8 +82,8 @@ def split_products(graph: Graph) -> Graph:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Taken:
-    """The part that one reader takes: `extent` points of the axis; `columns` of the product from
-    `start`."""
+    """The range of the product that one reader uses: `columns` columns from `start` on, which are
+    `extent` points of the sliced axis."""
 
     reader: Node
     output: Value
@@ -91,8 +94,8 @@ class _Taken:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Step:
-    """A node between the product and its readers, and the axis of its output along which they take
-    their parts."""
+    """A node between the product and its readers, and the axis of its output along which the
+    readers slice their ranges."""
 
     node: Node
     axis: int
@@ -112,7 +115,7 @@ class _Whole:
 
 
 class _Search:
-    """Follow the columns of a product to the nodes that take parts of them."""
+    """A search that follows the columns of a product to the nodes that slice ranges of them."""
 
     def __init__(self, graph: Graph) -> None:
         self._data = graph.constant_data()
@@ -121,8 +124,8 @@ class _Search:
         self._returned = frozenset(value.name for value in graph.outputs)
 
     def whole(self, product: Node) -> _Whole | None:
-        """Return the product with the nodes that are replaced along with it, or None if it
-        stays."""
+        """Return the product with all nodes that are replaced along with it, or None if the product
+        is not split."""
         if not _has_constant_columns(product, self._kinds):
             return None
         value = product.outputs[0]
@@ -147,7 +150,8 @@ class _Search:
         return None
 
     def _through(self, node: Node, value: Value, axis: int, cut: bool) -> tuple[int, bool] | None:
-        """Return the axis after `node`, and whether it is cut; None if the columns are mixed."""
+        """Return the axis of the output of `node` that holds the columns, and whether it counts
+        groups of columns; None if `node` mixes columns."""
         if len(node.outputs) != 1:
             return None
         source, shape = value.type.shape, node.outputs[0].type.shape
@@ -172,7 +176,8 @@ class _Search:
         return None
 
     def _taken(self, node: Node, value: Value, axis: int, unit: int) -> list[_Taken]:
-        """Return the parts that a node takes along an axis, in groups of `unit` columns."""
+        """Return the ranges that a node slices along `axis`, whose points are groups of `unit`
+        columns."""
         if node.inputs[0] != value:
             return []
         rank, extent = value.type.rank, number(value.type.shape[axis])
@@ -196,8 +201,8 @@ class _Search:
         return []
 
     def _sliced(self, node: Node, value: Value, axis: int) -> tuple[int, int] | None:
-        """Return first and number of the points that a Slice takes along `axis`; None unless it
-        takes neighbours along `axis` and everything along other axes."""
+        """Return the first point and the number of points that a Slice takes along `axis`; None
+        unless it takes consecutive points along `axis` and all points along other axes."""
         bounds = [self._data.get(operand.name) if operand else None for operand in node.inputs[1:]]
         starts, ends, axes, steps = (
             None if data is None else to_extents(data) for data in (*bounds, None, None)[:4]
@@ -220,8 +225,8 @@ class _Search:
 
 
 def _has_constant_columns(node: Node, constants: Mapping[str, TensorType]) -> bool:
-    """Check whether a node is a product each of whose columns comes from a column of constants;
-    `constants` maps names to their types."""
+    """Check whether a node is a product in which each column of the result depends on one column of
+    constant weights; `constants` maps names to the types of constants."""
     if product_of(node) is not Product.MATRIX or node.attr("transA", 0):
         return False
     weights = constants.get(node.inputs[1].name) if node.inputs[1] else None
@@ -235,14 +240,14 @@ def _has_constant_columns(node: Node, constants: Mapping[str, TensorType]) -> bo
 
 
 def _are_apart(parts: list[_Taken]) -> bool:
-    """Check that there are several disjoint parts, none too narrow."""
+    """Check that there are several ranges, that they are disjoint, and that each is wide enough."""
     ordered = sorted(parts, key=lambda part: part.start)
     apart = all(a.start + a.columns <= b.start for a, b in itertools.pairwise(ordered))
     return apart and len(parts) > 1 and min(part.columns for part in parts) >= _NARROWEST
 
 
 def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
-    """Return the nodes that compute the part of one reader."""
+    """Return the nodes that compute the range of one reader by a product of its own."""
     product, columns = whole.product, slice(taken.start, taken.start + taken.columns)
     origin = join_origins(whole.replaced)
     name = taken.output.name

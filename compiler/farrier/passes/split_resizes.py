@@ -1,4 +1,4 @@
-"""The interpolation of rows, apart from that of other axes."""
+"""Separate the interpolation along rows from the interpolation along other axes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _SCALES, _SIZES = 2, 3
 
 
 def split_resizes(graph: Graph) -> Graph:
-    """Split a Resize that interpolates rows and other axes into one of the rows and one of the
-    other axes, if it enlarges these.
+    """Split a Resize that interpolates along rows and other axes into one along rows followed by
+    one along the other axes, if the latter enlarges the image.
 
-    Vectors lie along the rows: their elements have to be gathered, and each row of the input is
-    read for several rows of the output. The sums keep their order, so results do not change. Where
-    vectors lie along channels (`assign-layouts`) nothing is gathered, and one kernel is faster.
+    Vectors run along the rows, so interpolation along rows has to gather elements; done first, it
+    is done once for each input row instead of once for each output row. The sums keep their order,
+    so results do not change. Where vectors run along channels (`assign-layouts`) nothing is
+    gathered, and one kernel is faster.
 
     before:
         @graph
@@ -50,7 +51,7 @@ def split_resizes(graph: Graph) -> Graph:
 
 
 def _steps(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
-    """Return the nodes that replace `node`: itself, if it is not split."""
+    """Return the nodes that replace `node`; (node,) if it is not split."""
     x = node.inputs[0] if RESIZE.matches(node) else None
     if x is None or not _is_gathered(node, x.type, node.outputs[0].type):
         return (node,)
@@ -69,7 +70,7 @@ def _steps(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
 
 
 def _is_gathered(node: Node, x: TensorType, y: TensorType) -> bool:
-    """Return True if a node interpolates row-major rows."""
+    """Check whether a node interpolates along the rows of a row-major tensor."""
     return (
         node.attr("mode", "nearest") in ("linear", "cubic")
         and node.attr("coordinate_transformation_mode") != "tf_crop_and_resize"
@@ -82,14 +83,15 @@ def _is_gathered(node: Node, x: TensorType, y: TensorType) -> bool:
 
 
 def _enlarges(before: Shape, after: Shape) -> bool:
-    """Return True if a shape has more elements than another at typical sizes."""
+    """Check whether the shape `after` has more elements than `before` at typical sizes."""
     return typical(product(after)) > typical(product(before))
 
 
 def _along(
     node: Node, axes: list[int], positions: list[int], x: Value, y: Value, rewriter: Rewriter
 ) -> Node:
-    """Return `node` from `x` to `y`, along some of its `axes` alone."""
+    """Return a Resize like `node` from `x` to `y` that interpolates only along the axes at
+    `positions` of its `axes`."""
     inputs: list[Value | None] = [x, None, None, None]
     for operand, hint in ((_SCALES, "scale"), (_SIZES, "size")):
         value = node.inputs[operand] if operand < len(node.inputs) else None

@@ -15,10 +15,11 @@ from farrier.passes.views import transposed
 
 
 def transpose_in_place(graph: Graph) -> Graph:
-    """Turn a Transpose next to matrix products into a view, which takes no code. A transposed
-    tensor that only products read keeps the memory of the original; a product writes a result that
-    is then transposed directly in the transposed layout. Either requires that the last axis stays
-    the last.
+    """Turn a Transpose next to matrix products into a view, which needs no code.
+
+    A transposed tensor that only products read keeps the memory of the original; a product whose
+    result is transposed afterwards writes directly in the transposed layout. Both require that the
+    last axis stays last.
 
     before:
         @graph
@@ -55,7 +56,7 @@ class _Choice:
         self._producers = graph.producers()
 
     def layouts(self) -> dict[str, Layout]:
-        """Return the layout of every value that must not be row-major, by name."""
+        """Return, by name, the layout of every value that must not be row-major."""
         layouts: dict[str, Layout] = {}
         for node in self._graph.nodes:
             x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
@@ -74,8 +75,8 @@ class _Choice:
         return value.name not in self._returned and all(map(MATMUL.matches, readers))
 
     def _is_written_by_product(self, value: Value, reader: Node) -> bool:
-        """Check whether the kernel of a product, elementwise operators after it included, computes
-        `value` for `reader` alone."""
+        """Check whether the kernel of a product, including the elementwise operators after it,
+        computes `value`, and `reader` is the only reader."""
         if value.name in self._returned or self._readers[value.name] != [reader]:
             return False
         producer = self._producers.get(value.name)

@@ -1,4 +1,4 @@
-"""Recognize nodes without code: their output shares the memory of their input."""
+"""Recognize nodes that need no code, because their output shares the memory of their input."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from farrier.passes.rules.shapes import permutation
 
 
 def is_view(node: Node) -> bool:
-    """Check whether the output has the memory of the first input: row-major under another shape, or
-    transposed by its layout only, or a part of it. Adjoin does not count: its inputs have the
-    memory of its output."""
+    """Check whether the output shares the memory of the first input: row-major with another shape,
+    transposed by its layout only, or a part of the input. Adjoin is not a view: its inputs are
+    parts of its output."""
     x = node.inputs[0] if node.inputs else None
     if x is None or ADJOIN.matches(node) or node.regions:
         return False
@@ -27,7 +27,8 @@ def is_view(node: Node) -> bool:
 
 
 def transposed(type: TensorType, perm: tuple[int, ...]) -> Layout:
-    """Return the layout in which the transposition of a tensor has the tensor's memory."""
+    """Return the layout in which the transposed tensor has the memory of the original, of type
+    `type`."""
     layout = type.layout or Layout.plain(type.rank)
     dims = tuple(dataclasses.replace(dim, axis=perm.index(dim.axis)) for dim in layout.dims)
     halo = tuple(layout.halo[axis] for axis in perm) if layout.halo else ()

@@ -1,4 +1,4 @@
-"""Let operators on floats of 16 bits and fewer compute in f32."""
+"""Let operators on floats of at most 16 bits compute in f32."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SUMMED_WIDE = (Product.MATRIX, Product.CONVOLUTION)
 
 
 def widen_floats(graph: Graph) -> Graph:
-    """Compute every operator of f16 or bf16 in f32, its result rounded once. The conversions around
-    an operator fuse with its neighbours; products read their operands unconverted. Run it after the
-    last eliminate-common-subexpressions, so that every reader converts for itself.
+    """Compute every operator on f16 or bf16 in f32, and round its result once. The conversions
+    around an operator fuse with its neighbours; products read their operands unconverted. Run the
+    pass after the last eliminate-common-subexpressions, so that every reader converts for itself.
 
     before:
         @graph

@@ -1,1 +1,3 @@
-"""The rules of `simplify`: each rewrites one node, knowing what computes its inputs."""
+"""The rules of `simplify`: each rewrites one node, and may inspect the nodes that compute its
+inputs.
+"""

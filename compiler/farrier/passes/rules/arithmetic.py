@@ -1,4 +1,4 @@
-"""Neutral elements, cheaper operators, chains of constants."""
+"""Rules for neutral elements, cheaper operators, and chains of constants."""
 
 from __future__ import annotations
 
@@ -42,10 +42,13 @@ def drop_neutral_element(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite, too, and a normal
-    number of the dtype. A single number is still divided: a value that is quantized with it may
-    depend on its last bit. A number of 16 bits is divided unless its reciprocal is exact: operators
-    compute in f32, and a rounded constant would be the largest of their errors."""
+    """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite and a normal
+    number of the dtype.
+
+    Division by a scalar constant stays: a value that is quantized with that constant may depend on
+    the last bit. Division by 16-bit constants stays unless the reciprocal is exact: operators
+    compute in f32, and the rounding of the constant would dominate their error.
+    """
     y = node.outputs[0]
     if not DIV.matches(node) or not y.type.dtype.is_float or y.type.size == 1:
         return None
@@ -62,8 +65,8 @@ def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None
 
 
 def expand_small_power(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`x ** 2` → `x * x`, `x ** 3` → `x * x * x`, `x ** -1` → Reciprocal. A power of 1/2 is not
-    the root: of -inf it is inf."""
+    """`x ** 2` → `x * x`, `x ** 3` → `x * x * x`, `x ** -1` → Reciprocal. `x ** 0.5` is not
+    rewritten to Sqrt, because the power of -inf is inf."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
     if not POW.matches(node) or x is None or x.type != y.type or not x.type.dtype.is_float:
         return None
@@ -83,8 +86,11 @@ def expand_small_power(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`(x * a) * b` → `x * (a * b)` and `(x + a) + b` → `x + (a + b)` for floats, if the merged
-    constants neither overflow nor lose bits. The merged constant is rounded once: a third of x,
-    times b, is x times b / 3. One of 16 bits has to be exact."""
+    constant neither overflows nor loses bits.
+
+    The merged constant is rounded once from the exact values of a and b. A constant of 16 bits must
+    be exact.
+    """
     is_product = MUL.matches(node)
     if not is_product and not ADD.matches(node):
         return None
@@ -111,8 +117,8 @@ def merge_constant_chain(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _is_sound(is_product: bool, merged: Array, first: Array, second: Array) -> bool:
-    """Check whether one operation with `merged` computes the same as two with `first` and
-    `second`."""
+    """Check whether one operation with the constant `merged` computes the same as two operations
+    with `first` and `second`."""
     finite = np.isfinite(first) & np.isfinite(second)
     if not is_product:
         return bool((np.isfinite(merged) | ~finite).all())
@@ -120,13 +126,15 @@ def _is_sound(is_product: bool, merged: Array, first: Array, second: Array) -> b
 
 
 def _keeps(rounded: Array, exact: Array) -> bool:
-    """Check that a constant of a narrow type, with which operators compute in f32, is exact."""
+    """Check that rounding a constant to a narrow type, in which operators read it, does not change
+    it."""
     is_narrow = DType.from_numpy(rounded.dtype).is_narrow_float
     return not is_narrow or np.array_equal(rounded.astype(np.float64), exact, equal_nan=True)
 
 
 def _normal(x: Array) -> npt.NDArray[np.bool_]:
-    """Return a mask of the normal numbers: zeros, subnormal numbers and infinities are not."""
+    """Return a mask of the normal numbers: zeros, subnormal numbers, infinities and NaN are
+    False."""
     dtype, size = DType.from_numpy(x.dtype), np.abs(x.astype(np.float64))
     form = FORMATS.get(dtype)
     plain = np.float64 if dtype is DType.F64 else np.float32  # BF16 has the exponents of f32

@@ -1,4 +1,4 @@
-"""Rewrite convolutions and matrix products to the forms that schedules know best."""
+"""Rules that rewrite convolutions and matrix products to the forms that schedules handle best."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def gemm_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _factor(weights: Constant, alpha: float, is_transposed: bool) -> npt.NDArray[Any] | Derived:
-    """Return `alpha` times a matrix, or its transpose."""
+    """Return a constant matrix multiplied by `alpha`, and transposed if `is_transposed`."""
     kind = weights.value.type
     shape = kind.shape[::-1] if is_transposed else kind.shape
 
@@ -62,8 +62,9 @@ def _factor(weights: Constant, alpha: float, is_transposed: bool) -> npt.NDArray
 
 
 def scale_after_product(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`MatMul(a * s, b * t)`, s and t single numbers of f32, → `MatMul(a, b) * (s * t)`; either may
-    be missing. The scale then belongs to the product's kernel, where it costs next to nothing."""
+    """`MatMul(a * s, b * t)` → `MatMul(a, b) * (s * t)` for scalars s and t of f32, either of which
+    may be absent. The scaling then is an epilogue of the product's kernel, where it costs next to
+    nothing."""
     y = node.outputs[0]
     if not MATMUL.matches(node) or y.type.dtype is not DType.F32:
         return None
@@ -91,8 +92,8 @@ def scale_after_product(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`Conv(Pad(x, p))` → `Conv(x)` padded by p, for a constant number of zeros around spatial
-    axes."""
+    """`Conv(Pad(x, p))` → `Conv(x)` with pads p, if the Pad adds a constant number of zeros along
+    spatial axes."""
     x = node.inputs[0] if node.inputs else None
     inner = rewriter.producer(x)
     if x is None or not PAD.matches(inner) or product_of(node) is not Product.CONVOLUTION:
@@ -165,9 +166,12 @@ def _is_static(shape: Shape) -> bool:
 
 
 def _taps_of(image: tuple[int, ...], window: Window) -> list[npt.NDArray[Any]] | None:
-    """Return, for each axis, the tap that reads each position of an image, for a window with one
-    position. None if no tap reads some position: a product would multiply it by 0, and NaN and
-    infinity would reach the result."""
+    """Return, for each axis, the tap of the window that reads each position of the image, for a
+    window with only one position.
+
+    Return None if some position is not read by any tap: a matrix product would multiply it by 0, so
+    NaN and infinity at that position would reach the result.
+    """
     taps = []
     for axis, extent in enumerate(image):
         from_start = np.arange(extent) + number(window.before[axis])

@@ -1,11 +1,11 @@
-"""Recovers LayerNormalization from the primitives that exporters write it in.
+"""Rules that recover LayerNormalization from the primitives to which exporters decompose it.
 
     d = x - ReduceMean(x);  y = d / Sqrt(ReduceMean(d * d) + epsilon) * gamma + beta
 
-flax writes the variance as `ReduceMean(x * x) - mean * mean` and multiplies the root by the scale.
-One kernel reads x once then, where the parts would pass over it five times, and it subtracts the
-mean before it squares. The pattern stands over the last axis alone; the composite grows as its
-parts are met: Div, then Mul, then Add.
+flax writes the variance as `ReduceMean(x * x) - mean * mean` and multiplies the reciprocal root by
+the scale. As one kernel, LayerNormalization reads x once, where the primitives would read it five
+times, and it subtracts the mean before it squares. Only normalization over the last axis is
+recovered. The node is built up in steps: first from Div, then Mul and Add are merged into it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 def recover_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`d / Sqrt(ReduceMean(d * d) + epsilon)` → LayerNormalization of x, scaled by one."""
+    """`d / Sqrt(ReduceMean(d * d) + epsilon)` → LayerNormalization of x with a scale of ones, where
+    d is `x - ReduceMean(x)`."""
     if not DIV.matches(node):
         return None
     centred, root = (rewriter.producer(value) for value in node.inputs)
@@ -60,12 +61,13 @@ def recover_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _is_root(node: Node, rewriter: Rewriter) -> bool:
-    """Check whether a node raises to the power of 1/2."""
+    """Check whether a node computes a square root, as a power of 1/2."""
     return POW.matches(node) and is_value(rewriter.data(node.inputs[1]), 0.5)
 
 
 def _mean_operand(node: Node | None, rewriter: Rewriter) -> Value | None:
-    """The operand of a ReduceMean over the last axis that keeps it; None for all else."""
+    """Return the operand of a ReduceMean over the last axis with keepdims; None for any other
+    node."""
     if not REDUCE_MEAN.matches(node) or not node.attr("keepdims", 1):
         return None
     x = node.inputs[0]
@@ -102,7 +104,8 @@ def recover_flax_layer_norm(node: Node, rewriter: Rewriter) -> Replacement | Non
 
 
 def _epsilon(node: Node | None, x: Value, mean: Value, rewriter: Rewriter) -> float | None:
-    """Return epsilon of `1 / Sqrt(variance of x + epsilon)`; None for all else."""
+    """Return epsilon if `node` computes `1 / Sqrt(variance of x + epsilon)`; None for any other
+    node."""
     root = rewriter.producer(node.inputs[0]) if RECIPROCAL.matches(node) else None
     shifted = rewriter.producer(root.inputs[0]) if SQRT.matches(root) else None
     if not ADD.matches(shifted):
@@ -125,12 +128,13 @@ def _epsilon(node: Node | None, x: Value, mean: Value, rewriter: Rewriter) -> fl
 
 
 def _producer(value: Value | None, rewriter: Rewriter) -> Node | None:
-    """Return the node that computes the value of which another is a view."""
+    """Return the node that computes `value`, looking through views."""
     return None if value is None else rewriter.producer(beneath(value, rewriter))
 
 
 def _is_square(value: Value | None, of: Value, rewriter: Rewriter) -> bool:
-    """Check whether a value is the product of another, or of its views, with itself."""
+    """Check whether `value` is the product of the value `of` with itself; views of either are
+    accepted."""
     node = _producer(value, rewriter)
     if not MUL.matches(node):
         return False
@@ -138,8 +142,8 @@ def _is_square(value: Value | None, of: Value, rewriter: Rewriter) -> bool:
 
 
 def _row_mean(value: Value | None, rewriter: Rewriter) -> Value | None:
-    """Return the value whose rows a value averages: by ReduceMean over the last axis, or by a sum
-    times the inverse of the rows' length. Views do not count. Return None for all else."""
+    """Return the value whose rows `value` averages, by ReduceMean over the last axis, or by a sum
+    times the reciprocal of the row length; None for any other value. Views are looked through."""
     node = _producer(value, rewriter)
     share = rewriter.data(node.inputs[1]) if MUL.matches(node) else None
     if share is not None and node is not None:
@@ -181,8 +185,8 @@ def merge_layer_norm_bias(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _single_use_norm(node: Node, operator: Operator, rewriter: Rewriter) -> Node | None:
-    """The LayerNormalization over the last axis whose result `node` alone reads, of an
-    `operator` that does not broadcast it."""
+    """Return the LayerNormalization over the last axis whose result only `node` reads, if `node` is
+    an `operator` that does not broadcast the result; else None."""
     inner = rewriter.producer(node.inputs[0]) if operator.matches(node) else None
     if not LAYER_NORMALIZATION.matches(inner) or len(inner.outputs) != 1:
         return None
@@ -194,7 +198,8 @@ def _single_use_norm(node: Node, operator: Operator, rewriter: Rewriter) -> Node
 
 
 def _last_axis(node: Node, rewriter: Rewriter) -> npt.NDArray[Any] | None:
-    """The second operand, where it is one number for each element of the last axis."""
+    """Return the second operand of `node` if it is a constant with one number for each index of the
+    last axis; else None."""
     y, operand = node.outputs[0].type, node.inputs[1] if len(node.inputs) > 1 else None
     if operand is None or not y.shape or operand.type.shape[-1:] != y.shape[-1:]:
         return None

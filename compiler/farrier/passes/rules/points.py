@@ -1,4 +1,6 @@
-"""Rewrite convolutions over single points, or lines, to the form that schedules know."""
+"""Rules that rewrite convolutions with 1×1 windows, or over one spatial axis, to forms that
+schedules handle.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ _POINTWISE = attributes(
 
 
 def transposed_convolution_of_few_channels(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A ConvTranspose to a few channels whose taps do not overlap → a 1×1 convolution with the taps
-    as channels, whose points are then put next to each other."""
+    """A ConvTranspose to a few channels whose windows do not overlap → a 1×1 convolution in which
+    each tap is a channel, followed by a move of these channels to their positions in the image."""
     is_transposed = product_of(node) is Product.TRANSPOSED_CONVOLUTION
     if not is_transposed or node.inputs[1] is None or node.attr("group", 1) != 1:
         return None
@@ -55,8 +57,8 @@ def transposed_convolution_of_few_channels(node: Node, rewriter: Rewriter) -> Re
 
 
 def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A 1×1 convolution with groups of channels that do not fill vectors → a matrix product for
-    each group, with vectors along the points."""
+    """A 1×1 convolution whose groups have fewer channels than a vector has lanes → a matrix product
+    for each group, with vectors along the spatial axes."""
     if product_of(node) is not Product.CONVOLUTION:
         return None
     x, w, *rest = node.inputs
@@ -97,8 +99,8 @@ def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Repla
 
 
 def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A convolution along one axis, transposed or not → one on images of one line, whose channels
-    lie in blocks."""
+    """A convolution along one spatial axis, transposed or not → one on images of height one, whose
+    channels are stored in blocks."""
     kind = product_of(node)
     if kind not in (Product.CONVOLUTION, Product.TRANSPOSED_CONVOLUTION):
         return None
@@ -140,8 +142,8 @@ def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | N
 
 def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`op(Reshape(product), …)` → `Reshape(op(product, …))` for elementwise operators whose other
-    operands have the result's shape or are scalars: they stay in the kernel of the product, or of
-    the convolution of a line."""
+    operands are scalars or have the result's shape, so that op stays in the kernel of the product
+    (or of the 1-D convolution) that `point` rules produced."""
     if len(node.outputs) != 1 or lookup(node.op).kind is not Kind.ELEMENTWISE:
         return None
     y = node.outputs[0]
@@ -170,8 +172,8 @@ def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _product(value: Value | None, y: Value, rewriter: Rewriter) -> Value | None:
-    """Return the value that `value`, of the shape of `y`, is a view of, if that is a product for
-    each group, the convolution of a line, or elementwise of one; else None."""
+    """Return the value that `value`, of the shape of `y`, is a view of, if it is a batched product,
+    the convolution of a line, or an elementwise function of one; else None."""
     view = rewriter.producer(value)
     if value is None or not RESHAPE.matches(view) or value.type.shape != y.type.shape:
         return None

@@ -1,4 +1,6 @@
-"""Reductions of a whole tensor to one number, in steps that vectors and threads can share."""
+"""A rule that splits the reduction of a whole tensor to one number into steps that vectors and
+threads can share.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from farrier.passes.rules.shapes import reshape
 
 
 def reduce_rows_first(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`ReduceMax(x[a, b])` → `Reshape(ReduceMax(ReduceMax(x, axes=1)[a], axes=0)[1])`: reduce the
-    rows, or the planes of an image, then their few results."""
+    """`ReduceMax(x[a, b])` → `Reshape(ReduceMax(ReduceMax(x, axes=1)[a], axes=0)[1])`: reduce each
+    row, or each plane of an image, and then the few results."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
     joined_by = lookup(node.op).joined_by
     if x is None or not joined_by or not _reduces_all(node, x, rewriter):
@@ -50,7 +52,7 @@ def _reduces_all(node: Node, x: Value, rewriter: Rewriter) -> bool:
 
 
 def _reduced(op: str, line: Value, y: Value, node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
-    """Return the reduction of a vector, in the shape of `y`."""
+    """Return the nodes that reduce the vector `line` to one number in the shape of `y`."""
     if y.type.shape == (1,):
         return (_reduction(op, line, y, (0,), 1, node, rewriter),)
     scalar = _value(y, (1,), rewriter)

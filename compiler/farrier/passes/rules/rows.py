@@ -1,7 +1,8 @@
-"""Batches of rows as one matrix: `x[b, m, k] @ w[k, n]` is one product of b·m rows.
+"""Rules that treat batches of rows as one matrix: `x[b, m, k] @ w[k, n]` is one product of b·m
+rows.
 
-The reshape after such a product then moves down through operators on elements or rows, so that the
-product and its epilogue stay together.
+The Reshape after such a product is then moved below operators on elements or rows, so that the
+product and its epilogue stay adjacent.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def merge_rows(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 def sink_row_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
     """`op(Reshape(rows), …)` → `Reshape(op(rows, …))`, for operators on elements or rows whose
-    other operands broadcast along rows alone or have the shape of the whole."""
+    other operands are broadcast along rows alone or have the shape of the result."""
     if len(node.outputs) != 1 or node.outputs[0].type.rank < 3:
         return None
     norm = LAYER_NORMALIZATION.matches(node) and node.attr("axis", -1) in (
@@ -74,7 +75,7 @@ def sink_row_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _is_row_view(value: Value | None, y: Value, rewriter: Rewriter) -> bool:
-    """Check whether `value` is a view, in the shape of `y`, of a computed matrix of rows."""
+    """Check whether `value`, in the shape of `y`, is a view of a computed matrix of rows."""
     producer = rewriter.producer(value)
     if value is None or not RESHAPE.matches(producer):
         return False
@@ -89,7 +90,8 @@ def _is_row_view(value: Value | None, y: Value, rewriter: Rewriter) -> bool:
 
 
 def _as_rows(value: Value, rewriter: Rewriter, origin: str) -> tuple[tuple[Node, ...], Value]:
-    """Return `value` as a matrix of rows, and the nodes for that; constants need none."""
+    """Return the nodes that reshape `value` to a matrix of rows, and the reshaped value; a constant
+    needs no nodes."""
     data = rewriter.data(value)
     if data is not None:
         return (), rewriter.constant(data.reshape(-1, data.shape[-1]), f"{value.name}_rows")

@@ -1,4 +1,4 @@
-"""The type of a rewrite rule, and the loop that applies rules to a graph."""
+"""The type of a rewrite rule, and the function that applies rules to a graph."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Rule: TypeAlias = Callable[[Node, Rewriter], Replacement | None]
 
 
 def apply_rules(graph: Graph, rules: Sequence[Rule]) -> Graph:
-    """Replace each node by the first rule that fits, and its replacement likewise, until none
-    fits."""
+    """Replace each node by the result of the first rule that matches, and the resulting nodes
+    likewise, until no rule matches."""
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         _apply(rewriter.resolve_inputs(node), rewriter, rules)

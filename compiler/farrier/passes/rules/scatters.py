@@ -1,4 +1,6 @@
-"""Scatters of whole rows, with which graph neural networks sum the messages to each node."""
+"""A rule for scatters of complete rows, by which graph neural networks sum the messages to each
+node.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from farrier.passes.rules.shapes import reshape
 
 
 def scatter_rows(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """ScatterElements along the first axis, with the index of each row of updates repeated for all
-    elements of the row → ScatterND with one index a row."""
+    """ScatterElements along the first axis, with the same index for all elements of a row of
+    updates → ScatterND with one index per row."""
     if not SCATTER_ELEMENTS.matches(node):
         return None
     x, indices, updates = node.inputs
@@ -37,8 +39,8 @@ def scatter_rows(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _index_of_each_row(indices: Value, rewriter: Rewriter) -> Value | None:
-    """Return the index, [rows, 1, ...], that `indices` repeats along all axes but the first; None
-    if it repeats none."""
+    """Return a value of shape [rows, 1, ...] that `indices` repeats along all axes but the first;
+    None if `indices` differ within a row."""
     data = rewriter.data(indices)
     if data is not None:
         first = data.reshape(len(data), -1)[:, :1]

@@ -1,4 +1,4 @@
-"""Rewrite operators that move elements or keep them."""
+"""Rules for operators that move elements or leave them unchanged."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def nest_concat(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 def view_as_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
     """Flatten, Squeeze, Unsqueeze, and a Reshape with a computed shape → one Reshape with a
-    constant shape; a Reshape of a Reshape reads the first's input. A View stays, because its size
-    is checked at run time."""
+    constant shape; a Reshape of a Reshape reads the input of the first. A View node stays, because
+    its size is checked at run time."""
     x = node.inputs[0] if node.inputs else None
     if x is None or len(node.outputs) != 1 or lookup(node.op).kind is not Kind.VIEW:
         return None
@@ -96,8 +96,9 @@ def merge_transposes(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A Reshape after a Transpose that adds or drops axes of size 1 → before it, so that the
-    Transpose is next to other moves of axes, or to the product that reads it."""
+    """A Reshape after a Transpose that only adds or drops axes of size 1 → the same Reshape before
+    the Transpose, so that the Transpose is adjacent to other transpositions or to the product that
+    reads it."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
     inner = _transpose_of(x, rewriter)
     if x is None or not RESHAPE.matches(node) or inner is None:
@@ -127,9 +128,10 @@ def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | 
 
 
 def elementwise_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """An elementwise node after a Transpose of the channels to the last axis → before it, if it
-    follows the kernel that computed the channels, and a later Transpose undoes the first. Its other
-    operands are scalars, or transposed likewise."""
+    """An elementwise node after a Transpose that moves the channels last → the same node before the
+    Transpose, if the node then follows the kernel that computed the channels, and a later Transpose
+    undoes the first. The other operands of the node must be scalars, or transposed in the same way.
+    """
     y = node.outputs[0]
     if lookup(node.op).kind is not Kind.ELEMENTWISE or len(node.outputs) != 1 or y.type.rank < 4:
         return None
@@ -162,6 +164,7 @@ def _transpose_of(value: Value | None, rewriter: Rewriter) -> Node | None:
 
 
 def permutation(node: Node) -> tuple[int, ...]:
-    """Return the input axis of each output axis of a Transpose; by default they are reversed."""
+    """Return the input axis of each output axis of a Transpose; without the attribute the axes are
+    reversed."""
     rank = node.outputs[0].type.rank
     return tuple(node.attr("perm", tuple(reversed(range(rank)))))

@@ -1,10 +1,10 @@
-"""Recovers Softmax from the primitives that exporters write it in.
+"""A rule that recovers Softmax from the primitives to which exporters decompose it.
 
     e = Exp(x - ReduceMax(x));  y = e / ReduceSum(e)
 
-One kernel reads x once then, and attention is recognized. The pattern stands over the last axis
-alone. JAX reduces without keeping the axis, and moves axes of length 1: a view that keeps the last
-axis keeps its rows, so that views are looked through.
+As one kernel, Softmax reads x once, and attention can be recognized. Only Softmax over the last
+axis is recovered. JAX reduces without keeping the axis, and moves axes of length 1; a view that
+preserves the last axis preserves the rows, so views are looked through.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def recover_softmax(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _reduces(result: Value, operator: Operator, x: Value, rewriter: Rewriter) -> bool:
-    """Check whether a value is a reduction of the rows of `x`, one element for each of them."""
+    """Check whether `result` is a reduction of the rows of `x` by `operator`, with one element per
+    row."""
     if result.type.shape != (*x.type.shape[:-1], 1):
         return False
     reduction = rewriter.producer(beneath(result, rewriter))

@@ -1,4 +1,6 @@
-"""Transposed convolutions with overlapping taps → convolutions for the phases of their output."""
+"""A rule that rewrites transposed convolutions with overlapping windows as convolutions, one for
+each phase of the output (each remainder of the output position modulo the stride).
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,10 @@ if TYPE_CHECKING:
 class _Axis:
     """One spatial axis of a transposed convolution, and how the points of a phase are computed.
 
-    The output without pads is y[t] = Σ w[k] · x[(t − k) / stride] over the taps k for which the
+    Without pads the output is y[t] = Σ w[k] · x[(t − k) / stride] over the taps k for which the
     division is exact. At t = stride · q + phase these are the taps k = phase + stride · j, so a
     phase is y[q] = Σ w[phase + stride · j] · x[q − j]: a convolution of stride 1 by the phase's
-    taps in reverse order. All phases are computed for the `points` q from `first` on.
+    taps in reverse order. All phases are computed for `points` values of q, from `first` on.
     """
 
     kernel: int
@@ -45,8 +47,8 @@ class _Axis:
     def of(
         cls, kernel: int, stride: int, dilation: int, pads: tuple[int, int], extents: Sequence[Any]
     ) -> _Axis | None:
-        """Return the axis of a node with these `pads`, which turns extents[0] into extents[1], or
-        None if a phase does not have taps, or its taps are not a dilated window."""
+        """Return the description of one axis of a node, which maps extents[0] inputs to extents[1]
+        outputs; None if some phase has no taps, or its taps are not evenly spaced."""
         if stride > kernel or (stride > 1 and dilation > 1):
             return None
         x, y = extents
@@ -63,20 +65,22 @@ class _Axis:
         return cls(kernel, stride, dilation, first, x + after - first, after, cut)
 
     def taps(self, phase: int) -> range:
-        """Return the taps of a phase in reverse order, as its convolution applies them."""
+        """Return the indices of the taps of a phase in reverse order, as its convolution applies
+        them."""
         return range(phase, self.kernel, self.stride)[::-1]
 
     def pads(self, taps: int) -> tuple[int, int]:
-        """Return the zeros before and behind x for a convolution of `taps` taps."""
+        """Return the number of zeros before and after x for a convolution with `taps` taps."""
         return self.dilation * (taps - 1) - self.first, self.after
 
 
 def transposed_convolution_of_phases(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A ConvTranspose whose windows overlap → a convolution for all phases of the output that read
-    equally many taps, with a channel for each phase; PhasesToSpace puts the phases in their places.
+    """A ConvTranspose whose windows overlap → one convolution for all phases that read the same
+    number of taps, with a channel for each phase, followed by PhasesToSpace, which interleaves the
+    phases.
 
-    It multiplies only what the transposed convolution multiplies, so that infinities do not spread.
-    A single convolution suffices if the stride divides the kernel.
+    No products are added to those of the transposed convolution, so infinities do not spread. A
+    single convolution suffices if the stride divides the kernel.
     """
     is_transposed = product_of(node) is Product.TRANSPOSED_CONVOLUTION
     if not is_transposed or node.attr("accumulator", None) is not None:
@@ -91,8 +95,9 @@ def transposed_convolution_of_phases(node: Node, rewriter: Rewriter) -> Replacem
 
 
 def _axes(node: Node, x: Value, w: Value) -> tuple[_Axis, ...] | None:
-    """Return the spatial axes, or None if an axis does not have phases or the node has a faster
-    form. Windows that do not overlap have one tap per point; schedules compute them directly."""
+    """Return the spatial axes of a ConvTranspose; None if an axis has only one phase or the node
+    has a faster form. Without overlap each point reads one tap, and schedules compute the node
+    directly."""
     rank, y = x.type.rank - 2, node.outputs[0]
     kernel = tuple(map(number, w.type.shape[2:]))
     strides = tuple(node.attr("strides", (1,) * rank))
@@ -115,7 +120,7 @@ def _axes(node: Node, x: Value, w: Value) -> tuple[_Axis, ...] | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Phases:
-    """The nodes that replace one ConvTranspose."""
+    """The builder of the nodes that replace one ConvTranspose."""
 
     node: Node
     rewriter: Rewriter
@@ -125,8 +130,8 @@ class _Phases:
     axes: tuple[_Axis, ...]
 
     def nodes(self) -> tuple[Node, ...]:
-        """Return the convolutions, the Concat of several, PhasesToSpace, and a Slice, as far as
-        each is needed. The last one computes the node's output."""
+        """Return the convolutions, a Concat of them, PhasesToSpace, and a Slice, omitting any that
+        is not needed. The last node computes the output of the ConvTranspose."""
         nodes = [self._convolution(taps, phases) for taps, phases in self._parts()]
         if len(nodes) > 1:
             nodes.append(self._concat([node.outputs[0] for node in nodes]))
@@ -151,8 +156,9 @@ class _Phases:
         return number(self.weights.value.type.shape[1]) * self._group
 
     def _parts(self) -> Iterator[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
-        """Yield the number of taps per axis, and the phases that one convolution computes with
-        them. With groups that is one phase: the channels of several would not be contiguous."""
+        """Yield, for each convolution, its number of taps per axis and the phases that it computes.
+        In a grouped convolution that is one phase, because the channels of several would not be
+        contiguous."""
         phases = itertools.product(*(range(axis.stride) for axis in self.axes))
         for taps, members in itertools.groupby(phases, self._taps_of):
             together = list(members)
@@ -165,7 +171,8 @@ class _Phases:
         return tuple(len(axis.taps(at)) for axis, at in pairs)
 
     def _convolution(self, taps: tuple[int, ...], phases: list[tuple[int, ...]]) -> Node:
-        """Return the convolution for phases that all read `taps` taps of each axis."""
+        """Return the convolution that computes the phases which read `taps` taps along each
+        axis."""
         channels = len(phases) * self._outputs
         operands = [self.x, self._weights_of(taps, phases)]
         if self.bias is not None:
@@ -183,7 +190,7 @@ class _Phases:
         return Node("Conv", tuple(operands), (result,), attrs, origin=self.node.origin)
 
     def _weights_of(self, taps: tuple[int, ...], phases: list[tuple[int, ...]]) -> Value:
-        """Return the weights [phases · oc, ic/group, taps…] of one convolution."""
+        """Return the weights of one convolution, of shape [phases · oc, ic/group, taps…]."""
         type = self.weights.value.type
         inputs = number(type.shape[0]) // self._group
         shape = (len(phases) * self._outputs, inputs, *taps)
@@ -209,7 +216,7 @@ class _Phases:
         return Node("PhasesToSpace", (phases,), (whole,), attrs, origin=self.node.origin)
 
     def _cut(self, whole: Value) -> Node:
-        """Return the node that takes the points of y from the computed points."""
+        """Return the node that slices the points of y from the computed points."""
         starts = [axis.before_cut for axis in self.axes]
         ends = [
             start + extent for start, extent in zip(starts, self._y.type.shape[2:], strict=True)
@@ -229,8 +236,8 @@ class _Phases:
 
 
 def _stacked(weights: Array, places: Sequence[Sequence[range]], group: int) -> Array:
-    """Return the taps at `places` of transposed weights, [ic, oc/group, kernel…] →
-    [places · oc, ic/group, taps…]."""
+    """Return the taps at `places` of the weights of a transposed convolution, [ic, oc/group,
+    kernel…], as the weights of a convolution, [places · oc, ic/group, taps…]."""
     inputs, outputs, *kernel = weights.shape
     grouped = weights.reshape(group, inputs // group, outputs, *kernel).swapaxes(1, 2)
     whole = grouped.reshape(group * outputs, inputs // group, *kernel)
