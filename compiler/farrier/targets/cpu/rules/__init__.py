@@ -1,5 +1,5 @@
-"""Choose the rule for the schedule space of a program: the first that matches. Templates of other
-packages compete with it."""
+"""The selection of the schedule rule for a program: the first rule that matches, in competition
+with the schedule templates of other packages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _WITH_SKETCHES = (register_tile.RULE, rows.RULE)
 
 
 def for_program(program: TensorProgram | Function, target: CpuTarget, threads: int) -> Space:
-    """Return the schedule space of one kernel run by `threads` threads."""
+    """Return the schedule space of one kernel that `threads` threads run."""
     if isinstance(program, Function):
         return _about(nest.space(program, target, threads), program, target, threads)
     built_in = _about(_first(program, target, threads), program, target, threads)
@@ -59,8 +59,8 @@ def for_program(program: TensorProgram | Function, target: CpuTarget, threads: i
 def _with_sketches(
     space: Space, built_in: Space, program: TensorProgram, target: CpuTarget, threads: int
 ) -> Space:
-    """Return the space joined with sketches, which a search may choose, where the rule of the
-    `built_in` space leaves them a chance and no template knows the program better."""
+    """Return `space`, joined with the program's sketches as further candidates for a search, if the
+    rule of the built-in space admits alternatives and no template has replaced that space."""
     if space is not built_in or built_in.rule not in _WITH_SKETCHES:
         return space
 
@@ -72,11 +72,12 @@ def _with_sketches(
 
 
 def _first(program: TensorProgram, target: CpuTarget, threads: int) -> Space:
-    """Return the space of the first rule that matches a program.
+    """Return the schedule space of the first rule that matches a program.
 
-    If the program has open dims, the rule's default schedule must apply to it too: what a rule
-    assumes of constant extents may not be provable for symbols. The reasons for rules passed over
-    are kept in `passed_over`; sketches are derived of every program.
+    If the program has open dims, the rule's default schedule must also apply successfully, since a
+    property that holds for constant extents may not be provable for symbols. The reasons for
+    skipping rules are recorded in `passed_over`. If no rule matches, the space is that of the
+    program's sketches, which exist for every program.
     """
     passed_over: list[str] = []
     space: Space | None
@@ -101,8 +102,8 @@ def _first(program: TensorProgram, target: CpuTarget, threads: int) -> Space:
 def _about(
     space: Space, program: TensorProgram | Function, target: CpuTarget, threads: int
 ) -> Space:
-    """Return the space, and the spaces that it joins, with the program and the features of task
-    and machine."""
+    """Set the program and the features of the task and the machine on a space and on the spaces
+    that it joins; return the space."""
     for part in (space, *(space.spaces if isinstance(space, JoinedSpace) else ())):
         part.program = program
         part.describe = lambda: {**task_features(program), **target.machine(threads).features()}

@@ -1,8 +1,10 @@
-"""Attention in one kernel: scores, softmax and context for a block of query rows at a time.
+"""Rule: attention in one kernel, which computes scores, softmax and context for a block of query
+rows at a time.
 
-The scores of a block stay in memory of the thread that computes them, so their size does not limit
-sequences; keys are transposed once for all blocks of a head, so that vectors run along them. The
-context, which is shorter than a row of weights, is divided by the row's sum.
+The scores of a block are stored in memory of the thread that computes them, so their size does not
+limit the sequence length. Keys are transposed once for all blocks of a head, so that vectors run
+along the keys. Instead of the weights, the context is divided by the row's sum, as its rows are
+shorter.
 
     for part, head in parallel:                          a part of the query rows
         packed[k, key] = keys[key, k]                    for dot products values as well, in groups
@@ -11,8 +13,9 @@ context, which is shorter than a row of weights, is divided by the row's sum.
             high = max(scores);  weights = exp(scores - high);  share = 1 / sum(weights)
             for panel, row:  context[rows, vectors] = sum(weights * values) * share
 
-For long sequences, the keys come in blocks too (`space/key_blocks.py`): scores, weights and the
-context of a block of keys are computed together, and the blocks' contexts are joined at the end.
+For long sequences, the keys are divided into blocks as well (`units/key_blocks.py`): scores,
+weights and context are computed for one block of keys at a time, and the contexts of all blocks are
+combined at the end.
 
         for block:                                   of query rows
             for key block:  scores, high, weights, total and context, as above
@@ -89,14 +92,16 @@ _PACK_CYCLES = 0.3  # To transpose one element of the keys.
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the space of a product, a softmax along its rows, and a product with the result;
-    elementwise stages may follow both products. None for any other program."""
+    """Return the schedule space of an attention: a product, a softmax along its rows, and a product
+    with the result, each product optionally followed by elementwise stages. None for any other
+    program."""
     kernel = _kernel(without_halos(program), target.machine(threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
 def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> AttentionKernel | None:
-    """Return the program prepared for scheduling, or None if it is not an attention."""
+    """Return the program prepared for scheduling as an AttentionKernel, or None if it is not an
+    attention."""
     prepared_program = prepared(program)
     if prepared_program is None:
         return None
@@ -117,8 +122,9 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> Atte
 
 @dataclasses.dataclass(frozen=True)
 class AttentionKernel(RowsKernel):
-    """The stages: packed keys if they are packed, a product, its epilogue, the rows', packed values
-    if they are packed, a product and its epilogue."""
+    """The stages of an attention, in order: packed keys (optional), the product for the scores, its
+    epilogue, the softmax stages, packed values (optional), the product for the context, and its
+    epilogue."""
 
     program: TensorProgram
     machine: Machine
@@ -137,7 +143,7 @@ class AttentionKernel(RowsKernel):
 
     @property
     def keys(self) -> int:
-        """The keys of a head."""
+        """The number of keys of a head."""
         return extent_of(self.scores.stage, self.scores.lane)
 
     # -- decisions ------------------------------------------------------------------------------
@@ -158,26 +164,27 @@ class AttentionKernel(RowsKernel):
         )
 
     def _key_block(self) -> int:
-        """Return the keys of a block; all keys if no size divides them."""
+        """Return the number of keys in a block, or the number of all keys if none of the block
+        sizes divides it."""
         sizes = () if self.program.dims else _KEYS
         return next((size for size in sizes if self.keys % size == 0), self.keys)
 
     def _longest(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the most query rows whose scores and weights for `keys` keys fit the second-level
-        cache together; the smallest block if none do."""
+        """Return the largest blocks of query rows for which the scores and weights of `keys` keys
+        fit in the second-level cache; the smallest block if none fits."""
         room = self.machine.l2_bytes * 0.6 / (self._row_bytes * keys)
         return np.maximum(room.astype(np.int64), min(*_BLOCKS, self.rows))
 
     @property
     def _row_bytes(self) -> int:
-        """The bytes of one key's score and weight."""
+        """The bytes that the score and the weight of one key occupy together."""
         return (
             self.scores.stage.buffer.dtype.nbytes + self.context.broadcast_load.buffer.dtype.nbytes
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check that both tiles fit the registers and divide the block, and every part has a
-        block."""
+        """Check for each candidate that both register tiles fit in the registers and divide the
+        block of rows, and that each part contains a block."""
         block, parts = columns["block"], columns["parts"]
         fits: npt.NDArray[np.bool_] = part_rows(self.rows, block, parts) * (parts - 1) < self.rows
         fits &= block <= self._longest(columns["keys"])
@@ -190,9 +197,9 @@ class AttentionKernel(RowsKernel):
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Estimate both products by the model of register tiles; the rows between them; packing;
-        the caches from which each block reads keys, values and its own scores; and memory for the
-        scores of a block, which have left the caches since the last layer."""
+        """Estimate the time of each candidate: both products by the cost model of register tiles,
+        the softmax, packing, fetching keys, values and scores of each block from the caches, and
+        the memory traffic for the scores, which are no longer cached from the previous layer."""
         machine = self.machine
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
         first, second = (
@@ -223,7 +230,7 @@ class AttentionKernel(RowsKernel):
         return Estimate(seconds, terms)
 
     def _pack_cycles(self) -> float:
-        """Return the cycles to pack keys and values of all heads once."""
+        """Return the cycles for packing the keys and values of all heads once."""
         operands = (self.scores.vector_load.buffer, self.context.vector_load.buffer)
         keys, values = (typical(buffer.nbytes) / 4 for buffer in operands)
         if self.grouping is None:
@@ -257,8 +264,8 @@ class AttentionKernel(RowsKernel):
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Schedule blocks of query rows outside; in each the context's tiles, and before them the
-        rows' stages and the scores' tiles."""
+        """Schedule loops over blocks of query rows. Each block contains the tiles of the context,
+        preceded by the tiles of the scores and the softmax stages."""
         if decisions["keys"] < self.keys:
             return self._schedule_key_blocks(decisions)
         schedule = Schedule(self.function)
@@ -280,8 +287,9 @@ class AttentionKernel(RowsKernel):
         return schedule
 
     def _schedule_key_blocks(self, decisions: Decisions) -> Schedule:
-        """Schedule blocks of query rows outside; in each first the blocks of keys with the tiles of
-        scores and context, then their join, row by row."""
+        """Schedule loops over blocks of query rows. Each block contains a loop over blocks of keys
+        with the tiles of scores and context, followed by the combination of the contexts row by
+        row."""
         size = decisions["keys"]
         blocked = in_key_blocks(self.program, size, self.stages.row_stages, self.context.stage)
         context, name, width = (
@@ -329,7 +337,8 @@ class AttentionKernel(RowsKernel):
         return schedule
 
     def _tile_rows(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Walk the output in blocks of rows, one row at a time; return the loops around a block."""
+        """Tile the output nest by blocks of rows, with one row at a time in a block; return the
+        loops around a block."""
         context, loops = self.context, output_loops(self.context)
         split_parts(schedule, loops[context.points[0]], self.rows, decisions, "row")
         schedule.split(loops[context.lane], self.machine.lanes, "vector", "lane")
@@ -340,7 +349,7 @@ class AttentionKernel(RowsKernel):
         return shared
 
     def _join_blocks(self, schedule: Schedule, joined: Stage) -> None:
-        """Sum up the blocks' contexts of one row as values."""
+        """Keep the sum over the key blocks' contexts of one row in registers."""
         name, lane = joined.buffer.name, joined.axes[-1].name
         schedule.compute_at(name, "row")
         schedule.set_scope(name, MemoryScope.REGISTER)
@@ -353,7 +362,8 @@ class AttentionKernel(RowsKernel):
     def _place_scores(
         self, schedule: Schedule, decisions: Decisions, loop: str, kept: list[Stage]
     ) -> None:
-        """Compute the scores that each iteration of `loop` reads, tile by tile."""
+        """Compute the scores that each iteration of `loop` reads within that iteration, tile by
+        tile."""
         schedule.compute_at(self.scores.output.buffer.name, loop)
         lanes = self.machine.lanes
         tile_scores(schedule, self.scores, decisions, decisions["score_rows"], lanes)
@@ -362,7 +372,8 @@ class AttentionKernel(RowsKernel):
         self._sum_tile(schedule, self.scores, "score_row")
 
     def _pack_operands(self, schedule: Schedule, decisions: Decisions, loop: str) -> None:
-        """Pack the packed operands among keys and values within each iteration of `loop`."""
+        """Pack keys and values, as far as they are packed at all, within each iteration of
+        `loop`."""
         if self.packs:
             panel = decisions["score_vectors"] * self.machine.lanes
             keys = self.program.stage(PACKED)
@@ -377,7 +388,7 @@ class AttentionKernel(RowsKernel):
         return TiledSum.of(contraction, self.machine, (contraction.points[0], ""), prefix, grouping)
 
     def _sum_tile(self, schedule: Schedule, contraction: Contraction, loop: str) -> None:
-        """Move a product into the registers of a tile."""
+        """Compute the sum of a product within `loop`, in the registers of a tile."""
         schedule.compute_at(contraction.stage.buffer.name, loop)
         schedule.set_scope(contraction.stage.buffer.name, MemoryScope.REGISTER)
         tiled = self._sum(contraction)

@@ -1,4 +1,5 @@
-"""Attention with products in tile registers; `attention` describes the order of computation.
+"""Rule: attention whose products are computed in tile registers (AMX, for example). The module
+`attention` describes the order of computation.
 
     for part, head in parallel:                          a part of the query rows
         packed keys and values, panels of lanes, groups of neighbours together
@@ -7,10 +8,10 @@
             high, weights, total                     on vectors, row by row
             for panel, row:  context = tiles of weights x values, copied, divided
 
-A block of tiles is `score_high` by `score_vectors` of them for the scores, `high` by `vectors` for
-the context. Keys are padded with zeros to whole vectors, and whole rows of weights. The sums are
-stored and reloaded, which dot products on vectors avoid: this rule applies only if tiles multiply
-several times as fast.
+A block of tiles consists of `score_high` by `score_vectors` tiles for the scores, and `high` by
+`vectors` tiles for the context. Keys are padded with zeros to whole vectors, and to whole rows of
+weights. Tile registers have to be stored and reloaded as vectors, which dot products avoid; the
+rule therefore applies only if tiles multiply several times as fast as vectors.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ _WORTH = 4.0
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the space of an attention of static extents, whose operands tiles multiply much faster
-    than vectors do; None for any other program."""
+    """Return the schedule space of an attention with static extents, for operands that tile
+    registers multiply much faster than vectors do; None for any other program."""
     kernel = _kernel(without_halos(program), target.machine(threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
@@ -82,7 +83,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 def _kernel(
     program: TensorProgram, machine: Machine, target: CpuTarget
 ) -> AttentionTileKernel | None:
-    """Return the program prepared for scheduling, or None if the rule does not apply."""
+    """Return the program prepared for scheduling as an AttentionTileKernel, or None if the rule
+    does not apply."""
     program_in_stages = None if program.dims else prepared(program)
     if program_in_stages is None:
         return None
@@ -111,15 +113,15 @@ def _kernel(
 
 
 def _fits(tiled: TiledProduct, target: CpuTarget) -> bool:
-    """Check whether operands and lanes of a product are whole tiles."""
+    """Check whether the operands and the lanes of a product divide into whole tiles."""
     contraction = tiled.contraction
     whole = extent_of(contraction.stage, contraction.lane) % tiled.product.lanes == 0
     return whole and find_unit(contraction, target) is tiled.unit
 
 
 def _unit(contraction: Contraction, machine: Machine, target: CpuTarget) -> TileUnit | None:
-    """Return the unit that multiplies tiles of a product's operands several times as fast as
-    vectors do; None without one."""
+    """Return the tile unit that multiplies a product's operands several times as fast as vectors
+    do; None if the target has none."""
     operands = contraction.broadcast_load.buffer.dtype, contraction.vector_load.buffer.dtype
     unit = target.unit_of(*operands)
     lanes = extent_of(contraction.stage, contraction.lane)
@@ -134,8 +136,9 @@ def _unit(contraction: Contraction, machine: Machine, target: CpuTarget) -> Tile
 
 @dataclasses.dataclass(frozen=True)
 class AttentionTileKernel(RowsKernel):
-    """The stages: packed keys, a product, its copy and epilogue, the rows', packed values, a
-    product, its copy and epilogue."""
+    """The stages of an attention, in order: packed keys, the product for the scores, its copy from
+    tile registers, its epilogue, the softmax stages, packed values, the product for the context,
+    its copy, and its epilogue."""
 
     program: TensorProgram
     machine: Machine
@@ -152,13 +155,14 @@ class AttentionTileKernel(RowsKernel):
 
     @property
     def keys(self) -> int:
-        """The keys of a head, padding included."""
+        """The number of keys of a head, including padding."""
         output = self.scores.contraction.output
         return extent_of(output, output.axes[-1].name)
 
     @functools.cached_property
     def tile_rows(self) -> tuple[int, int]:
-        """The rows of a tile of either product; 0 if it has too few."""
+        """The rows of a tile in the products for the scores and for the context; 0 if a product has
+        too few rows."""
         first, last = (max(tiled.rows, default=0) for tiled in (self.scores, self.context))
         return first, last
 
@@ -176,15 +180,16 @@ class AttentionTileKernel(RowsKernel):
         )
 
     def _sides(self, tiled: TiledProduct) -> tuple[int, ...]:
-        """Return the counts of vectors that divide the lanes evenly."""
+        """Return the numbers of vectors per block of tiles that divide the lanes of a product
+        evenly."""
         contraction = tiled.contraction
         vectors = extent_of(contraction.stage, contraction.lane) // tiled.product.lanes
         return tuple(side for side in tiled.unit.sides if vectors % side == 0)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check that both blocks of tiles fit the registers and divide the block of rows; that
-        every part has a block; and that a block's scores and weights fit the second-level cache, if
-        any block's do."""
+        """Check for each candidate that both blocks of tiles fit in the tile registers and divide
+        the block of rows, that each part contains a block, and that the block's scores and weights
+        fit in the second-level cache, unless those of no block do."""
         block, parts = columns["block"], columns["parts"]
         fits: npt.NDArray[np.bool_] = part_rows(self.rows, block, parts) * (parts - 1) < self.rows
         room = int(self.machine.l2_bytes * 0.6 / (self._row_bytes * self.keys))
@@ -198,19 +203,19 @@ class AttentionTileKernel(RowsKernel):
 
     @property
     def _tiled(self) -> tuple[tuple[TiledProduct, str, int], ...]:
-        """Return both products, the prefix of their knobs, and the rows of a tile."""
+        """Return both products, each with the prefix of its knobs and the rows of a tile."""
         first, last = self.tile_rows
         return (self.scores, "score_", first), (self.context, "", last)
 
     @property
     def _row_bytes(self) -> int:
-        """The bytes of one key's score and weight."""
+        """The bytes that the score and the weight of one key occupy together."""
         score = self.scores.contraction.output.buffer.dtype
         return score.nbytes + self.context.contraction.broadcast_load.buffer.dtype.nbytes
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Estimate both products in tiles; the rows between them; packing; and the caches from
-        which each block reads keys, values and its own scores."""
+        """Estimate the time of each candidate: both products in tiles, the softmax, packing, and
+        fetching the keys, values and scores of each block from the caches."""
         machine = self.machine
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
         ones = np.ones(len(decided["block"]))
@@ -247,7 +252,7 @@ class AttentionTileKernel(RowsKernel):
         return Estimate(seconds + machine.fork_join, terms)
 
     def _pack_cycles(self) -> float:
-        """Return the cycles to pack keys and values of all heads once."""
+        """Return the cycles for packing the keys and values of all heads once."""
         pairs = zip(GROUP_CYCLES, (self.scores, self.context), strict=True)
         return sum(
             cycles * typical(tiled.contraction.vector_load.buffer.type.size) / tiled.group
@@ -257,8 +262,8 @@ class AttentionTileKernel(RowsKernel):
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Schedule blocks of query rows outside; in each the context's tiles, and before them the
-        rows' stages and the scores' tiles."""
+        """Schedule loops over blocks of query rows. Each block contains the tiles of the context,
+        preceded by the tiles of the scores and the softmax stages."""
         schedule = Schedule(self.function)
         scores, context = self.scores.contraction, self.context.contraction
         lanes, (score_rows, rows) = self.machine.lanes, self.tile_rows

@@ -1,4 +1,5 @@
-"""Products of many rows with weights quantized in blocks: panels of them dequantized once.
+"""Rule: products of many rows with weights that are quantized in blocks, where each panel of
+weights is dequantized once.
 
     for panel:                           `vectors` vectors of columns
         packed[b, i, lanes] = (codes - zeros) * scales       in a cache of the thread's own
@@ -6,7 +7,8 @@
             sum[row, vector] += broadcast[row] * packed[vector]
             epilogue, store
 
-Few rows do not pay for the copy: for these, and for rows of bytes, `block_tile` multiplies codes.
+With few rows, the dequantized copy does not pay off; the rule `block_tile` then multiplies by the
+codes (the quantized integers) directly. It also takes rows of bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ _FEWEST_ROWS = 16
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """The space of a product of many rows of floats with block-quantized weights, or None."""
+    """Return the schedule space of a product of many floating-point rows with block-quantized
+    weights; None for any other program."""
     program = by_first_use(without_halos(program))
     product = find_block_product(program)
     machine = target.machine(threads)
@@ -65,7 +68,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 
 
 def _dequantized(program: TensorProgram, product: BlockProduct) -> TensorProgram:
-    """The program with its weights as a stage of floats.
+    """Return the program with the dequantized weights as a stage of floats.
 
     before:  sums[m, b] = sum(x[m, 32 * b + i])
              part[m, b, n] = sum(codes[b, i, n] * x[m, 32 * b + i])
@@ -92,7 +95,7 @@ def _dequantized(program: TensorProgram, product: BlockProduct) -> TensorProgram
 
 
 def _with(expr: Expr, values: dict[str, Expr]) -> Expr:
-    """An expression with values in the place of loads of some buffers."""
+    """Return an expression in which loads from some buffers are replaced by the given values."""
     match expr:
         case Load(buffer, _) if buffer.name in values:
             return values[buffer.name]
@@ -119,7 +122,8 @@ class BlockPanelKernel(RegisterTileKernel):
         return schedule
 
     def _pack_panel(self, schedule: Schedule, stage: Stage) -> None:
-        """Dequantize a panel by vectors, the codes of a byte one after the other."""
+        """Vectorize the dequantization of a panel; the codes that share a byte are processed one
+        after the other."""
         block, within, lane = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
         chunk, lanes = schedule.split(lane, self.machine.lanes)
         places = []

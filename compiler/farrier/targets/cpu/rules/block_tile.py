@@ -1,4 +1,5 @@
-"""Products with weights quantized in blocks: codes that are unpacked where they are multiplied.
+"""Rule: products with weights that are quantized in blocks, where codes (the quantized integers)
+are unpacked in the innermost loop.
 
     sums of the rows, by block
     for panel, row in parallel:              a panel of `vectors` vectors of columns, a tile of rows
@@ -10,9 +11,9 @@
             total[row, vector] += (part - zeros * sums[row]) * scales[vector]
         epilogue, store
 
-The weights lie in panels, as they are read: a panel is one stream, in which element `i` of a block
-shares its byte with the element half a block further on. A tile is as wide as a panel, or a half or
-a quarter of it.
+The weights are stored in panels in the order of reading, so that a panel is one sequential stream.
+Element `i` of a block shares its byte with the element half a block later. A tile is as wide as a
+panel, half of it or a quarter.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _UNPACK = 3.0
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """The space of a product with block-quantized weights; None for any other program."""
+    """Return the schedule space of a product with block-quantized weights; None for any other
+    program."""
     program = by_first_use(without_halos(program))
     product = find_block_product(program)
     machine = target.machine(threads)
@@ -63,7 +65,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 
 
 def _group(product: BlockProduct, target: CpuTarget) -> int:
-    """The number of codes that a dot product of the target takes at once, or 1."""
+    """Return the number of codes that a dot product of the target multiplies in each lane, or 1."""
     loads = product.part.broadcast_load, product.part.vector_load
     rows, codes = (load.buffer.dtype for load in loads)
     kind = product.part.stage.buffer.dtype
@@ -80,7 +82,8 @@ class BlockTileKernel(ProgramKernel):
 
     @property
     def _row(self) -> str:
-        """The axis of a tile's rows: the innermost point of several, "" for none."""
+        """The axis of a tile's rows: the innermost axis of points with several points, or "" if
+        there is only one point."""
         total, points = self.product.total, self.product.points
         return next((axis for axis in reversed(points) if extent_of(total, axis) > 1), "")
 
@@ -107,7 +110,8 @@ class BlockTileKernel(ProgramKernel):
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """The sums of a block, those of all, a vector of codes and a broadcast are registers."""
+        """Check for each candidate that the registers hold a block's sums, the total sums, a vector
+        of codes and a broadcast element."""
         tile = columns["vectors"] * columns["rows"]
         fits: npt.NDArray[np.bool_] = 2 * tile + 3 <= max(self.machine.registers, 5)
         return fits
@@ -184,7 +188,7 @@ class BlockTileKernel(ProgramKernel):
         return outer
 
     def _order_total(self, schedule: Schedule) -> str:
-        """The order of the sum over blocks; returns the loop over them."""
+        """Order the loops of the sum over blocks, and return the loop over the blocks."""
         product, name = self.product, self.product.total.buffer.name
         blocks = f"{name}_{product.block_axis}"
         for prefix, around in ((f"{name}_init", []), (name, [blocks])):
@@ -197,7 +201,8 @@ class BlockTileKernel(ProgramKernel):
         return blocks
 
     def _compute_part(self, schedule: Schedule, blocks: str, unroll: int) -> None:
-        """The sum of a block, in registers: its bytes one after the other, the codes of each."""
+        """Compute the sum of one block in registers, byte by byte, and the codes of each byte in
+        turn."""
         product, name = self.product, self.product.part.stage.buffer.name
         schedule.compute_at(name, blocks)
         schedule.set_scope(name, MemoryScope.REGISTER)
@@ -228,7 +233,7 @@ class BlockTileKernel(ProgramKernel):
             schedule.unroll(loop)
 
     def _sum_rows(self, schedule: Schedule) -> None:
-        """The sums of the rows' blocks, before the panels."""
+        """Compute the sums of each row's elements by block, before the loop over panels."""
         sums = self.product.sums
         assert sums is not None
         reduce_on_lanes(schedule, sums, self.machine.lanes, 1)

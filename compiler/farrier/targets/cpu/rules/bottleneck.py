@@ -1,5 +1,6 @@
-"""Inverted bottlenecks: pointwise, depthwise and, if it follows, pointwise convolution. For an
-image of few channels, as at the start of networks, the first may have windows.
+"""Rule: inverted bottlenecks, which are a pointwise convolution that expands the channels, a
+depthwise convolution, and optionally a pointwise convolution that projects to few channels. For an
+image of few channels, as at the start of networks, the first convolution may have larger kernels.
 
     for strip in parallel:                   lines of the output; of open height, even shares
         for panel:                           vectors of channels of the expanded image
@@ -7,9 +8,9 @@ image of few channels, as at the start of networks, the first may have windows.
             for vector: for tile: filter, epilogue
         for panel, tile: project, epilogue
 
-Without a projection, threads share strips and panels. The expanded image of one strip and panel,
-and the filtered one of a strip, lie in the thread's own memory: the large images never leave its
-caches. Lines that two strips read are computed for each of them.
+Without a projection, threads share both strips and panels. The expanded image of one strip and
+panel, and the filtered image of a strip, are stored in memory of the thread, so the large images
+never leave its caches. Input lines that two strips read are expanded twice.
 """
 
 from __future__ import annotations
@@ -67,14 +68,14 @@ _TIMES = ("compute", "latency", "load", "l2", "memory", "late")
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the space of an inverted bottleneck; None for any other program, and if the padding of
-    windows depends on sizes."""
+    """Return the schedule space of an inverted bottleneck; None for any other program, and if the
+    padding depends on open sizes."""
     kernel = _kernel(by_first_use(without_halos(program)), target.machine(threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
 def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> BottleneckKernel | None:
-    """Return the program's stages in their parts, or None if the rule does not apply."""
+    """Return the program's stages as a BottleneckKernel, or None if the rule does not apply."""
     contractions = _contractions(program)
     if len(program.outputs) != 1 or not all(map(_convolves, contractions)):
         return None
@@ -106,8 +107,8 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> Bott
 
 
 def _convolves(contraction: Contraction) -> bool:
-    """Check whether a sum is a convolution of an image with constant weights, into a blocked
-    image."""
+    """Check whether a sum of products is a convolution with constant weights whose result is in the
+    blocked layout."""
     stage, load = contraction.stage, contraction.vector_load
     image = len(stage.axes) == 4 and contraction.lane == stage.axes[1].name
     if not image or contraction.reduction[-2:] != ("kh", "kw") or stage.buffer.dtype not in _SUMS:
@@ -119,14 +120,15 @@ def _convolves(contraction: Contraction) -> bool:
 
 
 def _is_pointwise(contraction: Contraction) -> bool:
-    """Check whether a convolution reads single points, each once."""
+    """Check whether a convolution has a 1 × 1 kernel with stride 1."""
     same = contraction.broadcast_load.buffer.shape[2:] == contraction.stage.buffer.shape[2:]
     return same and volume(contraction.stage, ("kh", "kw")) == 1
 
 
 def _contractions(program: TensorProgram) -> list[Contraction]:
-    """Return the sums of products of a program, each with the stages up to the next; none if a sum
-    has another form, or the program begins with a stage other than the first image."""
+    """Return the sums of products in a program, each with its epilogue (the stages up to the next
+    sum). Return an empty list if some sum is not a sum of products, or if other stages precede the
+    first image."""
     stages = tuple(stage for stage in program.stages if stage.buffer.name != _SOURCE)
     starts = [at for at, stage in enumerate(stages) if isinstance(stage.body, Reduce)]
     if not starts or starts[0] != 0:
@@ -141,7 +143,8 @@ def _contractions(program: TensorProgram) -> list[Contraction]:
 
 @dataclasses.dataclass(frozen=True)
 class BottleneckKernel(ProgramKernel):
-    """One bottleneck."""
+    """The stages of one inverted bottleneck: `expand`, `window` (depthwise) and, optionally,
+    `project`."""
 
     program: TensorProgram
     expand: Contraction
@@ -154,18 +157,18 @@ class BottleneckKernel(ProgramKernel):
 
     @functools.cached_property
     def _filtered(self) -> tuple[int, int, int, int]:
-        """The extents [n, c, y, x] of the filtered image."""
+        """The typical extents [n, c, y, x] of the depthwise convolution's result."""
         n, c, y, x = (typical(axis.extent) for axis in self.window.stage.axes)
         return n, c, y, x
 
     @functools.cached_property
     def _is_static(self) -> bool:
-        """Check whether the number of lines is constant."""
+        """Check whether the number of output lines is constant."""
         return isinstance(self.window.stage.axes[2].extent, int)
 
     @property
     def _stride(self) -> int:
-        """The lines of the expanded image from one line of the filtered one to the next."""
+        """The vertical stride of the depthwise convolution, in lines of the expanded image."""
         return _stride(self.window)
 
     @property
@@ -189,18 +192,20 @@ class BottleneckKernel(ProgramKernel):
 
     @property
     def _rows(self) -> tuple[int, ...]:
-        """The rows of tiles; one if strips have an open number of lines."""
+        """The possible numbers of rows of a register tile; only 1 if the number of lines in a strip
+        is open."""
         return _ROWS if self._is_static else (1,)
 
     @property
     def _parts(self) -> int:
-        """The least number of strips of an image of unknown height: if threads share only strips,
-        one for each thread."""
+        """The minimum number of strips for an image of open height: one for each thread if threads
+        share only strips, else 1."""
         return 1 if self.project is None else self.machine.threads
 
     def _heights(self) -> tuple[int, ...]:
-        """Return the lines of a strip: for a constant height its divisors, else limits, each for a
-        different number of strips at the typical height."""
+        """Return the possible numbers of lines in a strip: the divisors of a constant height; for
+        an open height, upper limits that result in different numbers of strips at the typical
+        height."""
         rows = self._filtered[2]
         if self._is_static:
             return tuple(n for n in range(1, rows + 1) if rows % n == 0)
@@ -210,7 +215,8 @@ class BottleneckKernel(ProgramKernel):
         return self._sum(contraction).unrolls(self.machine.unroll)
 
     def _expansions(self) -> tuple[int, ...]:
-        """Return tiles of each number of vectors: of one row and, for whole images, of several."""
+        """Return the best register tiles for the expansion, for each number of vectors: tiles of
+        one row and, for whole images, of several rows."""
         rows = typical(self.expand.stage.axes[2].extent)
         tiles: dict[int, None] = {}
         for vectors in _VECTORS:
@@ -231,8 +237,9 @@ class BottleneckKernel(ProgramKernel):
         return shortlist(self._problem(contraction), self.machine, choices, _TILES)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check that in strips, tiles of the output divide the lines, and tiles of the expanded
-        image have one row: others would reach into padding."""
+        """Check for each candidate that the rows of output tiles divide the lines of a strip, and
+        that tiles of the expanded image have one row. Other tiles would include padding lines, so
+        they are allowed only if the strip is the whole image."""
         lines, output = columns["lines"], "window" if self.project is None else "project"
         fits: npt.NDArray[np.bool_] = lines % parts(columns[output])[1] == 0
         fits &= parts(columns["expand"])[1] == 1
@@ -241,8 +248,9 @@ class BottleneckKernel(ProgramKernel):
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Estimate each convolution by the model of register tiles, the first for the lines that
-        strips read; and the traffic that does not fit the second-level cache."""
+        """Estimate the time of each candidate: each convolution by the cost model of register
+        tiles, the expansion for all lines that strips read, and the traffic that exceeds the
+        second-level cache."""
         machine, ones = self.machine, np.ones(len(columns["lines"]))
         lines, unroll = columns["lines"].astype(np.float64), columns["unroll"].astype(np.float64)
         whole = (lines == self._filtered[2]) & (self.project is None)
@@ -286,8 +294,8 @@ class BottleneckKernel(ProgramKernel):
         return Estimate(seconds * balance + machine.fork_join, terms)
 
     def _tails(self, columns: Columns) -> Floats:
-        """Return the number of tiles of another height that the code has for the last lines of a
-        strip."""
+        """Return the number of additional tiles in the code, of smaller height, for the last lines
+        of a strip."""
         lines, count = columns["lines"], np.zeros(len(columns["lines"]))
         for name in ("window", *(() if self.project is None else ("project",))):
             count += lines % parts(columns[name])[1] > 0
@@ -318,8 +326,8 @@ class BottleneckKernel(ProgramKernel):
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Tile the output, and compute the operands of each strip before it, and those of each
-        panel before the panel."""
+        """Tile the output by strips and panels. The operands of each strip are computed before its
+        first use in the strip, those of each panel in the panel."""
         schedule = Schedule(self.function)
         lanes, expand = self.machine.lanes, Tile.of(decisions["expand"])
         for contraction in (self.expand, self.window):
@@ -361,7 +369,7 @@ class BottleneckKernel(ProgramKernel):
     def _place_sum(
         self, schedule: Schedule, contraction: Contraction, loop: str, unroll: int
     ) -> None:
-        """Sum a tile of points in registers within each iteration of `loop`."""
+        """Compute the sum of a tile in registers within each iteration of `loop`."""
         name = contraction.stage.buffer.name
         schedule.compute_at(name, loop)
         schedule.set_scope(name, MemoryScope.REGISTER)
@@ -372,8 +380,8 @@ class BottleneckKernel(ProgramKernel):
     def _split_strips(
         self, schedule: Schedule, loops: list[str], decisions: Decisions
     ) -> list[str]:
-        """Split the lines of the output [n, c, y, x] into strips, and replace the loop over them in
-        `loops` by that within a strip. Return the loops around."""
+        """Split the loop over output lines in `loops` ([n, c, y, x]) into strips, and replace it by
+        the loop within a strip. Return the loops around a strip."""
         lines = decisions["lines"]
         if self._is_static:
             schedule.split(loops[2], lines, "strip", "in_strip")
@@ -383,7 +391,7 @@ class BottleneckKernel(ProgramKernel):
         return [batch, "strip"]
 
     def _tile_projection(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tile the output in strips; return the loops around a strip's panels."""
+        """Tile the projection's output by strips; return the loops around the panels of a strip."""
         assert self.project is not None
         tile, lanes = Tile.of(decisions["project"]), self.machine.lanes
         output = self.project.output
@@ -406,8 +414,8 @@ class BottleneckKernel(ProgramKernel):
         return around
 
     def _tile_window(self, schedule: Schedule, loops: list[str], decisions: Decisions) -> None:
-        """Tile the filtered image, whose loops are those around and c, y, x: panels of channels,
-        and in them tiles of one vector."""
+        """Tile the nest of the depthwise convolution by panels of channels, and each panel by tiles
+        of one vector. `loops` are its outer loops followed by those over c, y and x."""
         *around, channels, y, x = loops
         tile, lanes = Tile.of(decisions["window"]), self.machine.lanes
         panel = Tile.of(decisions["expand"]).vectors * lanes
@@ -422,7 +430,8 @@ class BottleneckKernel(ProgramKernel):
         schedule.unroll("in_column")
 
     def _tile_expansion(self, schedule: Schedule, decisions: Decisions, kept: list[Stage]) -> None:
-        """Compute the lines of the expanded image, tile by tile, between their padding."""
+        """Compute the lines of the expanded image tile by tile, and write their padding
+        separately."""
         tile = Tile.of(decisions["expand"])
         loops = [f"{PADDED}_{axis.name}" for axis in self.padded.axes]
         loops = self._between_padding(schedule, loops, 3)
@@ -441,8 +450,8 @@ class BottleneckKernel(ProgramKernel):
         self._place_sum(schedule, self.expand, "point", decisions["unroll"])
 
     def _between_padding(self, schedule: Schedule, loops: list[str], axis: int) -> list[str]:
-        """Write the zeros on either side of an axis in separate nests; return the loops of the nest
-        between them."""
+        """Split the loop over an axis so that the zeros at both ends are written by nests of their
+        own; return the loops of the nest between them."""
         before, after = map(number, _padding(self.padded, self.expand, axis))
         inside, beyond = _SIDES[axis]
         sides: list[list[str]] = []
@@ -460,7 +469,8 @@ class BottleneckKernel(ProgramKernel):
     def _cut(
         self, schedule: Schedule, loops: list[str], axis: int, at: int, name: str
     ) -> list[str]:
-        """Cut a nest in two along an axis; return the loops of the second."""
+        """Split a nest along an axis at an index into two nests; return the loops of the second
+        one."""
         others = loops[:axis] + loops[axis + 1 :]
         schedule.reorder(loops[axis], *others)
         schedule.cut(loops[axis], at, name)
@@ -468,8 +478,8 @@ class BottleneckKernel(ProgramKernel):
 
 
 def _padding(padded: Stage, expand: Contraction, axis: int) -> tuple[Extent, Extent]:
-    """Return the numbers of zeros before and after the expanded image that windows read along an
-    axis."""
+    """Return the numbers of zeros before and after the expanded image along an axis, as the
+    depthwise convolution reads it."""
     body = padded.body
     load = body.then if isinstance(body, Select) else body
     assert isinstance(load, Load)
@@ -480,8 +490,7 @@ def _padding(padded: Stage, expand: Contraction, axis: int) -> tuple[Extent, Ext
 
 
 def _stride(contraction: Contraction) -> int:
-    """Return the lines of the image that a convolution reads from one line of its result to the
-    next."""
+    """Return the vertical stride of a convolution, in input lines."""
     simplifier = Simplifier({axis.name: axis.extent for axis in contraction.stage.axes})
     row = Var(contraction.stage.axes[2].name)
     return number(simplifier.linear(contraction.broadcast_load.indices[2]).terms.get(row, 1))

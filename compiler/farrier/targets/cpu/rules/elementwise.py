@@ -1,13 +1,13 @@
-"""Programs without a reduction: elementwise arithmetic, and moves of elements.
+"""Rule: programs without reductions, which compute elementwise or move elements.
 
-Each output is one nest: vectors along its contiguous axis, the outer axes shared by the threads if
-there is enough work. Axes that are contiguous in every buffer are walked as one, so that a tensor
-with a short last axis still fills its vectors.
+Each output is one loop nest, vectorized along the contiguous axis of the output. Threads share the
+outer axes if there is enough work. Axes that are contiguous in every buffer are fused, so that a
+tensor with a short last axis still fills vectors.
 
     for outer in parallel:
         for chunk, vector:  y[outer, chunk, vector, lane] = f(x[…])
 
-If neighbours in an input lie along another axis than the output's, both are walked in squares: the
+If an input is contiguous along another axis than the output, the nest is tiled by squares: the
 input's rows are loaded as vectors and transposed in registers.
 
     for outer in parallel:
@@ -51,7 +51,8 @@ _TURNING = 6.0  # The cycles for each vector to transpose.
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the space of a program of tensors (no scalars) without Reduce; None for any other."""
+    """Return the schedule space of a program without Reduce whose results are not scalars; None for
+    any other program."""
     plain_program = without_halos(program)
     if any(isinstance(stage.body, Reduce) or not stage.axes for stage in plain_program.stages):
         return None
@@ -62,7 +63,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 
 
 def _is_tangled(program: TensorProgram) -> bool:
-    """Check whether a stage is read at several places, or an output by a later stage."""
+    """Check whether the program is unsuitable because some stage is read at several places, or a
+    later stage reads an output."""
     outputs = {buffer.name for buffer in program.outputs}
     counts = {s.buffer.name: reads_of(s.buffer.name, program.stages) for s in program.stages}
     return any(count > (name not in outputs) for name, count in counts.items())
@@ -70,7 +72,7 @@ def _is_tangled(program: TensorProgram) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Across:
-    """The inputs whose neighbours in memory lie along another axis than the output's."""
+    """The inputs that are contiguous along another axis than the output, and that axis."""
 
     axis: str
     buffers: tuple[str, ...]
@@ -97,8 +99,8 @@ class ElementwiseKernel(ProgramKernel):
         return np.ones(len(columns["vectors"]), bool)
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Return the greater of the time of a vector's arithmetic and that of the caches'
-        bandwidth."""
+        """Estimate the time of each candidate: the longer of its arithmetic and its data transfer
+        at the caches' bandwidth."""
         machine, vectors = self.machine, columns["vectors"].astype(np.float64)
         elements = sum(typical(stage.buffer.type.size) for stage in self.outputs)
         steps = elements / machine.lanes
@@ -113,7 +115,7 @@ class ElementwiseKernel(ProgramKernel):
         return Estimate(seconds, {"memory": memory, "code": vectors * operations(self.outputs)})
 
     def _is_contiguous(self, stage: Stage) -> bool:
-        """Check whether neighbouring lanes read neighbouring elements."""
+        """Check whether all loads of a stage read adjacent elements in adjacent lanes."""
         lane = Var(stage.axes[innermost_axis(stage)].name)
         return all(
             lane.name not in variables(index)
@@ -140,7 +142,7 @@ class ElementwiseKernel(ProgramKernel):
     def _nest(
         self, schedule: Schedule, stage: Stage, decisions: Decisions, kept: list[Stage]
     ) -> None:
-        """Schedule the nest of one output."""
+        """Schedule the loop nest of one output."""
         name, lane = stage.buffer.name, innermost_axis(stage)
         outer = [f"{name}_{axis.name}" for axis in stage.axes]
         across = None if kept else self._read_across(schedule, stage)
@@ -175,16 +177,17 @@ class ElementwiseKernel(ProgramKernel):
             share(schedule, outer, self.machine.threads)
 
     def _most_lanes(self, extent: Extent) -> int:
-        """Return the lanes that an axis can fill. The typical extent of an open axis is rounded up
-        to whole vectors, because the last chunk overlaps the one before."""
+        """Return the number of lanes that an axis can fill. The typical extent of an open axis is
+        rounded up to whole vectors, because the last vector overlaps the one before it."""
         if isinstance(extent, int):
             return max(extent, 1)
         lanes = self.machine.lanes
         return max(-(-typical(extent) // lanes), 1) * lanes
 
     def _read_across(self, schedule: Schedule, stage: Stage) -> _Across | None:
-        """Return the inputs that run along one other axis of the output, so that its vectors are
-        columns of them. None if there are none, or if they run along several axes."""
+        """Return the inputs that are contiguous along another axis of the output than its vectors,
+        so that loads of output vectors would be strided. Return None if there are none, or if they
+        are contiguous along different axes."""
         name, lane = (
             stage.buffer.name,
             f"{stage.buffer.name}_{stage.axes[innermost_axis(stage)].name}",
@@ -207,9 +210,9 @@ class ElementwiseKernel(ProgramKernel):
         return _Across(axis.name.removeprefix(f"{name}_"), tuple(along))
 
     def _joined(self, stage: Stage) -> int:
-        """Return the number of axes before the last that can be fused with it: in every buffer
-        they must either be contiguous, row-major and read in order, or not be used at all. Extents
-        must not be 0, as positions along all but the first of these axes are remainders by them."""
+        """Return how many of the axes before the last can be fused with it. In every buffer, these
+        axes must either be contiguous, row-major and read in order, or not be used at all. Extents
+        must not be 0, because indices are recovered by division by the extents."""
         if innermost_axis(stage) != len(stage.axes) - 1 or not stage.buffer.is_plain:
             return 0
         for count in range(len(stage.axes) - 1, 0, -1):
@@ -223,7 +226,8 @@ class ElementwiseKernel(ProgramKernel):
 
 
 def _walks(load: Load, suffix: tuple[Axis, ...]) -> bool:
-    """Check whether a load runs along the axes of `suffix` together, or along none of them."""
+    """Check whether a load reads consecutive elements along all axes of `suffix`, or does not
+    depend on any of these axes."""
     names, count = {axis.name for axis in suffix}, len(suffix)
     if not any(names & variables(index) for index in load.indices):
         return True

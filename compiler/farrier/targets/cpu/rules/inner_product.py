@@ -1,10 +1,10 @@
-"""Products with few columns or rows: lanes along the sum.
+"""Rule: products with few columns or few rows, vectorized along the summed axis.
 
-One operand is read once, along its own contiguous axis, which the sum runs along: a matrix times up
-to some columns, or a few rows times a transposed matrix that is known at run time alone. The other
-operand is small, and lies along the sum as well: as it is, in a layout of its own, or copied. A
-tile of rows of the long operand by all of the other keeps a vector of partial sums for each of its
-products in registers.
+The long operand is read once, along its contiguous axis, which is the summed axis: a matrix times a
+matrix of a few columns, or a few rows times a transposed matrix that is not constant. The other
+operand is small, and is made contiguous along the summed axis as well: it is already, gets another
+layout, or is copied. A tile of rows of the long operand, combined with all of the small one, keeps
+a vector of partial sums in registers for each result.
 
     for row in parallel:                                  y[m, n] = sum(x[m, k] * w[k, n])
         for k:  part[row, n, lane] += x[row, k + lane] * packed[n, k + lane]
@@ -55,7 +55,7 @@ _EXPOSED = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class _Product:
-    """The operands of a sum of products, and the roles of its axes."""
+    """A sum of products with a long and a small operand, and the roles of its axes."""
 
     stage: Stage
     long: Load
@@ -66,8 +66,9 @@ class _Product:
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the space of a product whose long operand lies along the sum, and whose small operand
-    has up to `_WIDEST` rows or columns; None for any other program."""
+    """Return the schedule space of a product whose long operand is contiguous along the summed
+    axis, and whose small operand has at most `_WIDEST` rows or columns; None for any other
+    program."""
     plain = by_first_use(with_joined_axes(without_halos(program)))
     machine = target.machine(threads)
     product = _product(plain, machine)
@@ -83,7 +84,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 
 
 def _product(program: TensorProgram, machine: Machine) -> _Product | None:
-    """The product that a program consists of, with what follows it element by element."""
+    """Return the product that a program consists of, apart from elementwise stages after it; None
+    for any other program."""
     stages = [stage for stage in program.stages if stage.buffer.name != PACKED]
     stage, *rest = stages
     body = stage.body
@@ -105,7 +107,8 @@ def _product(program: TensorProgram, machine: Machine) -> _Product | None:
 
 
 def _roles(stage: Stage, long: Load, small: Load, machine: Machine) -> _Product | None:
-    """The roles of the axes of a product, or None where another rule's tiles serve it better."""
+    """Return the product with `long` and `small` as its operands, or None if the tiles of another
+    rule compute it faster."""
     assert isinstance(stage.body, Reduce)
     in_long, in_small = (
         {name for index in load.indices for name in variables(index)} for load in (long, small)
@@ -135,12 +138,12 @@ def _is_constant(load: Load) -> bool:
 
 
 def _lies_along(load: Load, axis: Axis) -> bool:
-    """Check whether an operand's neighbours in memory lie along an axis."""
+    """Check whether an operand is contiguous in memory along an axis."""
     return bool(load.indices) and load.indices[vector_axis(load.buffer)] == Var(axis.name)
 
 
 def _with_copy(program: TensorProgram, product: _Product) -> TensorProgram:
-    """Return the program with a copy of the small operand that lies along the sum.
+    """Return the program with a copy of the small operand that is contiguous along the summed axis.
 
     before:  y[m, n] = sum(x[m, k] * w[k, n])
     after:   packed[n, k] = w[k, n]
@@ -175,12 +178,12 @@ class InnerProductKernel(ProgramKernel):
 
     @functools.cached_property
     def sums(self) -> int:
-        """Results of the product, where extents are typical."""
+        """The number of results of the product at typical sizes."""
         return typical(self.product.stage.buffer.type.size)
 
     @functools.cached_property
     def steps(self) -> float:
-        """Vectors of the long operand for one row."""
+        """The number of vectors in one row of the long operand."""
         assert isinstance(self.product.stage.body, Reduce)
         terms = typical(volume(axis.extent for axis in self.product.stage.body.axes))
         return max(terms / self.machine.lanes, 1.0)
@@ -194,7 +197,8 @@ class InnerProductKernel(ProgramKernel):
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check that the sums and a vector for each row and column fit the registers."""
+        """Check for each candidate that the registers hold the partial sums and one vector for each
+        row and column of a tile."""
         rows = columns["rows"]
         fits: npt.NDArray[np.bool_] = (
             rows * self.width + rows + self.width <= self.machine.registers
@@ -202,8 +206,8 @@ class InnerProductKernel(ProgramKernel):
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Multiply-adds, loads or the latency of a step, whichever takes longest, or the memory's
-        bandwidth."""
+        """Estimate the time of each candidate: the longest of multiply-adds, loads and latency in
+        each step, or the transfer from memory if that is longer."""
         machine, rows = self.machine, columns["rows"].astype(np.float64)
         sums = rows * self.width
         loads = (rows + self.width) / machine.load_ports
@@ -222,7 +226,8 @@ class InnerProductKernel(ProgramKernel):
         return Estimate(seconds, {"compute": np.full(len(rows), compute), "tiles": tiles})
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Tile the output by rows, compute the sums of each tile in registers, and join lanes."""
+        """Tile the output by rows, compute the partial sums of each tile in registers, and add up
+        their lanes."""
         schedule, product = Schedule(self.function), self.product
         stages = [stage for stage in self.program.stages if stage.buffer.name != PACKED]
         for stage in stages[1:-1]:
@@ -244,8 +249,8 @@ class InnerProductKernel(ProgramKernel):
         return schedule
 
     def _tile_output(self, schedule: Schedule, rows: int) -> tuple[list[str], list[str]]:
-        """Order the loops over the output; return those around a tile, and of these the loops over
-        which the small operand varies."""
+        """Order the loops over the output. Return the loops around a tile, and those of them on
+        which the small operand depends."""
         name, product = self.output.buffer.name, self.product
         small = {name for index in product.small.indices for name in variables(index)}
         names = {
@@ -275,14 +280,15 @@ class InnerProductKernel(ProgramKernel):
         return outer, batches
 
     def _lay_out(self, schedule: Schedule) -> None:
-        """Have the constant operand lie along the sum."""
+        """Change the layout of the constant operand so that it is contiguous along the summed
+        axis."""
         load = self.product.small
         along = load.indices.index(Var(self.product.along.name))
         order = sorted(range(len(load.indices)), key=lambda at: at == along)
         schedule.transform_layout(load.buffer.name, Layout(tuple(map(PhysicalDim, order))))
 
     def _sum(self, schedule: Schedule) -> None:
-        """Keep a vector of partial sums for each product of a tile in registers."""
+        """Keep a vector of partial sums in registers for each result of a tile."""
         product, lanes = self.product, self.machine.lanes
         assert isinstance(product.stage.body, Reduce)
         name = product.stage.buffer.name

@@ -1,18 +1,19 @@
-"""Products in tile registers: a block of tiles, each updated by whole tiles.
+"""Rule: products computed in tile registers, by blocks of several tiles.
 
     for panel, block in parallel:        `wide` vectors of lanes, `lines` × `high` tiles of rows
         for a step of the reduction:     sum[tile] += rows[k] x lanes[k], for each tile
         for each tile:                   from its register to memory of the thread's own
         epilogue, store                  on vectors, from there
 
-The target declares the types of operands and the depth of one instruction
-(`CpuBackend.tile_units`). For AMX a row of the left one is 64 bytes of the reduction: 32 of bf16,
-64 of u8; for NEON it is up to 16 bytes of bf16 or integers, and up to 64 of f16. The rows are those
-of a matrix product, or the points along a line of an image, at the distance of a convolution's
-windows; the reduction then also runs over the taps. An instruction takes only contiguous channels:
-those of AMX take as long for 16 of bf16 as for 32. The weights are laid out in panels with
-neighbours of the reduction in groups, as the tiles require. The last block of rows begins early
-enough to be whole. If lanes do not divide evenly, the rule of register tiles applies.
+The target declares the dtypes of the operands and the depth of one instruction
+(`CpuTarget.tile_units`). For AMX, a row of the left operand has 64 bytes along the reduction: 32
+elements of bf16 or 64 of u8; for NEON it has up to 16 bytes of bf16 or integers, and up to 64 of
+f16. The rows are those of a matrix product, or the points along a line of an image, spaced by a
+convolution's stride; the reduction then also runs over the kernel. An instruction reads only
+contiguous channels; those of AMX take as long for 16 channels of bf16 as for 32. The weights are
+laid out in panels, with groups of neighbours along the reduction, as the tiles require. If rows do
+not divide evenly, the last block overlaps the one before it. If lanes do not divide evenly, the
+rule of register tiles applies instead.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ _EXPOSED_AHEAD = 0.2
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the space of products of rows, or of an image's windows, with constant lanes; None for
-    any other program, and for a target without tiles of such operands."""
+    """Return the schedule space of a matrix product or convolution with a constant number of lanes;
+    None for any other program, and if the target has no tile unit for its operands."""
     if program.dims:
         return None
     program = by_first_use(without_halos(program))
@@ -82,7 +83,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 
 
 def _fits(contraction: Contraction, width: int) -> bool:
-    """Check whether the weights can have the layout that tiles require, and the lanes are whole
+    """Check whether the weights can have the layout that tiles require, and the lanes divide into
     vectors of `width`."""
     whole = extent_of(contraction.stage, contraction.lane) % width == 0
     fits_group = group_size(contraction.broadcast_load, contraction.lane) % width == 0
@@ -91,7 +92,8 @@ def _fits(contraction: Contraction, width: int) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class MatrixTileKernel(ProgramKernel):
-    """One product: the sum in registers, its copy in memory, and the stages after it."""
+    """The kernel of one product: the sum in tile registers, its copy to memory, and its
+    epilogue."""
 
     program: TensorProgram
     tiled_product: TiledProduct
@@ -112,22 +114,24 @@ class MatrixTileKernel(ProgramKernel):
 
     @property
     def tiled(self) -> tuple[str, str]:
-        """The axes of lines ("" for none) and rows."""
+        """The axes of a block's lines of tiles ("" if there are none) and of a tile's rows."""
         return self.tiled_product.tiled
 
     @property
     def depth(self) -> tuple[str, int]:
-        """The reduced axis that instructions run along, and its extent."""
+        """The reduced axis along which an instruction sums, and the number of elements that it
+        sums."""
         return self.tiled_product.depth
 
     @functools.cached_property
     def group(self) -> int:
-        """The neighbours on the lane axis that read the same points; 0: all do."""
+        """The number of adjacent lanes (output channels of a group) that read the same input
+        channels; 0 if all lanes do."""
         return group_size(self.contraction.broadcast_load, self.contraction.lane)
 
     @property
     def wide(self) -> tuple[int, ...]:
-        """The counts of vectors that a panel of the weights may have."""
+        """The possible widths of a panel of weights, in vectors."""
         outputs, sides = self._extent(self.contraction.lane), np.array(self.unit.sides)
         panels = sides * self.width
         fits = panels_cover(panels, outputs, self._lanes) & (self.group % panels == 0)
@@ -138,7 +142,8 @@ class MatrixTileKernel(ProgramKernel):
 
     @functools.cached_property
     def _lanes(self) -> int:
-        """The extent of the loop over lanes: whole blocks if the layout has blocks."""
+        """The extent of the loop over lanes, rounded up to whole blocks if the layout is
+        blocked."""
         stage, lane = self.contraction.stage, self.contraction.lane
         return loop_extents(self.function)[f"{stage.buffer.name}_{lane}"]
 
@@ -155,7 +160,8 @@ class MatrixTileKernel(ProgramKernel):
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check that the sums and one step's operands fit the registers."""
+        """Check for each candidate that the tile registers hold the sums and the operands of one
+        step."""
         high, lines = columns["high"], columns["lines"]
         lanes = self.width * columns["wide"]
         fits = self._registers(columns) <= self.unit.registers
@@ -167,11 +173,11 @@ class MatrixTileKernel(ProgramKernel):
 
     @property
     def _tiles(self) -> int:
-        """The tiles of a vector of results."""
+        """The number of tiles that one vector of results spans."""
         return self.width // self.product.lanes
 
     def _registers(self, columns: Columns) -> Ints:
-        """Return the registers of a block's sums and of the operands of a step."""
+        """Return the number of tile registers for a block's sums and the operands of one step."""
         points, lanes = columns["high"] * columns["lines"], columns["wide"] * self._tiles
         return self.unit.taken(columns["rows"], self.tiled_product.row_bytes, points, lanes)
 
@@ -226,7 +232,8 @@ class MatrixTileKernel(ProgramKernel):
         return Estimate(seconds + machine.fork_join + beside, terms, beside)
 
     def _point_bytes(self, lines: Floats, rows: Floats) -> Floats:
-        """Return the bytes of points that a block reads, each element once: the windows overlap."""
+        """Return the bytes of input that a block reads, where an element that several windows
+        contain counts once."""
         contraction = self.contraction
         channels = self._extent(self.depth[0])
         sides = []
@@ -238,8 +245,8 @@ class MatrixTileKernel(ProgramKernel):
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Tile the output; compute a block's sum in registers, copy it, and apply the later stages
-        to the copy."""
+        """Tile the output; compute a block's sum in tile registers, copy it to memory, and apply
+        the epilogue to the copy."""
         schedule = Schedule(self.function)
         contraction = self.contraction
         self._lay_out_weights(schedule, self.width * decisions["wide"])
@@ -255,7 +262,7 @@ class MatrixTileKernel(ProgramKernel):
         return schedule
 
     def _lay_out_weights(self, schedule: Schedule, panel: int) -> None:
-        """Lay the weights out in panels of lanes, each in the order in which the reduction reads
+        """Lay out the weights in panels of lanes, each in the order in which the reduction reads
         it."""
         load = self.contraction.vector_load
         places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
@@ -279,7 +286,7 @@ class MatrixTileKernel(ProgramKernel):
         schedule.transform_layout(load.buffer.name, layout)
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Split the nest that writes the output; return the loops around a block."""
+        """Tile the nest that writes the output by blocks; return the loops around a block."""
         contraction = self.contraction
         prefix = contraction.output.buffer.name
         loops = {

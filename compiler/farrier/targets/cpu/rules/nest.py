@@ -1,10 +1,10 @@
-"""Loop nests of operators: their independent loops shared by threads, if there is enough to do, and
-their innermost loops in vectors of the target.
+"""Rule: operators that are written as loop nests. Their independent loops are shared by threads if
+there is enough work, and their innermost loops are vectorized.
 
-An operator writes plain loops, and marks as independent those whose iterations it alone knows to
-be. The dependence analysis proves that others are. Threads share the outermost independent loops,
-joined with those directly within while there are too few iterations for all threads; a loop that
-becomes vectors is shared in chunks:
+An operator marks loops as independent if only the operator can know that they are; the dependence
+analysis proves it of other loops. Threads share the outermost independent loops. If these have too
+few iterations for all threads, they are fused with the independent loops directly inside them; a
+vectorized loop is shared in chunks of vectors:
 
     before:  for i in serial(4):                  after:  for f in parallel(400):
                  for j in serial(100):                        y[f // 100, f % 100] = x[p[f % 100]]
@@ -15,7 +15,8 @@ becomes vectors is shared in chunks:
                                                                   for i_i_i in vectorized(8):
                                                                       y[…] = x[…]
 
-A nest that remains serial and scalar has a reason: the conflict that the analysis names.
+If most of a nest remains serial and scalar, the reason is reported: the conflict that the
+dependence analysis names.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ _UNHELD = 1.25
 
 
 def space(function: Function, target: CpuTarget, threads: int) -> Space:
-    """Return the space of a loop function: its independent loops are shared, or are not, and its
-    iterations fill the registers, or do not."""
+    """Return the schedule space of a loop function, with two decisions: to share its independent
+    loops or not, and to fill the registers with values of one iteration or not."""
     machine = target.machine(threads)
     choices = Choices(function, machine)
     plan = _Plan.of(with_choices(function, {**choices.held, **choices.parts(threads)}), machine)
@@ -108,8 +109,8 @@ def space(function: Function, target: CpuTarget, threads: int) -> Space:
 
 @dataclasses.dataclass(frozen=True)
 class _Region:
-    """A part of a nest that threads share: `joined` loops, outermost first, and the chunks of the
-    loop of vectors directly within, if it has any."""
+    """Loops that threads share as one: the perfectly nested loops `joined`, outermost first, and
+    the chunks of the vectorized loop directly inside them, if any."""
 
     joined: tuple[str, ...]
     vectors: str | None = None
@@ -130,9 +131,9 @@ class _Region:
 
 @dataclasses.dataclass
 class _Plan:
-    """The schedule of a nest. `vectors` are its vector loops, `regions` what threads share.
-    `forks` are the times that threads begin to share a region; work is in statements, of the
-    nest `with_vectors`."""
+    """The schedule of a loop nest: its vectorized loops `vectors`, and the `regions` that threads
+    share. `forks` counts how often a region begins. Amounts of work are in executed statements of
+    the vectorized nest `with_vectors`."""
 
     function: Function
     machine: Machine
@@ -166,14 +167,14 @@ class _Plan:
 
     @property
     def reason(self) -> str | None:
-        """The reason why most of the nest stays serial and scalar; None if it does not."""
+        """The reason why most of the nest remains serial and scalar; None if it does not."""
         if self.whole - self.shared - self.in_vectors <= _HOT * self.whole:
             return None
         reason = "its loops run in order on one thread"
         return f"{reason}: {self.refusals[0]}" if self.refusals else reason
 
     def apply(self, schedule: Schedule, *, shares: bool) -> Schedule:
-        """Give the nest its vectors and, if threads are to share it, its regions."""
+        """Vectorize the nest and, if `shares` is true, parallelize its regions."""
         chunked = set()
         for region in self.regions if shares else ():
             region.share(schedule)
@@ -186,7 +187,8 @@ class _Plan:
         return schedule
 
     def _visit(self, stmt: Stmt, times: float) -> None:
-        """Count the shared work and the vectors within a statement that runs `times` times."""
+        """Add up the shared work and the vectorized work in a statement that is executed `times`
+        times."""
         match stmt:
             case For(_, extent, kind, body):
                 if self._is_shared(stmt, times):
@@ -211,7 +213,8 @@ class _Plan:
                 assert_never(stmt)
 
     def _is_shared(self, loop: For, times: float) -> bool:
-        """Add the region that begins with a loop, if threads gain by it and it is independent."""
+        """If threads profit from sharing a loop and it is independent, add the region that starts
+        with the loop. Return whether it was added; otherwise record the reason."""
         if typical(loop.extent) <= 1:
             return False
         if self._seconds(self._work(loop)) < _WORTH_SHARING * self.machine.fork_join:
@@ -241,8 +244,9 @@ class _Plan:
         return _Region(tuple(joined))
 
     def _chunk(self, extent: Extent, trips: int) -> int:
-        """Return the elements of a vector loop that a thread takes at once: whole vectors, and few
-        enough for every thread to have some in `trips` loops."""
+        """Return the number of elements of a vectorized loop that a thread takes at once: whole
+        vectors, but few enough that every thread gets some when the surrounding loops have `trips`
+        iterations."""
         lanes, parts = self.machine.lanes, ceildiv(self.machine.threads, trips)
         share = typical(ceildiv(extent, parts))
         return min(_CHUNK, typical(ceildiv(max(share, 1), lanes)) * lanes)
@@ -264,15 +268,15 @@ class _Plan:
 
 
 def _mark(schedule: Schedule, name: str) -> None:
-    """Mark a loop as independent, unless the operator has done so."""
+    """Mark a loop as independent, after a proof unless the operator has already marked it."""
     loop = NestView(schedule.function, "independent").loop(name)
     if loop.kind is not LoopKind.INDEPENDENT:
         schedule.independent(name)
 
 
 def _vectorize(schedule: Schedule, name: str, lanes: int) -> None:
-    """Make a loop vectors of the target. Each vector of a short loop has code of its own, and so
-    does each of a loop that indexes registers, which have no addresses."""
+    """Vectorize a loop. The vectors of a short loop are unrolled, and so are those of a loop that
+    indexes register buffers, whose elements have no addresses."""
     extent = schedule.extent(name)
     schedule.vectorize(name)
     if bounds(extent) != (lanes, lanes):
@@ -283,7 +287,7 @@ def _vectorize(schedule: Schedule, name: str, lanes: int) -> None:
 
 
 def _indexes_registers(function: Function, name: str) -> bool:
-    """Check whether the place of an element of a register buffer depends on a loop."""
+    """Check whether an index of a register buffer depends on a loop."""
     return any(
         access.buffer.scope is MemoryScope.REGISTER
         and any(name in variables(index) for index in access.indices)

@@ -1,16 +1,17 @@
-"""Contractions: a tile of accumulators in registers, one broadcast and one multiply-add at a time.
+"""Rule: contractions with a tile of accumulators in registers, which are updated by one broadcast
+and one multiply-add at a time.
 
-Matrix products, convolutions of any window and stride, depthwise and grouped: the lanes run along
-the output's contiguous axis; a tile of `rows` x `columns` points and `vectors` vectors stays in
-registers through the whole reduction, and the epilogue is applied to it there.
+It covers matrix products, and convolutions with any kernel and stride, depthwise and grouped.
+Vectors run along the output's contiguous axis. A tile of `rows` x `columns` points and `vectors`
+vectors stays in registers during the whole reduction, and the epilogue is applied to it there.
 
     for panel, row in parallel:          a panel of `vectors` vectors of the lane axis
         for column:                      a tile
             for the reduction:           sum[point, vector] += broadcast[point] * lanes[vector]
             epilogue, store
 
-A long reduction may be cut into slices; all tiles of a panel finish one slice before the next
-begins (`cpu/units/tiled_sum.py`).
+A long reduction may be divided into slices: all tiles of a panel compute one slice before the next
+slice begins (`cpu/units/tiled_sum.py`).
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ _LONG_SUM, _SLICE_STEPS = 1024, 256
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the space of a contraction with whole vectors of lanes; None for any other program."""
+    """Return the schedule space of a contraction whose lanes divide into vectors; None for any
+    other program."""
     machine = target.machine(threads)
     kernel = _kernel(by_first_use(without_halos(program)), machine, target)
     return None if kernel is None else Space.of(RULE, kernel)
@@ -87,7 +89,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 def _kernel(
     program: TensorProgram, machine: Machine, target: CpuTarget
 ) -> RegisterTileKernel | None:
-    """Return the program prepared for tiling, or None if the rule does not apply."""
+    """Return the program prepared for tiling as a RegisterTileKernel, or None if the rule does not
+    apply."""
     copied = window_copy(program)
     contraction = find_contraction(program, leading=(copied,))
     if contraction is None:
@@ -131,7 +134,8 @@ def _again(program: TensorProgram, copied: str) -> Contraction:
 
 @dataclasses.dataclass(frozen=True)
 class RegisterTileKernel(ProgramKernel):
-    """One contraction whose innermost loop has neither test nor stride."""
+    """A contraction that is prepared such that its innermost loop contains no bounds checks and no
+    strided loads."""
 
     program: TensorProgram
     contraction: Contraction
@@ -146,7 +150,8 @@ class RegisterTileKernel(ProgramKernel):
 
     @functools.cached_property
     def extents(self) -> dict[str, int]:
-        """The extents of the contraction's loops: whole blocks if the layout has blocks."""
+        """The typical extents of the contraction's loops, rounded up to whole blocks if the layout
+        is blocked."""
         stage = self.contraction.stage
         names = (*(axis.name for axis in stage.axes), *self.contraction.reduction)
         ranges = loop_extents(self.function)
@@ -154,7 +159,7 @@ class RegisterTileKernel(ProgramKernel):
 
     @functools.cached_property
     def tiled(self) -> tuple[str, str]:
-        """The axes of a tile's rows and columns, "" for a missing one."""
+        """The axes of a tile's rows and columns; "" for a missing axis."""
         points = [axis for axis in self.contraction.points if self.extents[axis] > 1]
         return (points[-2], points[-1]) if len(points) > 1 else ("".join(points), "")
 
@@ -164,13 +169,14 @@ class RegisterTileKernel(ProgramKernel):
 
     @property
     def _outer_points(self) -> tuple[str, ...]:
-        """The axes of points that are not tiled."""
+        """The point axes of the contraction that are not tiled."""
         return tuple(axis for axis in self.contraction.points if axis not in self.tiled)
 
     @functools.cached_property
     def _is_scattered(self) -> bool:
-        """Check whether every few steps of the sum read blocks of points that lie apart in memory;
-        the taps of a window read a block again and again."""
+        """Check whether the sum moves every few steps to another block of the broadcast operand,
+        far away in memory. Convolutions with larger kernels do not count, as they read the same
+        block repeatedly."""
         return self._problem.scattered and self._problem.taps == (1, 1)
 
     def extent(self, axis: str) -> int:
@@ -178,7 +184,7 @@ class RegisterTileKernel(ProgramKernel):
 
     @property
     def _outputs(self) -> int:
-        """The extent of the lane axis, without the padding of its last block."""
+        """The typical extent of the lane axis, without the padding of its last block."""
         stage = self.contraction.stage
         axis = next(axis for axis in stage.axes if axis.name == self.contraction.lane)
         return typical(axis.extent)
@@ -206,20 +212,21 @@ class RegisterTileKernel(ProgramKernel):
 
     @property
     def _prefetches(self) -> bool:
-        """True if weights may be fetched ahead, which machines without caches do not do."""
+        """True if weights may be prefetched: they are constant and not unpacked. Machines without
+        caches do not prefetch."""
         return is_constant(self.contraction.vector_load) and not self._sum.parts
 
     @functools.cached_property
     def _vectors(self) -> tuple[int, ...]:
-        """The counts of vectors of a panel."""
+        """The possible widths of a panel, in vectors."""
         loop = f"{self.contraction.stage.buffer.name}_{self.contraction.lane}"
         extent = exact_extents(self.function)[loop]
         return whole_panels(extent, self.machine.lanes, _VECTORS)
 
     @functools.cached_property
     def _slices(self) -> tuple[int, ...]:
-        """The numbers of slices of the reduction; more than one only for a plain sum with constant
-        tiles."""
+        """The possible numbers of slices of the reduction; only 1 unless it is a long, plain sum
+        whose tiles have constant sizes."""
         contraction = self.contraction
         is_plain = not (self.turns or self.copied or self.packs or contraction.depthwise)
         is_long = self._problem.steps >= _LONG_SUM
@@ -227,9 +234,9 @@ class RegisterTileKernel(ProgramKernel):
         return (1,) if whole else self._sum.slice_choices(_SLICE_STEPS)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check that accumulators, one step's vectors and a broadcast fit the registers, that
-        panels do not straddle groups, and that those of the weights reach as far as the output's
-        blocks."""
+        """Check for each candidate that the registers hold the accumulators, one step's vectors and
+        a broadcast element, that no panel spans two groups of a grouped convolution, that panels of
+        weights cover the blocks of the output, and that prefetching and slices are useful."""
         vectors = columns["vectors"]
         points, dtype = columns["rows"] * columns["columns"], self.contraction.stage.buffer.dtype
         held = np.where((columns["unroll"] > 1) & self._sum.by_lane, points, 1)
@@ -271,8 +278,9 @@ class RegisterTileKernel(ProgramKernel):
         return dataclasses.replace(estimate, seconds=estimate.seconds * (1 + code))
 
     def _copies(self, columns: Columns) -> npt.NDArray[np.float64]:
-        """Return the number of further tiles in the code: tails of the panels, and of axes with
-        open extents. They take time to compile, and no size proves one of them right."""
+        """Return the number of additional tiles in the code: partial tiles at the end of the
+        panels, and of axes with open extents. They cost compile time, and open sizes cannot show
+        which of them are needed."""
         panel = columns["vectors"] * self.machine.lanes
         tiles = np.where(self.extents[self.contraction.lane] % panel, 2.0, 1.0)
         for name in self._open:
@@ -314,13 +322,13 @@ class RegisterTileKernel(ProgramKernel):
 
     @property
     def _has_lanes_of_its_own(self) -> bool:
-        """Check whether the lane operand varies from product to product."""
+        """Check whether the vector operand differs between the products of a batch."""
         axes = {name for index in self.contraction.vector_load.indices for name in variables(index)}
         return bool(axes & {*self.contraction.batch, *self._outer_points})
 
     def _row_bytes(self) -> int:
-        """Return the bytes from one row's points to the next's, if an index of the points is the
-        row itself."""
+        """Return the distance in bytes between the elements of the broadcast operand for adjacent
+        rows of the tile; 0 if the rows do not index the operand directly."""
         load = self.contraction.broadcast_load
         if not self.tiled[0] or Var(self.tiled[0]) not in load.indices:
             return 0
@@ -330,13 +338,15 @@ class RegisterTileKernel(ProgramKernel):
         return typical(product(layout.physical_shape(buffer.shape)[at + 1 :])) * buffer.dtype.nbytes
 
     def _copied_line(self) -> int:
-        """Return the cost of copying one line of the points, in single elements."""
+        """Return the cost of copying one line of the padded input, in element copies; 0 without a
+        copy."""
         if not self.copied or self.contraction.depthwise:
             return 0
         return self._padded_line() // (self._sum.group if self._sum.parts else 1)
 
     def _padded_line(self) -> int:
-        """Return the elements of the padded operand that share one index along the tile's rows."""
+        """Return the number of elements in one line of the padded operand, which are those with the
+        same index along the tile's rows."""
         row = self.tiled[0]
         load = self.contraction.broadcast_load
         return typical(
@@ -350,8 +360,8 @@ class RegisterTileKernel(ProgramKernel):
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Tile the output, move the sum into the tile's registers and the epilogue into its
-        vectors, and share panels and rows among the threads."""
+        """Tile the output, compute the sum in the tile's registers and the epilogue on its vectors,
+        and share panels and rows among the threads."""
         schedule = Schedule(self.function)
         if is_constant(self.contraction.vector_load):
             self._sum.lay_out_weights(schedule, decisions["vectors"] * self.machine.lanes)
@@ -389,7 +399,7 @@ class RegisterTileKernel(ProgramKernel):
         return schedule
 
     def _pack_panel(self, schedule: Schedule, stage: Stage) -> None:
-        """Vectorize the copy of a panel."""
+        """Vectorize the stage that packs a panel of the vector operand."""
         if self.grouping is None:
             pack(schedule, stage, self.machine.lanes)
         else:
@@ -397,7 +407,8 @@ class RegisterTileKernel(ProgramKernel):
             lay_out_packed(schedule, stage, 0, self.grouping)
 
     def _copy_window(self, schedule: Schedule, stage: Stage) -> None:
-        """Put the copy of the points on vectors, or on groups of neighbouring channels."""
+        """Vectorize the stage that copies the padded input, by vectors or by groups of adjacent
+        channels."""
         name, layout = stage.buffer.name, stage.buffer.layout
         *others, last = (f"{name}_{axis.name}" for axis in stage.axes)
         if self.grouping is None or layout is None:
@@ -410,7 +421,8 @@ class RegisterTileKernel(ProgramKernel):
         schedule.group(group)
 
     def _is_paced(self, decisions: Decisions) -> bool:
-        """Check whether every step of a sum may fetch one cache line of the next panel."""
+        """Check whether the steps of a sum, with one prefetch each, suffice to prefetch each cache
+        line of the next panel once."""
         columns = {name: np.array([value]) for name, value in decisions.items()}
         tiles, threads = _tiles(columns), self.machine.threads
         hints = microkernel.hints_a_line(self._problem.points, tiles, threads)
@@ -442,7 +454,8 @@ class RegisterTileKernel(ProgramKernel):
         return outer
 
     def _divide_rows(self, schedule: Schedule, loop: str, decisions: Decisions) -> list[str]:
-        """Split the loop over rows; return the loops of panels and rows of tiles in their order."""
+        """Split the loop over rows into tiles; return the loops over panels and over tiles of rows
+        in their order of nesting."""
         if decisions["order"] != LoopOrder.PARTS:
             schedule.split(loop, decisions["rows"], "row", "in_row")
             return ["panel", "row"] if decisions["order"] == LoopOrder.PANELS else ["row", "panel"]
@@ -452,7 +465,7 @@ class RegisterTileKernel(ProgramKernel):
         return ["part", "panel", "row"]
 
     def _output_loops(self, schedule: Schedule) -> dict[str, str]:
-        """Return the loop over the output for each spatial axis of the contraction."""
+        """Return the loop over the output for each non-reduced axis of the contraction."""
         contraction = self.contraction
         prefix = contraction.output.buffer.name
         whole = self.program.stage(INTERLEAVED) if self.turns else contraction.stage
@@ -466,7 +479,7 @@ class RegisterTileKernel(ProgramKernel):
 
 
 def _lane_extent(contraction: Contraction) -> int:
-    """Return the extent of the lane axis, with blocks of the layout counted as whole."""
+    """Return the extent of the lane axis, rounded up to whole blocks if the layout is blocked."""
     axis = innermost_axis(contraction.stage)
     return typical(coverage(contraction.stage.buffer, axis))
 

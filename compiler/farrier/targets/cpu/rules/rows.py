@@ -1,19 +1,20 @@
-"""Reductions that are not contractions: softmax, normalizations, means, pools.
+"""Rule: reductions other than contractions, such as softmax, normalization, means and pooling.
 
-Values that are computed once and used along a whole row (a mean, a window's maximum) decide the
-rows: the output's axes at which every reduction is read at its own point. Rows are shared by the
-threads; all earlier stages are computed for one row where it is used. Where the output's contiguous
-axis is a row axis, and neighbouring rows lie together in the operands, the lanes are rows;
-otherwise they run along the row, and a reduction along it is kept as a vector of partial results.
+The rows of a program are the output's axes along which every reduction has a separate value for
+each index: a mean or a maximum is computed once for a row and used for all its elements. Threads
+share the rows; all earlier stages are computed for one row where the row is used. If the output's
+contiguous axis is a row axis, and adjacent rows are adjacent in the operands, the lanes of a vector
+are rows; otherwise the lanes run along the row, and a reduction along it keeps a vector of partial
+results.
 
     for row in parallel:                         softmax: lanes along the row, or several rows
         high = max(x[row, j]);  exp[j] = …;  sum = sum(exp[j]);  y[row, j] = exp[j] / sum
     for n, block, y, x in parallel:              pool of NCHW16c: lanes are rows
         best[lane] = max(window[lane]);  y[n, block, y, x, lane] = best[lane]
 
-Reductions to fewer results than threads could share are computed in parts, side by side
-(`cpu/units/split_reductions.py`); the programs of the parts, of what joins them and of what reads
-the result are such nests one after another.
+If there are fewer rows than the threads could share, long reductions are divided into parts that
+threads compute in parallel (`cpu/units/split_reductions.py`). The parts, their combination, and the
+stages that read the result each become such a kernel, one after another.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ _VECTORS = 4
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the space of a program with reductions and one output, whose type may differ; None for
-    any other program, for reductions of elements that vectors do not calculate with, and for what a
-    sketch computes in a fraction of the time: contractions by tiles of sums, and sums under guards
-    by residue by the terms of one residue."""
+    """Return the schedule space of a program with reductions and one output; None for any other
+    program. Also None for reductions in dtypes without vector arithmetic, and for programs that
+    sketches run in a fraction of the time: contractions, which profit from register tiles, and sums
+    under guards on a remainder, whose other terms can be skipped."""
     plain = with_joined_axes(without_halos(program))
     output = plain.stages[-1] if plain.stages else None
     if output is None or len(plain.outputs) != 1 or output.buffer.name != plain.outputs[0].name:
@@ -74,8 +75,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 
 
 def _in_parts(program: TensorProgram, kernel: RowKernel) -> _Parts | None:
-    """The kernel that computes long reductions in parts; None where there are enough rows for the
-    threads to share, or too little to do."""
+    """Return the kernel that computes long reductions in parts; None if there are enough rows for
+    the threads to share, or too little work."""
     machine, shares = kernel.machine, kernel.shares
     if machine.threads == 1 or shares >= _PARTS * machine.threads / 2:
         return None
@@ -92,7 +93,7 @@ def _in_parts(program: TensorProgram, kernel: RowKernel) -> _Parts | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Parts:
-    """Kernels one after another, as one: the last writes the output."""
+    """A sequence of kernels that run one after another; the last one writes the output."""
 
     program: TensorProgram
     kernels: tuple[RowKernel, ...]
@@ -105,7 +106,7 @@ class _Parts:
         return np.ones(len(columns["partials"]), bool)
 
     def estimate(self, columns: Columns) -> Estimate:
-        """The sum of the kernels' estimates, which follow one another."""
+        """Estimate the time of each candidate as the sum of the kernels' estimates."""
         seconds, compute = np.zeros((2, len(columns["partials"])))
         for kernel in self.kernels:
             estimate = kernel.estimate(_columns(kernel, columns))
@@ -123,8 +124,8 @@ class _Parts:
 
 
 def _columns(kernel: RowKernel, columns: Columns) -> Columns:
-    """Return the decisions for one of the kernels: its most threads, rows one by one, and the
-    chosen number of partial results, where it has any."""
+    """Return the decisions for one of the kernels: `parallel` if it has the choice, blocks of one
+    row, and the chosen number of partial results if it has a choice of these."""
     values = {knob.name: knob.values for knob in kernel.knobs()}
     chosen = {"partials": 1, "block": 1, "parallel": max(values["parallel"])}
     own = {name: np.full(len(columns["partials"]), value) for name, value in chosen.items()}

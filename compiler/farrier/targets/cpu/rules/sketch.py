@@ -1,7 +1,8 @@
-"""Any program: the sketches that its structure permits, ranked by an estimate from its nests.
+"""Rule: any program, by the sketches that are derived from its structure and ranked by a cost
+estimate of its loop nests.
 
-It takes every program that no other rule knows. `farrier.targets.cpu.sketch` shows what each
-derivation makes of a nest.
+The rule takes every program that no other rule matches. The modules of `farrier.targets.cpu.sketch`
+show the loops that each derivation produces.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ __all__ = ["RULES", "space", "spaces"]
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space:
-    """Return the space of all sketches of a program, for every program."""
+    """Return the schedule space that joins all sketches of a program. There is one for every
+    program."""
     first, *others = spaces(program, target, threads)
     if not others:
         return first
@@ -30,7 +32,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space:
 
 
 def spaces(program: TensorProgram, target: CpuTarget, threads: int) -> list[Space]:
-    """Return the space of each sketch of a program, the one first that ranks first."""
+    """Return the space of each sketch of a program, best estimate first."""
     machine = target.machine(threads)
 
     def on_threads(schedule: Schedule, loops: Sequence[str]) -> None:

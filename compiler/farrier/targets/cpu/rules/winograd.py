@@ -1,7 +1,7 @@
-"""Winograd convolutions: transforms along the lanes, the products as tiles in registers.
+"""Rule: Winograd convolutions, with vectorized transforms and products in register tiles.
 
-Apart, the input is transformed first, for all threads; fused, each thread transforms its own tiles,
-and nothing leaves its caches:
+In the schedule `apart`, the whole input is transformed first, by all threads; in the schedule
+`fused`, each thread transforms its own tiles, which never leave its caches:
 
     apart                                          fused
     for tile in parallel: input transform          for tiles in parallel:
@@ -10,9 +10,9 @@ and nothing leaves its caches:
         for tile: output transform, epilogue               for point: products of the chunk
                                                            for tile: output transform, epilogue
 
-`channels` is a chunk of output channels and `tiles` a chunk of the image's tiles, whose products at
-all points stay in the second-level cache. Fused suits transformed weights that fit there as well,
-and images that are larger than the weights.
+`channels` is a chunk of output channels and `tiles` a chunk of the image's tiles; the products of a
+chunk at all points stay in the second-level cache. The fused schedule is better if the transformed
+weights fit there as well, and the image is larger than the weights.
 """
 
 from __future__ import annotations
@@ -77,14 +77,15 @@ _TRANSFORM_CYCLES = 4.0
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the space of a Winograd convolution and its epilogue; None for any other program."""
+    """Return the schedule space of a Winograd convolution and its epilogue; None for any other
+    program."""
     machine = target.machine(threads)
     kernel = _kernel(program, machine, target)
     return None if kernel is None else Space.of(RULE, kernel)
 
 
 def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> WinogradKernel | None:
-    """Return the program's stages in their parts, or None if the rule does not apply."""
+    """Return the program's stages as a WinogradKernel, or None if the rule does not apply."""
     program = by_first_use(without_halos(program))
     if len(program.stages) < 5 or len(program.outputs) != 1:
         return None
@@ -109,7 +110,8 @@ def _kernel(program: TensorProgram, machine: Machine, target: CpuTarget) -> Wino
 
 @dataclasses.dataclass(frozen=True)
 class WinogradKernel(ProgramKernel):
-    """One Winograd convolution."""
+    """The stages of one Winograd convolution: transforms of input and output, the products, and the
+    epilogue."""
 
     program: TensorProgram
     products: Contraction
@@ -123,7 +125,7 @@ class WinogradKernel(ProgramKernel):
 
     @functools.cached_property
     def _sum(self) -> TiledSum:
-        """The sum of the products, under its name as a value."""
+        """The sum of the products, as a tiled sum in registers."""
         stage = self.products.stage
         buffer = dataclasses.replace(stage.buffer, name=_SUM)
         renamed = dataclasses.replace(self.products, stage=Stage(buffer, stage.axes, stage.body))
@@ -131,12 +133,12 @@ class WinogradKernel(ProgramKernel):
 
     @property
     def tile(self) -> int:
-        """The outputs of a tile along one axis."""
+        """The number of outputs of a tile along one axis."""
         return extent_of(self.half, "r")
 
     @property
     def points(self) -> int:
-        """The factors of a tile along one axis."""
+        """The number of points of a transformed tile along one axis."""
         return extent_of(self.half, "j")
 
     def extent(self, axis: str) -> int:
@@ -146,13 +148,13 @@ class WinogradKernel(ProgramKernel):
 
     @functools.cached_property
     def _vectors(self) -> tuple[int, ...]:
-        """The counts of vectors of a panel."""
+        """The possible widths of a panel, in vectors."""
         loop = f"{self.products.stage.buffer.name}_oc"
         return whole_panels(exact_extents(self.function)[loop], self.machine.lanes, _VECTORS)
 
     @property
     def _blocks(self) -> int:
-        """The vectors of output channels."""
+        """The number of vectors of output channels."""
         return -(-factor_of(self.products.stage, "oc") // self.machine.lanes)
 
     def knobs(self) -> tuple[Knob, ...]:
@@ -171,8 +173,9 @@ class WinogradKernel(ProgramKernel):
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check that accumulators, one step's vectors and a broadcast fit the registers, that a row
-        of them fits the chunk, and that chunks of channels are whole."""
+        """Check for each candidate that the registers hold the accumulators, one step's vectors and
+        a broadcast element, that the rows of a register tile fit in the chunk of tiles, and that
+        chunks of channels contain whole panels."""
         vectors = columns["vectors"]
         held = np.where((columns["unroll"] > 1) & self._sum.by_lane, columns["rows"], 1)
         fits = self.machine.fits(vectors, columns["rows"], held=held)
@@ -181,8 +184,8 @@ class WinogradKernel(ProgramKernel):
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Estimate the products by the model of register tiles; the transforms around them; and the
-        traffic that does not fit the second-level cache."""
+        """Estimate the time of each candidate: the products by the cost model of register tiles,
+        the transforms, and the traffic that exceeds the second-level cache."""
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
         fused, machine = decided["fused"] > 0, self.machine
         products = microkernel.estimate(self._problem, _tiles(columns), machine)
@@ -241,7 +244,7 @@ class WinogradKernel(ProgramKernel):
 
     @property
     def _is_open(self) -> bool:
-        """Check whether the number of tiles is open, so that tails may have any length."""
+        """Check whether the number of tiles is open, so that the last chunk may have any length."""
         return isinstance(axis_extent(self.products.stage, "t"), Dim)
 
     @functools.cached_property
@@ -263,7 +266,8 @@ class WinogradKernel(ProgramKernel):
     # -- the schedule ---------------------------------------------------------------------------
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Tile the outputs, and compute the operands of each chunk where the chunk needs them."""
+        """Tile the outputs by chunks, and compute the operands of each chunk where the chunk uses
+        them."""
         schedule = Schedule(self.function)
         panel = decisions["vectors"] * self.machine.lanes
         self._sum.lay_out_weights(schedule, panel, panel * decisions["panels"])
@@ -283,26 +287,28 @@ class WinogradKernel(ProgramKernel):
         return schedule
 
     def _is_paced(self, decisions: Decisions) -> bool:
-        """Check whether every step of a sum may fetch one cache line of the next panel."""
+        """Check whether the steps of a sum, with one prefetch each, suffice to prefetch each cache
+        line of the next panel once."""
         tiles = _tiles({name: np.array([value]) for name, value in decisions.items()})
         points = (self._chunk(decisions), 1)
         hints = microkernel.hints_a_line(points, tiles, self.machine.threads)
         return bool(hints[0] <= microkernel.PACED)
 
     def _chunk(self, decisions: Decisions) -> int:
-        """Return the most tiles of a chunk; the last may have fewer. For an image of unknown size
-        they are whole register tiles, because a tail computes one anyway."""
+        """Return the number of tiles in a chunk; the last chunk may have fewer. For an image of
+        open size it is a multiple of a register tile, because a partial register tile takes as long
+        as a full one."""
         chunk = -(-self.extent("t") // decisions["chunks"])
         return chunk if self._is_static else -(-chunk // decisions["rows"]) * decisions["rows"]
 
     @functools.cached_property
     def _is_static(self) -> bool:
-        """Check whether the number of an image's tiles is constant."""
+        """Check whether the number of tiles of an image is constant."""
         return all(isinstance(axis.extent, int) for axis in self.products.stage.axes)
 
     def _tile_outputs(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tile the outputs in chunks of tiles and channels, and in them tiles of one vector; return
-        the loops of the chunks, outermost first."""
+        """Tile the outputs by chunks of tiles and channels, and each chunk by tiles of one vector;
+        return the loops over chunks, outermost first."""
         width, last = self.machine.lanes, self.outputs[-1]
         kept = inline_once(schedule, self.outputs)
         batch, channels, y, x = (f"{last.buffer.name}_{axis.name}" for axis in last.axes)
@@ -330,7 +336,8 @@ class WinogradKernel(ProgramKernel):
     def _keep_tile(
         self, schedule: Schedule, stage: Stage, loop: str, order: tuple[str, str]
     ) -> None:
-        """Compute one tile of a transform's first half as values, one vector of channels."""
+        """Compute the first half of one tile's transform in registers, for one vector of
+        channels."""
         name = stage.buffer.name
         schedule.compute_at(name, loop)
         schedule.set_scope(name, MemoryScope.REGISTER)
@@ -343,8 +350,9 @@ class WinogradKernel(ProgramKernel):
             schedule.unroll(unrolled)
 
     def _tile_products(self, schedule: Schedule, decisions: Decisions, chunk: str) -> str:
-        """Compute the products of one chunk, point by point, in tiles in registers, and store them
-        in scratch. Return the innermost loop of the sum, "" if all are unrolled."""
+        """Compute the products of one chunk point by point in register tiles, and store them in
+        scratch memory. Return the innermost loop of the sum, or "" if all its loops are
+        unrolled."""
         name, width = self.products.stage.buffer.name, self.machine.lanes
         schedule.cache_write(name, _SUM)
         schedule.compute_at(name, chunk)
@@ -362,7 +370,8 @@ class WinogradKernel(ProgramKernel):
         return self._sum.order(schedule, decisions["unroll"])
 
     def _lay_out_tiles(self, schedule: Schedule, decisions: Decisions) -> None:
-        """Lay the transformed inputs and the products [n, c, t, i, j] out point by point."""
+        """Change the layout of the transformed inputs and of the products [n, c, t, i, j] so that
+        the elements of one point (i, j) lie together."""
         width, chunk = self.machine.lanes, self._chunk(decisions)
         channels = decisions["vectors"] * decisions["panels"]
         batch = 1 if decisions["fused"] else self.extent("n")
@@ -381,8 +390,8 @@ class WinogradKernel(ProgramKernel):
             schedule.transform_layout(buffer.name, Layout((*order, *rest)))
 
     def _tile_inputs(self, schedule: Schedule, loop: str) -> None:
-        """Transform the input at the start of each iteration of `loop`; or, if it is "", before all
-        else and in parallel."""
+        """Transform the input at the start of each iteration of `loop`; if `loop` is "", transform
+        the whole input first, in parallel."""
         name, width = self.columns.buffer.name, self.machine.lanes
         if loop:
             schedule.compute_at(name, loop)
@@ -399,7 +408,7 @@ class WinogradKernel(ProgramKernel):
 
 
 def _tiles(columns: Columns) -> microkernel.Tiles:
-    """The register tiles of the products: panels around all tiles of a chunk."""
+    """Return the candidates' register tiles for the products, in the form of the cost model."""
     floats = {name: column.astype(np.float64) for name, column in columns.items()}
     chosen = {name: floats[name] for name in ("vectors", "rows", "unroll", "prefetch", "ahead")}
     single = np.ones(len(floats["vectors"]))
@@ -408,9 +417,9 @@ def _tiles(columns: Columns) -> microkernel.Tiles:
 
 
 def _spread(tiles: int, block_bytes: int, points: int) -> int:
-    """Return the number of tiles, at least `tiles`, to reserve memory for, so that one tile's
-    elements at all points, which are that number times `block_bytes` apart, do not compete for the
-    same lines of a cache."""
+    """Return the number of tiles, at least `tiles`, for which to reserve memory. The elements of
+    one tile at different points are that number times `block_bytes` apart; the number is chosen
+    such that they do not compete for the same cache lines."""
 
     def competing(count: int) -> float:
         return points / (_CACHE_WAY / math.gcd(count * block_bytes, _CACHE_WAY))

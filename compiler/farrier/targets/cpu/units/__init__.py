@@ -1,1 +1,2 @@
-"""The parts of schedule rules for CPUs: contractions, register tiles, the analytic model."""
+"""The building blocks of schedule rules for CPUs: contractions, register tiles, and the analytic
+cost model."""

@@ -1,4 +1,4 @@
-"""The cost of attention in addition to its two products, in cycles of a core."""
+"""The cost of attention apart from its two products, in cycles of a core."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _PASSES = 5
 
 
 def balance(heads: int, rows: int, columns: Columns, threads: int) -> Floats:
-    """Return the time of the busiest thread over that of an even share."""
+    """Return the work of the busiest thread divided by the average work of a thread, for each
+    candidate."""
     units = heads * columns["parts"]
     even: Floats = np.ceil(units / threads) / (units / threads)
     of_part = np.minimum(part_rows(rows, columns["block"], columns["parts"]), rows)
@@ -28,8 +29,8 @@ def balance(heads: int, rows: int, columns: Columns, threads: int) -> Floats:
 
 
 def softmax_cycles(rows: int, keys: int, key_blocks: Floats, machine: Machine) -> Floats:
-    """Return the cycles of a head's rows between the products, with their keys in `key_blocks`
-    blocks."""
+    """Return the cycles of the softmax in all rows of a head, when the keys are divided into
+    `key_blocks` blocks."""
     joins = _ROW * key_blocks + _JOIN * np.where(key_blocks > 1, key_blocks, 0.0)
     cycles: Floats = rows * keys / machine.lanes * _SOFTMAX + rows * joins
     return cycles
@@ -38,8 +39,9 @@ def softmax_cycles(rows: int, keys: int, key_blocks: Floats, machine: Machine) -
 def traffic_cycles(
     head_bytes: float, score_bytes: Floats, key_blocks: Floats, machine: Machine
 ) -> Floats:
-    """The cycles in which a block of rows reads keys and values, `head_bytes` of them, and its
-    scores and weights, `score_bytes` for each block of keys, from beyond the first-level cache."""
+    """Return the cycles in which a block of rows fetches its data from beyond the first-level
+    cache: `head_bytes` of keys and values, and `score_bytes` of scores and weights for each of
+    `key_blocks` blocks of keys."""
     passes = np.where(score_bytes > 0.6 * machine.l1_bytes, _PASSES, 0) * key_blocks
 
     def rate(beside: Floats | float) -> Floats:

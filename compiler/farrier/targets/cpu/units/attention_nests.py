@@ -1,4 +1,4 @@
-"""Loops of attention that do not depend on the computation of its products."""
+"""Schedules of attention's loop nests that do not depend on how its products are computed."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ _PARTIALS = 2  # The number of vectors of partial results along a row.
 
 
 def part_rows(rows: int, block: Ints, parts: Ints) -> Ints:
-    """Return the query rows of a part: whole blocks, the same number in each."""
+    """Return the number of query rows in a part: a multiple of the block size, the same for all
+    parts."""
     blocks = np.ceil(rows / block)
     whole: Ints = np.ceil(blocks / parts).astype(np.int64) * block
     return whole
 
 
 def part_choices(rows: int, heads: int, threads: int) -> tuple[int, ...]:
-    """Return the counts of parts that a head's query rows may be cut into."""
+    """Return the numbers of parts into which a head's query rows may be divided."""
     most = max(_SHARES * threads // heads, 1)
     return tuple(count for count in _PARTS if count <= min(rows, most))
 
 
 def output_loops(contraction: Contraction) -> dict[str, str]:
-    """Return the loops of the nest that writes a product's output, by the axes of the product."""
+    """Return the loops of the nest that writes a product's output, keyed by the axes of the
+    product."""
     pairs = zip(contraction.stage.axes, contraction.output.axes, strict=True)
     return {inner.name: f"{contraction.output.buffer.name}_{outer.name}" for inner, outer in pairs}
 
 
 def split_parts(schedule: Schedule, row: str, rows: int, decisions: Decisions, inner: str) -> None:
-    """Split the loop `row` over query rows into parts, blocks and `inner`."""
+    """Split the loop `row` over query rows into a loop over parts, one over blocks, and the loop
+    `inner` over the rows of a block."""
     block, parts = np.array([decisions["block"]]), np.array([decisions["parts"]])
     schedule.split(row, int(part_rows(rows, block, parts)[0]), "part", "in_part")
     schedule.split("in_part", decisions["block"], "block", inner)
@@ -49,8 +52,8 @@ def split_parts(schedule: Schedule, row: str, rows: int, decisions: Decisions, i
 def tile_context(
     schedule: Schedule, contraction: Contraction, decisions: Decisions, rows: int, width: int
 ) -> list[str]:
-    """Tile the nest that writes the output by `rows` rows and panels of vectors of `width` lanes;
-    return the loops over parts and heads."""
+    """Tile the nest that writes the context by `rows` rows and by panels of vectors with `width`
+    lanes; return the loops over parts and heads."""
     loops = output_loops(contraction)
     queries = volume(contraction.stage, contraction.points)
     split_parts(schedule, loops[contraction.points[0]], queries, decisions, "in_block")
@@ -67,7 +70,8 @@ def tile_context(
 def tile_scores(
     schedule: Schedule, contraction: Contraction, decisions: Decisions, rows: int, width: int
 ) -> None:
-    """Tile the nest that writes the scores of a block in the same way."""
+    """Tile the nest that writes the scores of a block by `rows` rows and by panels of vectors with
+    `width` lanes."""
     loops = output_loops(contraction)
     schedule.split(loops[contraction.points[0]], rows, "score_row", "score_in_row")
     panel = decisions["score_vectors"] * width
@@ -94,7 +98,8 @@ def pack_panels(
 
 
 def put_on_lanes(schedule: Schedule, stage: Stage, lanes: int) -> None:
-    """Vectorize along a row; for a stage with one element a row, along the rows."""
+    """Vectorize a stage along its rows; if it has only one element in each row, vectorize it across
+    rows."""
     if isinstance(stage.body, Reduce):
         reduce_on_lanes(schedule, stage, lanes, _PARTIALS)
         return
@@ -105,8 +110,9 @@ def put_on_lanes(schedule: Schedule, stage: Stage, lanes: int) -> None:
 def align_rows(
     schedule: Schedule, scores: Contraction, stages: tuple[Stage, ...], keys: int, lanes: int
 ) -> None:
-    """Align rows of scores and weights of `keys` keys to cache lines, an odd number of vectors
-    apart, so that a tile's rows do not compete for the same lines."""
+    """Align the rows of scores and weights to cache lines, with an odd number of vectors from one
+    row of `keys` elements to the next, so that the rows of a tile do not compete for the same cache
+    lines."""
     rank, read = len(scores.stage.axes), extent_of(scores.output, scores.output.axes[-1].name)
     for stage in (scores.output, *stages):
         if len(stage.axes) == rank:  # The stage is neither a maximum nor a sum.

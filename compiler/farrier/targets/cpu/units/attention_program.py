@@ -1,5 +1,5 @@
-"""Prepare attention for its kernel: order its stages, round its weights, and pad operands with
-zeros to whole groups."""
+"""The preparation of an attention program for its kernel: it reorders the stages, rounds the
+weights, and pads operands with zeros to whole groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ VALUES = "packed_values"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stages:
-    """Both products, each with its epilogue, and the stages of the rows between them."""
+    """The two products of an attention, each with its epilogue, and the softmax stages between
+    them."""
 
     scores: Contraction
     context: Contraction
@@ -37,8 +38,9 @@ class Stages:
 
     @classmethod
     def of(cls, program: TensorProgram) -> Stages:
-        """Split a program into stages: packed keys if they are packed, a product, its epilogue, the
-        rows' stages, packed values if they are packed, a product and its epilogue."""
+        """Divide the stages of a program, which come in this order: packed keys (optional), a
+        product, its epilogue, the softmax stages, packed values (optional), a product, and its
+        epilogue."""
         stages = program.stages
         first, last = (at for at, s in enumerate(stages) if contraction_of(s) is not None)
         high = next(
@@ -56,12 +58,12 @@ class Stages:
 
     @property
     def queries(self) -> int:
-        """The query rows of a head."""
+        """The number of query rows of a head."""
         return volume(self.context.stage, self.context.points)
 
 
 class RowsKernel(ProgramKernel):
-    """The base of attention's kernels, which share query rows among threads."""
+    """The base class of attention kernels, in which threads share the query rows."""
 
     @functools.cached_property
     def stages(self) -> Stages:
@@ -73,14 +75,15 @@ class RowsKernel(ProgramKernel):
 
     @property
     def rows(self) -> int:
-        """The query rows of a head."""
+        """The number of query rows of a head."""
         return self.stages.queries
 
 
 def prepared(program: TensorProgram) -> TensorProgram | None:
-    """Return a program of a product, a softmax along its rows, and a product with the result, with
-    elementwise stages after both, in the kernel's form: scores first, weights rounded, both sums
-    separate from their epilogues. None for any other program."""
+    """Return an attention in the form that its kernels need: scores first, rounded weights, and
+    both sums separate from their epilogues. An attention is a product, a softmax along its rows,
+    and a product with the result, each product optionally followed by elementwise stages. None for
+    any other program."""
     products = [s for s in program.stages if contraction_of(s) is not None]
     rows = [s for s in program.stages if isinstance(s.body, Reduce) and s not in products]
     if len(products) != 2 or len(program.outputs) != 1:
@@ -104,14 +107,14 @@ def prepared(program: TensorProgram) -> TensorProgram | None:
 
 
 def product(stage: Stage, epilogue: tuple[Stage, ...]) -> Contraction:
-    """Return the contraction of a stage that is known to be one, with its epilogue."""
+    """Return a stage that is known to be a contraction as a Contraction with its epilogue."""
     contraction = contraction_of(stage, epilogue)
     assert contraction is not None  # Rewrites of a contraction leave a contraction.
     return contraction
 
 
 def second(program: TensorProgram) -> Contraction:
-    """Return the product with the weights."""
+    """Return the contraction of the weights with the values."""
     *_, last = (
         contraction
         for contraction in map(contraction_of, program.stages)
@@ -121,8 +124,8 @@ def second(program: TensorProgram) -> Contraction:
 
 
 def _with_rounded_weights(program: TensorProgram, context: Contraction) -> TensorProgram:
-    """Return the program with the exponentials in the dtype of the second product's factors, if
-    that is not f32; their sum is of the rounded numbers.
+    """Return the program with the exponentials rounded to the dtype of the second product's
+    factors, if that is not f32. The total is the sum of the rounded values.
 
     before:  weight[m, k] = exp(score[m, k] - high[m])
              total[m] = sum(weight[m, k])
@@ -163,8 +166,8 @@ def _with_rounded_weights(program: TensorProgram, context: Contraction) -> Tenso
 
 
 def in_whole_groups(program: TensorProgram, group: int) -> TensorProgram:
-    """Return the program with zeros after the last weights and values, so that dot products of
-    `group` cover all of them; unchanged if they do already.
+    """Return the program with the last keys padded such that dot products of `group` terms cover
+    all weights and values; the padding is zero. Return it unchanged if no padding is needed.
 
     before:  packed[k, n] = v[k, n]                             for 3 k
              context[m, n] = sum(weight[m, k] * packed[k, n])
@@ -200,8 +203,8 @@ def in_whole_groups(program: TensorProgram, group: int) -> TensorProgram:
 
 
 def in_whole_keys(program: TensorProgram, keys: int) -> TensorProgram:
-    """Return the program of packed keys and values padded to `keys` keys. The scores of the padding
-    are -inf, so its weights are 0. Unchanged if there are `keys` keys already.
+    """Return the program with packed keys and values padded to `keys` keys. The padding has scores
+    of -inf and therefore weights of 0. Return it unchanged if there are `keys` keys already.
 
     before:  packed[k, n] = key[n, k]                           for 5 n
              sums[m, n] = sum(query[m, k] * packed[k, n])
@@ -240,7 +243,7 @@ def in_whole_keys(program: TensorProgram, keys: int) -> TensorProgram:
 
 
 def _widened(stage: Stage, name: str, extent: int) -> Stage:
-    """Return the stage with `extent` iterations along one of its own or reduced axes."""
+    """Return the stage with the extent of one of its axes, reduced or not, changed to `extent`."""
 
     def widened(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(
@@ -260,8 +263,8 @@ def _operation(stage: Stage) -> ReduceOp:
 
 
 def _in_order(program: TensorProgram, scores: Stage, high: Stage, context: Stage) -> TensorProgram:
-    """Return the program with the scores first, then the other stages that their rows' maximum
-    needs, then the stages for the context."""
+    """Return the program with its stages reordered: the scores, then the other stages needed for
+    the maximum of each row, then those needed for the context."""
     first = [s for s in _sources(program, high) if s is not scores and s is not high]
     second = [s for s in _sources(program, context) if s is not scores and s not in first]
     rest = [s for s in program.stages if s is not scores and s not in first and s not in second]
@@ -269,7 +272,7 @@ def _in_order(program: TensorProgram, scores: Stage, high: Stage, context: Stage
 
 
 def _sources(program: TensorProgram, stage: Stage) -> list[Stage]:
-    """Return `stage` and all stages that it is computed from, in the program's order."""
+    """Return `stage` and all stages on which it depends, in the order of the program."""
     needed = {stage.buffer.name}
     for earlier in reversed(program.stages):
         if earlier.buffer.name in needed:

@@ -1,4 +1,5 @@
-"""The layout of weights that are quantized in blocks, and of their scales and zero points."""
+"""The memory layout of weights that are quantized in blocks, and of their scales and zero
+points."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ _FILLED = 1.03  # A wider panel may take this many times the bytes of the narrow
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """Panels of the weights of `product`, for vectors of `lanes`, in which each lane has groups of
-    `most` neighbouring codes if a block is made of such groups."""
+    """The layout of the weights of `product` in panels, for vectors of `lanes`. If a block is
+    divisible accordingly, each lane holds groups of `most` adjacent codes (quantized integers), as
+    dot products need them."""
 
     product: BlockProduct
     lanes: int
@@ -29,19 +31,19 @@ class BlockLayout:
 
     @property
     def per_byte(self) -> int:
-        """Codes that share a byte."""
+        """The number of codes that share a byte."""
         count = 8 // self.product.part.vector_load.buffer.dtype.bits
         return count if self.block % count == 0 else 1
 
     @property
     def group(self) -> int:
-        """Codes of a lane that are neighbours in memory."""
+        """The number of adjacent codes in a lane."""
         return self.most if self.block // self.per_byte % self.most == 0 else 1
 
     @property
     def panel(self) -> int:
-        """The vectors of a panel of the weights. It depends on the weights alone: kernels for other
-        sizes, with tiles of fewer vectors, read the same constant."""
+        """The width of a panel of the weights, in vectors. It depends on the weights alone, so that
+        kernels for other sizes, with narrower tiles, can read the same constant."""
         columns = extent_of(self.product.total, self.product.lane)
         wholes = [-(-columns // (count * self.lanes)) * count for count in _WIDTHS]
         fits = [whole <= _FILLED * wholes[0] for whole in wholes]
@@ -49,11 +51,11 @@ class BlockLayout:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The vectors that a tile may have."""
+        """The possible widths of a tile, in vectors."""
         return tuple(count for count in _WIDTHS if self.panel % count == 0)
 
     def apply(self, schedule: Schedule) -> None:
-        """Lay out the weights and their parameters in panels, block by block."""
+        """Change the layout of the weights, scales and zero points to panels, block by block."""
         load, panel = self.product.part.vector_load, self.panel * self.lanes
         places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
         product = self.product
@@ -72,8 +74,8 @@ class BlockLayout:
 
 
 def _of_parameter(dtype: DType, panel: int) -> Layout:
-    """Panels of a parameter [blocks, columns]; integers of less than a byte share it with those of
-    the next blocks."""
+    """Return the layout of a parameter [blocks, columns] in panels. Integers of less than a byte
+    share each byte among successive blocks."""
     count = 1 if dtype.is_float else 8 // dtype.bits
     dims = [PhysicalDim(1, panel), PhysicalDim(0, count), PhysicalDim(1, 1, panel)]
     dims += [PhysicalDim(0, 1, count)] if count > 1 else []

@@ -1,8 +1,8 @@
-"""The stages of a product with weights that are quantized in blocks.
+"""The analysis of a product with weights that are quantized in blocks, which has these stages:
 
-part[m, b, n]  = sum(x[m, b * block + i] * codes[b, i, n])        over a block
-total[m, n]    = sum((part[m, b, n] - zeros[b, n] * sums[m, b]) * scales[b, n])
-the epilogue of total
+    part[m, b, n]  = sum(x[m, b * block + i] * codes[b, i, n])        for each block b
+    total[m, n]    = sum((part[m, b, n] - zeros[b, n] * sums[m, b]) * scales[b, n])
+    the epilogue of total
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from farrier.targets.cpu.units.contraction import (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BlockProduct:
-    """The stages of such a product; axes by their names."""
+    """The stages of a product with block-quantized weights. Axes are given by name."""
 
     part: Contraction  # The product with the codes of one block.
     total: Stage  # The sum of the scaled parts over the blocks.
@@ -40,19 +40,19 @@ class BlockProduct:
 
     @property
     def block_axis(self) -> str:
-        """The axis over the blocks."""
+        """The name of the axis over the blocks."""
         (axis,) = _body(self.total).axes
         return axis.name
 
     @property
     def within(self) -> str:
-        """The axis within a block."""
+        """The name of the axis over the elements of a block."""
         (axis,) = _body(self.part.stage).axes
         return axis.name
 
     @property
     def parameters(self) -> tuple[Load, ...]:
-        """The constants that the total reads at each block and lane: scales and zero points."""
+        """The loads of the constants that scale the parts of each block: scales and zero points."""
         return tuple(
             load for load in loads(self.total.body) if load.buffer.scope is MemoryScope.CONSTANT
         )
@@ -63,7 +63,8 @@ class BlockProduct:
 
 
 def find_block_product(program: TensorProgram) -> BlockProduct | None:
-    """The product that `program` consists of; None for any other program."""
+    """Return the product with block-quantized weights that `program` consists of; None for any
+    other program."""
     reductions = [stage for stage in program.stages if isinstance(stage.body, Reduce)]
     if not 2 <= len(reductions) <= 3 or len(program.outputs) != 1:
         return None

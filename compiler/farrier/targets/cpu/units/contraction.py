@@ -1,4 +1,5 @@
-"""The contraction of a program: its axes, the operand along the lanes, and the broadcast operand.
+"""The analysis of a contraction (a sum of products): the roles of its axes, the operand that is
+loaded as vectors, and the operand that is broadcast.
 
 conv[n, oc, oy, ox] = sum(x[n, ic, oy + ky, ox + kx] * w[oc, ic, ky, kx])
 
@@ -42,7 +43,7 @@ SUMS = (DType.F32, DType.I32, DType.F64, DType.I64, DType.U64)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contraction:
-    """A sum of products, and the elementwise stages that follow it; axes by their names."""
+    """A sum of products, and the elementwise stages that follow it. Axes are given by name."""
 
     stage: Stage
     vector_load: Load  # The operand that varies along the lanes.
@@ -57,19 +58,20 @@ class Contraction:
 
     @property
     def depthwise(self) -> bool:
-        """Check whether both operands vary along the lanes, element by element."""
+        """Check whether both operands depend on the lane axis element by element, as in a depthwise
+        convolution."""
         return any(index == Var(self.lane) for index in self.broadcast_load.indices)
 
     @property
     def output(self) -> Stage:
-        """The stage that writes the kernel's result."""
+        """The stage that writes the result of the kernel."""
         return self.epilogue[-1] if self.epilogue else self.stage
 
 
 def find_contraction(program: TensorProgram, leading: tuple[str, ...] = ()) -> Contraction | None:
-    """Return the contraction that `program` consists of, or None if it is not one: a sum of
-    products in `SUMS`, then elementwise stages. Stages that write the buffers `leading` are
-    ignored."""
+    """Return the contraction that `program` consists of, or None if it is something else. A
+    contraction is a sum of products with a dtype in `SUMS`, followed by elementwise stages. Stages
+    that write the buffers `leading` are ignored."""
     stages = [stage for stage in program.stages if stage.buffer.name not in leading]
     if not stages:
         return None
@@ -84,7 +86,8 @@ def find_contraction(program: TensorProgram, leading: tuple[str, ...] = ()) -> C
 
 
 def contraction_of(stage: Stage, epilogue: tuple[Stage, ...] = ()) -> Contraction | None:
-    """Return the contraction that a stage computes, or None if it is not a sum of products."""
+    """Return the contraction that a stage computes, with the given epilogue; None if the stage is
+    not a sum of products."""
     body = stage.body
     if not isinstance(body, Reduce) or body.op is not ReduceOp.SUM or not stage.axes:
         return None
@@ -111,7 +114,7 @@ def innermost_axis(stage: Stage) -> int:
 
 
 def axis_extent(stage: Stage, name: str) -> Extent:
-    """Return the logical extent of a stage's axis, spatial or reduced."""
+    """Return the logical extent of a stage's axis, reduced or not."""
     for axis in stage.all_axes:
         if axis.name == name:
             return axis.extent
@@ -119,21 +122,21 @@ def axis_extent(stage: Stage, name: str) -> Extent:
 
 
 def extent_of(stage: Stage, name: str) -> int:
-    """Return the typical logical extent of a stage's axis, spatial or reduced; 1 for an axis
-    that is typically empty."""
+    """Return the typical logical extent of a stage's axis, reduced or not; 1 for an axis that is
+    typically empty."""
     return max(typical(axis_extent(stage, name)), 1)
 
 
 def factor_of(stage: Stage, name: str) -> int:
-    """Return the largest known divisor, at all sizes, of the logical extent of a stage's axis: the
-    extent itself if it is a number."""
+    """Return the largest number that is known to divide the logical extent of a stage's axis at all
+    sizes; for a constant extent, the extent itself."""
     return common_factor([axis_extent(stage, name)])
 
 
 def whole_panels(extent: Extent, lanes: int, vectors: Iterable[int]) -> tuple[int, ...]:
-    """Return the counts among `vectors`, of `lanes` lanes each, that a panel of a loop over
-    `extent` lanes may have: not more than there are. For an open extent of whole vectors, only
-    those of which it is whole panels."""
+    """Return those of the widths `vectors`, in vectors of `lanes` lanes, that a panel of a loop
+    over `extent` lanes may have: none wider than the loop and, for an open extent that is known to
+    be a multiple of vectors, only widths that are known to divide it."""
     blocks, factor = -(-max(typical(extent), 1) // lanes), common_factor((extent,))
     counts = tuple(count for count in vectors if count <= blocks)
     if isinstance(extent, int) or factor % lanes:
@@ -142,13 +145,14 @@ def whole_panels(extent: Extent, lanes: int, vectors: Iterable[int]) -> tuple[in
 
 
 def volume(stage: Stage, names: tuple[str, ...]) -> int:
-    """Return the product of the axes' typical extents."""
+    """Return the product of the typical extents of the axes `names`."""
     return math.prod(extent_of(stage, name) for name in names)
 
 
 def window_along(contraction: Contraction, axis: str) -> tuple[int, int] | None:
-    """Return (reach of the taps, stride) of the point operand along an axis of points; None if no
-    index of it moves with that axis in steps."""
+    """Return (reach, stride) of the broadcast operand along an axis of points: the number of
+    elements that one point reads, and the distance from point to point. None if no index of the
+    operand is linear in the axis."""
     body = contraction.stage.body
     assert isinstance(body, Reduce)
     ranges = {a.name: a.extent for a in (*contraction.stage.axes, *body.axes)}
@@ -162,8 +166,9 @@ def window_along(contraction: Contraction, axis: str) -> tuple[int, int] | None:
 
 
 def factors_of(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
-    """Return the two loads of a product, also if they are converted to the dtype of the sum; one
-    may stand under a Select whose other branch is padding."""
+    """Return the two loads of a product, and a flag that one of them is padded: a Select between
+    the load and padding. Loads may be cast to the dtype of the sum. None if the expression is not
+    such a product."""
     if not isinstance(expr, Binary) or expr.op is not BinaryOp.MUL:
         return None
     sides: list[Load] = []
@@ -179,8 +184,9 @@ def factors_of(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
 
 
 def _is_padding(select: Select) -> bool:
-    """Check whether a Select is only a load, or 0 if an index of it is out of bounds: the guard of
-    a strided transposed convolution also requires a multiple of the stride."""
+    """Check whether a Select is a load whose condition only checks bounds, or else 0. The guard
+    of a strided transposed convolution does not qualify, as it also requires a multiple of the
+    stride."""
     load, zero = select.then, select.otherwise
     if not isinstance(load, Load) or not isinstance(zero, Const) or zero.value != 0:
         return False
@@ -202,8 +208,9 @@ def _is_padding(select: Select) -> bool:
 def _roles(
     stage: Stage, body: Reduce, lanes: Load, other: Load, lane: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Return (points, batch) with `lanes` as the operand along the lanes, or None if it cannot
-    be."""
+    """Return the axes (points, batch) of a stage with `lanes` as the operand that is loaded as
+    vectors: the points are the axes of which only the other operand depends. None if `lanes` cannot
+    have this role."""
     if Var(lane) not in lanes.indices:
         return None
     by_lanes = set().union(*(variables(index) for index in lanes.indices))
@@ -220,8 +227,8 @@ def _roles(
 
 
 def _grouped(load: Load, lane: str) -> bool:
-    """Check whether the lane axis occurs only as `lane // size`: one index for all lanes of a
-    group."""
+    """Check whether a load depends on the lane axis only by `lane // size`, so that all lanes of a
+    group read the same element."""
 
     def whole(expr: Expr) -> bool:
         if isinstance(expr, Binary):
@@ -234,7 +241,8 @@ def _grouped(load: Load, lane: str) -> bool:
 
 
 def group_size(load: Load, lane: str) -> int:
-    """Return the lanes that share one group of the point operand; 0 if it has no groups."""
+    """Return the number of lanes that read the same group of channels, the `size` in an index `lane
+    // size`; 0 if the load has no such index."""
     for index in load.indices:
         stack: list[Expr] = [index]
         while stack:
@@ -252,14 +260,15 @@ def is_constant(load: Load) -> bool:
 
 
 def is_permuted(load: Load) -> bool:
-    """Check whether each index is a constant or an axis of its own."""
+    """Check whether each index is a constant or an axis that no other index uses."""
     axes = [index.name for index in load.indices if isinstance(index, Var)]
     constants = sum(isinstance(index, Const) for index in load.indices)
     return len(axes) == len(set(axes)) and len(axes) + constants == len(load.indices)
 
 
 def is_direct(contraction: Contraction) -> bool:
-    """Check whether a vector of the lane operand is, or can be made, one contiguous load."""
+    """Check whether a vector of the operand along the lanes is one contiguous load, or can become
+    one by a change of layout."""
     load = contraction.vector_load
     layout = load.buffer.layout or Layout.plain(len(load.indices))
     whole = not any(dim.mod for dim in layout.dims)  # A vector might straddle blocks.
@@ -268,8 +277,8 @@ def is_direct(contraction: Contraction) -> bool:
 
 
 def is_elementwise(stage: Stage, program: TensorProgram) -> bool:
-    """Check whether a stage reads each earlier stage at its own point only. A stage of interleaved
-    phases counts as such."""
+    """Check whether a stage reads each earlier stage only at its own point. A stage that
+    interleaves the phases of a transposed convolution also qualifies."""
     if isinstance(stage.body, Reduce):
         return False
     if stage.buffer.name == INTERLEAVED:
@@ -284,6 +293,6 @@ def is_elementwise(stage: Stage, program: TensorProgram) -> bool:
 
 
 def _is_at(index: Expr, axis: Axis) -> bool:
-    """Check whether an index is the point of an axis; the only point of an axis may be written as
-    0."""
+    """Check whether an index is the variable of an axis. For an axis with extent 1, the constant 0
+    is equivalent."""
     return index == Var(axis.name) or (axis.extent == 1 and index == e.index(0))

@@ -1,10 +1,10 @@
-"""Find the dot product of the target that can take a contraction's products in groups.
+"""The selection of a dot-product instruction that computes a contraction's products in groups.
 
     for k in 32:          t[n] = t[n] + x[m, k] * w[k, n]
     for g in 16, k in 2:  t[n] = t[n] + x[m, 2*g + k] * w[2*g + k, n]       one dot product a step g
 
-A group of the point operand must be contiguous in memory, to be broadcast as one element; the lane
-operand's layout is chosen to fit.
+A group of the broadcast operand must be contiguous in memory, so that it can be broadcast as one
+element. The layout of the other operand is chosen to fit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from farrier.targets.cpu.units.contraction import Contraction, factor_of
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grouping:
-    """A grouping of products: `dot` takes neighbours along the reduced axis `axis`."""
+    """A way to compute the products of a sum in groups: the instruction `dot` sums adjacent
+    elements along the reduced axis `axis`."""
 
     dot: Dot
     axis: str
@@ -34,7 +35,8 @@ class Grouping:
 
 
 class Neighbours(Protocol):
-    """Groups of elements along the reduced axis `axis` that are contiguous in a packed operand."""
+    """Groups of elements along the reduced axis `axis` that are stored contiguously in a packed
+    operand."""
 
     @property
     def axis(self) -> str: ...
@@ -44,7 +46,8 @@ class Neighbours(Protocol):
 
 
 def find_grouping(contraction: Contraction, target: CpuTarget) -> Grouping | None:
-    """Return the grouping of a contraction in the target's dot products; None without one."""
+    """Return the grouping of a contraction's products for a dot-product instruction of the target;
+    None if no instruction fits."""
     operands = contraction.broadcast_load.buffer.dtype, contraction.vector_load.buffer.dtype
     dot = target.dot_of(*operands, contraction.stage.buffer.dtype)
     if dot is None or contraction.depthwise or contraction.padded:
@@ -56,8 +59,8 @@ def find_grouping(contraction: Contraction, target: CpuTarget) -> Grouping | Non
 
 
 def neighbours(contraction: Contraction, load: Load, group: int) -> str | None:
-    """Return the reduced axis along which groups of a load's elements are contiguous, within its
-    blocks."""
+    """Return the reduced axis along which each group of `group` elements of a load is contiguous
+    and does not cross a block of the layout; None if there is none."""
     layout = load.buffer.layout or Layout.plain(len(load.indices))
     extents = layout.physical_shape(load.buffer.shape)
     inner = [dim for dim, extent in zip(layout.dims, extents, strict=True) if extent != 1]

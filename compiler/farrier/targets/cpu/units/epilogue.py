@@ -1,4 +1,5 @@
-"""Place the elementwise stages of a kernel: as values, next to their reader."""
+"""The scheduling of a kernel's elementwise stages: they are inlined, or kept in registers next to
+their reader."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from farrier.space.operations import reads_of
 
 
 def inline_once(schedule: Schedule, stages: Sequence[Stage]) -> list[Stage]:
-    """Inline every stage but the last that is read at one place, and return the others, in order,
-    for `keep_values`. Call it before loops are split."""
+    """Inline every stage except the last that is read at a single place. Return the remaining
+    stages, in order, for `keep_values`. Must be called before loops are split."""
     kept = []
     for stage in stages[:-1]:
         if reads_of(stage.buffer.name, stages) <= 1:
@@ -23,8 +24,9 @@ def inline_once(schedule: Schedule, stages: Sequence[Stage]) -> list[Stage]:
 
 
 def keep_values(schedule: Schedule, stages: Iterable[Stage], loop: str, lane_axis: int) -> None:
-    """Compute stages with several readers once, as values, within `loop`, whose body is a vector
-    along the axis at `lane_axis`. The last stage is placed first: it reads the others."""
+    """Compute stages that are read at several places once, in registers, within `loop`, whose body
+    is a vector along the axis at `lane_axis`. The stages are placed in reverse order, since later
+    ones read earlier ones."""
     for stage in reversed(list(stages)):
         schedule.compute_at(stage.buffer.name, loop)
         schedule.set_scope(stage.buffer.name, MemoryScope.REGISTER)

@@ -1,4 +1,5 @@
-"""Attention over blocks of keys: the softmax of a row is assembled from those of its blocks.
+"""The rewrite of attention to blocks of keys: the softmax of a row is combined from the softmaxes
+of its blocks.
 
     before:  high[m] = max(score[m, k])
              weight[m, k] = exp(score[m, k] - high[m])
@@ -14,10 +15,10 @@
              total[m] = sum(partial[t, m, N] * scale[m, t])
              context[m, n] = sum(partial[t, m, n] * scale[m, t])
 
-All results of a block lie in one buffer, so that scores and weights live no longer than their block
-(Dao et al., "FlashAttention", 2022, corrects earlier sums in place instead). A block that a mask
-excludes completely has the lowest number for its maximum: its weights, and its share in the row,
-are exp(-inf) = 0.
+All results of a block are stored in one buffer, so that scores and weights are needed only while
+their block is processed. (Dao et al., "FlashAttention", 2022, correct earlier sums in place
+instead.) For a block that a mask excludes completely, the maximum is the lowest finite number, and
+the weights and the block's share of the row are exp(-inf) = 0.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ _LOWEST = Const(-3.4028234663852886e38, DType.F32)  # The lowest finite f32.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyBlocks:
-    """The program, with its stages divided into those of a block of keys and those of whole rows,
-    each in the program's order."""
+    """An attention program whose stages are divided into those of a block of keys and those of
+    whole rows, each in the order of the program."""
 
     program: TensorProgram
     inner: tuple[Stage, ...]  # The stages block_high, weight and block_total.
@@ -68,8 +69,8 @@ class KeyBlocks:
 def in_key_blocks(
     program: TensorProgram, size: int, rows: tuple[Stage, ...], old: Stage
 ) -> KeyBlocks:
-    """Return the attention over blocks of `size` keys, which divide the keys. `rows` are the stages
-    high, weight, total and those after it, and `old` is the context."""
+    """Return an attention rewritten to blocks of `size` keys; `size` divides the number of keys.
+    `rows` are the stages high, weight, total and those after them, and `old` is the context."""
     assert isinstance(old.body, Reduce)
     (reduced,) = old.body.axes
     assert isinstance(reduced.extent, int)
@@ -101,7 +102,7 @@ def _local(name: str, axes: tuple[Axis, ...], body: Expr) -> Stage:
 
 
 def _over_block(stage: Stage, size: int) -> Expr:
-    """Return a stage's reduction over the keys of one block."""
+    """Return the reduction of a stage, restricted to the keys of one block."""
     assert isinstance(stage.body, Reduce)
     (axis,) = stage.body.axes
     at = e.add(e.mul(Var(BLOCK), size), Var(axis.name))
@@ -110,7 +111,7 @@ def _over_block(stage: Stage, size: int) -> Expr:
 
 
 def _inner(rows: tuple[Stage, ...], block: Axis, size: int) -> tuple[Stage, Stage, Stage]:
-    """Return block_high, weight and block_total."""
+    """Return the stages block_high, weight and block_total."""
     high, weight, total = rows[:3]
     block_high = _local("block_high", (*high.axes, block), _over_block(high, size))
 
@@ -125,8 +126,8 @@ def _inner(rows: tuple[Stage, ...], block: Axis, size: int) -> tuple[Stage, Stag
 
 
 def _partial(context: Stage, inner: tuple[Stage, Stage, Stage]) -> Stage:
-    """Return the stage that gathers the results of a block: its context, followed by its total and
-    its maximum."""
+    """Return the stage that collects the results of a block in one buffer: its context, total and
+    maximum."""
     block_high, _, block_total = inner
     *batch, block, point, lane = context.axes
     assert isinstance(lane.extent, int)
@@ -143,18 +144,19 @@ def _partial(context: Stage, inner: tuple[Stage, Stage, Stage]) -> Stage:
 def _outer(
     rows: tuple[Stage, ...], old: Stage, block: Axis, partial: Buffer
 ) -> tuple[tuple[Stage, ...], Stage]:
-    """Return the stages high, scale, total and those computed from it; and the context of whole
-    rows."""
+    """Return the stages high, scale, total and all stages computed from them; and the stage of the
+    context of whole rows."""
     high, _, total, *rest = rows
     lane = old.axes[-1]
     assert isinstance(lane.extent, int)
 
     def known(row: tuple[Expr, ...], at: Expr) -> Load:
-        """Return the element of `partial` for a row at `at` along its last axis."""
+        """Return the load of `partial` for a row, at index `at` of its last axis."""
         return Load(partial, (*row[:-1], Var(BLOCK), row[-1], at))
 
     def scaled(row: tuple[Expr, ...], at: Expr) -> Reduce:
-        """Return the sum over a row's blocks, each at the row's scale."""
+        """Return the sum over a row's blocks of the loads at index `at`, each multiplied by the
+        scale of its block."""
         share = Binary(BinaryOp.MUL, known(row, at), Load(scale.buffer, (*row, Var(BLOCK))))
         return Reduce(ReduceOp.SUM, (block,), share)
 

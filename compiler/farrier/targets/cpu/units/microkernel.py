@@ -1,11 +1,12 @@
-"""Predict the time of a contraction with a register tile: the model that picks tiles unmeasured.
+"""The analytic cost model of a contraction with register tiles, by which tiles are chosen without
+measurements.
 
-One step of the reduction on a tile of v vectors by p points takes v loads of the lane operand, p
-broadcasts of the point operand and v·p multiply-adds. Its time is that of the busiest of: the
-multiply-add ports; the load ports; the latency of one multiply-add, since each accumulator waits
-for its own last; and the caches that the operands come from. Further terms are tails, whose tile is
-smaller and exposes the latency; weights from memory; data that another core wrote or reads as well;
-and the busiest thread.
+One step of the reduction for a tile of v vectors by p points takes v vector loads, p broadcasts of
+single elements and v·p multiply-adds. Its time is the longest of: the multiply-add ports; the load
+ports; the latency of a multiply-add, since each accumulator depends on its previous value; and the
+bandwidth of the caches that the operands come from. Further terms are partial tiles, whose smaller
+size exposes the latency; weights that come from memory; data that another core wrote or reads as
+well; and the imbalance of threads.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ _MISS_S = 0.12e-6
 
 
 class LoopOrder(enum.IntEnum):
-    """The nesting of panels of the lane operand and rows of tiles; threads divide the outer one."""
+    """The order of the loops over panels of the vector operand and over rows of tiles. Threads
+    divide the outer loop."""
 
     PANELS = 0  # Panels, with all rows in each: a thread has its own lanes, and reads all points.
     ROWS = 1  # Rows, with all panels in each.
@@ -65,7 +67,7 @@ class LoopOrder(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Extents and sizes of one contraction, of all calls' work in one kernel."""
+    """The sizes of one contraction, summed over all products of a batch in one kernel."""
 
     batch: int  # Independent products.
     lanes: int  # The extent of the lane axis.
@@ -93,7 +95,7 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tiles:
-    """Decisions of a population, each [candidates]."""
+    """The decisions of a number of candidates; each array is [candidates]."""
 
     vectors: Floats
     rows: Floats
@@ -107,12 +109,13 @@ class Tiles:
     slices: Floats
 
     def at(self, places: npt.NDArray[np.intp]) -> Tiles:
-        """Return the decisions of some candidates."""
+        """Return the decisions of the candidates at these indices."""
         return Tiles(*(getattr(self, name)[places] for name in self.__slots__))
 
 
 def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
-    """Return the seconds of one call and their terms, for a population of tiles."""
+    """Return the predicted seconds of one call, and the terms of the prediction, for each
+    candidate."""
     cycles, latency, load, l2 = _tile_cycles(problem, tiles, machine)
     cycles += _copy_cycles(problem, tiles, machine)
     units, balance = _shares(problem, tiles, machine)
@@ -160,7 +163,7 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
 
 
 def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return the cycles to copy panels and padded lines, on one core."""
+    """Return the cycles that one core takes to copy panels and padded lines."""
     row_tiles = _row_tiles(problem, tiles)
     lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
     copies = row_tiles * np.where(
@@ -174,7 +177,8 @@ def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Floats]:
-    """Return the pieces of work for threads, and the work of the busiest thread over the mean."""
+    """Return the number of units of work that threads divide, and the work of the busiest thread
+    relative to the average."""
     threads, row_tiles = machine.threads, _row_tiles(problem, tiles)
     panels = problem.batch * _panels(problem, tiles, machine)
     alone = problem.packs | (tiles.slices > 1)
@@ -187,21 +191,22 @@ def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, F
 
 
 def busiest(units: Floats, whole: Floats, threads: int) -> Floats:
-    """Return the work of the busiest thread over the mean, for threads that share `units` pieces.
-    The last pieces of a row are smaller: together they equal `whole` full ones, of which a thread
-    has at least one."""
+    """Return the work of the busiest thread relative to the average, when threads share `units`
+    units. The last units of a row are smaller: together, the units equal `whole` full ones. A
+    thread has at least one full unit."""
     rounds: Floats = np.ceil(units / threads) / (units / threads)
     return np.maximum(rounds, threads / whole)
 
 
 def _panel_bytes(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return the bytes of one slice of a panel."""
+    """Return the bytes of one slice of a panel of weights."""
     panel: Floats = tiles.vectors * machine.lanes * problem.steps / tiles.slices * 4
     return panel
 
 
 def _first_panels(problem: Problem, tiles: Tiles, lane_share: Floats, machine: Machine) -> Floats:
-    """Return the share of a thread's weights that it waits for before it computes."""
+    """Return the fraction of a thread's weights for which it waits before it can start to
+    compute."""
     if problem.depthwise:
         return np.zeros(len(tiles.vectors))
     first = _panel_bytes(problem, tiles, machine)
@@ -213,23 +218,23 @@ def _first_panels(problem: Problem, tiles: Tiles, lane_share: Floats, machine: M
 
 
 def _exposed(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return the exposed share of the shorter of arithmetic and the transfer of weights that are
-    fetched ahead."""
+    """Return the fraction that does not overlap, of the shorter of arithmetic and weight transfer,
+    when weights are prefetched."""
     room = 2 * _panel_bytes(problem, tiles, machine) <= 0.8 * machine.l2_bytes
     return np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
 
 
 def _beside(first: Floats, second: Floats, exposed: Floats | float) -> Floats:
-    """Return the seconds of two overlapping activities; `exposed` is the share of the shorter one
-    that does not overlap."""
+    """Return the seconds of two activities that overlap, apart from the fraction `exposed` of the
+    shorter activity."""
     seconds: Floats = np.maximum(first, second) + exposed * np.minimum(first, second)
     return seconds
 
 
 def _late(problem: Problem, tiles: Tiles, machine: Machine, lane_share: Floats) -> Floats:
-    """Return the seconds in which a thread's weights arrive from memory without prefetching. A core
-    looks `window` instructions ahead: the more sums a tile has, the fewer weights of the next steps
-    are among them, and those transfers overlap."""
+    """Return the seconds in which a thread's weights arrive from memory without prefetching. The
+    transfers of weights that are within the core's reorder window of `window` instructions overlap;
+    the more multiply-adds a step has, the fewer weights are in the window."""
     if problem.depthwise or not problem.cold:
         return np.zeros(len(tiles.vectors))
     points = tiles.rows * tiles.columns
@@ -240,8 +245,8 @@ def _late(problem: Problem, tiles: Tiles, machine: Machine, lane_share: Floats) 
 
 
 def _visits(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return the number of times that a thread visits a panel: the first tile finds the weights in
-    memory, the others in a cache."""
+    """Return how often a thread reads a panel of weights: the first tile reads it from memory, the
+    others from a cache."""
     if problem.depthwise:
         return np.ones(len(tiles.vectors))
     count = _row_tiles(problem, tiles) * np.ceil(problem.points[1] / tiles.columns)
@@ -255,7 +260,7 @@ def _panels(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def vectors_of(lanes: int, machine: Machine) -> int:
-    """Return the number of vectors that `lanes` lanes fill, including a partial last one."""
+    """Return the number of vectors that `lanes` lanes fill; a partial last vector counts as one."""
     return -(-lanes // machine.lanes)
 
 
@@ -265,7 +270,8 @@ def _row_tiles(problem: Problem, tiles: Tiles) -> Floats:
 
 
 def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return the results of one product that whole tiles compute."""
+    """Return the number of results of one product that its tiles compute, including those beyond
+    the edges."""
     lanes = _panels(problem, tiles, machine) * tiles.vectors * machine.lanes
     rows = np.ceil(problem.points[0] / tiles.rows) * tiles.rows
     columns = np.ceil(problem.points[1] / tiles.columns) * tiles.columns
@@ -274,9 +280,9 @@ def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
-    """Return the number of times that each cache line of the next panel would be prefetched if
-    every step of a sum prefetched one line, for each of `tiles`. `points` are the rows and columns
-    of the problem."""
+    """Return, for each candidate, how often each cache line of the next panel would be prefetched
+    if every step of a sum prefetched one line. `points` are the rows and columns of the product's
+    result."""
     rows = np.ceil(points[0] / tiles.rows)
     rows = np.where(tiles.order == LoopOrder.PARTS, np.ceil(rows / threads), rows)
     count: Floats = rows * np.ceil(points[1] / tiles.columns)
@@ -284,19 +290,22 @@ def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
 
 
 def shared(points: Floats, lanes: Floats, ahead: Bools, machine: Machine) -> Floats:
-    """Return the seconds to get data from the caches of other cores: `points` bytes that those
-    wrote, and `lanes` bytes that those read, too, prefetched if `ahead`."""
+    """Return the seconds for fetching data from the caches of other cores: `points` bytes that
+    other cores wrote, and `lanes` bytes that they read as well, which are prefetched if `ahead` is
+    true."""
     again = np.where(ahead, _SHARED_AHEAD, 1.0)
     cycles: Floats = points / machine.remote_bandwidth + again * lanes / machine.shared_bandwidth
     return cycles / machine.hertz
 
 
 def _needs(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Floats]:
-    """Return the shares of the lane operand and of the points that one thread reads.
+    """Return the fractions of the vector operand and of the broadcast operand that one thread
+    reads.
 
-    Threads divide the products first, then the lanes or the points. With lanes divided each has its
-    own, and all points; with fewer panels than threads, one panel and a part of the points. Divided
-    points are the reverse. Products may have one lane operand in common.
+    Threads divide the products of a batch first, and then either the lanes or the points of a
+    product. If they divide the lanes, each thread reads its own lanes and all points; with fewer
+    panels than threads, it reads one panel and a fraction of the points. If they divide the points,
+    it is the other way round. The products of a batch may share one vector operand.
     """
     products = min(problem.batch, machine.threads)
     threads = machine.threads / products  # for each product
@@ -315,7 +324,7 @@ def _tile_cycles(
     problem: Problem, tiles: Tiles, machine: Machine
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return the cycles of all tiles on one core, and the cycles that latency, load ports and the
-    second-level cache would take alone."""
+    second-level cache would take if each were the only limit."""
     lanes = _parts(float(vectors_of(problem.lanes, machine)), tiles.vectors)
     rows = _parts(float(problem.points[0]), tiles.rows)
     columns = _parts(float(problem.points[1]), tiles.columns)
@@ -333,7 +342,8 @@ def _tile_cycles(
 
 
 def _parts(extent: Floats | float, tile: Floats) -> list[tuple[Floats, Floats]]:
-    """Return (size, count) of the whole tiles, and of the tail if there is one."""
+    """Return (size, count) of the full tiles along an axis, and of the partial tile at its end if
+    there is one."""
     whole = np.floor(extent / tile)
     rest = extent - whole * tile
     return [(np.minimum(tile, extent), whole), (rest, (rest > 0) * 1.0)]
@@ -342,8 +352,8 @@ def _parts(extent: Floats | float, tile: Floats) -> list[tuple[Floats, Floats]]:
 def _one_tile(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the cycles of one tile of v vectors by r x c points: all, latency, loads, beyond the
-    first-level cache."""
+    """Return the cycles of one tile of v vectors by r x c points: in total, by latency, by load
+    ports, and by fetching from beyond the first-level cache."""
     steps = problem.steps / tiles.slices
     parts = (_window if problem.depthwise else _product)(problem, tiles, machine, v, r, c)
     panel_bytes = steps * v * machine.lanes * 4
@@ -376,7 +386,8 @@ def _one_tile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Parts:
-    """The cycles of one slice of a tile by resource, and the bytes of its points."""
+    """The cycles of one slice of a tile, by resource, and the bytes of the broadcast operand that
+    it reads."""
 
     multiply: Floats  # The multiply-add ports.
     chain: Floats  # The latency of an accumulator's multiply-adds.
@@ -389,15 +400,16 @@ class _Parts:
 
 
 def _finish(problem: Problem, sums: Floats) -> Floats:
-    """Return the cycles of the epilogue of a tile, without overlap."""
+    """Return the cycles of a tile's epilogue, which does not overlap with other tiles. `sums` is
+    the number of accumulators."""
     return sums * (1.5 + 0.5 * problem.epilogue) + 20.0
 
 
 def _product(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
 ) -> _Parts:
-    """Return the cycles of a tile of a product, or of a convolution over channels: points are
-    broadcast."""
+    """Return the cycles of a tile in a matrix product or a convolution over channels, where
+    elements of one operand are broadcast."""
     points, steps = r * c, problem.steps / tiles.slices
     multiply = steps * v * points * max(problem.parts, 1) / machine.fma_ports
     broadcasts = points
@@ -429,8 +441,9 @@ def _product(
 
 
 def _wait(steps: Floats, operations: Floats, machine: Machine) -> Floats:
-    """Return the cycles that a sum of `steps` steps waits for its own multiply-adds. The next tile
-    begins meanwhile, so a tile of few operations does not wait."""
+    """Return the cycles for which a sum of `steps` steps is stalled by the latency of its
+    multiply-adds. An out-of-order core starts the next tile meanwhile, so a tile with few
+    operations does not stall."""
     shown = 1 - np.minimum(machine.overlap / operations, 1.0)
     cycles: Floats = steps * machine.fma_latency * shown
     return cycles
@@ -439,7 +452,8 @@ def _wait(steps: Floats, operations: Floats, machine: Machine) -> Floats:
 def _window(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
 ) -> _Parts:
-    """Return the cycles of a tile of a depthwise convolution: points are loaded as vectors, too."""
+    """Return the cycles of a tile in a depthwise convolution, where both operands are loaded as
+    vectors."""
     points, steps = r * c, problem.steps / tiles.slices
     live = v * points
     if machine.folds_loads:
@@ -466,9 +480,10 @@ def _window(
 
 
 def window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: Floats) -> Floats:
-    """Return the vectors that the taps of a tile's windows load. Taps follow one another, each for
-    all sums, and loaded vectors stay in the registers that the sums leave, the newest first
-    (`codegen.memory`): a vector is loaded again if too many others come between two uses of it."""
+    """Return the number of vectors that a tile of a depthwise convolution loads. The elements of
+    the convolution kernel are processed one after the other, each for all accumulators. Registers
+    that no accumulator occupies hold the most recently loaded vectors (`codegen.memory`), so a
+    vector is loaded again if too many others were loaded between two uses."""
     (down, along), (down_stride, along_stride) = problem.taps, problem.strides
     sums, steps = v * r * c, problem.steps
     held = np.maximum(machine.registers - sums - SPARE_REGISTERS, FEWEST_HELD)
@@ -489,8 +504,8 @@ def window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: Fl
 def _traffic(
     problem: Problem, tiles: Tiles, machine: Machine, panel_bytes: Floats, point_bytes: Floats
 ) -> tuple[Floats, Bools]:
-    """Return the cycles to bring the operands of one tile, in one slice of the reduction, into the
-    first-level cache; and whether the points come from beyond the second."""
+    """Return the cycles for fetching the operands of one slice of a tile into the first-level
+    cache, and whether the broadcast operand comes from beyond the second-level cache."""
     if problem.depthwise:  # Each panel has its own points.
         is_far = problem.point_bytes / machine.threads > _OF_L2 * machine.l2_bytes
         streamed: Floats = point_bytes * (1 + 0.3 * (tiles.order == LoopOrder.ROWS))
@@ -512,8 +527,8 @@ def _traffic(
 
 
 def _per_byte(footprint: Floats, machine: Machine) -> Floats:
-    """Return the cycles for each byte of data that is used again after `footprint` bytes of other
-    data."""
+    """Return the cycles per byte for fetching data that is reused after `footprint` bytes of other
+    data were accessed."""
     far = footprint > _OF_L2 * machine.l2_bytes
     beyond = np.where(far, 1 / machine.l3_bandwidth, 1 / machine.l2_bandwidth)
     return np.where(footprint <= _OF_L1 * machine.l1_bytes, 0.0, beyond)

@@ -1,5 +1,5 @@
-"""The sizes that an operator's nest leaves open: how many parts threads share, and how much one
-iteration keeps in registers."""
+"""The sizes that an operator's loop nest leaves to the scheduler: the number of parts that threads
+share, and the number of values that one iteration keeps in registers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SPARE = 8
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """The choices of a nest. The extents of independent loops are `shared`: parts of the work, each
-    of which costs something. The others are `held`: counts of values that one iteration keeps in
-    registers."""
+    """The open choices of a loop nest. A choice that is the extent of an independent loop is
+    `shared`: it is a number of parts for threads, each of which has a cost. All other choices are
+    `held`: numbers of values that one iteration keeps in registers."""
 
     function: Function
     machine: Machine
@@ -35,14 +35,16 @@ class Choices:
         return tuple(s.name for s in self.function.choices if as_extent(s) in extents)
 
     def parts(self, threads: int) -> dict[str, int]:
-        """Return a part for each thread for the choices that threads share."""
+        """Return a value for each shared choice: one part for each thread, up to the limit of the
+        choice."""
         most = {s.name: bounds(s.high)[1] for s in self.function.choices}
         return {name: min(threads, most[name]) for name in self.shared}
 
     @functools.cached_property
     def held(self) -> dict[str, int]:
-        """The most that registers have room for, by the name of the choice, if every thread has
-        an iteration left, and the iterations are as even as they can be."""
+        """The value for each choice of registers: the largest for which the registers suffice and
+        every thread still gets an iteration. Of the values with the same number of iterations, the
+        smallest, which makes iterations most even."""
         values = {symbol.name: 1 for symbol in self.function.choices}
         for symbol in self.function.choices:
             if symbol.name in self.shared:
@@ -61,8 +63,9 @@ class Choices:
         return {name: value for name, value in values.items() if name not in self.shared}
 
     def _around(self, choice: str) -> Extent:
-        """Return the iterations that have registers of a choice: of the loops around, from the
-        outermost one on that is marked as independent, if any is."""
+        """Return the number of iterations that each use the registers of a choice: the product of
+        the loops around the registers, starting from the outermost independent loop if there is
+        one."""
         for buffer in self._registers():
             if choice in (symbol.name for symbol in symbols(buffer.shape)):
                 path = NestView(self.function, "choose").path_to_alloc(buffer.name)
@@ -79,7 +82,8 @@ class Choices:
                 yield buffer
 
     def _fits(self, values: dict[str, int]) -> bool:
-        """Check whether the registers hold the floats whose number depends on choices."""
+        """Check whether the registers suffice for all floating-point register buffers whose size
+        depends on choices."""
         needed = 0
         for buffer in self._registers():
             if any(symbol.name in values for symbol in symbols(buffer.shape)):

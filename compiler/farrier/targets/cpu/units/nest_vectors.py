@@ -1,12 +1,12 @@
-"""The loops of an operator's nest that become vectors: innermost loops whose iterations are
-independent, and touch neighbours in memory, or one element together.
+"""The selection of the loops to vectorize in an operator's loop nest: innermost loops with
+independent iterations that access adjacent elements, or all the same element.
 
     before:  for j in serial(64):      y[p[i], j] = x[i, j]
     after:   for j in vectorized(64):  y[p[i], j] = x[i, j]
 
-Some loops stay scalar: a gather or scatter; a sum of floats, whose rounding would depend on the
-target's vectors; and a loop that fills no vector, as later loads of its elements would wait for the
-partial one.
+These loops stay scalar: gathers and scatters; floating-point sums, whose rounding would depend on
+the target's vector length; and loops too short to fill a vector, since later loads of the elements
+would wait for the partial store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROUNDED = (BinaryOp.ADD, BinaryOp.MUL)
 
 
 def vector_loops(function: Function, lanes: int) -> list[str]:
-    """Return the loops that become vectors of `lanes` elements, outermost first."""
+    """Return the loops to vectorize with `lanes` lanes, outermost first."""
     simplifier = Simplifier(NestView(function, "vectorize").ranges())
     return [
         loop.var
@@ -42,14 +42,15 @@ def vector_loops(function: Function, lanes: int) -> list[str]:
 
 
 def _is_contiguous(loop: For, simplifier: Simplifier) -> bool:
-    """Check whether the iterations access neighbours, or the same elements, and some neighbours."""
+    """Check whether each access in a loop moves to the adjacent element or stays at the same
+    element from iteration to iteration, and some access moves."""
     strides = [_stride(access, loop.var, simplifier) for access in accesses(loop.body)]
     return all(stride in (0, 1) for stride in strides) and 1 in strides
 
 
 def _stride(access: Access, var: str, simplifier: Simplifier) -> Extent | None:
-    """Return the elements in memory between the accesses of two neighbouring iterations; None if
-    that differs from iteration to iteration."""
+    """Return the distance in elements between the accesses of two successive iterations; None if
+    the distance is not constant."""
     buffer = access.buffer
     stride: Extent = 0
     for axis, index in enumerate(access.indices):
@@ -62,7 +63,8 @@ def _stride(access: Access, var: str, simplifier: Simplifier) -> Extent | None:
 
 
 def _is_exact(loop: For) -> bool:
-    """Check whether the iterations add up no floats, whose sum depends on the order."""
+    """Check whether a loop contains no floating-point sum, whose result depends on the order of
+    iterations."""
     for stmt in walk_stmts(loop.body):
         if isinstance(stmt, Store) and stmt.buffer.dtype.is_float:
             update = reduction(stmt)

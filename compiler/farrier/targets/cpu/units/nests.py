@@ -1,4 +1,4 @@
-"""Transformations of loop nests that several rules share."""
+"""Schedule transformations of loop nests that several rules use."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _CHUNKS = 8  # The iterations that a thread should be able to choose from, for b
 
 
 def loop_extents(function: Function) -> dict[str, int]:
-    """Return the typical extent of every loop, by its variable; 1 for a loop that typically does
-    not run."""
+    """Return the typical extent of every loop, by its variable; 1 for a loop that typically has no
+    iterations."""
     return {loop: max(typical(extent), 1) for loop, extent in exact_extents(function).items()}
 
 
@@ -24,13 +24,14 @@ def exact_extents(function: Function) -> dict[str, Extent]:
 
 
 def run_parallel(schedule: Schedule, loops: Sequence[str]) -> None:
-    """Share the iterations of `loops`, each directly within the one before, among the threads; from
-    the first loop on that cannot be joined, each thread runs the loops whole."""
+    """Fuse the perfectly nested `loops` and run them in parallel. If a loop cannot be fused with
+    the loops around it, it and the loops inside it stay sequential."""
     schedule.parallel(_join(schedule, _joinable(schedule.function, loops)))
 
 
 def share(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
-    """Run in parallel the fewest of `loops`, outermost first, that balance well."""
+    """Parallelize the smallest number of `loops`, outermost first, whose iterations divide evenly
+    enough among the threads."""
     extents = loop_extents(schedule.function)
     count, used = 1, 0
     while used < len(loops) and count < _CHUNKS * threads:
@@ -40,8 +41,9 @@ def share(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
 
 
 def _joinable(function: Function, loops: Sequence[str]) -> Sequence[str]:
-    """Return the outermost of `loops` that can be joined. A loop that may be empty is not joined to
-    several iterations around it, because their positions would be quotients by its extent."""
+    """Return the outermost of `loops` that can be fused. A loop that may have no iterations is not
+    fused with outer loops of several iterations, because indices would be computed by division by
+    its extent."""
     extents = exact_extents(function)
     for used, loop in enumerate(loops):
         if bounds(extents[loop])[0] < 1 and any(extents[other] != 1 for other in loops[:used]):
@@ -50,7 +52,7 @@ def _joinable(function: Function, loops: Sequence[str]) -> Sequence[str]:
 
 
 def _join(schedule: Schedule, loops: Sequence[str]) -> str:
-    """Fuse loops into one."""
+    """Fuse loops into one, and return its name."""
     joined = loops[0]
     for loop in loops[1:]:
         joined = schedule.fuse(joined, loop, f"{joined}_{loop.rpartition('_')[2]}")

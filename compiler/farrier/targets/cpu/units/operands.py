@@ -1,7 +1,8 @@
-"""Rewrite a program to give its contraction operands fit for the innermost loop.
+"""Program rewrites that make the operands of a contraction suitable for the innermost loop.
 
-Work that would be repeated at every multiply-add, such as the test for padding or the walk along a
-transposed operand, moves to a separate stage, which is computed where a tile needs it.
+Work that would be repeated for every multiply-add, such as bounds checks for padding or strided
+loads of a transposed operand, is moved to a separate stage, which is computed where a tile needs
+it.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ PACKED = "packed"
 def hoist_padding(
     program: TensorProgram, contraction: Contraction, name: str = PADDED
 ) -> TensorProgram:
-    """Return the program with the padded point operand as a stage, so that a tile reads it
-    unguarded.
+    """Return the program with the padded broadcast operand as a separate stage, so that tiles read
+    it without bounds checks.
 
     before:  conv[n, oc, o] = sum((x[n, ic, o + k - 1] if 0 <= o + k - 1 < 8 else 0) * w[oc, ic, k])
     after:   padded[n, ic, p] = x[n, ic, p - 1] if 0 <= p - 1 < 8 else 0
@@ -79,8 +80,8 @@ def hoist_padding(
 
 
 def window_copy(program: TensorProgram) -> str:
-    """Return the name of the first stage of a program if it is the points of a contraction with a
-    border around them, and "" if it is not."""
+    """Return the name of a program's first stage if it copies the broadcast operand of a
+    contraction with padding around it, else ""."""
     first, *rest = program.stages
     is_copy = isinstance(first.body, Select) and isinstance(first.body.then, Load)
     is_read = rest and isinstance(rest[0].body, Reduce) and reads_of(first.buffer.name, [rest[0]])
@@ -89,8 +90,8 @@ def window_copy(program: TensorProgram) -> str:
 
 
 def by_first_use(program: TensorProgram) -> TensorProgram:
-    """Return the program with each stage without a reduction right before the first that reads it,
-    so that operands of the epilogue stand after the contraction.
+    """Return the program with each stage that is not a reduction moved directly before its first
+    reader, so that operands of the epilogue come after the contraction.
 
     before:  wide[m, n] = cast(f32, r[m, n])
              matmul[m, n] = sum(a[m, k] * b[k, n])
@@ -115,8 +116,8 @@ def by_first_use(program: TensorProgram) -> TensorProgram:
 def pack_lane_operand(
     program: TensorProgram, contraction: Contraction, name: str = PACKED
 ) -> TensorProgram:
-    """Return the program with the lane operand as a stage whose last axis is the lane's, so that a
-    vector of it is one load.
+    """Return the program with the vector operand copied in a separate stage whose last axis is the
+    lane axis, so that a vector is a single load.
 
     before:  matmul[b, m, n] = sum(a[b, m, k] * t[b, n, k])
     after:   packed[b, k, n] = t[b, n, k]
@@ -131,9 +132,9 @@ def pack_lane_operand(
 
 
 def pack(schedule: Schedule, stage: Stage, width: int) -> None:
-    """Vectorize the nest of a packed operand: transpose it in squares of `width` elements if
-    neighbours in its source lie along another axis, else take a vector of lanes at a time, so that
-    the cache lines of its elements serve the next vectors, too."""
+    """Vectorize the nest that packs an operand. If the source is contiguous along another axis, it
+    is transposed in squares of `width` elements; otherwise one vector of lanes is copied at a time,
+    so that cache lines are reused for the next vectors."""
     assert isinstance(stage.body, Load)
     source, lane = stage.body, stage.axes[-1].name
     extents = loop_extents(schedule.function)
@@ -150,7 +151,8 @@ def pack(schedule: Schedule, stage: Stage, width: int) -> None:
 
 
 def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Neighbours) -> None:
-    """Vectorize the nest of an operand that is packed in groups, by vectors of `width` groups."""
+    """Vectorize the nest of an operand that is packed in groups for dot products, by vectors of
+    `width` groups."""
     *others, along = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
     at = group_axis(stage, grouping)
     chunk, lanes = schedule.split(along, width)
@@ -168,8 +170,8 @@ def group_axis(stage: Stage, grouping: Neighbours) -> int:
 def lay_out_packed(
     schedule: Schedule, stage: Stage, panel: int, grouping: Neighbours | None
 ) -> None:
-    """Lay a packed operand out in panels of `panel` lanes, each in the order in which sums read it,
-    with groups of neighbours contiguous; without panels if `panel` is 0."""
+    """Change the layout of a packed operand to panels of `panel` lanes (0: one panel for all
+    lanes), each in the order in which sums read it, with groups of neighbours contiguous."""
     *others, lane = range(len(stage.axes))
     dims = [PhysicalDim(axis) for axis in others]
     inner = [PhysicalDim(lane, 1, panel)]
@@ -204,7 +206,8 @@ def _with_operand(
     old: Load,
     indices: tuple[Expr, ...],
 ) -> TensorProgram:
-    """Return `program` with `stage` before the contraction, which reads it in place of `old`."""
+    """Return `program` with `stage` inserted before the contraction, which reads the stage's result
+    instead of the operand `old`."""
     body = contraction.stage.body
     assert isinstance(body, Reduce)
     assert isinstance(body.body, Binary)
@@ -224,8 +227,8 @@ def _with_operand(
 
 
 def factor_out(program: TensorProgram, contraction: Contraction) -> TensorProgram:
-    """Return the program with a factor of the point operand applied to the sum, if it does not vary
-    along the reduction; unchanged without such a factor.
+    """Return the program in which a factor of the broadcast operand that does not vary along the
+    reduction is applied to the sum instead; without such a factor, return it unchanged.
 
     before:  share[m, k] = weight[m, k] * scale[m]
              context[m, n] = sum(share[m, k] * v[k, n])

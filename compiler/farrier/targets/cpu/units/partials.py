@@ -1,4 +1,5 @@
-"""Reductions along the lanes: vectors of partial results, joined when the row is done."""
+"""The vectorization of reductions along the reduced axis: vectors of partial results, which are
+combined at the end of the row."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from farrier.targets.cpu.units.nests import exact_extents
 
 
 def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int) -> None:
-    """Put the lanes of `partials` vectors along the axis that a reduction reads contiguously,
-    where it does: partial results, in registers, that are joined at the end.
+    """Vectorize a reduction along the axis that it reads contiguously, if there is one, with
+    `partials` vectors of partial results in registers that are combined at the end.
 
     before:  for i: for r:  sum[i] = sum[i] + x[i, r]
     after:   for i:
@@ -51,7 +52,8 @@ def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int)
 
 
 def _contiguous_axis(stage: Stage) -> Axis | None:
-    """The reduced axis along which a stage reads neighbouring elements."""
+    """Return the reduced axis along which a stage reads adjacent elements; None if there is
+    none."""
     last = set().union(
         *(variables(load.indices[-1]) for load in loads(stage.body) if load.indices), set()
     )

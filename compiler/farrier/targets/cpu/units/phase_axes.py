@@ -1,8 +1,10 @@
-"""Programs whose points take turns by the remainder of an index: transposed convolutions.
+"""The rewrite of programs that alternate between different products by the remainder of an index:
+transposed convolutions.
 
-An output that reads `w[…, o % 2]` and `x[…, o // 2]` has a product of its own for each remainder.
-Taken apart, the remainders are separate products, and the quotients the points of a tile. The rule
-`register_tile` and the sketches take axes apart by the same rewrite.
+An output that reads `w[…, o % 2]` and `x[…, o // 2]` is a separate product (a phase) for each
+remainder of `o`. The rewrite splits the axis into remainder and quotient; the remainders become
+separate products, and the quotients the points of a tile. The rule `register_tile` and the sketches
+use it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ INTERLEAVED = "interleaved"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PhaseAxis:
-    """An axis of the output, `step * stride + tap`, with the names of its two parts."""
+    """An axis of the output, `step * stride + tap`, that is split into the axes `tap` (remainder)
+    and `step` (quotient)."""
 
     axis: str
     stride: int
@@ -40,8 +43,8 @@ class PhaseAxis:
 
 
 def find_phase_axes(stage: Stage) -> tuple[PhaseAxis, ...]:
-    """Return the axes that a stage reads as both quotient and remainder of one divisor, and not
-    else."""
+    """Return the axes that a stage reads both as quotient and as remainder of the same divisor, and
+    in no other form."""
     uses: collections.Counter[str] = collections.Counter()
     parts_of: dict[str, list[tuple[BinaryOp, int]]] = collections.defaultdict(list)
     for node in walk(stage.body):
@@ -64,8 +67,9 @@ def find_phase_axes(stage: Stage) -> tuple[PhaseAxis, ...]:
 def take_apart(
     program: TensorProgram, stage: Stage, turns: tuple[PhaseAxis, ...], whole: str = INTERLEAVED
 ) -> TensorProgram:
-    """Return the program with axes for quotients and remainders in `stage`, and a stage that writes
-    the buffer `whole`, with the points together again, for the others.
+    """Return the program with each axis of `turns` in `stage` split into quotient and remainder. An
+    additional stage writes the points in their original order to the buffer `whole`, which all
+    other stages read.
 
     before:  up[n, oc, o] = sum(x[n, ic, o // 2] * w[ic, oc, o % 2])
              y[n, oc, o] = max(up[n, oc, o], 0)
@@ -73,8 +77,9 @@ def take_apart(
              interleaved[n, oc, o] = up[n, oc, o % 2, o // 2]
              y[n, oc, o] = max(interleaved[n, oc, o], 0)
 
-    The last phases of an extent that the stride does not divide have a point less. There, they
-    compute what nobody reads, or the reduction of nothing where the operands do not reach as far.
+    If the stride does not divide the extent, the last phases have one point fewer. For the missing
+    point, they compute a value that is not read, or an empty reduction if the operands are too
+    small.
     """
     by_axis = {turn.axis: turn for turn in turns}
     extents = {axis.name: axis.extent for axis in stage.axes}
@@ -99,7 +104,8 @@ def take_apart(
 
 
 def _by_parts(stage: Stage, turns: tuple[PhaseAxis, ...], extents: dict[str, Extent]) -> Expr:
-    """Return the body of a stage with each axis of `turns` written as step and tap."""
+    """Return the body of a stage with each axis of `turns` replaced by an expression of step and
+    tap."""
     points: dict[str, Expr] = {
         turn.axis: e.add(e.mul(Var(turn.step), turn.stride), Var(turn.tap)) for turn in turns
     }
@@ -127,14 +133,16 @@ def _by_parts(stage: Stage, turns: tuple[PhaseAxis, ...], extents: dict[str, Ext
 
 
 def _guarded(body: Expr, condition: Expr) -> Expr:
-    """Return the body with the reduction of nothing where the condition does not hold."""
+    """Return the body of a reduction guarded such that it is an empty reduction where the condition
+    does not hold."""
     assert isinstance(body, Reduce)
     identity = body.op.identity(e.dtype_of(body.body))
     return Reduce(body.op, body.axes, Select(condition, body.body, identity))
 
 
 def _part(node: object, axis: str) -> tuple[BinaryOp, int] | None:
-    """Return (DIV or MOD, divisor) where `node` is that part of the variable `axis`."""
+    """Return (DIV or MOD, divisor) if `node` is the quotient or the remainder of the variable
+    `axis`, else None."""
     if not isinstance(node, Binary) or node.op not in (BinaryOp.DIV, BinaryOp.MOD):
         return None
     if node.left != Var(axis) or not isinstance(node.right, Const):
@@ -143,8 +151,8 @@ def _part(node: object, axis: str) -> tuple[BinaryOp, int] | None:
 
 
 def _with_axes(layout: Layout | None, stage: Stage, axes: list[Axis]) -> Layout | None:
-    """Return the blocked layout with the same innermost axis among `axes`; None for any other, and
-    where that axis is taken apart."""
+    """Return the blocked layout of a stage's buffer for its new `axes`, with the same innermost
+    axis. None if the layout is not blocked, or if its innermost axis is split."""
     if layout is None or not layout.dims[-1].mod:
         return None
     lane = layout.dims[-1]

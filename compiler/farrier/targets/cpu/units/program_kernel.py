@@ -1,4 +1,4 @@
-"""A kernel of a rule that schedules a tensor program."""
+"""The base class of the kernels of rules that schedule a tensor program."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from farrier.lower.loops import to_loops
 
 
 class ProgramKernel:
-    """The base of kernels that have a program, made ready for the rule."""
+    """A kernel with a tensor program that has been prepared for its rule."""
 
     program: TensorProgram
 
     @functools.cached_property
     def function(self) -> Function:
-        """The naive loops of the program."""
+        """The unscheduled loops of the program."""
         return to_loops(self.program)

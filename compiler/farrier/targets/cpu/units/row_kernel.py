@@ -1,4 +1,5 @@
-"""The schedule of what reductions come to: rows shared by threads, vectors of rows or terms."""
+"""The schedule of programs with row-wise reductions such as softmax: threads share the rows, and
+vectors run across rows or along them."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _TAPS = 16
 
 @dataclasses.dataclass(frozen=True)
 class RowKernel(ProgramKernel):
-    """A program of one output, its reductions in buffers of their own."""
+    """A program with a single output, in which each reduction is written to a buffer of its own. A
+    row is a set of outputs that use the same result of every reduction."""
 
     program: TensorProgram
     machine: Machine
@@ -50,8 +52,8 @@ class RowKernel(ProgramKernel):
 
     @functools.cached_property
     def lane(self) -> str:
-        """The output's contiguous axis; where its last are of extent one and the reductions read
-        blocks of the axis before, that one, which is contiguous as well."""
+        """The output's contiguous axis. If the last axes have extent 1 and the reductions read an
+        input in blocks of the axis before these, it is that axis, which is contiguous as well."""
         axes = self.output.axes
         last = innermost_axis(self.output)
         if self.output.buffer.is_plain:
@@ -61,7 +63,8 @@ class RowKernel(ProgramKernel):
         return axes[last].name
 
     def _reads_blocks(self, stage: Stage, axis: str) -> bool:
-        """Check whether neighbours along an axis of the output are neighbours in an operand."""
+        """Check whether a stage reads an operand in the blocked layout, with adjacent elements
+        along the given axis of the output."""
         at = self.points.get(stage.buffer.name, ())
         names = {own.name for own, index in zip(stage.axes, at, strict=True) if index == Var(axis)}
         return any(
@@ -77,15 +80,16 @@ class RowKernel(ProgramKernel):
 
     @functools.cached_property
     def points(self) -> dict[str, tuple[Expr, ...]]:
-        """The indices at which each earlier stage is read for one point of the output, by buffer;
-        variables besides the output's axes have names that begin with `~`."""
+        """The indices at which each earlier stage is read to compute one point of the output, by
+        buffer. Variables that are not axes of the output have names that begin with `~`."""
         indices: dict[str, tuple[Expr, ...]] = {}
         _follow(self.program, self.output, {}, indices)
         return indices
 
     @functools.cached_property
     def rows(self) -> tuple[str, ...]:
-        """The output's axes at which every reduction is read at its own point, in order."""
+        """The output's axes, in order, along which every reduction is read at the output's own
+        index."""
         rows = {axis.name for axis in self.output.axes}
         single = {axis.name for axis in self.output.axes if axis.extent == 1}
         for stage in self.program.stages:
@@ -101,20 +105,21 @@ class RowKernel(ProgramKernel):
 
     @property
     def _lanes_are_terms(self) -> bool:
-        """Check whether the lanes run along the reduced axes although the output's contiguous axis
-        is one of rows."""
+        """Check whether vectors run along the reduced axes although the output's contiguous axis is
+        a row axis."""
         return self._has_single_lane or self._reads_rows_across
 
     @functools.cached_property
     def _has_single_lane(self) -> bool:
-        """Check whether the contiguous axis has extent 1, as after a reduction that keeps its axes:
-        rows have no neighbours then."""
+        """Check whether the contiguous axis of the output has extent 1, as after a reduction that
+        keeps its axes. Vectors across rows are then not possible along it."""
         return any(axis.name == self.lane and axis.extent == 1 for axis in self.output.axes)
 
     @functools.cached_property
     def _reads_rows_across(self) -> bool:
-        """Check whether neighbouring rows lie apart in all that the reductions read, and what each
-        row reduces lies together: a vector of rows would be gathered element by element."""
+        """Check whether the terms of each row are contiguous in all inputs of the reductions and
+        the rows are far apart, so that a vector across rows would be gathered element by
+        element."""
         return (
             self.output.buffer.is_plain
             and bool(self.reductions)
@@ -123,8 +128,8 @@ class RowKernel(ProgramKernel):
         )
 
     def _reads_along(self, stage: Stage) -> bool:
-        """Check whether every load of a reduction that varies with its terms lies together along
-        one of the reduced axes, at least a vector long."""
+        """Check whether all loads of a reduction that depend on the reduced axes are contiguous
+        along one of these axes, which is at least as long as a vector."""
         long = {a.name for a in stage.reduced_axes if typical(a.extent) >= self.machine.lanes}
         reduced = {axis.name for axis in stage.reduced_axes}
         varying = [
@@ -138,13 +143,13 @@ class RowKernel(ProgramKernel):
 
     @property
     def row_count(self) -> int:
-        """The number of rows, where extents are typical."""
+        """The number of rows at typical sizes."""
         return count_points(axis for axis in self.output.axes if axis.name in self.rows)
 
     @property
     def shares(self) -> int:
-        """Iterations of the loops over rows that threads can share: those over whole vectors, where
-        the lanes are rows."""
+        """The number of iterations that threads can share: the rows, or the vectors of rows if the
+        lanes are rows."""
         count = max(self.row_count, 1)
         if not self.lanes_are_rows:
             return count
@@ -155,7 +160,7 @@ class RowKernel(ProgramKernel):
 
     @functools.cached_property
     def work(self) -> float:
-        """Operations, all elements of all stages."""
+        """The number of operations for all elements of all stages."""
         return sum(
             float(count_points(stage.all_axes)) * (operations([stage]) + 1)
             for stage in self.program.stages
@@ -171,14 +176,16 @@ class RowKernel(ProgramKernel):
 
     @functools.cached_property
     def _blockable(self) -> int:
-        """The number of rows to work on together, where that helps: to join the lanes of one row
-        takes long, and little of the core."""
+        """The number of rows that may be processed together in a block. Adding up the lanes of a
+        single row has a long latency but uses few resources, so several rows overlap. 1 if blocks
+        have no advantage."""
         if self.lanes_are_rows or not self.rows:
             return 1
         return next(typical(a.extent) for a in self.output.axes if a.name == self.rows[-1])
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Rows that are worked on together stay in the first-level cache from stage to stage."""
+        """Check for each candidate that a block of rows stays in the first-level cache from stage
+        to stage."""
         axes = (axis for axis in self.output.axes if axis.name not in self.rows)
         line = count_points(axes) * self.output.buffer.dtype.nbytes
         block = columns["block"]
@@ -186,8 +193,8 @@ class RowKernel(ProgramKernel):
         return allowed
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Arithmetic on whole vectors, and for each row the chain of partial results and their
-        joining."""
+        """Estimate the time of each candidate: arithmetic on full vectors, and for each row the
+        latency of its partial results and of combining these."""
         machine, partials = self.machine, columns["partials"].astype(np.float64)
         block = columns["block"].astype(np.float64)
         count = self.row_count
@@ -209,7 +216,7 @@ class RowKernel(ProgramKernel):
 
     @property
     def serial_seconds(self) -> float:
-        """The estimate of the fastest schedule on one thread."""
+        """The estimated time of the fastest schedule on one thread."""
         rows = [knob.values for knob in self.knobs() if knob.name != "parallel"]
         partials, blocks = np.meshgrid(*rows)
         columns = {"partials": partials.ravel(), "block": blocks.ravel()}
@@ -224,8 +231,8 @@ class RowKernel(ProgramKernel):
         return schedule
 
     def apply(self, schedule: Schedule, decisions: Decisions) -> None:
-        """Order the output's nest by rows, compute every earlier stage for one row, and put each
-        stage on vectors."""
+        """Order the output's nest by rows, compute every earlier stage for one row at a time, and
+        vectorize each stage."""
         stages = self.program.stages
         placed = []
         for stage in stages[:-1]:
@@ -246,8 +253,8 @@ class RowKernel(ProgramKernel):
             share(schedule, outer, self.machine.threads)
 
     def _serves_a_row(self, stage: Stage) -> bool:
-        """Check whether a stage computes from a reduction's result a value that many elements read:
-        a division or a root that they should not repeat."""
+        """Check whether a stage computes, from the result of a reduction, a value that many
+        elements read, such as a reciprocal that should not be computed for each of them."""
         name, stages = stage.buffer.name, self.program.stages
         reduced = {s.buffer.name for s in stages if isinstance(s.body, Reduce)}
         if not any(load.buffer.name in reduced for load in loads(stage.body)):
@@ -256,8 +263,8 @@ class RowKernel(ProgramKernel):
         return count_points(reader.all_axes) > typical(stage.buffer.type.size)
 
     def _order_output(self, schedule: Schedule, block: int) -> list[str]:
-        """Order blocks of rows outside, the rest inside, vectors along the contiguous axis; return
-        the loops over the blocks."""
+        """Reorder the output's loops: blocks of rows outside, then the loops within a row, and
+        vectors along the contiguous axis inside. Return the loops over the blocks."""
         name = self.output.buffer.name
         if self._reads_rows_across and not self._has_single_lane:
             return self._order_rows(schedule, block)
@@ -279,8 +286,8 @@ class RowKernel(ProgramKernel):
         return outer
 
     def _order_rows(self, schedule: Schedule, block: int) -> list[str]:
-        """Divide the last axis of an output of rows alone into blocks, each of which is a vector;
-        return the loops over the blocks and over the other axes."""
+        """For an output with one element in each row, split the last axis into vectors of rows;
+        return the loops over the vectors and over the other axes."""
         loops = [f"{self.output.buffer.name}_{axis.name}" for axis in self.output.axes]
         if block > 1:
             loops[-1], in_block = schedule.split(loops[-1], block)
@@ -288,13 +295,13 @@ class RowKernel(ProgramKernel):
         return loops
 
     def _runs_along(self, stage: Stage) -> bool:
-        """Check whether a stage has a value for each of several lanes of the output."""
+        """Check whether a stage has separate values for the lanes of an output vector."""
         if self._lanes_are_terms:
             return False
         return any(index == Var(self.lane) for index in self.points[stage.buffer.name])
 
     def _put_on_lanes(self, schedule: Schedule, stage: Stage) -> None:
-        """Vectors of a stage along the axis that becomes the output's lanes."""
+        """Vectorize a stage along the axis that corresponds to the lanes of the output."""
         name = stage.buffer.name
         place = self.points[name].index(Var(self.lane))
         lane = stage.axes[place].name
@@ -331,7 +338,8 @@ def _follow(
     at: Mapping[str, Expr],
     points: dict[str, tuple[Expr, ...]],
 ) -> None:
-    """Add to `points` where `stage`, at the point `at`, reads earlier stages, and they others."""
+    """Record in `points` the indices at which `stage` reads earlier stages when it is evaluated at
+    the point `at`, and recursively the indices at which these stages read others."""
     for axis in stage.reduced_axes:
         at = {**at, axis.name: Var(f"~{axis.name}")}
     change = Substitution(at)

@@ -1,6 +1,6 @@
-"""The best few register tiles of one contraction, each as one value of a knob.
+"""A short list of the best register tiles for one contraction, each encoded as one value of a knob.
 
-A kernel of several contractions has too many tiles to enumerate all combinations of them.
+A kernel with several contractions has too many combinations of tiles to enumerate them all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _BITS = 6  # The bits of a value for each extent.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tile:
-    """Vectors of lanes, and rows and columns of points, that are in registers together."""
+    """A register tile: its number of vectors along the lanes, and its rows and columns of
+    points."""
 
     vectors: int
     rows: int
@@ -28,27 +29,27 @@ class Tile:
 
     @classmethod
     def of(cls, value: int) -> Tile:
-        """Return the tile behind a knob's value."""
+        """Decode the tile from the value of a knob."""
         return cls(*(int(part) for part in parts(np.array(value))))
 
 
 def parts(
     values: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return vectors, rows and columns of tiles as encoded in values."""
+    """Return the vectors, rows and columns of the tiles that are encoded in `values`."""
     last = (1 << _BITS) - 1
     return values >> 2 * _BITS, values >> _BITS & last, values & last
 
 
 def tile_extents(values: npt.NDArray[np.int64]) -> Columns:
-    """Return the parts of a knob of tiles by name."""
+    """Return the vectors, rows and columns of encoded tiles, by name, as features of a knob."""
     return dict(zip(("vectors", "rows", "columns"), parts(values), strict=True))
 
 
 def tiles_of(
     values: npt.NDArray[np.int64], unroll: Floats, order: Floats, prefetch: bool
 ) -> microkernel.Tiles:
-    """Return a population of tiles in the model's form."""
+    """Return encoded tiles in the form of the cost model, all with the same further decisions."""
     vectors, rows, columns = (part.astype(np.float64) for part in parts(values))
     fetched = np.full(len(values), float(prefetch))
     return microkernel.Tiles(
@@ -62,8 +63,8 @@ def shortlist(
     choices: tuple[Iterable[int], Iterable[int], Iterable[int]],
     count: int,
 ) -> tuple[int, ...]:
-    """Return the `count` tiles that the model ranks first, best first, among tiles with vectors,
-    rows and columns from `choices` that fit the registers."""
+    """Return the `count` tiles with the shortest predicted time, best first, among all tiles that
+    fit in the registers. `choices` are the possible numbers of vectors, rows and columns."""
     grid = np.meshgrid(*(np.array(list(choice), np.int64) for choice in choices), indexing="ij")
     vectors, rows, columns = (axis.reshape(-1) for axis in grid)
     values = (vectors << 2 * _BITS) + (rows << _BITS) + columns

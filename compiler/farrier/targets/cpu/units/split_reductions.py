@@ -1,4 +1,4 @@
-"""Reductions to few results, in parts that threads compute side by side.
+"""The rewrite of reductions with few results into parts that threads compute in parallel.
 
 before:  total[i] = sum(x[i, k] for k in axes(1000000))
          y[i] = sqrt(total[i])
@@ -8,8 +8,9 @@ after:   total_part[p, i] = sum(x[i, 62464 * p + k] for k in axes(62464))       
          total[i] = total_joined[i] + total_rest[i]
          y[i] = sqrt(total[i])
 
-The number of parts depends on the shape and on the number of threads that the kernel is compiled
-for, and not on which thread computes which part: a sum has the same rounding in every run.
+The number of parts depends on the shape and on the number of threads for which the kernel is
+compiled, but not on the assignment of parts to threads, so a sum is rounded in the same way in
+every run.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ _PART = "part"
 def split_reductions(
     program: TensorProgram, parts: int, step: int
 ) -> tuple[TensorProgram, ...] | None:
-    """The programs, one after another, into which `program` falls when each of its reductions is
-    computed in `parts` parts, their lengths multiples of `step`; None if none is long enough. The
-    output of a program is an input of later ones; the last has the output of the whole."""
+    """Return the sequence of programs that compute `program` with each of its reductions divided
+    into `parts` parts, whose lengths are multiples of `step`. Return None if no reduction is long
+    enough. Programs may read the outputs of earlier ones; the last one computes the output of the
+    whole."""
     plain = _inlined(program)
     programs: list[TensorProgram] = []
     for stage in plain.stages:
@@ -46,8 +48,8 @@ def split_reductions(
 
 
 def _inlined(program: TensorProgram) -> TensorProgram:
-    """The program with every elementwise stage that is read at one place, and no more often there
-    than it has elements, computed where it is read."""
+    """Return the program with elementwise stages inlined that are read at one place and evaluated
+    there at most once for each element."""
     stages = list(program.stages)
     for stage in program.stages[:-1]:
         readers = [s for s in stages if reads_of(stage.buffer.name, [s])]
@@ -62,7 +64,8 @@ def _inlined(program: TensorProgram) -> TensorProgram:
 
 
 def _longest(stage: Stage, least: int) -> Axis | None:
-    """The axis of a reduction that is cut into parts: the longest, if it has `least` terms."""
+    """Return the axis along which to divide a reduction: its longest axis, if that has at least
+    `least` terms; else None."""
     if not isinstance(stage.body, Reduce):
         return None
     axis = max(stage.body.axes, key=lambda axis: typical(axis.extent))
@@ -70,7 +73,7 @@ def _longest(stage: Stage, least: int) -> Axis | None:
 
 
 def _split(stage: Stage, axis: Axis, parts: int, step: int) -> tuple[tuple[Stage, ...], ...]:
-    """The stages of the parts, and the stages of their joining."""
+    """Return the stages that compute the parts of a reduction, and the stages that combine them."""
     body, name = stage.body, stage.buffer.name
     assert isinstance(body, Reduce)
     length = axis.extent // (parts * step) * step
@@ -103,7 +106,8 @@ def _local(name: str, shape: tuple[Extent, ...], stage: Stage) -> Buffer:
 
 
 def _program(whole: TensorProgram, stages: tuple[Stage, ...]) -> TensorProgram:
-    """The program of some stages, whose inputs are what the first of them reads."""
+    """Return a program with the given stages of `whole`. Its inputs are the buffers that these
+    stages read but do not write."""
     inputs = {load.buffer.name: load.buffer for load in loads(stages[0].body)}
     return TensorProgram(
         whole.name, tuple(inputs.values()), stages, (stages[-1].buffer,), whole.dims
@@ -111,6 +115,6 @@ def _program(whole: TensorProgram, stages: tuple[Stage, ...]) -> TensorProgram:
 
 
 def joined(whole: TensorProgram, programs: tuple[TensorProgram, ...]) -> TensorProgram:
-    """The program that computes `programs` one after another."""
+    """Return one program that computes `programs` in sequence."""
     stages = tuple(stage for program in programs for stage in program.stages)
     return dataclasses.replace(whole, stages=stages)

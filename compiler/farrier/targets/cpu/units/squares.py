@@ -1,4 +1,5 @@
-"""Transposition in registers: squares of vectors, loaded along one axis, stored along another."""
+"""Transposition in registers: squares of elements are loaded as vectors along one axis and stored
+as vectors along another."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ SMALLEST = 4  # The least extents that are transposed as squares of vectors.
 def turn_squares(
     schedule: Schedule, stage: Stage, across: str, lane: str, buffers: Sequence[Buffer], width: int
 ) -> list[str]:
-    """Walk the nest of `stage`, which stores along the axis `lane`, in squares `width` wide: of
-    each of `buffers`, which run along the axis `across`, a square's rows are loaded as vectors.
-    Return the loops around the squares, outermost first.
+    """Tile the nest of `stage`, which stores along the axis `lane`, by squares of `width` × `width`
+    elements. For each of `buffers`, which are contiguous along the axis `across`, the rows of a
+    square are loaded as vectors. Return the loops around the squares, outermost first.
 
     before:  for i: for k:  t[k, i] = a[i, k]
     after:   for columns, lanes:

@@ -1,4 +1,4 @@
-"""A unit that multiplies tiles in a core's registers, and its costs."""
+"""A unit that multiplies tiles in a core's registers, and its costs for the estimate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Registers: TypeAlias = Callable[[Ints, int, Ints, Ints], Ints]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TileUnit:
-    """A product of tiles, its registers, and its costs in cycles of a core."""
+    """A tile product, the registers that it uses, and its costs in cycles of a core."""
 
     product: TileProduct
     registers: int  # The registers that hold sums and the operands of a step.
@@ -39,8 +39,8 @@ class TileUnit:
     block_cycles: float  # The overhead of a block.
 
     def blocks_of(self, outputs: int, lanes: int) -> tuple[int, ...]:
-        """Return the sizes in `blocks` that are possible for `outputs` outputs and vectors of
-        `lanes`."""
+        """Return the possible sizes of channel blocks (out of `blocks`) for a convolution with
+        `outputs` output channels and vectors of `lanes`."""
         width = max(self.product.lanes, lanes)
         panels = np.array(self.sides) * width
         return tuple(
@@ -50,8 +50,8 @@ class TileUnit:
         )
 
     def rate(self, lanes: int, rows: int, depth: int) -> float:
-        """Return the products that a core adds up in a cycle, of `rows` rows with `lanes` lanes and
-        a reduction over `depth` neighbours of a row; 0 if tiles do not fit."""
+        """Return the multiply-adds per cycle of a core for `rows` rows with `lanes` lanes and a
+        reduction over `depth` contiguous elements; 0 if tiles do not fit."""
         product = self.product
         steps = [step for step in product.depths if depth % step == 0]
         counts = row_counts(product, rows)
@@ -63,12 +63,13 @@ class TileUnit:
 
 
 def panels_cover(panels: Ints, outputs: int, lanes: int) -> npt.NDArray[np.bool_]:
-    """Check whether panels of `panels` lanes each, enough for `outputs`, cover `lanes`: the outputs
-    and the padding of their last block."""
+    """Check which widths of panels, in lanes, divide `lanes`, such that the panels needed for
+    `outputs` output channels also cover the padding of the last channel block. `lanes` is the
+    number of outputs including that padding."""
     reaches = -(-outputs // panels) * panels >= lanes
     return np.asarray(reaches & (lanes % panels == 0))
 
 
 def row_counts(product: TileProduct, rows: int) -> tuple[int, ...]:
-    """Return the counts of rows that tiles for `rows` rows may have."""
+    """Return the possible numbers of rows of a tile for a product with `rows` rows."""
     return tuple(count for count in product.rows if count <= rows)

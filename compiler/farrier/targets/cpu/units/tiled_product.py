@@ -1,7 +1,8 @@
-"""A sum of products in tile registers: the choice of tiles, and the loops around them.
+"""The schedule of a sum of products in tile registers: the choice of tiles, and the loops around
+them.
 
-The sums of a block of tiles are registers, which are stored to memory of the thread's own for the
-later stages.
+The sums of a block of tiles are kept in tile registers, and then stored to memory of the thread for
+the epilogue.
 
     for each tile:                   sum[tile] = 0
     for a step of the reduction:     sum[tile] += rows[k] x lanes[k], for each tile
@@ -34,8 +35,8 @@ from farrier.targets.cpu.units.tile_unit import TileUnit, row_counts
 
 
 def find_unit(contraction: Contraction, target: CpuTarget) -> TileUnit | None:
-    """Return the unit that multiplies tiles of a contraction's operands; None if the target has
-    none for them, or if its tiles do not fit the rows."""
+    """Return the tile unit that multiplies the operands of a contraction; None if the target has
+    none, or if the contraction does not divide into its tiles."""
     point, lane = contraction.broadcast_load, contraction.vector_load
     unit = target.unit_of(point.buffer.dtype, lane.buffer.dtype)
     body = contraction.stage.body
@@ -49,16 +50,15 @@ def find_unit(contraction: Contraction, target: CpuTarget) -> TileUnit | None:
 
 
 def tiled_axes(contraction: Contraction) -> tuple[str, str]:
-    """Return the axes of a block's lines of tiles and of a tile's rows; "" for a missing
-    axis."""
+    """Return the axes of a block's lines of tiles and of a tile's rows; "" for a missing axis."""
     points = [axis for axis in contraction.points if extent_of(contraction.stage, axis) > 1]
     *others, row = points or [""]
     return (others or [""])[-1], row if window_along(contraction, row) else ""
 
 
 def depth_of(contraction: Contraction, product: TileProduct) -> tuple[str, int]:
-    """Return the reduced axis along which products go deep, and the depth of one; ("", 0) if its
-    elements are not contiguous."""
+    """Return the reduced axis along which an instruction sums, and the number of elements that it
+    sums; ("", 0) if these are not contiguous."""
     for depth in product.depths:
         axis = neighbours(contraction, contraction.broadcast_load, depth)
         if axis is not None and factor_of(contraction.stage, axis) % depth == 0:
@@ -68,8 +68,8 @@ def depth_of(contraction: Contraction, product: TileProduct) -> tuple[str, int]:
 
 @dataclasses.dataclass(frozen=True)
 class TiledProduct:
-    """The sum of `contraction`, whose epilogue begins with its copy. The names of the loops that it
-    splits begin with `prefix`."""
+    """The sum of a contraction in tile registers. The contraction's epilogue begins with the copy
+    of the sum to memory. The names of new loops begin with `prefix`."""
 
     contraction: Contraction
     unit: TileUnit
@@ -81,40 +81,42 @@ class TiledProduct:
 
     @functools.cached_property
     def tiled(self) -> tuple[str, str]:
-        """The axes of lines ("" for none) and rows."""
+        """The axes of a block's lines of tiles ("" if there are none) and of a tile's rows."""
         return tiled_axes(self.contraction)
 
     @functools.cached_property
     def depth(self) -> tuple[str, int]:
-        """The reduced axis that instructions run along, and its extent."""
+        """The reduced axis along which an instruction sums, and the number of elements that it
+        sums."""
         return depth_of(self.contraction, self.product)
 
     @property
     def axis(self) -> str:
-        """The reduced axis whose neighbours are contiguous in tiles of lanes."""
+        """The reduced axis along which groups of elements are contiguous in the tiles of the vector
+        operand."""
         return self.depth[0]
 
     @property
     def group(self) -> int:
-        """The number of contiguous neighbours."""
+        """The number of elements along `axis` that are contiguous."""
         return self.product.group
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The counts of rows that a tile may have."""
+        """The possible numbers of rows of a tile."""
         return row_counts(self.product, extent_of(self.contraction.stage, self.tiled[1]))
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a row that one product reduces."""
+        """The bytes of a row that one instruction reduces."""
         return self.depth[1] * self.product.left.nbytes
 
     def cycles(
         self, points: Floats, rows: Floats, vectors: Floats, tiles: int = 1
     ) -> tuple[Floats, Floats, Floats]:
-        """Return the cycles of a block: to multiply, to load the operands from the first-level
-        cache, to finish. It has `points` tiles of `rows` rows by `vectors` vectors of `tiles` tiles
-        each."""
+        """Return three costs of a block in cycles: multiplying, loading the operands from the
+        first-level cache, and storing the results. The block has `points` tiles of `rows` rows,
+        times `vectors` vectors of `tiles` tiles each."""
         unit, depth, lanes = self.unit, self.depth[1], vectors * tiles
         steps = volume(self.contraction.stage, self.contraction.reduction) / depth
         join = unit.join_cycles * self.row_bytes
@@ -128,8 +130,8 @@ class TiledProduct:
         return multiply, loads, finish
 
     def place(self, schedule: Schedule, loop: str, rows: int, width: int) -> list[str]:
-        """Compute sum and copy whole within `loop`, by tiles of `rows` rows, the copy in rows of
-        `width` lanes; return the loops over the steps of the reduction, outermost first."""
+        """Compute the sum and its copy within `loop`, by tiles of `rows` rows; the copy has rows of
+        `width` lanes. Return the loops over the steps of the reduction, outermost first."""
         total, copy = self.contraction.stage.buffer.name, self.contraction.epilogue[0].buffer.name
         for name in (copy, total):
             schedule.compute_whole_at(name, loop)
@@ -142,21 +144,22 @@ class TiledProduct:
         return steps
 
     def tensorize(self, schedule: Schedule, rows: int) -> None:
-        """Replace the tiles of `place` by instructions. The buffers of the operands must have their
-        layout and place by then."""
+        """Replace the loops over the tiles that `place` created by instructions. The layouts and
+        memory scopes of the operands must be final."""
         product = self.product
         schedule.tensorize(f"{self.prefix}zero_row", product.zero_name(rows))
         schedule.tensorize(f"{self.prefix}sum_row", product.product_name(rows, self.depth[1]))
         schedule.tensorize(f"{self.prefix}copy_row", product.store_name(rows))
 
     def _lay_out_lanes(self, schedule: Schedule, buffer: str, width: int) -> None:
-        """Lay a block's results out with their vectors as rows in memory."""
+        """Change the layout of a block's results so that each tile's vectors are rows in memory."""
         lane, rank = innermost_axis(self.contraction.stage), len(self.contraction.stage.axes)
         if lane != rank - 1:
             schedule.transform_layout(buffer, Layout.blocked(rank, lane, width))
 
     def _order_reduction(self, schedule: Schedule) -> tuple[list[str], str]:
-        """Split the reduction; return the loops over its steps, and that within an instruction."""
+        """Split the reduction; return the loops over its steps, and the loop within one
+        instruction."""
         prefix, (axis, depth) = self.contraction.stage.buffer.name, self.depth
         names = f"{self.prefix}step", f"{self.prefix}product"
         step, within = schedule.split(f"{prefix}_{axis}", depth, *names)
@@ -172,8 +175,8 @@ class TiledProduct:
         steps: Sequence[str] = (),
         product: str = "",
     ) -> None:
-        """Split one of the block's nests into tiles, with the loops `steps` around them and
-        `product` within; the loop `short`_row is a whole tile."""
+        """Split one of the block's nests into tiles, with the loops `steps` outside the tiles and
+        the loop `product` inside them. The loop named `short` + "_row" covers one tile."""
         contraction, short = self.contraction, f"{self.prefix}{short}"
         line, row = self.tiled
         axes = (axis.name for axis in contraction.stage.axes)

@@ -1,12 +1,14 @@
-"""One tile of a contraction in registers: the layout of its weights, and the order of its sum.
+"""The schedule of one register tile of a contraction: the layout of its weights, and the order of
+its sum.
 
-The accumulators are values; each step of the reduction loads the vectors of the lane operand once
-and broadcasts one element of the point operand after the other; with dot products, one group of
-neighbours of each.
+The accumulators are kept in registers. Each step of the reduction loads the vectors of one operand
+once, and broadcasts the elements of the other operand one after the other; with dot products, these
+are groups of adjacent elements.
 
-A long reduction may be cut into slices; all tiles of a panel finish one slice of the weights before
-the next begins. A slice is then read again and again from the first or second level, where the
-whole panel would come from the third, and the sums of the panel's tiles wait in memory.
+A long reduction may be divided into slices: all tiles of a panel compute one slice of the weights
+before the next begins. The slice is then read repeatedly from the first-level or second-level
+cache, whereas a whole panel would come from the third; in return, the sums of all tiles of the
+panel are stored in memory between slices.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ _SLICE = "slice"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TiledSum:
-    """The sum of `contraction` over a tile of points of the axes `tiled` ("" for none) and vectors
-    of `width` lanes. The names of the loops that it splits begin with `prefix`."""
+    """The sum of a contraction over a tile of points along the axes `tiled` ("" for none) and
+    vectors of `width` lanes. The names of new loops begin with `prefix`."""
 
     contraction: Contraction
     width: int
@@ -75,27 +77,28 @@ class TiledSum:
 
     @property
     def _inner(self) -> str:
-        """The reduced axis whose loop is innermost."""
+        """The reduced axis of the innermost reduction loop."""
         axes = self.contraction.reduction
         long = [axis for axis in axes if extent_of(self.contraction.stage, axis) > 1]
         return self.blocked or [*axes, *long][-1]
 
     @property
     def inner_steps(self) -> int:
-        """The extent of the innermost loop over the reduction."""
+        """The extent of the innermost reduction loop."""
         return (self.block or extent_of(self.contraction.stage, self._inner)) // self._inner_group
 
     @property
     def _inner_group(self) -> int:
-        """The products that one of its iterations adds to a lane."""
+        """The number of products that one iteration of the innermost reduction loop adds to each
+        lane."""
         grouped = self.grouping is not None and self.grouping.axis == self._inner
         return self.group if grouped else 1
 
     def unrolls(self, limit: int) -> tuple[int, ...]:
-        """Return the numbers of steps that one iteration of the innermost loop may hold, rising:
-        few; all of a short loop; for an unblocked row up to `limit`, as its instructions take
-        longer than more code would; and for short blocks two of them. For windows it is one,
-        because their taps are unrolled separately."""
+        """Return the possible numbers of steps in one unrolled iteration of the innermost loop, in
+        ascending order: a few steps; all steps of a short loop; for a row that is not divided into
+        blocks, up to `limit` steps; for short blocks, the steps of two blocks. For depthwise
+        convolutions it is 1, as the loops over their kernel are unrolled separately."""
         if self.contraction.depthwise:
             return (1,)
         inner = self.inner_steps
@@ -111,33 +114,35 @@ class TiledSum:
 
     @property
     def block_loop(self) -> str:
-        """The loop over blocks of the reduced axis that the point operand's layout splits."""
+        """The name of the loop over blocks of the reduced axis, into which the layout of the
+        broadcast operand divides it."""
         return f"{self.prefix}block"
 
     @property
     def group(self) -> int:
-        """The products that one step adds to a lane."""
+        """The number of products that one step adds to each lane."""
         return 1 if self.grouping is None else self.grouping.dot.group
 
     @property
     def parts(self) -> int:
-        """The registers that a group of either operand is unpacked into, 0 if it is not."""
+        """The number of registers into which a group of each operand is unpacked; 0 if groups are
+        not unpacked."""
         return 0 if self.grouping is None else self.grouping.dot.parts
 
     @property
     def slice_loop(self) -> str:
-        """The loop over the slices of the reduction, if there are several."""
+        """The name of the loop over the slices of the reduction, if there are several."""
         return f"{_PART}_{_SLICE}"
 
     @property
     def sliced(self) -> str:
-        """The reduced axis that is cut into slices: the outermost one in the order of the
+        """The reduced axis that is divided into slices: the outermost in the order of the
         weights."""
         return self.blocked or self.contraction.reduction[0]
 
     def slice_choices(self, shortest: int) -> tuple[int, ...]:
-        """Return numbers of slices: 1, and powers of two that cut the axis into equal parts of
-        whole blocks and groups, none of fewer than `shortest` steps."""
+        """Return the possible numbers of slices: 1, and powers of two that divide the axis into
+        equal slices of whole blocks and groups with at least `shortest` steps."""
         extent = factor_of(self.contraction.stage, self.sliced)
         whole = self.block or self.group
         steps = volume(self.contraction.stage, self.contraction.reduction) // self.group
@@ -145,8 +150,9 @@ class TiledSum:
         return (1, *(count for count in powers if extent % (count * whole) == 0))
 
     def lay_out_weights(self, schedule: Schedule, panel: int, chunk: int = 0) -> None:
-        """Lay the weights out in panels of `panel` lanes, each in the order in which the reduction
-        reads it; and these in chunks of `chunk` lanes, whole panels, unless that is 0."""
+        """Change the layout of the weights to panels of `panel` lanes, each in the order in
+        which the reduction reads it. Unless `chunk` is 0, panels are grouped in chunks of
+        `chunk` lanes."""
         load = self.contraction.vector_load
         places = {index.name: at for at, index in enumerate(load.indices) if isinstance(index, Var)}
         lane = places[self.contraction.lane]
@@ -171,8 +177,8 @@ class TiledSum:
         schedule.transform_layout(load.buffer.name, layout)
 
     def compute_at(self, schedule: Schedule, tile: str, panel: str, sizes: tuple[int, int]) -> str:
-        """Move the sum to its place: each tile's into the loop `tile`, in registers; or with
-        slices, those of all tiles of `sizes` rows and columns to the start of `panel`, in memory.
+        """Place the sum: each tile's sum within the loop `tile`, in registers; or, with slices, the
+        sums of all tiles of `sizes` rows and columns at the start of the loop `panel`, in memory.
         Return the loop around one tile's sum.
 
         with slices:  for panel:
@@ -219,8 +225,8 @@ class TiledSum:
         return tiles[-1]
 
     def order(self, schedule: Schedule, unroll: int) -> str:
-        """Order one tile's sum: the reduction outside, accumulators and lanes inside. Return the
-        innermost remaining loop, "" if all are unrolled."""
+        """Reorder the loops of one tile's sum: reduction loops outside, accumulators and lanes
+        inside. Return the innermost loop that is not unrolled, "" if all are."""
         contraction, name = self.contraction, self.contraction.stage.buffer.name
         points = [axis for axis in self.tiled if axis]
         single = [
@@ -297,8 +303,9 @@ class TiledSum:
         return next((step for step in reversed(steps) if step not in unrolled), "")
 
     def _short_loop(self, schedule: Schedule, steps: list[str]) -> list[str]:
-        """Return the innermost loop to unroll: the whole loop if it has a few iterations, else two
-        iterations. Unpacked groups leave no registers for more addresses and counters."""
+        """Return the innermost loop to unroll, as a list: the whole loop if it has few iterations,
+        or else a new loop over two iterations. More unrolling is not useful, since unpacked groups
+        leave no registers for further addresses and counters."""
         at = max((n for n, step in enumerate(steps) if schedule.extent(step) != 1), default=-1)
         extent = schedule.extent(steps[at])
         if at < 0 or not isinstance(extent, int):
@@ -312,8 +319,9 @@ class TiledSum:
 
     @property
     def by_lane(self) -> bool:
-        """Check whether steps of the innermost loop read neighbours of the points, so that several
-        steps may read them once, as vectors, of which each multiply-add uses a lane."""
+        """Check whether successive steps of the innermost loop read adjacent elements of the
+        broadcast operand. Several steps can then load them as one vector, of which each
+        multiply-add uses one lane."""
         contraction = self.contraction
         if not self.lanes_are_factors or contraction.depthwise:
             return False
@@ -327,7 +335,8 @@ class TiledSum:
         )
 
     def _read_by_lane(self, schedule: Schedule, step: str) -> None:
-        """Let each iteration of `step` read the points of all its steps before them.
+        """At the start of each iteration of `step`, load the elements of the broadcast operand for
+        all its inner steps as vectors.
 
         before:  for step:
                      for in_step in 4: for row: for vector:
@@ -337,15 +346,15 @@ class TiledSum:
                      for in_step in 4: for row: for vector:
                          sum[row, vector] += points[row, in_step] * w[…]
 
-        With dot products, a group of neighbours stands for each of the points.
+        With dot products, each element is a group of adjacent elements.
         """
         self._read_into_registers(
             schedule, step, f"{self.prefix}points", self._inner, self.width * self.group
         )
 
     def _vectorize_all(self, schedule: Schedule, loop: str, lanes: int) -> None:
-        """Vectorize by `lanes`, and the rest of the loop by smaller vectors, since a masked vector
-        would be loaded element by element."""
+        """Vectorize a loop by `lanes` lanes, and the remaining iterations by narrower vectors,
+        since a masked vector would be loaded element by element."""
         extent = schedule.extent(loop)
         assert isinstance(extent, int)
         width = min(lanes, 1 << (extent.bit_length() - 1))
@@ -359,7 +368,8 @@ class TiledSum:
         schedule.vectorize(loop)
 
     def _read_line(self, schedule: Schedule, loop: str) -> None:
-        """Let each iteration of `loop` read the points of all its taps and columns before them.
+        """At the start of each iteration of `loop`, load the elements of the input line that all
+        its inner taps (positions in the convolution kernel) and columns read.
 
         before:  for row: for vector:
                      for tap in 3: for column in 7: s[row, column] += x[row, column + tap] * w[tap]
@@ -374,8 +384,8 @@ class TiledSum:
     def _read_into_registers(
         self, schedule: Schedule, loop: str, name: str, along: str, lanes: int
     ) -> None:
-        """Let each iteration of `loop` first read its points into registers, in vectors of `lanes`
-        neighbours along an axis of the sum."""
+        """At the start of each iteration of `loop`, load the elements of the broadcast operand that
+        it reads into registers, in vectors of `lanes` adjacent elements along the axis `along`."""
         load = self.contraction.broadcast_load
         lane = next(at for at, index in enumerate(load.indices) if along in variables(index))
         schedule.cache_read(load.buffer.name, loop, name)
@@ -389,7 +399,8 @@ class TiledSum:
 
     @property
     def _is_window(self) -> bool:
-        """Check whether the reduction is over few taps, and their number is constant."""
+        """Check whether the reduction has a constant and small number of terms, as over the kernel
+        of a depthwise convolution."""
         stage, names = self.contraction.stage, self.contraction.reduction
         is_known = all(isinstance(a.extent, int) for a in stage.reduced_axes if a.name in names)
         return is_known and volume(stage, names) <= _WINDOW
@@ -401,8 +412,8 @@ class TiledSum:
 
 
 def reduced_block(contraction: Contraction) -> tuple[str, int]:
-    """Return the reduced axis that the point operand's layout splits into blocks, and the block;
-    ("", 0) if there is none, or if a group ends within a block."""
+    """Return the reduced axis that the layout of the broadcast operand divides into blocks, and the
+    size of a block; ("", 0) if no axis is divided into large enough blocks."""
     load = contraction.broadcast_load
     for position, index in enumerate(load.indices):
         block = block_of(load.buffer.layout, position)
