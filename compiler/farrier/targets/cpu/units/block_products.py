@@ -1,8 +1,10 @@
 """The analysis of a product with weights that are quantized in blocks, which has these stages:
 
     part[m, b, n]  = sum(x[m, b * block + i] * codes[b, i, n])        for each block b
+    sums[m, b]     = sum(x[m, b * block + i])
     total[m, n]    = sum((part[m, b, n] - zeros[b, n] * sums[m, b]) * scales[b, n])
-    the epilogue of total
+
+Elementwise stages may follow as the epilogue of total.
 """
 
 from __future__ import annotations
