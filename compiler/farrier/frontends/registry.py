@@ -1,4 +1,4 @@
-"""The frontend of a model, by its format. Each is imported when a model first needs it.
+"""Find the frontend for a model's format. Each frontend is imported when a model first needs it.
 
 A frontend's package has `import_model(model, shapes, hot, typical)` and `inspection(model)`.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Frontend(Protocol):
-    """The module that reads one format."""
+    """The interface of a frontend's package, which reads models of one format."""
 
     def import_model(
         self,
@@ -33,7 +33,7 @@ class Frontend(Protocol):
         ...
 
     def inspection(self, model: Model) -> Inspection:
-        """Return the document on a model, which says why if it does not compile."""
+        """Return the report on a model, which contains the reason if the model does not compile."""
         ...
 
 

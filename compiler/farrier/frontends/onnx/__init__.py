@@ -1,5 +1,6 @@
-"""The frontend for ONNX: `model`, its files, which are read without onnx, and `importer`.
+"""The frontend for ONNX: `model` reads the files without the onnx package, and `importer` builds
+the graph.
 
-`files/` at the top of the compiler is not a part of it: constants of the IR, artifacts and records
-are mapped and written by it, whatever frontend a model comes from.
+Memory-mapped files (`farrier/files`) are not part of it, because the IR, artifacts and records of
+all frontends use them.
 """

@@ -1,7 +1,7 @@
-"""ONNX bytes → typed graph with static shapes. The only part of Farrier that knows ONNX.
+"""ONNX bytes → typed graph. The only part of Farrier that imports the onnx package.
 
-The bytes come from strangers: files that a model names are opened in its own folder alone, and
-nothing is allocated that is much larger than the model itself before its size was checked.
+The bytes are not trusted: data files are opened only in the model's own folder, and memory much
+larger than the model is allocated only after a check of its size.
 """
 
 from farrier.frontends.inspection import Inspection

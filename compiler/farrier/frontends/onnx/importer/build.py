@@ -1,4 +1,4 @@
-"""Walk an ONNX graph once and hand its nodes to the builder, in Farrier's form."""
+"""Traverse an ONNX graph and add its nodes, in terms of Farrier's operators, to the builder."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def import_model(
     hot: Sequence[Hot] = (),
     typical: Hot = _UNSAID,
 ) -> ImportedModel:
-    """Return the typed model. `shapes` sets dims that it leaves open, by input name, and `hot` and
-    `typical` are sizes of dims that stay open. Questions about open dims have the answer of the
-    typical sizes (`frontends.builder.preconditions`). An initializer that the model lists among its
-    inputs is a constant, unless `shapes` names it: then it is an input.
+    """Return the typed model. `shapes` fixes dims that the model leaves open, by input name; `hot`
+    and `typical` are sizes of dims that stay open, by name of dim. Questions about open dims are
+    answered for the typical sizes (`frontends.builder.preconditions`). An initializer that the
+    model lists among its inputs is a constant, unless `shapes` contains it: then it is an input.
 
     Raises InvalidModelError, UnsupportedOperatorError (with all unknown operators at once),
-    UnresolvedShapeError, or UsageError for shapes that clash with the model.
+    UnresolvedShapeError, or UsageError for shapes that contradict the model.
     """
     files = model_of(data)
     reading = reading_of(files)
@@ -72,7 +72,7 @@ def _declaration(model: onnx.ModelProto, imported: ImportedModel) -> Declaration
 
 
 class _Import(ImportScope):
-    """One import of a message."""
+    """A builder during one import of an ONNX message."""
 
     def __init__(self, reading: Reading, files: Model, signature: Signature) -> None:
         super().__init__(signature)
@@ -84,7 +84,7 @@ class _Import(ImportScope):
         self._read.update(reading.names_read(graph, self._opsets[""]))
 
     def import_outermost(self) -> None:
-        """Import the model's graph with its outputs."""
+        """Import the model's outermost graph and return its outputs from the builder."""
         graph = self._model.graph
         results = self._import_graph(graph, self._opsets[""])
         for output, entry in zip(graph.output, results, strict=True):
@@ -161,7 +161,7 @@ class _Import(ImportScope):
                         self.values.names[name] = Strings(self.values.names[codes])
 
     def _upgraded(self, node: RawNode, opset: int) -> list[RawNode]:
-        """Return the node in the form of Farrier's operators, or of another package's."""
+        """Return the node rewritten to Farrier's operators, or to operators of another package."""
         imported = import_of(node.op)
         if imported is None:
             return upgrade(node, opset, self)
@@ -169,7 +169,7 @@ class _Import(ImportScope):
         return [dataclasses.replace(node, op=imported.operator, attrs=attrs)]
 
     def _version_of(self, op: str, opset: int) -> int:
-        """Return the version of the operator of that qualified name; `opset` is of ONNX's own
-        domain."""
+        """Return the version of an operator, given by qualified name, that applies; `opset` is the
+        version of ONNX's own domain."""
         domain = op.rpartition(":")[0]
         return self._opsets.get(domain, 1) if domain else opset

@@ -1,4 +1,4 @@
-"""Read the declarations of an ONNX message."""
+"""Read a model's declared interface and metadata from an ONNX message."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ELEMENTS = {"FLOAT": "float", "DOUBLE": "double"}
 
 
 def declaration(model: onnx.ModelProto, overridden: Collection[str] = ()) -> Declaration:
-    """Return the interface and the metadata of a model whose names are valid text. Inputs whose
-    initializers are `overridden` are declared like other inputs."""
+    """Return the interface and the metadata of a model whose names are valid UTF-8. `overridden`
+    initializers are declared as inputs."""
     graph = model.graph
     initializers = set(initialized(graph)).difference(overridden)
     return Declaration(
@@ -33,7 +33,8 @@ def declaration(model: onnx.ModelProto, overridden: Collection[str] = ()) -> Dec
 
 
 def _keys(graph: onnx.GraphProto, output: str) -> tuple[int | str, ...]:
-    """Return the keys of the maps that a ZipMap makes of an output's columns; () if none does."""
+    """Return the keys of the maps that a ZipMap node makes from an output's columns; () without a
+    ZipMap."""
     for node in graph.node:
         if node.op_type == "ZipMap" and output in node.output:
             for attribute in node.attribute:
@@ -70,7 +71,8 @@ def _type_text(kind: onnx.TypeProto) -> str:
 
 
 def _element_name(code: int) -> str:
-    """Return a name such as `float` for ONNX's FLOAT, `int64`, `bfloat16`; "" for none."""
+    """Return ONNX's name of an element type, such as `float`, `int64` or `bfloat16`; "" for an
+    unknown code."""
     if code not in onnx.TensorProto.DataType.values() or not code:
         return ""
     name: str = onnx.TensorProto.DataType.Name(code)

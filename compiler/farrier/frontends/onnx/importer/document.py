@@ -1,4 +1,4 @@
-"""The document on an ONNX model (`frontends/inspection.py`)."""
+"""The inspection report of an ONNX model (`frontends/inspection.py`)."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from farrier.frontends.onnx.model.file import Model, model_of
 
 
 def inspection(data: Model | bytes) -> Inspection:
-    """Return the document on a model; for bytes that are not one, with the reason. Raises only
-    errors that are not the model's fault, such as MemoryError."""
+    """Return the report on a model; for bytes that are not an ONNX model, a report with that
+    reason. Raises only errors that the model did not cause, such as MemoryError."""
     model = model_of(data)
     whole = Inspection(shown(model.name))
     try:
@@ -76,7 +76,7 @@ def inspection(data: Model | bytes) -> Inspection:
 
 
 def _with_interface(whole: Inspection, proto: onnx.ModelProto) -> Inspection:
-    """Return the document with inputs and outputs as declared, including values that are not
+    """Return the report with inputs and outputs as declared, including values that are not
     tensors."""
     declared = declaration(proto)
     defaults = set(declared.defaults)
@@ -133,7 +133,8 @@ def _parameters(graph: onnx.GraphProto) -> Parameters:
 
 
 def _bytes(elements: int, data_type: int) -> int:
-    """Return the bytes of `elements` elements; 0 if the type has no size."""
+    """Return the size in bytes of `elements` elements; 0 if the type's size is not fixed, as for
+    strings."""
     try:
         return int(elements * dtype_of(data_type, "").nbytes)
     except InvalidModelError:
@@ -159,7 +160,8 @@ def _operators(opsets: Mapping[str, int], graph: onnx.GraphProto) -> tuple[Opera
 
 
 def _graph(graph: onnx.GraphProto) -> ModelGraph:
-    """Return inputs, then nodes in the file's order, then outputs; the first of too many."""
+    """Return the graph to draw: inputs, nodes in the file's order, outputs; of too many, only the
+    first ones."""
     initializers = set(initialized(graph))
     inputs = [info.name for info in graph.input if info.name not in initializers]
     return draw(

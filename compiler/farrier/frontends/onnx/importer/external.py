@@ -1,4 +1,4 @@
-"""Tensor elements in separate files, ONNX's external data: location, first byte and length
+"""ONNX's external data: tensor elements in separate files, by location, offset and length
 (docs/ExternalData.md of the ONNX specification)."""
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ _MOST_DIGITS = 19  # The digits of an offset or a length.
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """Check whether the elements lie in a separate file."""
+    """Check whether a tensor's elements are in a separate file."""
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
 def external_elements(
     tensor: onnx.TensorProto, nbytes: int, what: str, files: Model | None
 ) -> memoryview:
-    """Return the `nbytes` of a tensor in the model's data files: mapped, not copied.
+    """Return the `nbytes` bytes of a tensor's elements in a data file: mapped, not copied. `what`
+    names the tensor in errors.
 
-    Raises InvalidModelError, which names the tensor, the location and the file, if the model may
-    not name that file, or if it does not hold these bytes or has changed since it was opened.
+    Raises InvalidModelError, which names the tensor, the location and the file, if the model is not
+    allowed to use that file, if the file is too short, or if it has changed since it was opened.
     """
     entries: dict[str, str] = {}
     for entry in tensor.external_data:
@@ -66,8 +67,8 @@ def _number(text: str, key: str, what: str) -> int:
 
 
 def relocated(model: Model) -> tuple[bytes, Path]:
-    """Return the message with the path of each data file below one folder, and that folder, for a
-    reader that opens data files itself. Raises InvalidModelError."""
+    """Return the message with the location of each data file made relative to a common folder, and
+    that folder, for a reader that opens data files itself. Raises InvalidModelError."""
     places = {location: file.place for location, file in model.external.items()}
     folder = Path(os.path.commonpath([place.parent for place in places.values()]))
     proto = onnx.ModelProto.FromString(bytes(model.message))
@@ -79,7 +80,7 @@ def relocated(model: Model) -> tuple[bytes, Path]:
 
 
 def exposed(message: bytes, names: Sequence[str]) -> bytes:
-    """Return the message of a model that also returns the values with these names."""
+    """Return the message with the values `names` added to the graph's outputs."""
     proto = onnx.ModelProto.FromString(message)
     returned = {output.name for output in proto.graph.output}
     proto.graph.output.extend(

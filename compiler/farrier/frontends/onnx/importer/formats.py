@@ -1,4 +1,4 @@
-"""The formats of files that are mistaken for ONNX models, recognized by their first bytes."""
+"""Recognize files of other formats that users mistake for ONNX models, by their first bytes."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ _JAX_WITHIN = 1 << 16
 
 
 def other_format(data: bytes | memoryview) -> tuple[str, str] | None:
-    """Return the name of the format that the bytes have and a hint on what to do, or None if the
-    format is unknown."""
+    """Return the name of a file's format and advice on what to do, or None if the format is
+    unknown."""
     head = bytes(data[:64])
     for at, magic, what, hint in _FORMATS:
         if head[at:].startswith(magic):

@@ -1,4 +1,4 @@
-"""Operators that ONNX defines by others: build the body of a node from the node's types."""
+"""Operators that ONNX defines as functions of other operators: return a node's function body."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from farrier.ir.types import TensorType
 
 
 def is_function(op: str, opset: int) -> bool:
-    """Check whether ONNX defines the operator of that qualified name by others, in any of its
-    forms."""
+    """Check whether any version of the operator, given by qualified name, is defined by ONNX as a
+    function of other operators."""
     schema = schema_of(op, opset)
     return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
@@ -22,11 +22,11 @@ def is_function(op: str, opset: int) -> bool:
 def expand(
     node: RawNode, opset: int, types: Sequence[TensorType | None], fresh: Callable[[], str]
 ) -> tuple[list[onnx.NodeProto], int] | None:
-    """Return the nodes of the node's definition and their opset; None if ONNX does not define it by
-    others.
+    """Return the nodes of the function body that defines a node, and their opset; None if the
+    operator is not a function.
 
-    `types` are of the inputs, None for omitted ones. The body's values get fresh names; an omitted
-    input or output is "".
+    `types` are the types of the inputs, None for omitted ones. The body's values get names from
+    `fresh`; an omitted input or output is "".
     """
     schema = schema_of(node.op, opset)
     body = None if schema is None else _body(schema, node, opset, types)
@@ -63,12 +63,13 @@ def _body(
 
 
 def _version(versions: Sequence[int], opset: int) -> int:
-    """Return the newest definition that is not newer than the model, or else the oldest."""
+    """Return the newest of `versions` that is at most `opset`, or else the oldest."""
     return max((v for v in versions if v <= opset), default=min(versions))
 
 
 def _type(kind: TensorType | None) -> bytes:
-    """Serialize a type. An open dim is named by its formula, so that equal ones have one name."""
+    """Serialize a type. A symbolic extent becomes a named dim whose name is its formula, so that
+    equal extents have the same name."""
     proto = onnx.TypeProto()
     if kind is not None:
         dims = [extent if isinstance(extent, int) else str(extent) for extent in kind.shape]
@@ -77,8 +78,8 @@ def _type(kind: TensorType | None) -> bytes:
 
 
 class Renaming(dict[str, str]):
-    """A map from the names of a body's values to names in the graph of its call. A value that the
-    call does not name is internal: it gets a fresh name at the first look-up."""
+    """A map from the names in a function body to names in the calling graph. A value that is
+    neither an input nor an output of the call gets a fresh name when it is first looked up."""
 
     def __init__(self, values: Mapping[str, str], fresh: Callable[[str], str]) -> None:
         super().__init__(values)
@@ -92,7 +93,8 @@ class Renaming(dict[str, str]):
 def instance(
     node: onnx.NodeProto, names: Renaming, attributes: Mapping[str, onnx.AttributeProto]
 ) -> onnx.NodeProto:
-    """Return a body's node under the caller's names, with the caller's attributes."""
+    """Return a copy of a node of a function body, with names of the calling graph and the call's
+    attributes."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = [names[name] for name in node.input]
@@ -115,8 +117,9 @@ def instance(
 def _rename(
     graph: onnx.GraphProto, names: Renaming, attributes: Mapping[str, onnx.AttributeProto]
 ) -> None:
-    """Apply the caller's names and attributes to a graph within a body. Its own values are renamed
-    as well, because values of the caller may have the same names."""
+    """Apply the renaming and the call's attributes to a nested graph of a function body. Values
+    defined in the nested graph are also renamed, because the calling graph may have values with the
+    same names."""
     nodes = [instance(node, names, attributes) for node in graph.node]
     graph.ClearField("node")
     graph.node.extend(nodes)

@@ -1,6 +1,6 @@
-"""The inliner of a model's local functions.
+"""Inline a model's local functions.
 
-ONNX's own inliner ignores the default values of a function's attributes, so this one replaces it.
+ONNX's own inliner is not used because it ignores default values of a function's attributes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _LONGEST_NAME = 120
 
 
 def inline(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model, changed in place, with the bodies of its functions in place of their calls.
+    """Replace all calls of local functions by the functions' bodies, in place, and return the
+    model.
 
     Raises InvalidModelError if a function calls itself, if a call has more inputs or outputs than
-    its function, or if the result has more nodes or bytes than Farrier reads.
+    its function, or if the result exceeds the limits of nodes or bytes.
     """
     if model.functions:
         _check_size(model)
@@ -67,8 +68,8 @@ class _Inliner:
         self._inline_graph(self._model.graph, 0)
 
     def _inline_graph(self, graph: onnx.GraphProto, depth: int) -> None:
-        """Inline all calls in a graph and in the graphs of its nodes, without recursion into the
-        bodies, since chains of calls may be long."""
+        """Inline all calls in a graph and its nested graphs. Bodies are processed without
+        recursion, since chains of calls may be long."""
         if depth > MAX_GRAPH_DEPTH:
             raise InvalidModelError(
                 f"with functions in place of their calls, graphs nest more than {MAX_GRAPH_DEPTH} "
@@ -91,7 +92,7 @@ class _Inliner:
         graph.MergeFrom(nodes)
 
     def _body(self, call: onnx.NodeProto, function: onnx.FunctionProto) -> list[onnx.NodeProto]:
-        """Return the function's nodes with the values and attributes of one call."""
+        """Return a function's nodes with the values and attributes of a call."""
         where = f"node {describe(call)!r}, a call of the function {_text(_key(call))}"
         self._check_versions(function)
         for what, passed, declared in (
@@ -122,7 +123,7 @@ class _Inliner:
         return [*nodes, *passed_on]
 
     def _fresh(self, name: str) -> str:
-        """Return a name that no value of the model has, based on that of the function's value."""
+        """Return an unused name that is based on the name of a function's value."""
         fresh = name
         while fresh in self._used:
             fresh = f"{name}_{next(self._counter)}"
@@ -130,8 +131,8 @@ class _Inliner:
         return fresh
 
     def _check_versions(self, function: onnx.FunctionProto) -> None:
-        """Add the domains that a function imports to the model. Raises InvalidModelError if an
-        operator of the function has another definition in the model's opset."""
+        """Add the domains that a function imports to the model's imports. Raises InvalidModelError
+        if an operator in the function has a different definition in the model's opset."""
         key = _key(function)
         if key in self._checked:
             return
@@ -161,7 +162,7 @@ def _domain(entry: onnx.OperatorSetIdProto) -> str:
 
 
 def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the names of all values in a graph and in its nodes' graphs, perhaps repeatedly."""
+    """Yield the names of all values in a graph and its nested graphs, possibly repeatedly."""
     for each in graphs_in(graph):
         yield from (info.name for info in (*each.input, *each.output))
         yield from initialized(each)
@@ -171,7 +172,7 @@ def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
 
 def _check_size(model: onnx.ModelProto) -> None:
     """Raise InvalidModelError if a function calls itself, or if the inlined model would exceed the
-    limits of nodes or bytes. Nothing is inlined for this."""
+    limits of nodes or bytes. The sizes are computed without inlining."""
     bodies: dict[Key, list[onnx.NodeProto]] = {}
     for function in model.functions:
         nodes = nodes_of(function)
@@ -203,6 +204,7 @@ def _check_size(model: onnx.ModelProto) -> None:
 
 
 def _size(nodes: Iterable[onnx.NodeProto], sizes: Mapping[Key, tuple[int, int]]) -> tuple[int, int]:
-    """Return the number of nodes and of their bytes; a call counts as the body of its function."""
+    """Return the numbers of nodes and bytes after inlining; a call counts as the body of its
+    function."""
     each = [sizes.get(_key(node)) or (1, node.ByteSize()) for node in nodes]
     return sum(count for count, _ in each), sum(nbytes for _, nbytes in each)

@@ -22,9 +22,9 @@ _OVERRIDABLE = 4  # The first IR version in which an input's initializer is its 
 def declared_inputs(
     graph: onnx.GraphProto, overridden: Collection[str] = (), shaped: Collection[str] = ()
 ) -> list[Declared]:
-    """Return the inputs that a caller must pass: those without an initializer, and those whose
-    initializer is `overridden`. If neither the model declares a rank nor the input is among
-    `shaped`, the rank is that of the input's readers."""
+    """Return the inputs that a caller must pass: inputs without an initializer, and inputs whose
+    initializer is `overridden`. An undeclared rank is inferred from the nodes that read the input,
+    unless the input is in `shaped`."""
     constants = set(initialized(graph)).difference(overridden)
     inputs = [_declare(info) for info in graph.input if info.name not in constants]
     for position, declared in enumerate(inputs):
@@ -36,9 +36,9 @@ def declared_inputs(
 
 
 def overridden(model: onnx.ModelProto, shapes: Collection[str]) -> set[str]:
-    """Return the initializers that are inputs because the user passes shapes for them. Raises
-    UsageError before IR version 4, in which all initializers were inputs, and none could be
-    overridden."""
+    """Return the names of initializers that are treated as inputs because the user passes shapes
+    for them. Raises UsageError before IR version 4, in which every initializer was listed as an
+    input."""
     names = set(initialized(model.graph)) & {info.name for info in model.graph.input}
     names &= set(shapes)
     if names and model.ir_version < _OVERRIDABLE:

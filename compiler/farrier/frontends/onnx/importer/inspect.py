@@ -14,7 +14,8 @@ from farrier.frontends.onnx.model.file import Model
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """Inputs as declared, the names of the outputs; `operators` counts nodes by operator."""
+    """A summary: the inputs as declared, the names of the outputs, and in `operators` the number of
+    nodes of each operator."""
 
     opset: int
     producer: str

@@ -11,11 +11,10 @@ from farrier.frontends.onnx.importer.raw import reads_of
 
 
 def in_order(nodes: Sequence[RawNode], defined: Iterable[str]) -> list[RawNode]:
-    """Return `nodes` sorted so that each follows the nodes whose outputs it reads; unchanged if
-    they are sorted already.
+    """Return `nodes` in topological order; unchanged if already so ordered.
 
-    `defined` names inputs and initializers. Raises InvalidModelError for a value that is defined
-    twice or nowhere, and for a cycle.
+    `defined` are the names of inputs and initializers. Raises InvalidModelError for a value that is
+    defined twice or not at all, and for a cycle.
     """
     names = set(defined)
     producers: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Bytes → protobuf message, with the checks that need no types."""
+"""Parse model bytes to a protobuf message, with the checks that need no type inference."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from farrier.frontends.onnx.model.file import MAX_BYTES, Model, model_of
 
 
 class Parsed(NamedTuple):
-    """A model's message; `elements` are those of the graph's initializers that the message leaves
-    out, by name, as they are stored raw."""
+    """A model's message without the elements of large initializers; `elements` has their raw bytes
+    by name."""
 
     model: onnx.ModelProto
     elements: Mapping[str, memoryview]
 
 
 def parse(model: Model | bytes) -> Parsed:
-    """The model, its local functions inlined; raises InvalidModelError."""
+    """Return the parsed model with its local functions inlined. Raises InvalidModelError."""
     data = model_of(model).message
     if not data:
         raise InvalidModelError("the model is empty: 0 bytes", hint="pass an .onnx file's bytes")
@@ -54,8 +54,8 @@ def parse(model: Model | bytes) -> Parsed:
 
 
 def _not_a_model(data: bytes | memoryview, reason: str, hint: str = "") -> InvalidModelError:
-    """Return the error for bytes that are not an ONNX model; `reason` is used if their format is
-    not recognized."""
+    """Return the error for bytes that are not an ONNX model. It names the bytes' format if that is
+    recognized, else it has `reason` and `hint`."""
     other = other_format(data)
     if other is None:
         return InvalidModelError(reason, hint=hint)
@@ -69,14 +69,15 @@ def _imports(model: onnx.ModelProto) -> list[onnx.OperatorSetIdProto]:
 
 
 def opsets(model: onnx.ModelProto) -> dict[str, int]:
-    """The version of each domain's operators that the model uses; ONNX's own domain is ""."""
+    """Return the version of each operator domain that the model imports; ONNX's own domain is
+    ""."""
     versions = {entry.domain: int(entry.version) for entry in model.opset_import}
     return versions | {"": opset(model)}
 
 
 def opset(model: onnx.ModelProto) -> int:
-    """The version of ONNX's operators that the model uses, the newest where it uses none; raises
-    InvalidModelError."""
+    """Return the version of ONNX's own domain that the model imports, or the newest one if the
+    model does not use the domain. Raises InvalidModelError."""
     versions = [entry.version for entry in model.opset_import if entry.domain in DOMAINS]
     if not versions and all(node.domain not in DOMAINS for node in model.graph.node):
         return NEWEST_OPSET

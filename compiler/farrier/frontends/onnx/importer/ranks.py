@@ -1,4 +1,5 @@
-"""The ranks of inputs whose shapes a model does not declare, inferred from their readers."""
+"""Infer the ranks of inputs whose shapes a model does not declare, from the nodes that read
+them."""
 
 from __future__ import annotations
 
@@ -101,8 +102,8 @@ _KEEP = frozenset(
 
 
 def rank_of(graph: onnx.GraphProto, name: str) -> int | None:
-    """Return the rank of an input, or None if it cannot be inferred. It follows from the readers of
-    the input and of values that are computed from it element by element."""
+    """Return the rank of an input, or None if it cannot be inferred. Nodes that read the input, or
+    an elementwise function of it, determine the rank."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     declared = {
         info.name: len(info.type.tensor_type.shape.dim)
@@ -130,7 +131,7 @@ def rank_of(graph: onnx.GraphProto, name: str) -> int | None:
 def _taken(
     node: onnx.NodeProto, value: str, constants: dict[str, onnx.TensorProto]
 ) -> Iterator[int]:
-    """Yield the rank of a node's first operand, if `value` is that operand and the node's operator,
+    """Yield the rank of `value` if it is the node's first operand and the node's operator,
     attributes or constants determine the rank."""
     if node.input[0] != value:
         return

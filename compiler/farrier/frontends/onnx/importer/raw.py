@@ -1,5 +1,5 @@
-"""Convert ONNX nodes to nodes by names (`builder.node`), which the upgrades rewrite, and back. An
-attribute that is a tensor becomes an array; a graph stays a message."""
+"""Convert ONNX nodes to `RawNode` (`builder.node`), which rewrites change, and back. A tensor
+attribute becomes an array; a graph attribute stays a message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from farrier.frontends.onnx.model.file import Model
 
 
 def reads_of(node: RawNode) -> list[str]:
-    """Return the names that must be defined before a node: its operands, and the names that its
+    """Return the names that must be defined before a node: its operands, and names that its nested
     graphs read."""
     graphs = (a for a in node.attrs.values() if isinstance(a, onnx.GraphProto))
     inner = set().union(*map(free_names, graphs))
@@ -32,7 +32,7 @@ def graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graph and those in its nodes, at any depth."""
+    """Yield the graph and its nested graphs, at any depth."""
     yield graph
     for node in graph.node:
         for inner in graphs_of(node):
@@ -40,18 +40,19 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def nodes_in(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph, and those of the graphs in them."""
+    """Yield the nodes of a graph and of its nested graphs."""
     return (node for each in graphs_in(graph) for node in each.node)
 
 
 def nodes_of(function: onnx.FunctionProto) -> list[onnx.NodeProto]:
-    """Return the nodes of a function, including those of nested graphs."""
+    """Return the nodes of a function, including those in nested graphs."""
     inner = (nodes_in(graph) for node in function.node for graph in graphs_of(node))
     return [*function.node, *itertools.chain.from_iterable(inner)]
 
 
 def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    """Yield the names that nodes read, and that the graphs in them return; may repeat."""
+    """Yield the operands of nodes, and the operands and outputs of their nested graphs, possibly
+    repeatedly."""
     for node in nodes:
         yield from node.input
         for graph in graphs_of(node):
@@ -66,7 +67,7 @@ def initialized(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def free_names(graph: onnx.GraphProto) -> set[str]:
-    """Return the names that a nested graph reads from the graphs around it."""
+    """Return the names that a nested graph reads from the enclosing graphs."""
     own = {info.name for info in graph.input} | set(initialized(graph))
     own.update(name for node in graph.node for name in node.output)
     read = {output.name for output in graph.output}
@@ -78,18 +79,18 @@ def free_names(graph: onnx.GraphProto) -> set[str]:
 
 
 def qualified_name(node: onnx.NodeProto) -> str:
-    """Return the operator's name, with its domain unless it is ONNX's own."""
+    """Return the operator's name, prefixed with its domain unless that is ONNX's own."""
     return str(node.op_type) if node.domain in DOMAINS else f"{node.domain}:{node.op_type}"
 
 
 def describe(node: onnx.NodeProto) -> str:
-    """Return the node's name in messages: its own, or its first output's."""
+    """Return a node's name for messages: the node's own, or else the name of its first output."""
     return str(node.name or (node.output[0] if node.output else node.op_type))
 
 
 def to_raw(node: onnx.NodeProto, files: Model | None = None) -> RawNode:
-    """Return a node's plain data; `files` hold the external data of tensors. Raises
-    InvalidModelError for an attribute that is neither number, string, list, tensor nor graph."""
+    """Convert a node; `files` has the external data of tensors. Raises InvalidModelError for an
+    attribute that is not a number, string, list, tensor or graph."""
     origin = describe(node)
     attrs = {a.name: _attribute(a, f"{a.name!r} of node {origin!r}", files) for a in node.attribute}
     return RawNode(qualified_name(node), list(node.input), list(node.output), attrs, origin)
@@ -107,7 +108,7 @@ def to_proto(node: RawNode) -> onnx.NodeProto:
 
 @functools.cache
 def schema_of(op: str, opset: int) -> onnx.defs.OpSchema | None:
-    """Return ONNX's declaration of the operator of that qualified name; None if it has none."""
+    """Return ONNX's schema of the operator with that qualified name, or None."""
     domain, _, name = op.rpartition(":")
     try:
         return onnx.defs.get_schema(name, opset, domain)

@@ -1,8 +1,8 @@
-"""Read a model's message once for all imports of the model.
+"""Cache the parsed message of a model for all imports of the model.
 
-Each question about open dims, and each hot size, is a further import; the parts that do not depend
-on sizes are the same in all of them. So are the arrays of constants, whose memory identifies equal
-constants of several imports.
+Each question about open dims, and each set of hot sizes, causes another import. The parts that do
+not depend on sizes are shared by all of them. So are the arrays of constants: equal constants of
+several imports are identified by their memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from farrier.frontends.onnx.model.file import Model
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Content:
-    """The content of one graph; `message` keeps the key of the cache entry alive."""
+    """The converted content of a graph. `message` is the cache entry's key, which must stay
+    alive."""
 
     message: onnx.GraphProto
     initializers: tuple[tuple[str, npt.NDArray[Any]], ...]
@@ -35,10 +36,10 @@ class _Content:
 
 
 class Reading:
-    """A model's message, and the content of the graphs that imports have reached.
+    """A model's message, and the converted content of the graphs that imports have visited.
 
-    It is cached by its model, which it references weakly, so that it ends with the model. Callers
-    that import hold both.
+    It is cached by model with a weak reference, so it is freed with the model. An import must hold
+    both.
     """
 
     def __init__(self, files: Model, parsed: Parsed) -> None:
@@ -50,12 +51,13 @@ class Reading:
     def initializers(
         self, graph: onnx.GraphProto, opset: int
     ) -> tuple[tuple[str, npt.NDArray[Any]], ...]:
-        """Return the initializers of a graph, by name, which may repeat. Raises InvalidModelError,
-        and UnsupportedOperatorError for an operator that any run of the graph needs."""
+        """Return a graph's initializers as (name, array); names may repeat. Raises
+        InvalidModelError, and UnsupportedOperatorError if the graph always executes an unsupported
+        operator."""
         return self._content(graph, opset).initializers
 
     def nodes(self, graph: onnx.GraphProto, opset: int) -> list[RawNode]:
-        """Return the nodes of a graph; the caller may change them."""
+        """Return copies of a graph's nodes, which the caller may change."""
         return [
             dataclasses.replace(
                 node, inputs=[*node.inputs], outputs=[*node.outputs], attrs={**node.attrs}
@@ -64,8 +66,8 @@ class Reading:
         ]
 
     def names_read(self, graph: onnx.GraphProto, opset: int) -> tuple[str, ...]:
-        """Return the names that the nodes of a graph read, and that the graphs in them return; may
-        repeat."""
+        """Return the operands of a graph's nodes, and the operands and outputs of nested graphs;
+        names may repeat."""
         return self._content(graph, opset).read
 
     def _content(self, graph: onnx.GraphProto, opset: int) -> _Content:
@@ -99,7 +101,7 @@ _READ: weakref.WeakKeyDictionary[Model, Reading] = weakref.WeakKeyDictionary()
 
 
 def reading_of(files: Model) -> Reading:
-    """Return the reading of a model, whose message is parsed the first time. Raises
+    """Return the cached `Reading` of a model, which is parsed at the first call. Raises
     InvalidModelError."""
     reading = _READ.get(files)
     if reading is None:
@@ -108,8 +110,8 @@ def reading_of(files: Model) -> Reading:
 
 
 def makers(files: Model) -> dict[str, str]:
-    """Return the nodes of the model's outermost graph, as messages name them, by the names of their
-    outputs, in order. Raises InvalidModelError if the model cannot be read."""
+    """Return a map from the outputs of the outermost graph's nodes to descriptions of the nodes for
+    messages, in order. Raises InvalidModelError if the model cannot be parsed."""
     return {
         name: f"node {describe(node)!r} ({qualified_name(node)})"
         for node in reading_of(files).model.graph.node

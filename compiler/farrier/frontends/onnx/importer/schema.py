@@ -1,4 +1,4 @@
-"""Check nodes against ONNX's own declarations: attributes, arity, element types."""
+"""Check nodes against ONNX's schemas: attributes, numbers of inputs and outputs, element types."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _UNDECLARED = frozenset(
 
 
 def check_node(node: onnx.NodeProto, opset: int) -> None:
-    """Raise InvalidModelError if the node is not a legal use of its operator in `opset`.
+    """Raise InvalidModelError if a node is not a valid use of its operator in `opset`.
 
-    The operators' rules may therefore assume attributes of the declared types. ONNX declares
-    nothing about other domains, whose rewrites check their nodes themselves.
+    Rewrites may therefore assume attributes of the declared types. ONNX has no schemas for other
+    domains, whose rewrites check their nodes themselves.
     """
     if import_of(qualified_name(node)) is not None:
         return
@@ -65,8 +65,8 @@ def check_node(node: onnx.NodeProto, opset: int) -> None:
 
 
 def check_types(node: RawNode, opset: int, dtypes: Sequence[DType | None]) -> None:
-    """Raise InvalidModelError if operands have element types that the operator does not take, alone
-    or together. `dtypes` are None for operands that are omitted, or not tensors."""
+    """Raise InvalidModelError if the operator does not accept operands of these dtypes, or not
+    together. `dtypes` are None for operands that are omitted, or not tensors."""
     variables: dict[str, DType] = {}
     for position, dtype in enumerate(dtypes):
         variable, allowed, is_shared = _declared(node.op, opset, position)
@@ -86,8 +86,8 @@ _NAMES = {
 
 @functools.cache
 def _declared(op: str, opset: int, position: int) -> tuple[str, tuple[DType, ...], bool]:
-    """Return the type variable of an input, the element types that it stands for (none if ONNX
-    declares nothing), and whether all inputs of that variable must have the same one."""
+    """Return the type variable of an input, the dtypes that it allows (none without a schema), and
+    whether all inputs with that variable must have the same dtype."""
     schema = schema_of(op, opset)
     if schema is None or not schema.inputs:
         return "", (), False

@@ -1,4 +1,4 @@
-"""The builder's interface to rewrites of ONNX nodes."""
+"""The interface of the builder for rewrites of ONNX nodes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from farrier.frontends.builder.node import RawNode
 
 
 class ImportScope(Builder, abc.ABC):
-    """A builder that also imports nested graphs of a message, and operators that ONNX defines by
-    others."""
+    """A builder that can also import nested graphs of a message, and operators that ONNX defines as
+    functions."""
 
     @abc.abstractmethod
     def nested(
         self, graph: onnx.GraphProto, entries: Mapping[str, Entry], opset: int
     ) -> list[Entry]:
-        """Import a nested graph, whose inputs are `entries`, and return its outputs. The names that
-        it defines are those of the graph at hand."""
+        """Import a nested graph into a new region: bind its inputs to `entries`, and return its
+        outputs."""
 
     @abc.abstractmethod
     def expand(self, node: RawNode, opset: int) -> None:
-        """Import the nodes by which ONNX defines this one. Raises NotSupported if ONNX does not
-        define it by others."""
+        """Import the function body by which ONNX defines the node's operator. Raises NotSupported
+        if the operator is not a function."""
 
     def inline(
         self, graph: onnx.GraphProto, entries: Mapping[str, Entry], opset: int
     ) -> list[Entry]:
-        """Import a nested graph as a part of the graph around it and return its outputs."""
+        """Import a nested graph into the enclosing graph, and return its outputs."""
         return self.inlined(lambda: self.nested(graph, entries, opset))
 
 

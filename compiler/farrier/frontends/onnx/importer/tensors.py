@@ -1,4 +1,4 @@
-"""ONNX tensors and element types → numpy arrays and Farrier's element types."""
+"""Convert ONNX tensors and element types to numpy arrays and dtypes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ _FIELDS = {
 
 
 def dtype_of(code: int, what: str) -> DType:
-    """Return Farrier's element type for ONNX's number; raises InvalidModelError naming `what`."""
+    """Return the dtype for ONNX's element type code; raises InvalidModelError, which names
+    `what`."""
     dtype = _DTYPES.get(code)
     if dtype is None:
         codes = onnx.TensorProto.DataType.values()
@@ -68,7 +69,7 @@ def dtype_of(code: int, what: str) -> DType:
 
 
 def code_of(dtype: DType) -> int:
-    """Return ONNX's number of an element type."""
+    """Return ONNX's element type code for a dtype."""
     return _CODES[dtype]
 
 
@@ -78,11 +79,11 @@ def to_array(
     elements: memoryview | None = None,
     files: Model | None = None,
 ) -> npt.NDArray[Any]:
-    """Return the tensor as a read-only array, which may be unaligned; strings as numpy's dtype `U`.
-    `elements` are its raw ones if the message omits them, and `files` hold external data: neither
-    is copied.
+    """Return the tensor as a read-only array, which may be unaligned; strings have numpy's dtype
+    `U`. `elements` are its raw bytes if the message omits them, and `files` has external data;
+    neither is copied.
 
-    Raises InvalidModelError if the shape and the stored elements do not fit together.
+    Raises InvalidModelError if the shape does not match the number of stored elements.
     """
     if tensor.data_type == onnx.TensorProto.STRING:
         if is_external(tensor):
@@ -130,8 +131,8 @@ def dense_array(
     tensor: onnx.SparseTensorProto, what: str, files: Model | None = None
 ) -> npt.NDArray[Any]:
     """Return a sparse tensor as a read-only array that includes its zeros. Indices are positions in
-    the flattened tensor, or have a column for each axis. Raises InvalidModelError if the tensor
-    contradicts itself."""
+    the flattened tensor, or have one column per axis. Raises InvalidModelError for values that are
+    not a vector, and for indices of another shape or out of range."""
     shape = tuple(tensor.dims)
     values = to_array(tensor.values, what, files=files)
     indices = to_array(tensor.indices, f"the indices of {what}", files=files)
@@ -169,8 +170,8 @@ def _strings(tensor: onnx.TensorProto, what: str) -> npt.NDArray[np.str_]:
 
 
 def _unpacked(packed: npt.NDArray[np.uint8], dtype: DType, count: int) -> npt.NDArray[np.uint8]:
-    """Unpack elements of less than a byte to one each byte: ONNX packs them, the first in the
-    lowest bits.
+    """Unpack elements of less than 8 bits to one element per byte; the first element of a byte is
+    in its lowest bits.
 
     The length of the result shows whether bytes are missing or left over.
     """

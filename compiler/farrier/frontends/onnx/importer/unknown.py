@@ -1,4 +1,4 @@
-"""Report all operators of a model that Farrier does not support in one error."""
+"""Report all unsupported operators of a model in a single error."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from farrier.ops import import_of, names
 
 
 def version_of(node: onnx.NodeProto, opsets: Mapping[str, int]) -> int:
-    """Return the version of the node's operator that the model uses."""
+    """Return the version of the node's operator, according to the model's opset imports."""
     return opsets.get("" if node.domain in DOMAINS else node.domain, 1)
 
 
 def check_known(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
-    """Raise UnsupportedOperatorError if a run of the graph needs an unknown operator. The message
-    lists for each such operator its number of nodes, and the first of them.
+    """Raise UnsupportedOperatorError if the graph always executes an unsupported operator. The
+    message lists for each such operator the number of nodes, and the first of them.
 
-    Unknown operators of branches alone are reported when a branch is taken, and listed here with
-    the others.
+    An unsupported operator that occurs only in branches is an error when the branch is taken, but
+    is also listed here.
     """
     if not any(is_unknown(node, opsets) for node in _always_run(graph)):
         return
@@ -45,7 +45,8 @@ def check_known(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
 
 
 def _always_run(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes of a graph and of the graphs in it, except those of branches."""
+    """Yield the nodes of a graph and of its nested graphs, except the nodes in branches of
+    conditionals."""
     for node in graph.node:
         yield node
         for inner in graphs_of(node) if node.op_type != "If" else ():
@@ -53,7 +54,7 @@ def _always_run(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def is_unknown(node: onnx.NodeProto, opsets: Mapping[str, int]) -> bool:
-    """Check whether Farrier has no operator of the node's name."""
+    """Check whether Farrier does not support the node's operator."""
     op = qualified_name(node)
     if op in names() or op in READABLE or import_of(op) is not None:
         return False

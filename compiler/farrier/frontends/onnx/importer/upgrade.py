@@ -1,7 +1,8 @@
-"""Nodes of older opsets → the newest opset's form, so that operators only need to handle one form.
+"""Upgrade nodes of older opsets to the form of the newest opset, so that operators have a single
+form.
 
-Each upgrade is a small function on one node. It may read the shapes and constants known so far,
-define constants, and replace the node by several.
+Each upgrade is a small function of one node. It may read the shapes and constants known so far,
+define constants, and replace the node by several nodes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ from farrier.ops.operator import Mismatch, extents_array, normal_axis
 
 
 def upgrade(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Return the node in the newest opset's form; raises Mismatch or NotSupported."""
+    """Return the node, or the nodes that replace it, in the newest opset's form. Raises Mismatch or
+    NotSupported."""
     for name in _IRRELEVANT:
         node.attrs.pop(name, None)
     if opset < 7:
@@ -64,7 +66,7 @@ _IRRELEVANT = ("stash_type", "consumed_inputs")
 
 
 def _attribute_to_input(node: RawNode, scope: ImportScope, name: str, position: int) -> None:
-    """Move an attribute that is a list of integers to the input of newer opsets."""
+    """Move an attribute that is a list of integers to an input, as in newer opsets."""
     if name in node.attrs:
         node.inputs += [""] * (position + 1 - len(node.inputs))
         node.inputs[position] = scope.constant(ints(node.attrs.pop(name)))
@@ -75,15 +77,15 @@ def _recurrence(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _axes_to_input(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Squeeze, Unsqueeze (13), ReduceSum (13) and the other reductions (18): axes become an
-    input."""
+    """Upgrade Squeeze, Unsqueeze, ReduceSum (before 13) and the other reductions (before 18): axes
+    become an input."""
     _attribute_to_input(node, scope, "axes", 1)
     return [node]
 
 
 def _softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Softmax: before 13, axis (default 1) cut the tensor into a matrix, and whole rows
-    were normalized."""
+    """Upgrade Softmax: before 13, the axes from `axis` (default 1) on were flattened, and
+    normalized together."""
     if opset >= 13:
         return [node]
     shape = scope.shape(node.inputs[0])
@@ -103,7 +105,7 @@ def _softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _clip(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Clip: before 11, bounds were attributes."""
+    """Upgrade Clip: before 11, minimum and maximum were attributes."""
     if opset < 11:
         for position, name in enumerate(("min", "max"), 1):
             bound = node.attrs.pop(name, None)
@@ -128,8 +130,8 @@ def _slice(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Split: before 13, split was an attribute; before 18, equal parts did not declare
-    their number."""
+    """Upgrade Split: before 13, lengths were an attribute; before 18, the number of equal parts was
+    not declared."""
     _attribute_to_input(node, scope, "split", 1)
     if not node.input(1):
         node.attrs["num_outputs"] = len(node.outputs)
@@ -144,7 +146,7 @@ def _roi_align(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade LayerNormalization: if the mean or the deviation is read, it is computed by its
+    """Upgrade LayerNormalization: if the mean or the deviation is read, expand the node to its
     definition."""
     if not any(name and scope.is_read(name) for name in node.outputs[1:]):
         return [node]
@@ -153,7 +155,8 @@ def _layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[
 
 
 def _group_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade GroupNormalization: before 21, scale and bias had one element for each group."""
+    """Upgrade GroupNormalization: before 21, scale and bias had one element for each group instead
+    of each channel."""
     if opset < 21:
         channels, groups = scope.shape(node.inputs[0])[1], node.attrs["num_groups"]
         for position in (1, 2):
@@ -182,8 +185,8 @@ def _cast(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _named(attribute: str) -> Upgrade:
-    """Return an upgrade that replaces ONNX's number of an element type, in an attribute, by
-    Farrier's name."""
+    """Return an upgrade that replaces ONNX's element type code in an attribute by Farrier's dtype
+    name."""
 
     def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         if attribute in node.attrs:
@@ -199,7 +202,7 @@ def _cast_like(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _conversion(node: RawNode, to: DType) -> RawNode:
-    """Return a Cast with the attributes that apply to `to`, all written out."""
+    """Return a Cast node with all attributes that apply to `to` written out."""
     attrs: dict[str, Any] = {"to": str(to)}
     if saturates(to):
         attrs["saturate"] = node.attrs.get("saturate", 1)
@@ -220,7 +223,7 @@ def _constant_of_shape(node: RawNode, opset: int, scope: ImportScope) -> list[Ra
 
 
 def _constant(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Constant to a constant of the graph, which is not a node."""
+    """Upgrade Constant: define a constant of the graph, and return no node."""
     forms: dict[str, Any] = {"value": np.asarray, "value_string": words, "value_strings": words}
     forms |= dict.fromkeys(("value_float", "value_floats"), np.float32)
     forms["sparse_value"] = np.asarray  # The array is dense already.
@@ -233,13 +236,13 @@ def _constant(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _scatter(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Scatter, the name of ScatterElements before 11."""
+    """Upgrade Scatter, the former name of ScatterElements (before 11)."""
     return [RawNode("ScatterElements", node.inputs, node.outputs, node.attrs, node.origin)]
 
 
 def _max_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade MaxPool: the places of the maxima become the output of a separate operator, which
-    alone has the storage order."""
+    """Upgrade MaxPool: the output of positions moves to a separate operator, which also takes the
+    storage order."""
     attrs, (values, *indices) = dict(node.attrs), node.outputs
     node.attrs.pop("storage_order", None)
     nodes = [RawNode(node.op, node.inputs, [values], node.attrs, node.origin)]

@@ -1,4 +1,5 @@
-"""Take the elements of large tensors out of a model's bytes before protobuf copies them."""
+"""Separate the elements of large tensors from a model's bytes, so that protobuf does not copy
+them."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ _LARGE = 4096  # A tensor with fewer bytes stays in the message.
 
 
 def split(data: bytes | memoryview) -> tuple[bytes, dict[str, memoryview]]:
-    """Return the model's message without the raw elements of the graph's large initializers; and
-    those elements, views of `data`, by the initializer's name. Bytes that are not a model are
-    returned unchanged, so that protobuf refuses them."""
+    """Return the model's message without the raw elements of large initializers, and these
+    elements, as views of `data`, by name of initializer. Bytes that are not a model are returned
+    unchanged, so that protobuf rejects them."""
     try:
         return _split(memoryview(data))
     except MalformedError:
@@ -49,8 +50,8 @@ def _split(view: memoryview) -> tuple[bytes, dict[str, memoryview]]:
 
 
 def _only(of_message: Iterable[Field], number: int) -> Field | None:
-    """Return the field of bytes of that number; None if there is none, or several, which protobuf
-    would merge."""
+    """Return the length-delimited field with that number; None if there is none, or several, which
+    protobuf would merge."""
     same = [field for field in of_message if field.number == number]
     if len(same) > 1 or any(field.kind != BYTES for field in same):
         raise MalformedError

@@ -1,1 +1,1 @@
-"""The model as its user has it: an ONNX message and its data files."""
+"""A model's files: the ONNX message and its data files."""

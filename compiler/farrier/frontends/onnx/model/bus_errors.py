@@ -1,9 +1,9 @@
-"""Keep a process alive if a mapped file becomes shorter while it is read.
+"""Keep the process alive if a memory-mapped file is truncated while it is read.
 
-Reading a page of a mapping beyond the end of its file is a bus error, which ends the process, in
-numpy as in ONNX Runtime. Here such a page becomes one of zeros, so that its reader reaches the next
-check of the file, which reports the change. The handler is native code, because it may run in any
-thread, with or without Python's lock. It records each page that it replaces, so that only
+Reading a page of a mapping beyond the end of its file raises SIGBUS, which ends the process, in
+numpy as in ONNX Runtime. The handler here replaces such a page by zeros, so that the reader reaches
+its next check of the file, which reports the change. The handler is native code, because it may run
+in any thread, with or without Python's lock. It records each replaced page, so that only
 compilations of the page's own model fail.
 """
 
@@ -87,9 +87,9 @@ _before = _Action()  # The action on a bus error before the first of them.
 
 @contextlib.contextmanager
 def reading(model: Model) -> Iterator[None]:
-    """Guard reads of a model's files: a file that is cut short does not end the process. Raises
-    InvalidModelError at the end if one has changed, even after another error, and StorageError if a
-    disk could not be read."""
+    """A context for reading a model's files in which a truncated file does not end the process. On
+    exit it raises InvalidModelError if a file has changed, even after another error, and
+    StorageError if a disk could not be read."""
     if model.path is None and not model.locations:
         yield
         return
@@ -104,15 +104,15 @@ def reading(model: Model) -> Iterator[None]:
 
 
 def _check(model: Model, replaced: _Replaced, first: int) -> None:
-    """Raise InvalidModelError if a file has changed, and StorageError if none has, but a page of
-    one was replaced since the count was `first`."""
+    """Raise InvalidModelError if a file has changed. Raise StorageError if none has, but the
+    handler replaced a page of one after its counter was `first`."""
     model.check_unchanged()
     if replaced.any_of(model, first):
         raise StorageError("a page of a file could not be read", hint="look at the disk")
 
 
 class _Replaced:
-    """The pages that the handler has replaced since this process began."""
+    """The pages that the handler has replaced since the process started."""
 
     def __init__(self, count: ctypes.c_int64, pages: ctypes.Array[ctypes.c_uint64]) -> None:
         self._count, self._pages = count, pages
@@ -122,8 +122,8 @@ class _Replaced:
         return self._count.value
 
     def any_of(self, model: Model, first: int) -> bool:
-        """Check whether a page that was replaced since the count was `first` belongs to a file of
-        the model. If there were more than are recorded, assume that one does."""
+        """Check whether a page of a file of the model was replaced after the counter was `first`.
+        If there were more replacements than are recorded, assume so."""
         last = self.count
         if last - first > _NOTED:
             return True
@@ -132,7 +132,7 @@ class _Replaced:
 
 
 def _covers(view: memoryview, page: int) -> bool:
-    """Check whether a page belongs to a mapping, which begins at a page boundary and may end within
+    """Check whether a page belongs to a mapping, which starts at a page boundary but may end within
     a page."""
     start = int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
     return start <= page < start + view.nbytes
@@ -140,7 +140,7 @@ def _covers(view: memoryview, page: int) -> bool:
 
 @contextlib.contextmanager
 def _zeros_beyond_the_end() -> Iterator[_Replaced]:
-    """Install the handler, and yield the pages that it has replaced."""
+    """Install the signal handler, and yield the record of pages that it has replaced."""
     global _inside
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         yield _Replaced(ctypes.c_int64(), _Pages())

@@ -1,12 +1,12 @@
-"""A model as its user stores it: the ONNX message, and the data files that the message names.
+"""A model as stored by its user: the ONNX message, and the data files that the message names.
 
     Model.of_path(Path("m.onnx"))                    data in its folder, named by the message
     Model.of_bytes(data)                             a message in memory, of a self-contained model
-    Model.of_bytes(data, folder=Path("models"))      one whose data lies in a folder
+    Model.of_bytes(data, folder=Path("models"))      a message in memory, with data in a folder
     Model.of_files(blob, {"m.onnx.data": other})     files in a store that names them by content
 
-Only requested parts are read: a message is mapped, and a data file is mapped when a tensor in it is
-first requested. ONNX is not imported.
+Files are read lazily: a message is mapped, and a data file is mapped when a tensor in it is first
+requested. The onnx package is not imported.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ _MOST_LEVELS = 500  # The limit on nested messages; protobuf itself reads 100 le
 
 
 class Model:
-    """One model. `message` are the bytes of its ModelProto, read-only; `path` is the file that
-    holds them, None if they came as bytes; `name` is for people.
+    """A model's files. `message` are the read-only bytes of its ModelProto; `path` is the file that
+    contains them, None for a message in memory; `name` is for display.
 
-    `files` and `external` find the names in the message by one scan of it, without ONNX.
+    `files` and `external` find the data files' names by scanning the message once, without the onnx
+    package.
     """
 
     def __init__(
@@ -73,7 +74,8 @@ class Model:
         folder: Path | None = None,
         data: Mapping[str, Path] | None = None,
     ) -> None:
-        """Use one of the constructors below. Data is found in a `folder`, or by name in `data`."""
+        """Use one of the constructors below instead. Data files are looked up in `folder`, or by
+        name in `data`."""
         self.message = memoryview(message).toreadonly()
         # Read, not mapped: a file that shrinks meanwhile would end the process.
         self.format = format_of(message if file is None else file.read(0, HEAD))
@@ -85,8 +87,8 @@ class Model:
 
     @classmethod
     def of_path(cls, path: str | os.PathLike[str], name: str = "") -> Model:
-        """Open the model in a file, with its data in that file's folder. Raises UsageError if it
-        cannot be read, InvalidModelError if it is too large for an ONNX message."""
+        """Open a model file, with its data files in the same folder. Raises UsageError if it cannot
+        be read, InvalidModelError if it is too large for an ONNX message."""
         place = Path(path)
         file = _message(place)
         return cls(file.view, name or place.stem, file=file, folder=place.parent)
@@ -95,20 +97,20 @@ class Model:
     def of_bytes(
         cls, message: bytes | memoryview, name: str = "model", folder: Path | None = None
     ) -> Model:
-        """Wrap a model in memory; its data, if it has any, lies in `folder`."""
+        """Wrap a message in memory; its data files, if any, are in `folder`."""
         return cls(message, name, folder=folder)
 
     @classmethod
     def of_files(cls, message: Path, data: Mapping[str, Path], name: str = "model") -> Model:
-        """Open a model whose files lie in a store that names them by their content, and so never
-        changes them: `data` maps the locations in the message to files. Raises as `of_path`
-        does."""
+        """Open a model whose files are in a store that names them by content and therefore never
+        changes them. `data` maps the locations in the message to files. Raises as `of_path` does.
+        """
         file = _message(message, fixed=True)
         return cls(file.view, name, file=file, data=MappingProxyType(dict(data)))
 
     @classmethod
     def of_told(cls, description: Mapping[str, Any]) -> Model:
-        """Open the model that another process describes by `tells`. Raises as `of_path` does, and
+        """Open the model that another process described by `tells`. Raises as `of_path` does, and
         InvalidModelError if a file has changed since then."""
         file = _message(Path(description["message"]), fixed=description["data"] is not None)
         folder = None if description["folder"] is None else Path(description["folder"])
@@ -126,8 +128,8 @@ class Model:
         return model
 
     def tells(self, copy: Path) -> dict[str, Any]:
-        """Describe the model to another process of this machine, as JSON types. A message that is
-        not in a file is written to `copy`. Raises StorageError."""
+        """Describe the model, in JSON types, for another process of this machine, which opens it by
+        `of_told`. A message in memory is first written to `copy`. Raises StorageError."""
         opened = dict(self._opened)
         if self._file is None:
             write_atomically(copy, lambda file: file.writelines([self.message]))
@@ -150,24 +152,26 @@ class Model:
 
     @property
     def file(self) -> MappedFile | None:
-        """The file of the message, None if it came as bytes."""
+        """The file of the message, or None for a message in memory."""
         return self._file
 
     @property
     def has_folder(self) -> bool:
-        """Check whether a reader of `path` finds the data at the locations in the message."""
+        """Check whether another reader of the file `path` finds the data files at the locations in
+        the message."""
         return self._file is not None and self._data is None
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """The data files that the message names, each once, in the order of the message; of a
-        malformed message those before the error. Raises InvalidModelError if its file has changed,
+        """The locations of data files in the message, each once, in order; for a malformed message
+        the locations before the error. Raises InvalidModelError if the message's file has changed,
         UsageError if it cannot be read."""
         return tuple(self._needs)
 
     @cached_property
     def _needs(self) -> Mapping[str, int]:
-        """The least size in bytes of each data file according to the message, by location."""
+        """The size in bytes that each data file must at least have according to the message, by
+        location."""
         sizes: dict[str, int] = {}
         if self.format is not Format.ONNX:  # Other formats hold all of their data.
             return sizes
@@ -181,22 +185,24 @@ class Model:
 
     @property
     def external(self) -> Mapping[str, MappedFile]:
-        """The data files by location, all of them opened. Raises as `data` does."""
+        """All data files by location, opened. Raises as `data` does."""
         return {location: self.data(location) for location in self.locations}
 
     @property
     def files(self) -> tuple[tuple[str, Path], ...]:
-        """All files of the model, as (location, path). The message's own location is "", absent if
-        it came as bytes. Raises as `data` does."""
+        """All files of the model, as (location, path). The location of the message is ""; it is
+        absent for a message in memory. Raises as `data` does."""
         own = () if self._file is None else (("", self._file.path),)
         return (*own, *((location, file.path) for location, file in self.external.items()))
 
     def data(self, location: str, what: str = "") -> MappedFile:
-        """Return the data file of that location, opened once; `what` names the tensor in it.
+        """Return the data file at a location, which is opened once; `what` names the tensor in
+        errors.
 
-        Raises InvalidModelError if the file does not exist, or the model may not name it: locations
-        are relative paths of regular files in the folder of the model's file. Links are followed,
-        but not out of that folder (or of the folder that a model which is a link points to).
+        Raises InvalidModelError if the file does not exist, or the model is not allowed to use it:
+        locations are relative paths of regular files in the folder of the model's file. Links are
+        followed, but not out of that folder (or out of the folder of the file that the model's own
+        path links to).
         """
         if location not in self._opened:
             self._opened[location] = self._open(location, what)
@@ -204,12 +210,12 @@ class Model:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the message and of the data files that were opened."""
+        """The total size in bytes of the message and the data files opened so far."""
         return len(self.message) + sum(file.size for file in self._opened.values())
 
     @property
     def mapped(self) -> list[memoryview]:
-        """The mapped views of the model's files so far."""
+        """The mapped views of the model's files opened so far."""
         files = [file for file in (self._file, *self._opened.values()) if file is not None]
         return [file.view for file in files if file.is_mapped]
 
@@ -266,12 +272,12 @@ class Model:
 
 
 def model_of(model: Model | bytes | memoryview) -> Model:
-    """Return a model, or wrap the bytes of a message as one."""
+    """Return the argument if it is a `Model`, else wrap the bytes of a message in one."""
     return model if isinstance(model, Model) else Model.of_bytes(model)
 
 
 def check_size(path: Path, size: int) -> None:
-    """Raise InvalidModelError for more bytes than an ONNX message can have, before any is read."""
+    """Raise InvalidModelError for a file larger than an ONNX message can be, before it is read."""
     if size > MAX_BYTES:
         raise InvalidModelError(
             f"{path} has more than 2 GiB, which no ONNX message can",
@@ -288,7 +294,7 @@ def _message(path: Path, *, fixed: bool = False) -> MappedFile:
 
 
 def quoted(location: str) -> str:
-    """Return a location for messages: escaped, and without the middle of a long one."""
+    """Return a location for messages: escaped, and with the middle of a long one left out."""
     half = _MOST_SHOWN // 2
     if len(location) > _MOST_SHOWN:
         return f"{location[:half]!r} … {location[-half:]!r}"
@@ -296,7 +302,8 @@ def quoted(location: str) -> str:
 
 
 def check_location(location: str, of: str) -> None:
-    """Raise InvalidModelError for a location that is not a relative path, or leaves its folder."""
+    """Raise InvalidModelError for a location that is not a relative path, or that leaves the
+    model's folder."""
     path = PurePosixPath(location)
     if not location or "\0" in location or "\\" in location or location.endswith("/"):
         reason = "which is not a path of a file"
@@ -337,8 +344,8 @@ def _known(data: Mapping[str, Path]) -> str:
 def _locations(
     view: Readable, start: int, end: int, kind: str, level: int
 ) -> Iterator[tuple[str, int]]:
-    """Yield the locations in a message of that kind, and in those in it, each with the end of a
-    tensor's bytes there."""
+    """Yield the locations in a protobuf message of type `kind` and its nested messages, each with
+    the end offset of a tensor's bytes in that data file."""
     if kind == "tensor":
         yield from _location(view, start, end)
         return
@@ -355,8 +362,8 @@ def _locations(
 
 
 def _location(view: Readable, start: int, end: int) -> Iterator[tuple[str, int]]:
-    """Yield the location of a tensor's elements, and the end of their bytes, if they are in a
-    file."""
+    """Yield the location of a tensor's elements and the end offset of their bytes, if they are in a
+    data file."""
     entries, is_external = {}, False
     for field in fields(view, start, end):
         if field.number == _DATA_LOCATION and field.kind == VARINT:

@@ -15,7 +15,7 @@ _MAX_SHIFT = 63  # The shift of a varint's last byte.
 
 
 class Field(NamedTuple):
-    """The offsets of a field's start, of its value, and of its end."""
+    """The offsets in a message of a field's start, its value's start, and its end."""
 
     number: int
     kind: int
@@ -25,7 +25,7 @@ class Field(NamedTuple):
 
 
 class Readable(Protocol):
-    """Bytes by index: of memory, or of a file that is read on access."""
+    """Bytes that can be indexed and sliced: in memory, or in a file that is read on access."""
 
     @overload
     def __getitem__(self, index: int, /) -> int: ...
@@ -34,7 +34,7 @@ class Readable(Protocol):
 
 
 class MalformedError(Exception):
-    """An error: the bytes are not a message."""
+    """Error: the bytes are not a valid protobuf message."""
 
 
 def fields(view: Readable, start: int, end: int) -> Iterator[Field]:
@@ -59,8 +59,8 @@ def fields(view: Readable, start: int, end: int) -> Iterator[Field]:
 
 
 def varint(view: Readable, at: int, end: int) -> tuple[int, int]:
-    """Read a number, seven bits a byte, the lowest first; return it and its end. Raises
-    MalformedError."""
+    """Read a varint, seven bits per byte with the lowest first. Return its value and the offset
+    after it. Raises MalformedError."""
     number = 0
     for shift in range(0, _MAX_SHIFT + 1, 7):
         if at >= end:
@@ -74,7 +74,7 @@ def varint(view: Readable, at: int, end: int) -> tuple[int, int]:
 
 
 def header(number: int, length: int) -> bytes:
-    """Return the bytes before a field's value: its tag and its length."""
+    """Return the bytes that precede a field's value: tag and length."""
     written = bytearray()
     for left in (number << 3 | BYTES, length):
         while left >= 0x80:
@@ -85,7 +85,7 @@ def header(number: int, length: int) -> bytes:
 
 
 def text(raw: bytes | memoryview) -> str:
-    """Return a string's value. Raises MalformedError if it is not UTF-8."""
+    """Decode a string's value. Raises MalformedError if it is not UTF-8."""
     try:
         return str(raw, "utf-8")
     except UnicodeDecodeError:

@@ -1,1 +1,2 @@
-"""Nodes in forms that no operator of Farrier has → several that it has, one family a file."""
+"""Rewrites of ONNX nodes without a direct counterpart to several nodes of Farrier; one module per
+family."""

@@ -1,6 +1,6 @@
-"""Upgrade operators from before opset 7, in which broadcasting had to be requested.
+"""Upgrade nodes from before opset 7, in which broadcasting was explicit.
 
-Models of these opsets come from the first exporters; each rule returns the form of opset 7.
+Such models come from the first exporters; each rule returns the form of opset 7.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def upgrade(node: RawNode, opset: int, scope: ImportScope) -> None:
 
 
 def _align(node: RawNode, scope: ImportScope) -> None:
-    """Align the second operand's axes with the axes of the first from `axis` on; without it they
-    are last."""
+    """Reshape the second operand so that its axes correspond to axes `axis`, … of the first
+    operand; without the attribute `axis`, to its last axes."""
     broadcast, axis = node.attrs.pop("broadcast", 0), node.attrs.pop("axis", None)
     if not broadcast or axis is None:
         return

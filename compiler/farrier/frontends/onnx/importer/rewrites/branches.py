@@ -1,4 +1,4 @@
-"""If → the builder's choice between two regions."""
+"""Rewrite If to a conditional of the builder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from farrier.frontends.onnx.importer.scope import ImportScope
 
 
 def rewrite_if(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Return no node: the outputs are bound to what the builder returns."""
+    """Add a conditional for the node, and bind the node's outputs to its results. Return [], since
+    no node remains."""
     graphs = (node.attrs["then_branch"], node.attrs["else_branch"])
     builds = [functools.partial(scope.nested, graph, {}, opset) for graph in graphs]
     bind(node.outputs, chosen(scope, node.inputs[0], builds), scope)

@@ -1,4 +1,4 @@
-"""Linear models and preprocessing steps of ai.onnx.ml → operators of ai.onnx."""
+"""Rewrite linear models and preprocessing steps of ai.onnx.ml to operators of ai.onnx."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from farrier.ops.operator import differ
 
 
 def array_feature_extractor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite ArrayFeatureExtractor: take elements of the last axis; the result for a vector is a
-    matrix of one row."""
+    """Rewrite ArrayFeatureExtractor: select elements of the last axis. For a vector the result is
+    [1, selected]."""
     x, places = node.inputs
     flat = scope.add("Reshape", places, [-1])
     if is_strings(scope, x):
@@ -68,8 +68,8 @@ def scaler(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def normalizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Normalizer: divide rows by their maximum, by their sum of absolute values, or by
-    their Euclidean length. Rows for which that is 0 stay unchanged."""
+    """Rewrite Normalizer: divide each row by its maximum, its sum of absolute values, or its
+    Euclidean norm. Rows for which the divisor is 0 stay unchanged."""
     x, last = _as_f32(node.inputs[0], scope), scope.constant(ints([-1]))
     reductions = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
     norm = str(node.attrs.get("norm", "MAX"))
@@ -82,8 +82,8 @@ def normalizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def imputer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Imputer: replace the value that stands for a missing one by a constant, which may
-    depend on the feature."""
+    """Rewrite Imputer: replace elements that equal the marker of a missing value by a constant, one
+    for all features or one for each."""
     x, dtype = node.inputs[0], scope.dtype(node.inputs[0])
     what = "float" if dtype.is_float else "int64"
     values = node.attrs.get(f"imputed_value_{what}s", ())
@@ -111,7 +111,7 @@ def feature_vectorizer(node: RawNode, opset: int, scope: ImportScope) -> list[Ra
 
 
 def _of_width(part: str, length: Extent, scope: ImportScope) -> str:
-    """Return a matrix with `length` columns: the first ones, padded with zeros."""
+    """Return a matrix cut or padded with zeros to `length` columns."""
     width, last = scope.shape(part)[-1], scope.constant(ints([1]))
     if width == length:
         return part
@@ -121,8 +121,8 @@ def _of_width(part: str, length: Extent, scope: ImportScope) -> str:
 
 
 def one_hot_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite OneHotEncoder: a new last axis with 1 at the element's category, and zeros only for a
-    category that is not listed."""
+    """Rewrite OneHotEncoder: add a last axis over the categories, with 1 at the element's category.
+    An element in no category has only zeros."""
     x = node.inputs[0]
     categories: npt.NDArray[Any]
     if is_strings(scope, x):
@@ -142,8 +142,8 @@ def one_hot_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNo
 
 
 def zip_map(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite ZipMap as its matrix, whose rows become maps when outputs are returned. The keys are
-    part of the output's declaration."""
+    """Rewrite ZipMap to its input, a matrix. The rows become maps only when outputs are returned to
+    the caller; the keys are part of the output's declaration."""
     x, labels = node.inputs[0], labels_of(node.attrs, "classlabels_int64s")
     if len(scope.shape(x)) == 1:
         x = scope.add("Unsqueeze", x, [0])
@@ -153,15 +153,14 @@ def zip_map(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def linear_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite LinearRegressor: a product with the coefficients, target by target, plus the
-    intercepts."""
+    """Rewrite LinearRegressor: x · coefficientsᵀ + intercepts."""
     targets = int(node.attrs.get("targets", 1))
     scores = _linear(node, targets, node.attrs.get("intercepts", ()), scope)
     return finished(node, scores, node.attrs.get("post_transform", "NONE"), scope)
 
 
 def linear_classifier(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite LinearClassifier: the label of the highest score, or for two labels with a single
+    """Rewrite LinearClassifier: the label with the highest score; for two labels with a single
     score, the label by the sign of that score."""
     attrs = node.attrs
     labels = labels_of(attrs, "classlabels_ints")

@@ -1,4 +1,4 @@
-"""Convolutions taken apart: Col2Im, DeformConv."""
+"""Rewrite Col2Im and DeformConv to ConvTranspose, GridSample and MatMul."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from farrier.ops import Mismatch
 
 
 def col2im(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Blocks are added up where they overlap: a transposed convolution of each channel with
-    weights that put every element of a block in its place."""
+    """Rewrite Col2Im, which sums overlapping blocks, to a transposed convolution of each channel
+    with constant weights that put each element of a block at its position."""
     n, rows = scope.shape(node.inputs[0])[0], number(scope.shape(node.inputs[0])[1])
     image = [int(v) for v in constant(scope, node.inputs[1], "image_shape")]
     block = [int(v) for v in constant(scope, node.inputs[2], "block_shape")]
@@ -45,10 +45,11 @@ def col2im(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def deform_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """The image is sampled where the offsets say, and multiplied by the weights.
+    """Rewrite DeformConv: sample the image at the offset positions, and multiply the samples by the
+    weights.
 
-    Columns [n, channels · kernel, points] come from GridSample, which reads an image for each group
-    of offsets; between elements it interpolates, outside it reads zeros.
+    The samples [n, channels · kernel, points] come from GridSample, once for each offset group,
+    with linear interpolation and zeros outside of the image.
     """
     x, weights, offsets = node.inputs[:3]
     n, (channels, *image) = scope.shape(x)[0], map(number, scope.shape(x)[1:])

@@ -1,8 +1,8 @@
-"""Einsum → Einsum of two operands, with a label for each axis.
+"""Rewrite Einsum to Einsums of at most two operands, with explicit labels for all axes.
 
 An ellipsis is replaced by labels, and broadcast axes of extent 1 are squeezed. More than two
-operands are multiplied in pairs, in the order with the fewest multiplications, if that needs fewer
-than one loop nest over all labels.
+operands are multiplied in pairs, in the order with the fewest multiplications, if that is cheaper
+than a single loop nest over all labels.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def einsum(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _without_ellipsis(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str]:
-    """Return the labels of each operand and of the output, with labels in place of an ellipsis. The
-    axes of ellipses correspond from the last one on."""
+    """Return the labels of each operand and of the output, with new labels in place of the
+    ellipsis. As in numpy, the axes of ellipses are aligned at the end."""
     equation = equation.replace(" ", "")
     if "..." not in equation:
         return parse_equation(equation)
@@ -75,7 +75,7 @@ def _without_ellipsis(equation: str, shapes: Sequence[Shape]) -> tuple[list[str]
 
 
 def _extents(operands: Sequence[str], shapes: Sequence[Shape]) -> dict[str, Extent]:
-    """Return the extent of each label, which is 1 only if all operands have 1."""
+    """Return the extent of each label. It is 1 only if all operands have extent 1 there."""
     extents: dict[str, Extent] = {}
     for labels, shape in zip(operands, shapes, strict=True):
         for label, extent in zip(labels, shape, strict=True):
@@ -85,8 +85,8 @@ def _extents(operands: Sequence[str], shapes: Sequence[Shape]) -> dict[str, Exte
 
 
 class _Step(NamedTuple):
-    """A way to multiply some operands: the number of multiplications, and the two sets of operands
-    whose products are multiplied last (empty for a single operand)."""
+    """The cheapest contraction of a set of operands: its number of multiplications, and the two
+    disjoint subsets whose products are multiplied last (none for a single operand)."""
 
     cost: int
     parts: tuple[Operands, ...] = ()
@@ -97,7 +97,7 @@ def _cost(step: _Step) -> int:
 
 
 class _Contraction:
-    """The contraction of all operands, and the cost of its partial products by their labels."""
+    """The search for the cheapest order in which to contract all operands."""
 
     def __init__(self, operands: Sequence[str], output: str, extents: Mapping[str, Extent]) -> None:
         self._operands, self._output = operands, output
@@ -106,7 +106,8 @@ class _Contraction:
         self.single_nest = math.prod(self._usual.values()) * max(len(operands) - 1, 1)
 
     def labels(self, chosen: Operands) -> str:
-        """Return the labels of a partial product, which the output or other operands also have."""
+        """Return the labels of the product of some operands: their labels that also occur in the
+        output or in another operand."""
         if chosen == self.all:
             return self._output
         others = (labels for i, labels in enumerate(self._operands) if i not in chosen)
@@ -115,8 +116,8 @@ class _Contraction:
         return "".join(dict.fromkeys(label for label in inside if label in outside))
 
     def cheapest(self) -> dict[Operands, _Step]:
-        """Return the cheapest steps that multiply all operands, keyed by the operands in each
-        step's result."""
+        """Return the cheapest step for each set of operands that occurs in the cheapest contraction
+        of all."""
         single = [frozenset((position,)) for position in range(len(self._operands))]
         steps = {chosen: _Step(self._own_cost(chosen)) for chosen in single}
         if len(single) > _MOST_SEARCHED:
@@ -132,7 +133,8 @@ class _Contraction:
         return steps
 
     def _own_cost(self, chosen: Operands) -> int:
-        """Return the additions that sum an operand over the labels that only it has."""
+        """Return the number of additions to sum a single operand over labels that no other operand
+        or output has."""
         (position,) = chosen
         own, kept = self._operands[position], self.labels(chosen)
         return 0 if own == kept else math.prod(self._usual[label] for label in {*own})
@@ -143,7 +145,8 @@ class _Contraction:
         return _Step(own + steps[left].cost + steps[right].cost, (left, right))
 
     def _multiply_greedily(self, steps: dict[Operands, _Step], parts: list[Operands]) -> None:
-        """Multiply the cheapest pair until a single part remains."""
+        """Repeatedly multiply the pair with the cheapest product until a single product of all
+        operands remains."""
         while len(parts) > 1:
             pairs = itertools.combinations(parts, 2)
             step = min((self._step(steps, *pair) for pair in pairs), key=_cost)
@@ -153,7 +156,7 @@ class _Contraction:
 
 
 def _halves(positions: tuple[int, ...]) -> Iterator[Operands]:
-    """Yield the proper subsets that contain the first position: one part of each split in two."""
+    """Yield one part of each partition in two non-empty parts: the part with the first position."""
     first, *others = positions
     for count in range(len(others)):
         for chosen in itertools.combinations(others, count):
@@ -168,7 +171,8 @@ def _product(
     extents: Mapping[str, Extent],
     scope: ImportScope,
 ) -> RawNode:
-    """Return the node itself, or the last node of a chain with fewer multiplications."""
+    """Return the node itself, or the last node of a chain of products of two operands if that is
+    cheaper."""
     plain = {"equation": f"{','.join(operands)}->{output}"}
     contraction = _Contraction(operands, output, extents)
     steps = contraction.cheapest() if 2 <= len(operands) <= _MOST_PAIRED else {}

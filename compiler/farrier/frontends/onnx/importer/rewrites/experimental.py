@@ -1,6 +1,7 @@
-"""Operators that ONNX had as experiments before opset 10 → today's operators.
+"""Rewrite experimental operators of ONNX before opset 10 to current operators.
 
-ONNX no longer declares them. ONNX Runtime still runs most of them, and defines their meaning here.
+The current ONNX specification does not contain them. ONNX Runtime still runs most of them, and its
+behaviour is the reference here.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def crop(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def constant_fill(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite ConstantFill: a tensor of one value. Its shape is an attribute, the values of the
-    input, or the input's shape, with `extra_shape` behind it."""
+    """Rewrite ConstantFill: a tensor of one value. Its shape is the attribute `shape`, the values
+    of the input, or the input's shape followed by `extra_shape`."""
     attrs = node.attrs
     if not node.inputs:
         shape = list(attrs.get("shape", ()))
@@ -73,7 +74,7 @@ def constant_fill(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
 
 
 def dynamic_slice(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite DynamicSlice, the predecessor of Slice with bounds as inputs."""
+    """Rewrite DynamicSlice, the predecessor of Slice with starts and ends as inputs."""
     return [RawNode("Slice", node.inputs, node.outputs, {}, node.origin)]
 
 

@@ -1,4 +1,5 @@
-"""TreeEnsembleClassifier of ai.onnx.ml → the scores of a forest, and their labels."""
+"""Rewrite TreeEnsembleClassifier of ai.onnx.ml to a TreeEnsemble that computes scores, and their
+labels."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from farrier.ops import Mismatch
 
 
 def tree_ensemble_classifier(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite TreeEnsembleClassifier: the label of the highest score.
+    """Rewrite TreeEnsembleClassifier: the label with the highest score.
 
     If there are two classes and all votes are for one of them, the label depends on whether that
-    score is above 0, or above ½ if no vote is negative. The specification leaves this open; ONNX
-    Runtime does it so.
+    class's score is above 0, or above ½ if no vote is negative. The specification leaves this open;
+    this is ONNX Runtime's behaviour.
     """
     attrs, forest = node.attrs, Forest.of(node.attrs, "class")
     labels = labels_of(attrs, "classlabels_int64s")
@@ -60,8 +61,8 @@ def tree_ensemble_classifier(node: RawNode, opset: int, scope: ImportScope) -> l
 
 
 def _binary(node: RawNode, forest: Forest, scores: str, voted: int, scope: ImportScope) -> None:
-    """Bind the outputs of a forest that only votes for class `voted` of two. Its votes are the
-    score of the second class even if `voted` is the first, whose score is then the opposite."""
+    """Bind the outputs of a two-class forest in which all votes are for class `voted`. As in ONNX
+    Runtime, the sum of votes is the score of the second class even if `voted` is the first."""
     transform = node.attrs.get("post_transform", "NONE")
     is_share = bool((forest.votes.weights >= 0).all())
     score = scope.add("Gather", scores, [voted], axis=1)

@@ -1,9 +1,10 @@
-"""The trees of a model → the packed form of the operator TreeEnsemble.
+"""Convert the trees of a model to the packed form of the operator TreeEnsemble.
 
-First, every node becomes a comparison x < s or -x < s: a row for which it holds goes to the second
-slot of a pair, any other row, and one with NaN, to the first. So the sign decides where NaN goes. A
-test for equality takes two nodes, and a test for membership in a set a binary search. Then nodes
-get slots, tree by tree and level by level. All of it is numpy: forests have millions of nodes.
+First, every node becomes a comparison x < s or -x < s: a row for which it holds moves to the second
+child of the node, any other row, or one with NaN, to the first. The sign thus decides where NaN
+goes. A test for equality takes two nodes, and a test for membership in a set a binary search. Then
+nodes are numbered tree by tree and level by level. The code is vectorized in numpy, because forests
+have millions of nodes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FEW_TARGETS = 4  # The votes of a leaf for up to 4 targets are a row even if mo
 
 @dataclasses.dataclass(frozen=True)
 class Votes:
-    """The weights that leaves give to targets, vote by vote."""
+    """The votes of all leaves: leaf, target and weight of each vote."""
 
     leaves: Ints
     targets: Ints
@@ -43,9 +44,11 @@ class Votes:
 
 @dataclasses.dataclass(frozen=True)
 class Nodes:
-    """The inner nodes of a model; `sets` are those of the nodes of the mode MEMBER, in their order.
+    """The inner nodes of a model's trees. `sets` are the sets of values of nodes with mode MEMBER,
+    in order.
 
-    A child is a node, or -1 - l for the leaf l. NaN counts as a yes where `missing` is true.
+    A child is the number of a node, or -1 - l for leaf l. `missing` is true if NaN goes to the
+    child `yes`.
     """
 
     modes: Array
@@ -62,7 +65,7 @@ class Nodes:
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """The operands of TreeEnsemble after its first input, and its attributes."""
+    """The operands of TreeEnsemble except the first, and its attributes."""
 
     arrays: tuple[Array, ...]
     attrs: dict[str, Any]
@@ -121,7 +124,7 @@ def pack(
 
 @dataclasses.dataclass(frozen=True)
 class _Comparisons:
-    """Nodes that ask whether a feature is at most a value, or if `strict`, less than it."""
+    """Nodes with the test feature <= value, or if `strict`, feature < value."""
 
     features: Ints
     values: Array
@@ -131,7 +134,7 @@ class _Comparisons:
     no: Ints
 
     def with_more(self, *columns: Sequence[Any] | Array) -> _Comparisons:
-        """Return these nodes with others behind them."""
+        """Return these nodes with other nodes appended."""
         fields = (self.features, self.values, self.strict, self.missing, self.yes, self.no)
         return _Comparisons(
             *(
@@ -142,7 +145,8 @@ class _Comparisons:
 
 
 def _comparisons(nodes: Nodes) -> _Comparisons:
-    """Return nodes of two modes for those of all modes; each of the model's keeps its number."""
+    """Convert nodes of all modes to comparisons. A node keeps its number, and additional nodes are
+    appended."""
     values, missing = nodes.values.astype(np.float64), nodes.missing.astype(bool)
     # NaN is not at most a number, and no number is greater than NaN.
     unordered = np.isnan(values) & np.isin(nodes.modes, (GTE, GT))
@@ -163,13 +167,15 @@ def _comparisons(nodes: Nodes) -> _Comparisons:
 
 
 def _with_sets(compared: _Comparisons, nodes: Nodes) -> _Comparisons:
-    """Return `compared` with a binary search for each node that tests for membership."""
+    """Return `compared` with each node that tests for membership replaced by a binary search over
+    its set."""
     places = np.flatnonzero(nodes.modes == MEMBER)
     rows: list[tuple[int, float, bool, bool, int, int]] = []
     first = len(compared.features)
 
     def search(members: Sequence[float], i: int) -> tuple[int, float, bool, bool, int, int]:
-        """Return the first node of the search; the nodes after it are appended to `rows`."""
+        """Return the root of the binary search over `members` for node i; its other nodes are
+        appended to `rows`."""
         feature, yes, no = (int(field[i]) for field in (nodes.features, nodes.yes, nodes.no))
         if not members:
             return feature, np.nan, False, bool(nodes.missing[i]), yes, no
@@ -204,8 +210,8 @@ def _with_sets(compared: _Comparisons, nodes: Nodes) -> _Comparisons:
 
 @dataclasses.dataclass(frozen=True)
 class _Steps:
-    """Nodes that ask whether a feature, or `negated`, its opposite, is less than a split: then on
-    to the `second` child, otherwise, and for NaN, to the `first`."""
+    """Nodes with the test x < split, or if `negated`, -x < split. A row for which it holds moves to
+    child `second`, any other row, or one with NaN, to child `first`."""
 
     features: Ints
     negated: Array
@@ -215,7 +221,8 @@ class _Steps:
 
 
 def _steps(asked: _Comparisons, kind: np.dtype[Any]) -> _Steps:
-    """Return the steps for comparisons of features of an element type."""
+    """Convert comparisons of features of dtype `kind` to strict comparisons with the sign that
+    sends NaN to the right child."""
     negated = asked.missing  # x > v is -x < -v, and not true of NaN.
     values = np.where(negated, -asked.values, asked.values)
     closed = asked.strict == negated
@@ -235,8 +242,8 @@ def _steps(asked: _Comparisons, kind: np.dtype[Any]) -> _Steps:
 
 
 def _least(values: Array, closed: Array, kind: np.dtype[Any]) -> Array:
-    """Return the least numbers of an element type that are at least `values`, or if `closed`,
-    greater: the numbers less than these are less than `values`, or at most `values`."""
+    """Return the thresholds t of dtype `kind` for which x < t is equivalent to x < value, or, if
+    `closed`, to x <= value."""
     with np.errstate(over="ignore"):
         near = values.astype(kind)
         above = np.nextafter(near, kind.type(np.inf)).astype(np.float64)
@@ -245,8 +252,8 @@ def _least(values: Array, closed: Array, kind: np.dtype[Any]) -> Array:
 
 
 def _reached(steps: _Steps, roots: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return for each node the first tree that reaches it, or -1, and the level at which it does,
-    and for each tree its depth. Raises Mismatch for a cycle."""
+    """Return for each node the first tree that contains it (-1: none) and its level there, and for
+    each tree its depth. Raises Mismatch for a cycle."""
     count = len(steps.features)
     owner, levels, depths = np.full(count, -1), np.zeros(count, np.int64), np.zeros(len(roots), int)
     trees = np.flatnonzero(roots >= 0)
@@ -268,7 +275,7 @@ def _reached(steps: _Steps, roots: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _last_leaf(steps: _Steps, roots: Ints) -> int:
-    """Return the highest number of a leaf, -1 if there is none."""
+    """Return the highest leaf number, or -1 without leaves."""
     lowest = min(int(a.min(initial=0)) for a in (steps.first, steps.second, roots))
     return -1 - lowest
 
@@ -276,8 +283,8 @@ def _last_leaf(steps: _Steps, roots: Ints) -> int:
 def _votes(
     votes: Votes, leaves: Ints, count: int, aggregate: str, kind: np.dtype[Any]
 ) -> tuple[Array, ...]:
-    """Return the votes of `leaves`, which are in descending order: a matrix, or the weights of a
-    list, the start of each leaf's part of it, and the targets."""
+    """Return the votes of `leaves`, given in descending order: as a matrix [leaves, targets], or as
+    a list of weights, the start of each leaf's part of the list, and the list of targets."""
     ascending = leaves[::-1]
     place = np.searchsorted(ascending, votes.leaves)
     used = np.isin(votes.leaves, leaves)

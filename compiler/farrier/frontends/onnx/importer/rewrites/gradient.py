@@ -1,4 +1,4 @@
-"""ai.onnx.preview.training's Gradient: derivatives of a value that the graph has already."""
+"""Rewrite Gradient of ai.onnx.preview.training: derivatives of a value that the graph computes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from farrier.ops import Mismatch, NotSupported
 
 
 def gradient(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Raises NotSupported for an operator without a rule, and for operands that are other tensors
-    than the attributes name."""
+    """Rewrite Gradient to the nodes of the derivatives. Raises NotSupported for an operator without
+    a derivative rule, and if the operands are not the tensors that the attributes name."""
     xs, zs = node.attrs["xs"], node.attrs.get("zs", ())
     if [scope.entry(n) for n in (*xs, *zs)] != [scope.entry(n) for n in node.inputs]:
         raise NotSupported("a gradient at other values than those of the tensors it names")

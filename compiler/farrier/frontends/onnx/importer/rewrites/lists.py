@@ -1,7 +1,9 @@
-"""Sequences whose length values decide, as tensors (`frontends.builder.names.Listed`).
+"""Operations on sequences of data-dependent length, stored as tensors
+(`frontends.builder.names.Listed`).
 
-items of one shape               ->  one tensor, of which they are the slices of axis 0
-items of different lengths       ->  one tensor, in which they lie one behind the other, and
+items of equal shapes            ->  a single tensor, of which they are the slices along axis 0
+items of different lengths       ->  a single tensor, in which they are concatenated, and a tensor
+of
                                      their lengths
 """
 
@@ -27,7 +29,7 @@ def length(of: Listed) -> Extent:
 
 
 def at(of: Listed, place: str, scope: ImportScope) -> Entry:
-    """The item at a place, counted from the end where it is negative."""
+    """Return the item at a position; a negative position counts from the end."""
     _check_place(place, length(of), scope)
     whole = scope.bind("", of.whole)
     if of.lengths is None:
@@ -44,7 +46,7 @@ def _check_place(place: str, count: Extent, scope: ImportScope) -> None:
 
 
 def insert(of: Listed, item: Value, place: str, scope: ImportScope) -> Entry:
-    """The sequence with an item before a place, "" for the end."""
+    """Return the sequence with an item inserted before a position; "" stands for the end."""
     whole, name = scope.bind("", of.whole), scope.bind("", item)
     if of.lengths is None:
         row = scope.add("Unsqueeze", name, [0])
@@ -68,7 +70,7 @@ def insert(of: Listed, item: Value, place: str, scope: ImportScope) -> Entry:
 
 
 def erase(of: Listed, place: str, scope: ImportScope) -> Entry:
-    """The sequence without the item at a place, "" for the last."""
+    """Return the sequence without the item at a position; "" stands for the last item."""
     if of.lengths is not None:
         raise NotSupported("a removal from tensors of different lengths")
     numbers, whole, count = Numbers(scope), scope.bind("", of.whole), length(of)
@@ -82,7 +84,7 @@ def erase(of: Listed, place: str, scope: ImportScope) -> Entry:
 
 
 def concatenate(of: Listed, axis: int, is_new: bool, scope: ImportScope) -> Entry:
-    """The items along an axis of theirs, or a new one."""
+    """Concatenate the items along an existing axis, or stack them along a new one (`is_new`)."""
     if of.lengths is not None:
         axis = axis % of.whole.type.rank
         if is_new or axis != of.axis:
@@ -104,7 +106,8 @@ def concatenate(of: Listed, axis: int, is_new: bool, scope: ImportScope) -> Entr
 
 
 def split(x: str, axis: int, step: Number, keeps_axis: bool, scope: ImportScope) -> Listed:
-    """The parts of an axis, all of one length but for the last, which may be shorter."""
+    """Split an axis into parts of length `step`, the last of which may be shorter, and return them
+    as a sequence."""
     shape = scope.shape(x)
     extent = shape[axis]
     if isinstance(step, int) and step < 1:
@@ -137,7 +140,8 @@ def split(x: str, axis: int, step: Number, keeps_axis: bool, scope: ImportScope)
 
 
 def split_by(x: str, axis: int, lengths: str, scope: ImportScope) -> Listed:
-    """The parts of an axis that have these lengths, which must fill it."""
+    """Split an axis into parts with the given lengths, which must add up to its extent, and return
+    them as a sequence."""
     extent, (count,) = scope.shape(x)[axis], scope.shape(lengths)
     step = scope.filled(lengths)
     if step is not None and count * step == extent:
@@ -151,7 +155,7 @@ def split_by(x: str, axis: int, lengths: str, scope: ImportScope) -> Listed:
 
 
 def _part(whole: str, start: Number, end: Number, axis: int, scope: ImportScope) -> str:
-    """The part of a tensor from `start` to `end` along an axis."""
+    """Return the slice from `start` to `end` of a tensor along an axis."""
     return scope.add("Slice", whole, [start], [end], [axis])
 
 

@@ -1,4 +1,4 @@
-"""Loop and Scan → the builder's loops."""
+"""Rewrite Loop and Scan to loops of the builder."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def rewrite_scan(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
 
 
 def _scan_of_batch(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Scan before opset 9: axis 0 was a batch, whose items were scanned one by one."""
+    """Rewrite Scan before opset 9, which had a batch as axis 0: its items are scanned one after
+    another."""
     lengths, *inputs = node.inputs
     if lengths:
         raise NotSupported("sequence_lens")
@@ -100,14 +101,14 @@ def _scan_of_batch(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 
 
 def _named(graph: onnx.GraphProto, entries: Sequence[Entry | None]) -> dict[str, Entry]:
-    """Return what the inputs of a graph stand for, by their names."""
+    """Return the entries to which the inputs of a graph are bound, by name of input."""
     pairs = zip(graph.input, entries, strict=True)
     return {info.name: entry for info, entry in pairs if entry is not None and info.name}
 
 
 def _declared(graph: onnx.GraphProto, first: int) -> Callable[[], list[TensorType]]:
-    """Return the types that a body declares for its outputs from the `first` one on, which are
-    stacked. The function raises NotStatic if it declares none."""
+    """Return a function that returns the declared types of a body's stacked outputs, those from
+    number `first` on. The function raises NotStatic if a type is not declared."""
 
     def types() -> list[TensorType]:
         declared_types = []
@@ -125,7 +126,7 @@ def _declared(graph: onnx.GraphProto, first: int) -> Callable[[], list[TensorTyp
 
 
 def _moved(name: str, axis: int, to: int, scope: ImportScope) -> str:
-    """Return the tensor with one axis moved."""
+    """Return the tensor with axis `axis` moved to position `to`."""
     rank = len(scope.shape(name))
     axis, to = axis % rank, to % rank
     order = [other for other in range(rank) if other != axis]
@@ -134,7 +135,7 @@ def _moved(name: str, axis: int, to: int, scope: ImportScope) -> str:
 
 
 def _turned(name: str, backwards: int, scope: ImportScope) -> str:
-    """Return the tensor, its first axis backwards if that is wanted."""
+    """Return the tensor, reversed along its first axis if `backwards`."""
     if not backwards:
         return name
     start, end, axis, step = ([-1], [np.iinfo(np.int64).min], [0], [-1])

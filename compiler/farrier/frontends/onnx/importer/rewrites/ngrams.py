@@ -1,4 +1,4 @@
-"""Rewrite TfIdfVectorizer: count the occurrences of each n-gram of a pool."""
+"""Rewrite TfIdfVectorizer: count the occurrences of each n-gram of a vocabulary."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from farrier.ir.dim import number
 
 
 def tf_idf_vectorizer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Compare every window of a row with every n-gram, count the matches, and move the counts to
-    their places by a matrix of weights. Words are represented by their numbers in the pool."""
+    """Rewrite TfIdfVectorizer: compare every window of a row with every n-gram, count the matches,
+    and move the weighted counts to their output columns by a matrix product. Words are represented
+    by their numbers in the vocabulary."""
     (x, *_), attrs = node.inputs, node.attrs
     if "pool_strings" in attrs:
         distinct, pool = np.unique(words(attrs["pool_strings"]), return_inverse=True)
@@ -70,8 +71,9 @@ def _sum(parts: list[str], scope: ImportScope) -> str:
 def _occurrences(
     tokens: str, grams: np.ndarray, width: int, skips: int, scope: ImportScope
 ) -> list[str]:
-    """Return the number of occurrences of each n-gram in each row, [rows, grams], for each number
-    of skips."""
+    """Return the number of occurrences of each n-gram in each row, [rows, grams], as a list with
+    one tensor for each number of words, from 0 to `skips`, that are skipped between the words of an
+    n-gram."""
     length = grams.shape[1]
     counts = []
     longest = (width - 1) // (length - 1) - 1 if length > 1 else 0

@@ -1,7 +1,7 @@
-"""Steps of training (ai.onnx.preview.training): Adagrad, Adam, Momentum.
+"""Rewrite training steps (ai.onnx.preview.training): Adagrad, Adam, Momentum.
 
-Inputs are the rate r, the number of earlier steps t, and for each of several tensors its value, its
-gradient, and the optimizer's state; outputs are the new values, then the new states.
+Inputs are the learning rate r, the number of earlier steps t, and for each of several tensors its
+value, its gradient, and the optimizer's state. Outputs are the new values, then the new states.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from farrier.frontends.onnx.importer.scope import ImportScope
 
 
 class _Formula:
-    """Arithmetic on tensors of one dtype and numbers."""
+    """Arithmetic for an optimizer's formula, on tensors of one dtype and numbers."""
 
     def __init__(self, scope: ImportScope, node: RawNode, kept: int) -> None:
         self.scope, self.attrs = scope, node.attrs
@@ -33,11 +33,12 @@ class _Formula:
         return self.scope.add(op, *operands)
 
     def regularized(self, x: str, gradient: str, attribute: str = "norm_coefficient") -> str:
-        """Return the gradient plus that of the penalty ½·c·x²."""
+        """Return the gradient plus the gradient of the L2 penalty ½·c·x², where c is the
+        attribute."""
         return self("Add", self("Mul", self.attr(attribute, 0.0), x), gradient)
 
     def time(self) -> str:
-        """Return the number of earlier steps."""
+        """Return the number of earlier steps, converted to the tensors' dtype."""
         return self.scope.add("Cast", self.steps, to=str(self.dtype))
 
 

@@ -1,7 +1,8 @@
-"""Quantized operators → integer products and sums, and operators on floats between conversions.
+"""Rewrite quantized operators to integer products and sums, and to operators on floats between
+conversions.
 
-A product of quantized matrices is a product of integers, accumulated in i32, minus the share of the
-zero points:
+A product of quantized matrices is a product of integers, accumulated in i32, minus the contribution
+of the zero points:
 
     Σ (a − a₀)(b − b₀) = Σ ab − b₀ Σ a − a₀ Σ b + k a₀ b₀
 
@@ -56,7 +57,8 @@ def dequantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _named(node: RawNode, attribute: str, allowed: tuple[DType, ...]) -> DType | None:
-    """Return the element type that an attribute names; None without the attribute."""
+    """Return the dtype that an attribute names, which must be one of `allowed`; None without the
+    attribute."""
     if not node.attrs.get(attribute):
         return None
     dtype = dtype_of(node.attrs[attribute], f"its {attribute}")
@@ -66,8 +68,8 @@ def _named(node: RawNode, attribute: str, allowed: tuple[DType, ...]) -> DType |
 
 
 def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> list[RawNode]:
-    """Return the node with its granularity in the shapes: one scale, one for each channel, or one
-    for each block."""
+    """Return the node with scale and zero point reshaped to broadcast against x: per tensor, per
+    channel or per block."""
     x, scale, *rest = node.inputs
     zero = rest[0] if rest else ""
     op = node.op.removeprefix(f"{MICROSOFT}:")
@@ -136,7 +138,8 @@ def as_float(name: str, scope: ImportScope) -> str:
 
 
 def shaped(name: str, shape: tuple[int, ...], scope: ImportScope) -> str:
-    """Reshape a scalar or vector to a shape that broadcasts; a tensor of higher rank stays."""
+    """Reshape a scalar or vector to a shape that broadcasts; a tensor of higher rank is returned
+    unchanged."""
     shape_of_name = scope.shape(name)
     if len(shape_of_name) > 1:
         return name
@@ -145,7 +148,7 @@ def shaped(name: str, shape: tuple[int, ...], scope: ImportScope) -> str:
 
 
 def sums(name: str, axes: Iterable[int], keepdims: int, scope: ImportScope) -> str:
-    """Return sums of integers in i32, constant if the integers are."""
+    """Return the sums of integers over axes in i32, folded if the integers are constant."""
     along, data = ints(axes), scope.data(name)
     if data is None:
         wide = as_integer(name, scope)
@@ -189,8 +192,8 @@ def matmul_integer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 def requantized(
     node: RawNode, total: str, factor: str, scale: str, zero: str, like: DType, scope: ImportScope
 ) -> list[RawNode]:
-    """Return round(total · factor / scale) + zero, with one rounded factor, in the dtype of
-    `zero`."""
+    """Return the nodes of round(total · factor / scale) + zero, where factor / scale is rounded to
+    a single f32, in the dtype of `zero`."""
     to = scope.dtype(zero) if zero else like
     ratio = scope.add("Div", factor, scale)
     scaled = scope.add("Mul", as_float(total, scope), ratio)
@@ -215,7 +218,7 @@ def qlinear_matmul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 
 
 def centred(name: str, zero: str, shape: tuple[int, ...], scope: ImportScope) -> str:
-    """Return a quantized tensor less its zero point, in i16."""
+    """Return a quantized tensor minus its zero point, in i16."""
     if is_zero(zero, scope):
         return name
     wide, moved = (scope.add("Cast", n, to=str(DType.I16)) for n in (name, zero))
@@ -225,11 +228,11 @@ def centred(name: str, zero: str, shape: tuple[int, ...], scope: ImportScope) ->
 def _convolution(
     node: RawNode, x: str, w: str, x_zero: str, w_zero: str, scope: ImportScope, bias: str = ""
 ) -> str:
-    """Return the convolution in i32, plus a bias.
+    """Return the convolution of quantized tensors in i32, plus a bias.
 
-    For bytes with weights that fit in i8, it is a convolution of bytes, for which machines have dot
-    products: the zero point of x pads it, and its contribution to each sum is subtracted from the
-    bias. Other tensors lose their zero points first.
+    For bytes with weights that fit in i8, it is a convolution of bytes, for which machines have
+    dot-product instructions: the image is padded with its zero point, whose contribution to each
+    sum is subtracted from the bias. For other tensors, zero points are subtracted first.
     """
     rank = len(scope.shape(w))
     attrs = {**node.attrs, "accumulator": str(DType.I32)}
@@ -252,7 +255,8 @@ def _convolution(
 
 
 def _as_signed_bytes(w: str, zero: str, scope: ImportScope) -> str:
-    """Return weights less their zero points in i8, "" if they are not known to fit."""
+    """Return the weights minus their zero points in i8, or "" if they are not known to fit in
+    i8."""
     if scope.dtype(w) is DType.I8 and is_zero(zero, scope):
         return w
     data, point = scope.data(w), scope.data(zero) if zero else np.zeros((), np.int16)
@@ -299,14 +303,14 @@ def qlinear_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
 
 
 def real(x: str, scale: str, zero: str, scope: ImportScope) -> str:
-    """Return a tensor quantized with one scale, as floats."""
+    """Return a tensor that is quantized with a single scale, as floats."""
     scale = shaped(scale, (), scope)
     zeros = [] if is_zero(zero, scope) else [shaped(zero, (), scope)]
     return scope.add("DequantizeLinear", x, scale, *zeros, to=str(scope.dtype(scale)))
 
 
 def dynamic_quantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite DynamicQuantizeLinear: map the range of x, zero included, to 0 to 255."""
+    """Rewrite DynamicQuantizeLinear: map the range of x, extended to include zero, to 0 to 255."""
     x = node.inputs[0]
     quantized, scale, zero = dynamically_quantized(x, scope)
     names = (*node.outputs, "", "")

@@ -1,4 +1,4 @@
-"""Random operators → RandomUniformLike and RandomNormalLike, each with its own seed."""
+"""Rewrite random operators to RandomUniformLike and RandomNormalLike, each with its own seed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from farrier.ir.types import DType
 
 
 def seed_of(node: RawNode) -> int:
-    """Return 32 bits: those of the attribute `seed`, or of a hash of the node's name if it has
-    none."""
+    """Return a seed of 32 bits: the bits of the attribute `seed`, or else a hash of the node's
+    name."""
     seed = node.attrs.pop("seed", None)
     if seed is None:
         return zlib.crc32(node.origin.encode())
@@ -42,9 +42,9 @@ def random(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def multinomial(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Multinomial: samples of classes [batch, samples] by their logarithmic weights [batch,
-    classes]. A sample is the number of classes whose cumulative probability a uniform number
-    exceeds."""
+    """Rewrite Multinomial: sample classes, [batch, samples], from unnormalized log-probabilities,
+    [batch, classes]. A sample is the number of classes whose cumulative probability is less than a
+    uniform random number."""
     to = dtype_of(node.attrs.get("dtype", 6), f"the result of node {node.origin!r}")
     logits, seed = node.inputs[0], seed_of(node)
     rows, classes = scope.shape(logits)
@@ -62,8 +62,8 @@ def multinomial(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def bernoulli(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Bernoulli: 1 with the probability that the input is. (ONNX's own body is true if a
-    number exceeds the probability, against its specification.)"""
+    """Rewrite Bernoulli: 1 with the probability in the input, else 0. (ONNX's own function body is
+    1 if a number exceeds the probability, which contradicts its specification.)"""
     chances = node.inputs[0]
     to = scope.dtype(chances)
     drawn = scope.add("RandomUniformLike", chances, dtype=str(to), seed=seed_of(node))

@@ -1,4 +1,4 @@
-"""Upsample and Resize of all opsets → Resize as the builder takes it."""
+"""Rewrite Upsample and Resize of all opsets to the form of Resize that the builder expects."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from farrier.ops.operator import normal_axis
 
 
 def upsample(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Upsample as Resize with plain floor division of coordinates."""
+    """Rewrite Upsample to Resize as of opset 10, with asymmetric coordinates rounded down."""
     if "scales" in node.attrs:
         node.inputs.append(scope.constant(np.array(node.attrs.pop("scales"), np.float32)))
     return resize(RawNode("Resize", node.inputs, node.outputs, node.attrs, node.origin), 10, scope)
 
 
 def resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 11: (x, scales), asymmetric coordinates, rounded down."""
+    """Rewrite Resize to the newest form. Before 11, inputs were (x, scales), and coordinates were
+    asymmetric and rounded down."""
     if opset < 11:
         node.inputs.insert(1, "")
         node.attrs["mode"] = str(node.attrs.get("mode", "nearest")).replace("bilinear", "linear")
@@ -31,7 +32,8 @@ def resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _keep_aspect_ratio(node: RawNode, scope: ImportScope) -> None:
-    """Scale all axes alike, by the least or the greatest of the scales that the sizes ask for."""
+    """Scale all axes by the same factor, the least or the greatest of the ratios of requested to
+    present sizes."""
     policy = node.attrs.pop("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch" or not node.input(3):
         return

@@ -1,4 +1,4 @@
-"""The scores of ai.onnx.ml's models, their transformations, and the labels that they decide."""
+"""The scores of ai.onnx.ml's models: their post-transforms, and the labels chosen by them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WINITZKI = 0.147  # The constant of Winitzki's formula for erf⁻¹, which ONNX
 
 
 def transformed(scores: str, transform: str, scope: ImportScope) -> str:
-    """Return the name of the scores after a `post_transform`."""
+    """Return the scores after the post-transform `transform`, such as SOFTMAX."""
     match transform:
         case "NONE":
             return scores
@@ -35,13 +35,14 @@ def transformed(scores: str, transform: str, scope: ImportScope) -> str:
 
 
 def finished(node: RawNode, scores: str, transform: str, scope: ImportScope) -> list[RawNode]:
-    """Return the node's output: the scores, transformed."""
+    """Return the node that binds the transformed scores to the node's output."""
     result = transformed(scores, transform, scope)
     return [RawNode("Identity", [result], node.outputs, {}, node.origin)]
 
 
 def _softmax_zero(scores: str, scope: ImportScope) -> str:
-    """Add a softmax whose sum leaves out scores near zero, which stay near zero."""
+    """Return ai.onnx.ml's SOFTMAX_ZERO: a softmax over the scores that are not near zero. Scores
+    near zero are scaled but not exponentiated."""
     last = scope.constant(ints([-1]))
     large = scope.add("Greater", scope.add("Abs", scores), _like(scores, _NEAR_ZERO, scope))
     top = scope.add("ReduceMax", scores, last, keepdims=1)
@@ -53,7 +54,8 @@ def _softmax_zero(scores: str, scope: ImportScope) -> str:
 
 
 def _probit(scores: str, scope: ImportScope) -> str:
-    """Add √2 · erf⁻¹(2x − 1) by Winitzki's approximation."""
+    """Return the quantile function of the normal distribution, √2 · erf⁻¹(2x − 1), by Winitzki's
+    approximation."""
 
     def c(value: float) -> str:
         return _like(scores, value, scope)
@@ -100,10 +102,10 @@ def bind_scores(node: RawNode, scores: str, scope: ImportScope) -> None:
 
 
 def two_columns(score: str, transform: str, is_share: bool, scope: ImportScope) -> str:
-    """Return the scores [N, 2] of both classes from a column [N, 1] of the second one's.
+    """Return the scores [N, 2] of both classes, from a column [N, 1] of the second class's scores.
 
-    The first score is 1 minus the second if `is_share`, else the opposite. LOGISTIC is the only
-    transformation that is applied, as in ONNX Runtime.
+    The first class's score is 1 minus the second's if `is_share`, else its negative. As in ONNX
+    Runtime, LOGISTIC is the only post-transform that is applied.
     """
     if transform == "PROBIT":
         raise NotSupported("PROBIT of a single score for two classes")
@@ -117,15 +119,14 @@ def two_columns(score: str, transform: str, is_share: bool, scope: ImportScope) 
 
 
 def above(score: str, threshold: float, scope: ImportScope) -> str:
-    """Return the positions, i64 [N], of two labels: 1 where a column [N, 1] is above a threshold,
-    else 0."""
+    """Return label positions, i64 [N]: 1 where a column [N, 1] is above a threshold, else 0."""
     flat = scope.add("Reshape", score, [-1])
     return scope.add("Cast", scope.add("Greater", flat, _like(score, threshold, scope)), to="i64")
 
 
 def rows_of(x: str, scope: ImportScope, dtype: str = "f32") -> str:
-    """Return the examples as a matrix; a vector is one row. Numbers that are not floats are cast to
-    `dtype`."""
+    """Return the examples as a matrix; a vector becomes one row. Elements that are not floats are
+    cast to `dtype`."""
     if not scope.dtype(x).is_float:
         x = scope.add("Cast", x, to=dtype)
     rank = len(scope.shape(x))

@@ -1,6 +1,7 @@
-"""Sequences and optionals → their tensors.
+"""Rewrite operators on sequences and optionals to operators on their tensors.
 
-The items of a sequence are known during the import, or they lie in one tensor (`lists.py`).
+The items of a sequence are either known tensors during the import, or stored in a single tensor
+(`lists.py`).
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ def length(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _sequence(node: RawNode, operand: int, scope: ImportScope) -> tuple[Tensors | Listed, str]:
-    """Return the node's sequence, and the position in it, a scalar of i64, or "" if omitted. If
-    the position is computed at run time, the items are one tensor."""
+    """Return the sequence that a node reads, and the position operand as an i64 scalar ("" if
+    omitted). If the position is computed at run time, the sequence is converted to a single tensor.
+    """
     entry, name = _entry(node.inputs[0], scope), node.input(operand)
     if not name:
         return entry, ""
@@ -86,8 +88,9 @@ def _sequence(node: RawNode, operand: int, scope: ImportScope) -> tuple[Tensors 
 
 
 def split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite SplitToSequence: parts of listed lengths, or of one length (the last may be shorter);
-    without lengths single slices, which lose their axis if keepdims is 0."""
+    """Rewrite SplitToSequence: split into parts of listed lengths, or of equal length (the last may
+    be shorter). Without lengths, into slices of length 1, whose axis is removed if keepdims is 0.
+    """
     name, split_name = node.inputs[0], node.input(1)
     shape = scope.shape(name)
     axis = normal_axis(node.attrs.get("axis", 0), len(shape))
@@ -126,8 +129,8 @@ def _open_split(
 
 
 def _lengths(name: str, extent: int, scope: ImportScope) -> Sequence[Extent] | None:
-    """Return the lengths of parts: the elements of `name`, or for a scalar parts of that length, of
-    which the last may be shorter. None if their number is known only at run time."""
+    """Return the lengths of the parts: the elements of `name`, or, for a scalar, equal lengths of
+    which the last may be smaller. Return None if the number of parts is known only at run time."""
     data = scope.data(name)
     if scope.shape(name) != ():
         if data is None:
@@ -154,8 +157,8 @@ def concatenate(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def map_body(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite SequenceMap: the body for each item of the first input. Of other sequences it takes
-    the item at the same place; tensors are passed whole."""
+    """Rewrite SequenceMap: run the body for each item of the first sequence, together with the
+    items at the same position of the other sequences; tensors are passed entirely."""
     graph = node.attrs["body"]
     operands = [scope.entry(name) for name in node.inputs]
     results: list[list[Entry]] = []
@@ -185,7 +188,7 @@ def has_element(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _gives(node: RawNode, entry: Entry, scope: ImportScope) -> list[RawNode]:
-    """Bind the node's output to `entry`; no node remains."""
+    """Bind the node's output to `entry`, and return [], since no node remains."""
     scope.bind(node.outputs[0], entry)
     return []
 
@@ -205,8 +208,8 @@ def _items(name: str, scope: ImportScope) -> Sequence[Entry]:
 
 
 def _position(node: RawNode, operand: int, count: int, scope: ImportScope, spare: int = 0) -> int:
-    """Return a place in a sequence of `count` items, or up to `spare` after it, counted from the
-    front."""
+    """Return a constant position in a sequence of `count` items, counted from the front; it may be
+    up to `spare` after the last item."""
     data = scope.data(node.inputs[operand])
     assert data is not None
     place = int(data.reshape(-1)[0])

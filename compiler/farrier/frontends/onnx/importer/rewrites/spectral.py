@@ -1,4 +1,5 @@
-"""Fourier transforms as products with matrices of cosines and sines, and the mel scale."""
+"""Rewrite Fourier transforms to products with matrices of cosines and sines, and compute the mel
+scale."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ Array = npt.NDArray[np.float64]
 
 
 def dft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite DFT. Before 20 the axis was an attribute, and counted from 1."""
+    """Rewrite DFT. Before 20 the axis was an attribute."""
     x, shape = node.inputs[0], scope.shape(node.inputs[0])
     rank = len(shape)
     if opset < 20:
@@ -60,8 +61,8 @@ def dft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 def _long(
     x: str, length: Extent, inverse: bool, onesided: bool, scope: ImportScope
 ) -> tuple[str, tuple[Extent, int]]:
-    """Transform long or open signals, [signals, count, 1 or 2]. Return the result and the extents
-    of its last two axes."""
+    """Transform signals of symbolic or great length, [signals, count, 1 or 2]. Return the result
+    and the extents of its last two axes."""
     count, parts = scope.shape(x)[1:]
     fourier = Fourier(scope, scope.dtype(x), inverse)
     signal = Signal(*(scope.add("Gather", x, part, axis=2) for part in range(number(parts))))
@@ -90,7 +91,7 @@ def _long(
 def _fitted(
     signal: Signal, count: int, length: int, fourier: Fourier, scope: ImportScope
 ) -> Signal:
-    """Cut or pad a signal with zeros to `length` numbers."""
+    """Cut a signal, or pad it with zeros, to `length` numbers."""
     last = scope.constant(ints([1]))
     if count < length:
         pads = scope.constant(ints([0, length - count]))
@@ -102,7 +103,8 @@ def _fitted(
 def _whole_spectrum(
     signal: Signal, count: int, length: int, fourier: Fourier, scope: ImportScope
 ) -> Signal:
-    """Return the spectrum of a real signal from its first half; the second mirrors it."""
+    """Return the spectrum of a real signal from its first half, whose mirror image is the second
+    half."""
     half = length // 2 + 1
     signal = _fitted(signal, count, half, fourier, scope)
     mirrored = scope.constant(ints(np.arange((length - 1) // 2, 0, -1)))
@@ -120,8 +122,8 @@ def _whole_spectrum(
 
 
 def _matrix(count: int, parts: int, length: int, inverse: bool, onesided: bool) -> Array:
-    """Return the contribution of `count` numbers of `parts` (real, imaginary) to each result:
-    [count, parts, results, parts of a result]."""
+    """Return the matrix of a transform, [count, parts, results, result parts]; parts are real and
+    imaginary."""
     used = min(count, length)
     check_made(count, parts, length, 2)
     if inverse and onesided:
@@ -137,10 +139,9 @@ def _matrix(count: int, parts: int, length: int, inverse: bool, onesided: bool) 
 
 
 def _real_inverse(count: int, parts: int, length: int) -> Array:
-    """Return the matrix of the inverse transform from half a spectrum to a real signal: [count,
-    parts, length, 1] for `count` numbers of `parts` (real, imaginary), and `length` samples. Every
-    number counts twice, for itself and its omitted mirror image, except the first and the middle
-    one of an even length."""
+    """Return the matrix of the inverse transform from half of a spectrum to a real signal, [count,
+    parts, length, 1]; parts are real and imaginary. Every number counts twice, for itself and its
+    omitted mirror image, except the first one and, for an even length, the middle one."""
     used = min(count, length // 2 + 1)
     k = np.arange(used)
     angle = 2 * np.pi * (np.outer(k, np.arange(length)) % length) / length
@@ -153,7 +154,7 @@ def _real_inverse(count: int, parts: int, length: int) -> Array:
 
 
 def stft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite STFT: cut the signal into frames, and transform each times the window."""
+    """Rewrite STFT: cut the signal into frames, and transform each frame times the window."""
     signal, shape = node.inputs[0], scope.shape(node.inputs[0])
     if len(shape) == 2:
         signal = scope.add("Unsqueeze", signal, [-1])
@@ -195,7 +196,7 @@ def stft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def mel_weight_matrix(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite MelWeightMatrix: a constant if its five parameters are constants, else computed."""
+    """Rewrite MelWeightMatrix: a constant if its five parameters are constants, else nodes."""
     dtype = dtype_of(node.attrs.get("output_datatype", 1), f"the result of node {node.origin!r}")
     parameters = [scope.data(name) for name in node.inputs]
     if any(value is None or has_dims(value) for value in parameters):
@@ -207,7 +208,8 @@ def mel_weight_matrix(node: RawNode, opset: int, scope: ImportScope) -> list[Raw
 
 
 def _mel(node: RawNode, scope: ImportScope) -> str:
-    """Return `_mel_weights` of parameters that are known at run time, f64."""
+    """Return the name of the matrix of `_mel_weights`, in f64, for parameters known only at run
+    time."""
 
     def p(op: str, *operands: str | float, **attrs: Any) -> str:
         names = (x if isinstance(x, str) else scope.constant(np.array(x)) for x in operands)
@@ -243,8 +245,8 @@ def _mel(node: RawNode, scope: ImportScope) -> str:
 
 
 def _mel_weights(bands: int, length: int, rate: float, low: float, high: float) -> Array:
-    """Return triangles [length/2 + 1, bands] with corners evenly spaced on the mel scale, the last
-    one a step below `high`."""
+    """Return triangular filters [length/2 + 1, bands], whose corners are evenly spaced on the mel
+    scale from `low` to one step below `high`."""
     check_made(length // 2 + 1, bands + 2)
     first, last = (2595 * np.log10(1 + hertz / 700) for hertz in (low, high))
     mel = first + np.arange(bands + 2) * (last - first) / (bands + 2)

@@ -1,4 +1,5 @@
-"""Support vector machines of ai.onnx.ml: weighted kernels of examples and support vectors."""
+"""Rewrite support vector machines of ai.onnx.ml to kernels between examples and support vectors,
+and weighted sums."""
 
 from __future__ import annotations
 
@@ -45,9 +46,9 @@ def svm_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
 
 
 def svm_classifier(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite SVMClassifier: a decision for each pair of classes, and the label that wins most of
-    them. The scores are probabilities if the node has `prob_a`, else decisions. A node without
-    support vectors is a linear model."""
+    """Rewrite SVMClassifier: a decision for each pair of classes, and the label of the class that
+    wins most of them. The scores are probabilities if the node has `prob_a`, else decisions. A node
+    without support vectors is a linear model."""
     x, attrs = _as_f32(node, scope), node.attrs
     labels = labels_of(attrs, "classlabels_ints")
     sizes = list(attrs.get("vectors_per_class", ()))
@@ -89,7 +90,7 @@ def _matrix(node: RawNode, name: str, rows: int) -> Matrix:
 
 
 def _kernels(node: RawNode, x: str, count: int, scope: ImportScope) -> str:
-    """Return the kernels of examples and support vectors, [examples, count], or the examples
+    """Return the kernel values of examples and support vectors, [examples, count], or the examples
     themselves if `count` is 0."""
     features = scope.shape(x)[1]
     if not count:
@@ -123,7 +124,7 @@ def _kernels(node: RawNode, x: str, count: int, scope: ImportScope) -> str:
 
 
 def _sum(values: str, weights: Matrix, offsets: Matrix, scope: ImportScope) -> str:
-    """Return the product of values and weights, plus offsets."""
+    """Return the node values · weights + offsets."""
     if differ(weights.shape[0], scope.shape(values)[1]) or len(offsets) not in (
         1,
         weights.shape[1],
@@ -136,8 +137,9 @@ def _sum(values: str, weights: Matrix, offsets: Matrix, scope: ImportScope) -> s
 
 
 def _of_pairs(node: RawNode, sizes: list[int]) -> Matrix:
-    """Return the weights [support vectors, pairs] of the decisions between classes i < j: row j - 1
-    of the coefficients for the vectors of i, and row i for the vectors of j."""
+    """Return the weights [support vectors, pairs] of the decisions between classes i < j. For the
+    support vectors of class i they are row j - 1 of the coefficients, and for those of class j row
+    i."""
     coefficients = _matrix(node, "coefficients", len(sizes) - 1)
     if coefficients.shape[1] != sum(sizes):
         raise Mismatch(f"coefficients {coefficients.shape} for {sum(sizes)} support vectors")
@@ -153,8 +155,8 @@ def _of_pairs(node: RawNode, sizes: list[int]) -> Matrix:
 
 
 def _winners(decisions: str, count: int, scope: ImportScope) -> str:
-    """Return the class that wins most decisions, or the first of several. The first class of a pair
-    wins a decision above 0, the second class any other."""
+    """Return the class that wins most decisions; of several such classes the first. A decision
+    above 0 is won by the first class of its pair, any other one by the second class."""
     pairs = list(itertools.combinations(range(count), 2))
     won, base = np.zeros((len(pairs), count), np.float32), np.zeros(count, np.float32)
     for position, (i, j) in enumerate(pairs):
@@ -167,7 +169,8 @@ def _winners(decisions: str, count: int, scope: ImportScope) -> str:
 
 
 def _both(decision: str, transform: str, scope: ImportScope) -> str:
-    """Return the scores of two classes without probabilities, as ONNX Runtime computes them."""
+    """Return the scores of both classes from a single decision, for a model without probabilities,
+    as ONNX Runtime computes them."""
     if transform == "PROBIT":
         raise NotSupported("PROBIT of a single score for two classes")
     opposite = scope.add("Neg", decision)
@@ -178,7 +181,8 @@ def _both(decision: str, transform: str, scope: ImportScope) -> str:
 
 
 def _probabilities(node: RawNode, decisions: str, count: int, scope: ImportScope) -> str:
-    """Return the probabilities of the classes: Platt's sigmoids of the decisions, coupled."""
+    """Return the probabilities of the classes: Platt's sigmoids of the pairwise decisions, combined
+    by `_coupling`."""
     pairs = list(itertools.combinations(range(count), 2))
     a, b = (np.array(node.attrs.get(name, ()), np.float32) for name in ("prob_a", "prob_b"))
     if not len(a) == len(b) == len(pairs):
@@ -210,11 +214,12 @@ def _probabilities(node: RawNode, decisions: str, count: int, scope: ImportScope
 
 
 def _coupling(count: int) -> onnx.GraphProto:
-    """Return the graph that couples pairwise probabilities by the second method of Wu, Lin and Weng
-    (2004).
+    """Return the graph that combines pairwise probabilities to class probabilities by the second
+    method of Wu, Lin and Weng (2004).
 
-    It minimizes pᵀQp over probabilities p, coordinate by coordinate, for each example until the
-    error is small. ONNX Runtime stops at the same error, so the exact minimum would differ from it.
+    For each example it minimizes pᵀQp over probabilities p, coordinate by coordinate, until the
+    error is small. ONNX Runtime stops at the same error, so the exact minimum would differ from its
+    results.
     """
     body = _GraphBuilder()
     product = body("MatMul", "q", body("Unsqueeze", "p", body.ints([2])))

@@ -1,4 +1,5 @@
-"""Operators with a training mode: Dropout, and BatchNormalization that computes statistics."""
+"""Rewrite operators with a training mode: Dropout, and BatchNormalization with computed
+statistics."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from farrier.ops import NotStatic
 
 
 def dropout(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Dropout. At inference, or with a ratio of 0, nothing is dropped: the mask is true
-    everywhere. In training an element stays if a random number is at least the ratio, scaled by 1 /
-    (1 − ratio)."""
+    """Rewrite Dropout. In inference, or with a ratio of 0, it is the identity, and the mask is true
+    everywhere. In training, an element is kept if a random number is at least the ratio, and scaled
+    by 1 / (1 − ratio)."""
     training = scope.data(node.input(2)) if node.input(2) else np.False_
     ratio = scope.data(node.input(1)) if node.input(1) else np.float32(0.5)
     if training is None:
@@ -52,8 +53,8 @@ def _dropped(node: RawNode, scope: ImportScope) -> list[RawNode]:
 
 
 def _normalized_by_element(node: RawNode, scope: ImportScope) -> list[RawNode]:
-    """Rewrite BatchNormalization with `spatial=0` (before 9), whose statistics, scale and bias
-    belong to each element of an example."""
+    """Rewrite BatchNormalization with `spatial=0` (before 9), which has statistics, scale and bias
+    for each element of an example."""
     x, scale, bias, mean, variance = node.inputs
     epsilon = np.array(node.attrs.get("epsilon", 1e-5), scope.dtype(x).numpy)
     deviation = scope.add("Sqrt", scope.add("Add", variance, scope.constant(epsilon)))
@@ -63,8 +64,8 @@ def _normalized_by_element(node: RawNode, scope: ImportScope) -> list[RawNode]:
 
 
 def batch_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite BatchNormalization. In training mode the batch's own mean and variance normalize it,
-    and the running ones move towards them: running·momentum + batch·(1 − momentum)."""
+    """Rewrite BatchNormalization. In training mode it normalizes by the batch's own mean and
+    variance, and updates the running ones: running·momentum + batch·(1 − momentum)."""
     momentum = node.attrs.pop("momentum", 0.9)
     if not node.attrs.pop("spatial", 1):
         return _normalized_by_element(node, scope)

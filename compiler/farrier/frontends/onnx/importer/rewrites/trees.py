@@ -1,6 +1,6 @@
-"""Tree ensembles of ai.onnx.ml → the operator TreeEnsemble.
+"""Rewrite tree ensembles of ai.onnx.ml to the operator TreeEnsemble.
 
-The attributes become arrays of nodes and votes; `forest_layout` packs these.
+The attributes become arrays of nodes and votes, which `forest_layout` packs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Ints = npt.NDArray[np.int64]
 
 
 def tree_ensemble(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Since 5: leaves apart from nodes, one vote a leaf."""
+    """Rewrite TreeEnsemble (since version 5): leaves are separate from nodes, and each has one
+    vote."""
     a = node.attrs
     modes = np.asarray(a["nodes_modes"], np.int64)
     if modes.min(initial=0) < 0 or modes.max(initial=0) > MEMBER:
@@ -64,7 +65,8 @@ def tree_ensemble(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
 
 
 def tree_ensemble_regressor(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Before 5: nodes and votes by the numbers of their tree and node; leaves are nodes."""
+    """Rewrite TreeEnsembleRegressor (before version 5): leaves are nodes, and votes refer to them
+    by the numbers of tree and node."""
     a = node.attrs
     forest = Forest.of(a, "target")
     aggregate, count = a.get("aggregate_function", "SUM"), a.get("n_targets", 1)
@@ -79,8 +81,8 @@ def tree_ensemble_regressor(node: RawNode, opset: int, scope: ImportScope) -> li
 
 @dataclasses.dataclass(frozen=True)
 class Forest:
-    """The trees of an ensemble. Before 5, a leaf is numbered as the node that it is, and `trees`
-    are the numbers of the nodes' trees, from 0."""
+    """The trees of an ensemble. Before version 5, leaves are numbered with the nodes, and `trees`
+    has the number of each node's tree, from 0."""
 
     roots: Ints
     nodes: Nodes
@@ -89,8 +91,8 @@ class Forest:
 
     @staticmethod
     def of(a: dict[str, Any], votes: str) -> Forest:
-        """Read the attributes before 5. The names of those for votes begin with `votes`: "target"
-        or "class"."""
+        """Read the attributes of versions before 5. The names of the votes' attributes begin with
+        `votes`: "target" or "class"."""
         places = _Places(a["nodes_treeids"], a["nodes_nodeids"])
         names = [mode.removeprefix("BRANCH_") for mode in a["nodes_modes"]]
         numbers = {name: number for number, name in enumerate(MODES)}
@@ -127,8 +129,8 @@ class Forest:
         count: int,
         votes: Votes | None = None,
     ) -> str:
-        """Return the name of the aggregated votes, [examples, count], without base values.
-        `votes` are others than the forest's own."""
+        """Return the name of the aggregated votes, [examples, count], without base values. `votes`
+        replaces the forest's own votes."""
         x, votes = node.inputs[0], self.votes if votes is None else votes
         dtype, features = scope.dtype(x), scope.shape(x)[-1]
         asked = self.nodes.features
@@ -145,8 +147,8 @@ class Forest:
         return scope.add("TreeEnsemble", x, *map(scope.constant, packed.arrays), **packed.attrs)
 
     def voted_scores(self, node: RawNode, scope: ImportScope, count: int) -> tuple[str, str | None]:
-        """Return the names of the sums of votes, and of the numbers of votes for each class, which
-        is None if every example has votes for every class; both are [examples, count]."""
+        """Return the names of the sums of votes and of the numbers of votes, both [examples, count]
+        by class. The latter is None if every example has votes for every class."""
         if self._always_voted(count):
             return self.scores(node, scope, "SUM", count), None
         votes = self.votes
@@ -164,7 +166,7 @@ class Forest:
         return sums, counts
 
     def _always_voted(self, count: int) -> bool:
-        """Return whether for every class there is a tree, all leaves of which vote for it."""
+        """Check whether for every class there is a tree in which every leaf votes for it."""
         is_leaf = self.nodes.modes == LEAF
         leaves = np.bincount(self.trees[is_leaf], minlength=int(self.trees.max(initial=0)) + 1)
         votes = np.unique(self.votes.leaves * count + self.votes.targets)
@@ -176,8 +178,8 @@ class Forest:
 
 
 class _Places:
-    """The nodes of a model by the numbers of their tree and node; `first` are those of the trees,
-    which are their roots, in the order of the trees."""
+    """An index from the numbers of a tree and of a node to the node's position in the model's
+    lists. `first` are the positions of the trees' first nodes, which are their roots."""
 
     def __init__(self, trees: Any, nodes: Any) -> None:
         tree_ids, node_ids = np.asarray(trees, np.int64), np.asarray(nodes, np.int64)
@@ -193,7 +195,7 @@ class _Places:
             raise Mismatch("two nodes of a tree have the same number")
 
     def of(self, trees: Ints, nodes: Ints) -> Ints:
-        """Return the positions of nodes, for trees by their numbers from 0."""
+        """Return the positions of nodes, given by the tree's index from 0 and the node's number."""
         keys = self._keys(trees, nodes)
         at = np.minimum(np.searchsorted(self._keys_in_order, keys), len(self._order) - 1)
         if (bad := np.flatnonzero(self._keys_in_order[at] != keys)).size:
@@ -201,21 +203,23 @@ class _Places:
         return self._order[at]
 
     def named(self, trees: Any, nodes: Any) -> Ints:
-        """Return the positions of nodes, for trees by the numbers that the model has for them."""
+        """Return the positions of nodes, given by the model's numbers of tree and node."""
         ids = np.asarray(trees, np.int64)
         if unknown := {*np.setdiff1d(ids, self._tree_ids).tolist()}:
             raise Mismatch(f"votes of a tree {min(unknown)} that has no nodes")
         return self.of(np.searchsorted(self._tree_ids, ids), _sized(nodes, ids))
 
     def _keys(self, trees: Ints, nodes: Ints) -> Ints:
-        """Return a number for each pair; -1 for a node whose number no tree has."""
+        """Return a unique integer for each pair of tree and node; -1 for a node number that does
+        not occur."""
         near = np.minimum(np.searchsorted(self._node_ids, nodes), len(self._node_ids) - 1)
         keys = trees * len(self._node_ids) + near
         return np.where(self._node_ids[near] == nodes, keys, -1)
 
 
 def _sized(values: Any, others: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an attribute's list as an array; raises Mismatch unless it is as long as another."""
+    """Return a list attribute as an array; raises Mismatch if its length differs from that of
+    `others`."""
     array = np.asarray(values)
     if array.shape != others.shape:
         raise Mismatch(f"a malformed forest: lists of {array.size} and {others.size} elements")
@@ -232,13 +236,14 @@ def base_values(a: dict[str, Any]) -> list[float]:
 
 
 def _floats(attrs: dict[str, Any], name: str) -> list[float]:
-    """An attribute that is a list, or with `_as_tensor` a tensor."""
+    """Return an attribute that is a list of floats or, under the name with `_as_tensor`, a
+    tensor."""
     tensor = attrs.get(f"{name}_as_tensor")
     return list(attrs[name]) if tensor is None else tensor.reshape(-1).tolist()
 
 
 def _members(values: npt.NDArray[Any] | None, count: int) -> Iterator[tuple[float, ...]]:
-    """Return the first `count` sets, each ended by NaN."""
+    """Yield the first `count` sets of a list in which each set ends with NaN."""
     members: list[float] = []
     for value in () if values is None else values.astype(np.float64).tolist():
         if not count:

@@ -1,1 +1,1 @@
-"""Operators on strings → operators on their code points (`farrier/ir/strings.py`)."""
+"""Rewrite operators on strings to operators on their code points (`farrier/ir/strings.py`)."""

@@ -1,7 +1,7 @@
-"""Regular expressions → the tables of a deterministic automaton (`ops/strings.py`).
+"""Compile regular expressions to the tables of a deterministic finite automaton (`ops/strings.py`).
 
-The tree becomes a nondeterministic automaton (Thompson, "Regular expression search algorithm",
-1968), whose sets of states become the states of the deterministic one.
+The syntax tree becomes a nondeterministic automaton (Thompson, "Regular expression search
+algorithm", 1968), whose sets of states become the states of the deterministic one.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _MOST_WORK = 2_000_000  # The most states that are visited during the constructi
 
 
 def automaton(pattern: str) -> tuple[Array, Array, Array]:
-    """Return `starts`, `next` and `accepts` of the operator MatchAutomaton, for a match of the
-    whole text.
+    """Return the operands `starts`, `next` and `accepts` of the operator MatchAutomaton, for a
+    match of the entire text.
 
-    Raises Mismatch for an invalid pattern, NotSupported for one beyond the subset, or too large.
+    Raises Mismatch for an invalid pattern, and NotSupported for a pattern that is too large or uses
+    an unsupported feature.
     """
     states = _States()
     first, last = states.new(), states.new()
@@ -76,23 +77,25 @@ def automaton(pattern: str) -> tuple[Array, Array, Array]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Set:
-    """A set of states, before transitions without a character; whether the text begins here, and
-    whether the character before belongs to a word."""
+    """A state of the deterministic automaton: a set of nondeterministic states before empty
+    transitions, and whether the text begins here, and whether the previous character is a word
+    character."""
 
     begins: bool
     behind_word: bool
     states: frozenset[int]
 
     def edges(self, before_word: bool) -> tuple[str, ...]:
-        """Return the kinds of edges here, if the next character belongs to a word or not."""
+        """Return the kinds of empty matches (`Edge`) that hold here, given whether the next
+        character is a word character."""
         kind = r"\b" if self.behind_word != before_word else r"\B"
         return ("^", kind) if self.begins else (kind,)
 
 
 @dataclasses.dataclass(slots=True)
 class _States:
-    """A nondeterministic automaton: for each state its transitions with a character of some ranges,
-    and those without one, at edges of a kind or ("") anywhere."""
+    """A nondeterministic automaton: for each state its transitions on ranges of characters, and its
+    empty transitions, each valid at an `Edge` of one kind or ("") anywhere."""
 
     moves: list[list[tuple[tuple[Range, ...], int]]] = dataclasses.field(default_factory=list)
     jumps: list[list[tuple[str, int]]] = dataclasses.field(default_factory=list)
@@ -107,7 +110,7 @@ class _States:
         return len(self.moves) - 1
 
     def add(self, tree: Tree, start: int, end: int) -> None:
-        """Add paths between two states that the tree matches."""
+        """Add states and transitions from `start` to `end` for the texts that the tree matches."""
         match tree:
             case Characters(ranges):
                 self.moves[start].append((ranges, end))
@@ -141,7 +144,8 @@ class _States:
                 self.jumps[start].append(("", end))
 
     def by_place(self, starts: list[int]) -> list[list[tuple[int, int]]]:
-        """Return the moves of each state, by the numbers of the ranges that begin at `starts`."""
+        """Return for each state its transitions as (number of the range, target), where the ranges
+        begin at `starts`."""
         moves_by_state: list[list[tuple[int, int]]] = []
         for moves in self.moves:
             places: set[tuple[int, int]] = set()
@@ -154,8 +158,8 @@ class _States:
         return moves_by_state
 
     def closure(self, chosen: Iterable[int], edges: Collection[str]) -> frozenset[int]:
-        """Return the states and all states reachable from them without a character, at edges of
-        these kinds."""
+        """Return the given states and all states reachable from them by empty transitions of the
+        kinds `edges`."""
         seen = set(chosen)
         left = list(seen)
         while left:

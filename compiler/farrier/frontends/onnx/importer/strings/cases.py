@@ -1,7 +1,7 @@
-"""Upper and lower case: the effect of Python's str.upper and str.lower, as tables
-(`ops/strings.py`).
+"""Upper and lower case: tables (`ops/strings.py`) with the same results as Python's str.upper and
+str.lower.
 
-They are Unicode's full mappings, of no specific language: ß becomes SS, and Σ at the end of a word
+These are Unicode's full, locale-independent mappings: ß becomes SS, and Σ at the end of a word
 becomes ς.
 """
 
@@ -24,14 +24,14 @@ Array = npt.NDArray[Any]
 
 
 def change_case(scope: ImportScope, codes: str, to: str) -> str:
-    """Return the code points of strings in the case `to`: "lower" or "upper"."""
+    """Return the code points of strings converted to the case `to`, "lower" or "upper"."""
     tables = map(scope.constant, _tables(to))
     return scope.add("ChangeCase", codes, *tables, to=to)
 
 
 @functools.cache
 def _tables(to: str) -> tuple[Array, Array, Array]:
-    """Return `pages`, `elements` and `longer` of the operator ChangeCase."""
+    """Return the operands `pages`, `elements` and `longer` of the operator ChangeCase."""
     elements = np.zeros(_PLANES[-1].stop, np.int64)
     longer: dict[str, int] = {}
     for code in chain(*_PLANES):
@@ -50,8 +50,9 @@ def _tables(to: str) -> tuple[Array, Array, Array]:
 
 
 def _beside_sigma(letter: str) -> int:
-    """Return the bit that marks a character with a case, or an ignorable mark; 0 for others.
-    Python's final Σ distinguishes them: it follows a character with a case, and ignorable marks."""
+    """Return the flag of a character that decides whether a neighbouring Σ is final: cased,
+    case-ignorable, or 0. As in Python, a final Σ follows a cased character and possibly
+    case-ignorable ones."""
     if f"A{letter}Σ".lower()[-1] != "ς":
         return 0
     return CASED if f"{letter}Σ".lower()[-1] == "ς" else IGNORABLE

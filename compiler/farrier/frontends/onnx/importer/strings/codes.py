@@ -1,4 +1,4 @@
-"""The code points of strings, for rewrites."""
+"""Helpers for rewrites of operators on strings: access to code points."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def codes(scope: ImportScope, name: str) -> str:
 
 
 def bind_strings(scope: ImportScope, name: str, codes: str) -> None:
-    """Make `name` the strings of these code points."""
+    """Bind `name` to the strings with these code points."""
     entry = scope.entry(codes)
     assert isinstance(entry, Value)
     scope.bind(name, Strings(entry))
 
 
 def words(values: Any) -> Array:
-    """Return strings of an attribute, as numpy's dtype `U`; raises ValueError for a string
-    with NUL."""
+    """Return the strings of an attribute as an array of dtype `U`; raises ValueError for a string
+    that contains NUL."""
     return strings_of(codes_of(np.array(values, object)))
 
 
 def of_one_width(scope: ImportScope, names: Sequence[str]) -> list[str]:
-    """Return code points, all as wide as the widest."""
+    """Return arrays of code points padded to the same width."""
     widths = [scope.shape(name)[-1] for name in names]
     widest = functools.reduce(maximum, widths)
     last = scope.constant(ints([-1]))

@@ -1,4 +1,4 @@
-"""Casts between integers and strings of their decimal digits."""
+"""Rewrite casts between integers and strings of decimal digits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ZERO, _MINUS = ord("0"), ord("-")
 
 
 def to_strings(node: RawNode, scope: ImportScope) -> list[RawNode]:
-    """The digits of integers, 1 and 0 for true and false."""
+    """Rewrite a Cast of integers to strings of their digits; bools become 1 and 0."""
     x = node.inputs[0]
     dtype = scope.dtype(x)
     if dtype not in _WIDTHS:
@@ -66,7 +66,7 @@ def to_strings(node: RawNode, scope: ImportScope) -> list[RawNode]:
 
 
 def from_strings(node: RawNode, to: DType, scope: ImportScope) -> list[RawNode]:
-    """The integers that strings of decimal digits, with a sign or without, stand for."""
+    """Rewrite a Cast of strings of decimal digits, with an optional sign, to integers."""
     if to not in _WIDTHS or to is DType.BOOL:
         raise NotSupported(f"a Cast of strings to {to}")
     points = scope.add("Cast", codes(scope, node.inputs[0]), to="i64")

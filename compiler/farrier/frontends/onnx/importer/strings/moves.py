@@ -1,7 +1,7 @@
-"""Operators that take and return strings → the same operators on code points.
+"""Rewrite operators that move strings to the same operators on code points.
 
-Most only move elements: on code points they move rows. Each rule turns a node on strings into one
-on code points, which have one more axis, the last.
+An array of code points has one axis more than the strings, the width, as its last axis. Most rules
+only adapt axes and shapes, so that whole rows of code points move.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rule: TypeAlias = Callable[[RawNode, ImportScope], None]
 
 
 def on_codes(node: RawNode, scope: ImportScope) -> RawNode | None:
-    """Return the node on code points; None if it neither takes nor returns strings. Outputs that
+    """Return the node on code points; None if it neither reads nor returns strings. Outputs that
     are strings get new names."""
     rule = _RULES.get(node.op)
     takes = node.op in _ONLY or any(is_strings(scope, name) for name in node.inputs)
@@ -51,7 +51,7 @@ _OPERANDS = {  # The operands that are strings; of other operators it is the fir
 
 
 def _rank(node: RawNode, scope: ImportScope) -> int:
-    """Return the rank of the first operand as strings."""
+    """Return the rank of the first operand, not counting the width."""
     return len(scope.shape(node.inputs[0])) - 1
 
 
@@ -60,7 +60,7 @@ def _width(node: RawNode, scope: ImportScope) -> Extent:
 
 
 def _along(node: RawNode, scope: ImportScope) -> None:
-    """Count the attribute `axis` from the front."""
+    """Rewrite the attribute `axis` to count from the front."""
     if "axis" in node.attrs:
         node.attrs["axis"] = normal_axis(node.attrs["axis"], _rank(node, scope))
 
@@ -71,7 +71,7 @@ def _set_ints(node: RawNode, scope: ImportScope, position: int, values: Sequence
 
 
 def _axes(node: RawNode, scope: ImportScope, position: int) -> list[int] | None:
-    """Return the axes of the attribute, which is removed, or of the operand at `position`, counted
+    """Return the axes in the attribute, which is removed, or in the operand at `position`, counted
     from the front; None if there are none."""
     axes = node.attrs.pop("axes", None)
     if axes is None:
@@ -103,7 +103,7 @@ def _slice(node: RawNode, scope: ImportScope) -> None:
 
 
 def _with_width(node: RawNode, scope: ImportScope) -> None:
-    """Append the width to the target of Reshape and Expand."""
+    """Append the width to the target shape of Reshape and Expand."""
     if "shape" in node.attrs:
         node.attrs["shape"] = (*node.attrs["shape"], _width(node, scope))
         return
@@ -139,7 +139,7 @@ def _gather_elements(node: RawNode, scope: ImportScope) -> None:
 
 
 def _list(node: RawNode, scope: ImportScope) -> None:
-    """Rewrite Compress and Unique, which take the strings as a list if they have no axis."""
+    """Rewrite Compress and Unique: without an axis the strings are flattened to a list."""
     _along(node, scope)
     if "axis" not in node.attrs:
         whole = [product(scope.shape(node.inputs[0])[:-1]), _width(node, scope)]
@@ -162,7 +162,8 @@ def _string_concat(node: RawNode, scope: ImportScope) -> None:
 
 
 def _string_split(node: RawNode, scope: ImportScope) -> None:
-    """Rewrite StringSplit: the pieces are counted first, because the highest count is an extent."""
+    """Rewrite StringSplit: the pieces are counted first, because the highest count is an extent of
+    the result."""
     node.attrs["delimiter"] = tuple(map(ord, node.attrs.get("delimiter", "")))
     node.attrs["maxsplit"] = node.attrs.get("maxsplit", -1)
     (x,), counted = node.inputs, node.outputs[1:]

@@ -1,4 +1,4 @@
-"""Operators that compute with strings, or from them."""
+"""Rewrite operators that compute from strings: Shape, Equal, StringNormalizer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OWN_CASES = ("az", "lt", "tr")  # Languages with their own rules of casing.
 
 
 def shape(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Shape: the shape of strings excludes the width."""
+    """Rewrite Shape: the shape of strings does not include the width."""
     if not is_strings(scope, node.inputs[0]):
         return [node]
     extents = scope.shape(codes(scope, node.inputs[0]))[:-1]
@@ -42,7 +42,7 @@ def size(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def equal(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Equal: strings are equal if all of their characters are."""
+    """Rewrite Equal: strings are equal if all of their code points are."""
     if not any(is_strings(scope, name) for name in node.inputs):
         return [node]
     sides = of_one_width(scope, [codes(scope, name) for name in node.inputs])
@@ -59,8 +59,8 @@ def full_match(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def normalize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite StringNormalizer: the strings that are not stop words, in another case. If none
-    remains, the result is one empty string."""
+    """Rewrite StringNormalizer: convert the case, and drop strings that are stop words. If none
+    remains, the result is a single empty string."""
     attrs, x = node.attrs, codes(scope, node.inputs[0])
     *extents, width = scope.shape(x)
     if len(extents) not in (1, 2) or extents[:-1] not in ([], [1]):

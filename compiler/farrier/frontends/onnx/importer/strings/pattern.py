@@ -1,11 +1,11 @@
-r"""Regular expressions, in RE2's syntax, as trees.
+r"""Parse regular expressions in RE2's syntax to trees.
 
     tree = Characters([range]) | Sequence([tree]) | Choice([tree]) | Repeat(tree, low, high?)
          | Edge(^ | $ | \b | \B)
 
-A full match does not depend on which of several ways to match is taken: greedy and lazy repeats are
-the same, and groups only group. RE2 lacks whatever a finite automaton cannot do; features of RE2
-beyond this subset are refused by name.
+Whether the entire text matches does not depend on which match is preferred: greedy and lazy repeats
+are the same, and groups have no other effect. Features of RE2 outside of this subset are rejected
+by name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeat:
-    """At least `low` repeats, and at most `high` (None: no limit)."""
+    """A repetition of a tree, at least `low` and at most `high` times (None: no limit)."""
 
     body: Tree
     low: int
@@ -47,8 +47,8 @@ class Repeat:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Edge:
-    r"""An empty match in places of one kind: at the start of the text (^), at its end ($), at the
-    start or end of a word (\b), anywhere else (\B)."""
+    r"""An empty match at one kind of position: the start of the text (^), its end ($), a word
+    boundary (\b), or any other position (\B)."""
 
     kind: str
 
@@ -75,7 +75,7 @@ def parse_pattern(pattern: str) -> Tree:
 
 
 def complement(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
-    """Return the ranges of all other code points."""
+    """Return the ranges of all code points that are not in `ranges`."""
     left, others = 0, []
     for first, last in sorted(ranges):
         if first > left:
@@ -85,7 +85,7 @@ def complement(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
 
 
 class _Parser:
-    """A parser of one pattern by recursive descent."""
+    """A recursive-descent parser of one pattern."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -96,7 +96,7 @@ class _Parser:
         return self._at == len(self._pattern)
 
     def choice(self, dot_is_all: bool, depth: int) -> Tree:
-        """Parse up to the end of the group."""
+        """Parse alternatives up to the end of the group."""
         if depth > _DEEPEST:
             raise NotSupported(f"a pattern of more than {_DEEPEST} groups in groups")
         options: list[Tree] = []
@@ -121,7 +121,7 @@ class _Parser:
         return tree
 
     def _special(self, dot_is_all: bool, depth: int) -> tuple[bool, Tree | None]:
-        """Parse the text after `(?`: a group, or flags for the rest of the group around it."""
+        """Parse the text after `(?`: a group, or flags for the rest of the enclosing group."""
         if self._takes("P<") or (self._sees("<") and not self._sees("<=") and not self._sees("<!")):
             self._takes("<")
             self._until(">", "the name of a group")
@@ -140,7 +140,7 @@ class _Parser:
         raise self._refused(f"a group that begins with (?{flags}{self._next()}")
 
     def _single(self, dot_is_all: bool) -> Tree:
-        """Parse one character, class or edge."""
+        """Parse a character, a character class or an anchor."""
         char = self._next()
         match char:
             case ".":
@@ -159,7 +159,7 @@ class _Parser:
                 return Characters(((ord(char), ord(char)),))
 
     def _escape(self) -> tuple[Range, ...]:
-        """Parse the text after a backslash, which may be in a class."""
+        """Parse the text after a backslash, inside or outside of a character class."""
         char = self._next()
         if char.lower() in _CLASSES:
             ranges = _CLASSES[char.lower()]
@@ -177,7 +177,7 @@ class _Parser:
         return ((code, code),)
 
     def _class(self) -> tuple[Range, ...]:
-        """Parse the text after `[`."""
+        """Parse the text after `[`, a character class."""
         is_negated = self._takes("^")
         ranges: list[Range] = []
         is_first = True
@@ -204,7 +204,7 @@ class _Parser:
         return self._escape() if char == "\\" else ((ord(char), ord(char)),)
 
     def _repeated(self, tree: Tree) -> Tree:
-        """Return the tree with the repeats that follow it."""
+        """Parse the repeat operators after `tree`, and return the repeated tree."""
         while True:
             if self._takes("*"):
                 low, high = 0, None
@@ -221,7 +221,8 @@ class _Parser:
             tree = Repeat(tree, low, high)
 
     def _counts(self) -> tuple[int, int | None] | None:
-        """Parse `{n}`, `{n,}` or `{n,m}`; other braces are characters."""
+        """Parse `{n}`, `{n,}` or `{n,m}`. Other braces are ordinary characters, for which the
+        result is None."""
         end = self._pattern.find("}", self._at) if self._sees("{") else -1
         if end < 0:
             return None

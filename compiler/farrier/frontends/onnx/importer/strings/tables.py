@@ -1,4 +1,4 @@
-"""Look values up in tables: LabelEncoder, and other operators that look strings up."""
+"""Rewrite lookups in tables: LabelEncoder, CategoryMapper, and the search for strings."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ Array = npt.NDArray[Any]
 
 
 def find(scope: ImportScope, rows: str, keys: Array) -> tuple[str, Array]:
-    """Return for each row of a tensor its place in a table, or the number of `keys`; and the order
-    of the keys in the table. Of equal keys the last counts. Strings are rows of code points."""
+    """Return the position of each row of a tensor in the sorted table of `keys` (their number if
+    absent), and the order of the keys in the table. Of equal keys the last is used. Strings are
+    rows of code points."""
     if keys.dtype.kind == "U":
         keys = codes_of(keys)
     table, last = np.unique(keys[::-1], axis=0, return_index=True)
@@ -51,8 +52,8 @@ def label_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
 
 
 def _bits(scope: ImportScope, x: str, keys: Array) -> tuple[str, Array]:
-    """Return floats and their keys as integers that are equal if the floats are, or both are NaN.
-    Zeros and NaNs have several patterns of bits, of which one stands for all."""
+    """Return floats and keys as integers of their bits, normalized so that equal floats, and all
+    NaNs, have the same bits."""
     zero, nan = np.zeros((), keys.dtype), np.full((), np.nan, keys.dtype)
     if (keys == 0).any():
         is_zero = scope.add("Equal", x, scope.constant(zero))
@@ -65,7 +66,8 @@ def _bits(scope: ImportScope, x: str, keys: Array) -> tuple[str, Array]:
 
 
 def category_mapper(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite CategoryMapper, a LabelEncoder from strings to integers, or back."""
+    """Rewrite CategoryMapper, a LabelEncoder from strings to integers or from integers to
+    strings."""
     x, attrs = node.inputs[0], node.attrs
     keys, values = ("strings", "int64s") if is_strings(scope, x) else ("int64s", "strings")
     mapping = {f"keys_{keys}": attrs[f"cats_{keys}"], f"values_{values}": attrs[f"cats_{values}"]}
@@ -84,7 +86,7 @@ _KINDS: dict[str, tuple[Callable[[Any], Array], Any]] = {  # A list, and the def
 
 
 def _mapping(node: RawNode, of_strings: bool) -> tuple[Array, Array, Array]:
-    """Return keys, values and the default."""
+    """Return keys, values and default value; `of_strings` selects the direction."""
     attrs = node.attrs
     if "classes_strings" in attrs:  # In version 1, strings map to their numbers, or back.
         names = words(attrs["classes_strings"])

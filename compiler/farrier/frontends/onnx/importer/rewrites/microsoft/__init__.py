@@ -1,7 +1,8 @@
-"""Operators of com.microsoft, as ONNX Runtime's optimizers and exporters write them → ONNX's own.
+"""Rewrite operators of com.microsoft, which ONNX Runtime's optimizers and exporters write, to
+ONNX's own.
 
 The formulas are those of ONNX Runtime's ContribOperators.md. Each module rewrites the operators of
-one theme. The passes fuse the resulting nodes again; the nodes of an attention have the form that
+one theme. Farrier's passes fuse the resulting nodes again; attention is rewritten to the nodes that
 the passes recognize.
 """
 

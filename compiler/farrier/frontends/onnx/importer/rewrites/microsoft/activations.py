@@ -1,4 +1,4 @@
-"""Activations and sums that ONNX Runtime fuses → their parts."""
+"""Rewrite fused activations and sums of ONNX Runtime to unfused nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention of several heads → products, a mask and a softmax."""
+"""Rewrite multi-head attention to matrix products, a mask and a softmax."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from farrier.ops import Mismatch, NotSupported
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Cache:
-    """The past keys and values, [batch, heads, slots, size], "" if there are none.
+    """The cached keys and values, [batch, heads, slots, size]; "" without a cache.
 
-    `length` is the number of slots in use: new keys and values are written behind them. If it is
-    "", all slots are in use, and new keys and values are concatenated.
+    `length` is the number of slots in use: new keys and values are written after them. If it is "",
+    all slots are in use, and new keys and values are concatenated.
     """
 
     keys: str = ""
@@ -48,7 +48,7 @@ class _Cache:
         return p("Cast", p.reshape(self.length), to="i64")
 
     def appended(self, p: Parts, past: str, new: str) -> str:
-        """Return the past keys, or values, followed by the new ones."""
+        """Return the cached keys (or values) followed by the new ones."""
         if not past:
             return new
         if not self.length:
@@ -57,7 +57,7 @@ class _Cache:
         return p("TensorScatter", past, new, starts, axis=2, mode="linear")
 
     def empty_slots(self, p: Parts, new: Extent) -> str:
-        """Return the mask, [slots], that is added to the scores to hide unused slots."""
+        """Return a mask, [slots], that is added to the scores to hide unused slots."""
         if not self.length:
             return ""
         end = p("Add", self.in_use(p), p.whole(new))
@@ -66,10 +66,10 @@ class _Cache:
 
 
 def _descended(p: Parts, sources: str, past: str, k: str) -> str:
-    """Return the keys, or values, that each row of a beam search descends from.
+    """Return the keys (or values) that each beam of a beam search attends to.
 
-    Rows are [batch · beams]. For each of the first `past` slots `sources`, [batch, beams, slots],
-    names the beam that computed it; later slots are the row's own.
+    Rows are [batch · beams]. For each of the first `past` slots, `sources`, [batch, beams, slots],
+    is the number of the beam that computed it; later slots are the beam's own.
     """
     rows, heads, slots, size = p.shape(k)
     beams, last = p.shape(sources)[1:]
@@ -87,7 +87,7 @@ def _descended(p: Parts, sources: str, past: str, k: str) -> str:
 
 
 def attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Attention, in which one product computes queries, keys and values."""
+    """Rewrite Attention, whose queries, keys and values are computed by a single product."""
     p = Parts(node, scope)
     projected = p.sum(p("MatMul", p.input(0), p.input(1)), p.input(2))
     return _self_attention(p, projected, p.input(3), p.input(4), p.input(5), p.input(6))
@@ -103,8 +103,8 @@ def quantized_attention(node: RawNode, opset: int, scope: ImportScope) -> list[R
 
 
 def masked_self_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite DecoderMaskedSelfAttention with a growing past: Attention of one query, which attends
-    to all keys."""
+    """Rewrite DecoderMaskedSelfAttention with a growing cache: Attention of one query, which
+    attends to all keys."""
     p = Parts(node, scope)
     if p.input(7) or p.input(8) or node.attrs.get("past_present_share_buffer", 0):
         raise NotSupported("beams, or keys whose order is that of a GPU's buffer,")
@@ -116,7 +116,7 @@ def _self_attention(
     p: Parts, projected: str, mask: str, past: str, bias: str, length: str
 ) -> list[RawNode]:
     """Return the attention of packed queries, keys and values, [batch, length, sum of the three
-    widths], and the keys and values for the next call, [2, batch, heads, keys, size]."""
+    widths], and the keys and values to cache, [2, batch, heads, keys, size]."""
     if p.attrs.get("do_rotary", 0):
         raise NotSupported("do_rotary")
     heads = int(p.attrs["num_heads"])
@@ -139,7 +139,7 @@ def _self_attention(
 
 
 def multi_head_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite MultiHeadAttention, whose queries, keys and values are separate or packed."""
+    """Rewrite MultiHeadAttention, whose queries, keys and values are separate or packed inputs."""
     p, heads = Parts(node, scope), int(node.attrs["num_heads"])
     q, k, v = unpacked(p, heads, *(p.input(i) for i in range(4)))
     cache = _Cache(*(p.input(i) for i in (6, 7, 8)))
@@ -164,8 +164,8 @@ def masked_multi_head_attention(node: RawNode, opset: int, scope: ImportScope) -
 def _with_past(
     p: Parts, operands: tuple[str, str, str], cache: _Cache, mask: str, bias: str
 ) -> list[RawNode]:
-    """Return the attention, the keys and values for the next call, and the scores. Input 9, if it
-    is present, names the rows that hold the past of each beam."""
+    """Return the attention, the keys and values to cache, and the scores. Input 9, if present, has
+    the beam that computed each cached slot."""
     q, k, v = operands
     k, v = cache.appended(p, cache.keys, k), cache.appended(p, cache.values, v)
     seen_k, seen_v = k, v
@@ -180,8 +180,8 @@ def _with_past(
 def _attended(
     p: Parts, operands: tuple[str, str, str], cache: _Cache, mask: str, bias: str
 ) -> tuple[str, str]:
-    """Return the context, [batch, queries, heads · size], and the masked scores, or "" if nothing
-    reads these."""
+    """Return the context, [batch, queries, heads · size], and the masked scores, or "" if no node
+    reads the scores."""
     q, k, v = operands
     keys = p.shape(k)[2]
     terms = (

@@ -1,4 +1,5 @@
-"""Weights of a few bits, quantized in blocks → matrices, and tables whose rows are dequantized."""
+"""Rewrite operators on weights of a few bits, quantized in blocks, to dequantized matrices and
+tables."""
 
 from __future__ import annotations
 
@@ -77,8 +78,8 @@ def _nbits_weights(p: Parts) -> str:
 
 
 def _nbits_zeros(p: Parts) -> str:
-    """Return the zero points of MatMulNBits: integers, packed by column, or floats; the middle of
-    the range if they are omitted."""
+    """Return the zero points of MatMulNBits: packed integers by column, or floats. Omitted ones are
+    the middle of the range."""
     rows, columns, block, bits = _sizes(p)
     blocks, kind = -(-rows // block), _KINDS[bits]
     if not p.input(3):
@@ -90,7 +91,7 @@ def _nbits_zeros(p: Parts) -> str:
 
 
 def _sizes(p: Parts) -> tuple[int, int, int, int]:
-    """Return K, N, block_size and bits of MatMulNBits."""
+    """Return the sizes K, N, block_size and bits of MatMulNBits."""
     rows, columns, block, bits = (
         int(p.attrs.get(name, 4)) for name in ("K", "N", "block_size", "bits")
     )
@@ -100,10 +101,10 @@ def _sizes(p: Parts) -> tuple[int, int, int, int]:
 
 
 def nbits_matrix(p: Parts) -> npt.NDArray[np.float32]:
-    """Return the weights of MatMulNBits in f32, [K, N].
+    """Return the dequantized weights of MatMulNBits in f32, [K, N].
 
-    B[n] holds the blocks of column n; row k is in block g_idx[k], or k // block_size without g_idx.
-    Omitted zero points are the middle of the range.
+    B[n] has the blocks of column n; row k belongs to block g_idx[k], or to k // block_size without
+    g_idx. Omitted zero points are the middle of the range.
     """
     rows, columns, block, bits = _sizes(p)
     blocks = -(-rows // block)
@@ -125,8 +126,8 @@ def nbits_matrix(p: Parts) -> npt.NDArray[np.float32]:
 
 
 def _as_multiplied(p: Parts) -> str:
-    """Return the left operand of MatMulNBits as ONNX Runtime multiplies it: with accuracy_level 4
-    it rounds each block to int8, scaled so that the greatest magnitude is 127."""
+    """Return the left operand of MatMulNBits as ONNX Runtime quantizes it: with accuracy_level 4,
+    each block is rounded to int8 with a scale for which the greatest magnitude is 127."""
     x, block = p.input(0), int(p.attrs["block_size"])
     has_real_zeros = p.input(3) and p.scope.dtype(p.input(3)) is not DType.U8
     is_rounded = int(p.attrs.get("accuracy_level", 0)) == 4 and not has_real_zeros
@@ -154,10 +155,11 @@ def _as_multiplied(p: Parts) -> str:
 
 
 def matmul_bnb4(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite MatMulBnb4, whose weights are codes of 4 bits, the first of a byte in its high bits.
+    """Rewrite MatMulBnb4, whose weights are codes of 4 bits; the first code of a byte is in its
+    high bits.
 
-    A code stands for a fraction of the greatest magnitude in its block. Blocks divide the flat
-    [N, K].
+    A code is an index into a table of fractions of the greatest magnitude in its block. Blocks
+    divide the flattened [N, K].
     """
     p = Parts(node, scope)
     kind = int(node.attrs["quant_type"])
@@ -177,8 +179,8 @@ def matmul_bnb4(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Table:
-    """The table of GatherBlockQuantized: elements, scales and zero points ("" for zero). A scale
-    applies to `block` elements along `axis`, or to all of them if `block` is 0."""
+    """The table of GatherBlockQuantized: elements, scales, and zero points ("" if all are zero). A
+    scale applies to `block` elements along `axis`, or to all of them if `block` is 0."""
 
     data: str
     scales: str
@@ -189,8 +191,8 @@ class _Table:
 
 
 def gather_block_quantized(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite GatherBlockQuantized: rows of a table quantized in blocks, as floats, and zeros for
-    an index out of range."""
+    """Rewrite GatherBlockQuantized: gather rows of a table quantized in blocks, and dequantize
+    them. The row for an index out of range is zeros."""
     p = Parts(node, scope)
     rank = len(scope.shape(p.input(0)))
     gathered = normal_axis(int(node.attrs.get("gather_axis", 0)), rank)
@@ -223,7 +225,7 @@ def _of_bytes(p: Parts, table: _Table, bits: int) -> _Table:
 
 
 def _rows(p: Parts, table: _Table) -> str:
-    """Return the rows at the indices, dequantized."""
+    """Return the gathered rows, dequantized."""
     indices, axis, block = p.input(1), table.axis, table.block
     if axis > table.gathered:  # The axes of the indices stand before it.
         axis += len(p.shape(indices)) - 1
@@ -249,13 +251,14 @@ def _rows(p: Parts, table: _Table) -> str:
 
 
 def _is_shared(p: Parts, name: str, table: _Table) -> bool:
-    """Check whether a parameter is the same for all rows, and so is not gathered."""
+    """Check whether a parameter has the same values for all rows of the table, so that it need not
+    be gathered."""
     shape, rows = p.shape(name), p.shape(table.data)[table.gathered]
     return not shape or (shape[table.gathered] == 1 and rows != 1)
 
 
 def _within(p: Parts, table: _Table, rows: str) -> str:
-    """Return `rows` with zeros for indices out of range."""
+    """Return the gathered rows with zeros for indices out of range."""
     indices, count = p("Cast", p.input(1), to="i64"), number(p.shape(table.data)[table.gathered])
     constant = p.scope.data(p.input(1))
     if constant is not None and ((constant >= -count) & (constant < count)).all():

@@ -1,4 +1,4 @@
-"""Operators on images whose channels come last → transposed ones."""
+"""Rewrite operators on NHWC images to transposed operators on NCHW images."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from farrier.frontends.onnx.importer.scope import ImportScope, Upgrade
 
 
 def _channels_last(op: str, images: tuple[int, ...], rewrite: Upgrade | None = None) -> Upgrade:
-    """Return the rewrite of the operator `op` for images whose channels come last, which are the
-    inputs at the positions `images` and the output."""
+    """Return a rewrite for the NHWC form of operator `op`, which transposes the inputs at the
+    positions `images` to NCHW and the output back. `rewrite` is applied to the operator in between.
+    """
 
     def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         rank, inputs = len(scope.shape(node.inputs[0])), list(node.inputs)

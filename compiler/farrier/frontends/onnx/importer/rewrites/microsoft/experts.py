@@ -1,8 +1,8 @@
-"""Mixtures of experts → products with the weights of experts, each weighted by the router.
+"""Rewrite mixtures of experts to products with the experts' weights and a weighted sum.
 
-For few tokens the weights of the chosen experts are gathered, [tokens, k, outputs, inputs]. For
-many tokens every expert computes every token, [experts, tokens, outputs], and experts that the
-router did not choose have the weight 0.
+For few tokens, the weights of the chosen experts are gathered, [tokens, k, outputs, inputs]. For
+many tokens, every expert processes every token, [experts, tokens, outputs], and experts that the
+router did not choose have weight 0.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from farrier.ops.blocks import unpacked
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Layer:
-    """A layer of all experts: weights [experts, outputs, inputs] and a bias, "" if omitted."""
+    """One layer of all experts: weights [experts, outputs, inputs] and a bias ("" if omitted)."""
 
     weights: str
     bias: str
 
     def of(self, p: Parts, x: str, chosen: str) -> str:
-        """Return the layer's result for `x`. `chosen`, [tokens, k], names the experts of each
-        token; "" stands for all experts."""
+        """Return the layer's result for `x`. `chosen`, [tokens, k], are the numbers of the experts
+        for each token; "" stands for all experts."""
         weights, bias = self.weights, self.bias
         if chosen:
             weights = p("Gather", weights, chosen, axis=0)
@@ -44,7 +44,7 @@ class _Layer:
 
 
 def mixture(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite MoE: an expert's weight is the router's softmax over all experts."""
+    """Rewrite MoE: experts are weighted by the router's softmax over all experts."""
     p = Parts(node, scope)
     layers = [_Layer(p.input(at), p.input(at + 1)) if p.input(at) else None for at in (2, 4, 6)]
     everything = p("Softmax", p.input(1), axis=-1)
@@ -55,8 +55,8 @@ def mixture(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def quantized_mixture(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite QMoE with integer weights: an expert's weight is the router's softmax over the chosen
-    experts, or is read from input 14."""
+    """Rewrite QMoE with integer weights: experts are weighted by the router's softmax over the
+    chosen experts, or by input 14."""
     p = Parts(node, scope)
     if node.attrs.get("quant_type", "int") != "int":
         raise NotSupported(f"quant_type {node.attrs['quant_type']!r}")
@@ -72,7 +72,8 @@ def quantized_mixture(node: RawNode, opset: int, scope: ImportScope) -> list[Raw
 
 
 def _largest(p: Parts, values: str) -> tuple[str, str]:
-    """Return the k largest values of each token and the experts that have them, [tokens, k]."""
+    """Return the k largest values of each token and the numbers of their experts, both [tokens,
+    k]."""
     count = p.ints(int(p.attrs.get("k", 1)))
     chosen, best = p.scope.fresh(), p.scope.fresh()
     p.scope.emit(RawNode("TopK", [values, count], [best, chosen], {}, p.node.origin))
@@ -80,7 +81,7 @@ def _largest(p: Parts, values: str) -> tuple[str, str]:
 
 
 def _shares(p: Parts, values: str) -> str:
-    """Divide the values of each row by their sum."""
+    """Normalize each row of values to a sum of 1."""
     return p("Div", values, p("ReduceSum", values, p.ints(-1), keepdims=1))
 
 
@@ -110,7 +111,8 @@ def _mixed(p: Parts, layers: list[_Layer | None], values: str, chosen: str) -> l
 
 
 def _activated(p: Parts, x: str, gate: str) -> str:
-    """Return the hidden layer: an activation of `x`, times `gate`, a third layer's result."""
+    """Return the hidden layer: the activation of `x`, multiplied by `gate`, a third layer's result,
+    if there is one."""
     kind = str(p.attrs.get("activation_type", "relu")).lower()
     if kind == "swiglu":
         return _swiglu(p, x, gate)
@@ -156,7 +158,8 @@ def _swiglu(p: Parts, x: str, linear: str) -> str:
 
 
 def _dequantized(p: Parts, at: int) -> _Layer:
-    """Return the layer of QMoE whose weights, scales and bias are the inputs from `at` on."""
+    """Return the layer of QMoE whose weights, scales and bias are inputs `at`, `at` + 1 and `at` +
+    2, dequantized."""
     which = ("fc1", "fc2", "fc3")[at // 3]
     bits = int(p.attrs.get(f"{which}_expert_weight_bits", p.attrs.get("expert_weight_bits", 4)))
     if bits not in (2, 4, 8) or p.attrs.get("weights_prepacked", -1) > 0:

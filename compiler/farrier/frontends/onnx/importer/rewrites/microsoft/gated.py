@@ -1,4 +1,5 @@
-"""The gates and the causal convolution of linear-attention networks (Mamba, Gated DeltaNet)."""
+"""Rewrite the gates and the causal convolution of linear-attention networks (Mamba, Gated
+DeltaNet)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def gated_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def gated_rms_norm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite GatedRMSNorm: an RMS normalization over groups as long as the scale, times a gate."""
+    """Rewrite GatedRMSNorm: an RMS normalization over groups of the length of the scale, times a
+    gate."""
     p = Parts(node, scope)
     kind = str(node.attrs.get("activation", "silu"))
     if kind not in ("silu", "swish", "sigmoid"):
@@ -52,8 +54,8 @@ def gated_rms_norm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 
 
 def causal_convolution(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite CausalConvWithState along one axis. The state holds the elements before the input,
-    zeros at first; the last elements of the input are the state for the next call."""
+    """Rewrite CausalConvWithState along one axis. The state has the elements that precede the
+    input, initially zeros; the last elements of the input are the next call's state."""
     p = Parts(node, scope)
     for name in _FOREIGN:
         if node.attrs.get(name, 0):
@@ -84,8 +86,8 @@ def causal_convolution(node: RawNode, opset: int, scope: ImportScope) -> list[Ra
 
 
 def swiglu(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite SwiGLU: g · sigmoid(alpha · g) · (l + beta), with g and l clamped. One input may hold
-    both."""
+    """Rewrite SwiGLU: g · sigmoid(alpha · g) · (l + beta), with g and l clamped. The node has g and
+    l as two inputs, or a single input whose last axis is their concatenation."""
     p = Parts(node, scope)
     gate, linear = p.input(0), p.input(1)
     if not linear:

@@ -1,7 +1,8 @@
-"""GroupQueryAttention → rotations, a cache of keys and values, and an attention.
+"""Rewrite GroupQueryAttention to rotations, an update of the cache of keys and values, and an
+attention.
 
-After the step the cache of row b holds `seqlens_k[b] + 1` tokens, of which the last S are new. With
-P slots in the past and T the greatest number of tokens in a row:
+After the call, row b of the batch has `seqlens_k[b] + 1` tokens in the cache, of which the last S
+are new. With P slots in the past cache and T the greatest number of tokens in a row:
 
     start[b] = max(seqlens_k[b] + 1 - S, 0)                 the position of the first new token
     present[b, :, slot] = past[b, :, slot]                  slot < start[b]
@@ -9,8 +10,8 @@ P slots in the past and T the greatest number of tokens in a row:
                           0                                 otherwise; max(T, P) slots
 
 The queries of a group, [batch, groups, heads per group · S, size], are the rows of one product with
-the group's keys, so that the keys are read once. An attention sink is a further key of zeros, whose
-score comes from the mask.
+the group's keys, so that the keys are read once. An attention sink is an additional key of zeros,
+whose score comes from the mask.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _FOREIGN = {12: "k_scale", 13: "v_scale", 14: "q_norm_weight", 15: "k_norm_weigh
 
 
 def group_query_attention(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite GroupQueryAttention: the attention of new tokens to all tokens up to them, and the
-    cache with the new tokens."""
+    """Rewrite GroupQueryAttention: the attention of each new token to all tokens up to its
+    position, and the updated cache."""
     p = Parts(node, scope)
     for name, usual in _USUAL.items():
         if node.attrs.get(name, usual) != usual:
@@ -83,12 +84,12 @@ def _operands(p: Parts, heads: int, groups: int) -> tuple[str, str, str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Step:
-    """The sizes and positions of one call.
+    """The sizes and positions of a call.
 
-    `new` tokens are added to a past of `past` slots. The call computes with `slots` slots and
-    returns `kept` of them. Per row, i64 [batch, 1]: `start` is the position of the first new token,
-    `end` the position behind the last one, `count` the number of tokens. `own`, [batch, new], is
-    the position of each new token.
+    `new` tokens are added to a cache of `past` slots. The call computes with `slots` slots and
+    returns `kept` of them. Per row of the batch, i64 [batch, 1]: `start` is the position of the
+    first new token, `end` the position after the last one, `count` the number of tokens. `own`,
+    [batch, new], are the positions of the new tokens.
     """
 
     batch: Extent
@@ -116,8 +117,8 @@ class _Step:
         return cls(batch, new, past, slots, kept, start, end, count, own)
 
     def positions(self, p: Parts) -> str:
-        """Return the position by which each new token is rotated, [batch, S]. For a first prompt
-        ONNX Runtime reads only one position, which is that of the first token of every row."""
+        """Return the positions for the rotation of the new tokens, [batch, S]. For a first prompt,
+        ONNX Runtime reads a single position, that of the first token of every row."""
         ids = p.input(9)
         if not ids:
             return self.own
@@ -131,7 +132,8 @@ class _Step:
         return p("Where", is_first, first, each_position(p, ids, self.batch, self.new))
 
     def appended(self, p: Parts, past: str, new: str) -> str:
-        """Return the past keys, or values, with the new ones, [batch, groups, slots, size]."""
+        """Return the cached keys (or values) updated with the new ones, [batch, groups, slots,
+        size]."""
         if not past:
             return new
         cache = past if self.slots == self.past else p("Concat", past, new, axis=2)
@@ -145,10 +147,11 @@ class _Step:
 
 
 def _slots(p: Parts, new: Extent, past: Extent) -> tuple[Extent, Extent]:
-    """Return the number of slots to compute with, and the number to return.
+    """Return the number of slots to compute with, and the number of slots to return.
 
-    Both are `past` if the past holds all tokens (past and present share a buffer), else
-    `past + new`. If sizes or data decide between them, the call computes with `past + new`.
+    Both are `past` if the cache is large enough for all tokens (past and present share a buffer),
+    else `past + new`. If that depends on symbolic sizes or data, the call computes with `past +
+    new`.
     """
     grown = past + new
     data = p.scope.data(p.input(6))
@@ -180,14 +183,14 @@ def _has_sink(p: Parts) -> bool:
 
 
 def _with_zeros(p: Parts, x: str) -> str:
-    """Append one key, or value, of zeros."""
+    """Append a key (or value) of zeros to `x`."""
     batch, groups, _, size = p.shape(x)
     return p("Concat", x, p("Expand", p.number(0), p.ints(batch, groups, 1, size)), axis=2)
 
 
 def _mask(p: Parts, step: _Step, heads: int, groups: int) -> str:
-    """Return the mask that is added to the scores of a group's rows: the bias for visible keys, a
-    very low number for hidden ones, and the sink for the key behind the last slot."""
+    """Return the mask that is added to the scores of a group: the bias for visible keys, a very low
+    number for hidden ones, and the attention sink for the key after the last slot."""
     slots = places(step.slots + _has_sink(p), p.scope)
     own = _by_group(p, p.unsqueeze(step.own, 1, 3), 1, heads // groups)
     seen = p("Less", slots, p.unsqueeze(step.count, 1, 3))
@@ -209,7 +212,7 @@ def _mask(p: Parts, step: _Step, heads: int, groups: int) -> str:
 
 
 def _bias(p: Parts, step: _Step, heads: int, groups: int) -> str:
-    """Return the bias of the scores for the rows of a group, padded to all slots."""
+    """Return the scores' bias for the rows of a group, padded to all slots."""
     bias = p.input(10)
     if not bias:
         return p.number(0)

@@ -1,4 +1,5 @@
-"""The parts that attentions share: heads, masks, and the product of softmax and values.
+"""The common parts of attention rewrites: heads, masks, scores, and the product of softmax and
+values.
 
 Queries are [batch, heads, queries, size], keys and values [batch, heads, keys, size]. Masks
 broadcast to the scores, [batch, heads, queries, keys].
@@ -30,7 +31,7 @@ def join_heads(p: Parts, x: str) -> str:
 
 
 def scores(p: Parts, q: str, k: str) -> str:
-    """Return q kᵀ · scale, with the soft cap that the node's attribute sets."""
+    """Return q kᵀ · scale, with a soft cap if the attribute `softcap` is set."""
     size = number(p.shape(q)[-1])
     scale = p.attrs.get("scale", 0.0) or 1 / math.sqrt(size)
     raw = p("Mul", p("MatMul", q, p.transpose(k, 0, 1, 3, 2)), p.number(scale))
@@ -46,21 +47,21 @@ def context(p: Parts, q: str, k: str, v: str, mask: str) -> str:
 
 
 def lowest(p: Parts) -> str:
-    """Return the number that is added to hidden scores: half of f32's least number, or near f16's
-    (-65504) for types of 16 bits, so that the sum with a score is finite."""
+    """Return the number that is added to hidden scores: half of the lowest f32, or for types of 16
+    bits about the lowest f16 (-65504), so that the sum with a score is finite."""
     return p.number(float(np.finfo(np.float32).min) / 2 if p.dtype.bits >= 32 else -6e4)
 
 
 def padding(p: Parts, mask: str, past: Extent, q: str, k: str) -> str:
-    """Return the numbers that a padding mask adds to the scores, or "" without a mask: 0 for keys
-    that are kept, `mask_filter_value` for the others. ONNX Runtime has these forms of masks:
+    """Return the padding mask as numbers to add to the scores, or "" without a mask: 0 for visible
+    keys, `mask_filter_value` for hidden ones. ONNX Runtime accepts these forms of masks:
 
-        [batch]                    the number of keys that are kept
-        [2 · batch]                the ends of the kept keys, then their beginnings
-        [3 · batch + 2]            the number of kept keys, then offsets of a packed form (ignored)
-        [batch, keys]              1 for each key that is kept
-        [batch, queries, keys]     1 for each pair that is kept
-        [batch, 1, most, most]     1 for each pair of positions, starting with the past
+        [batch]                    the number of visible keys
+        [2 · batch]                the ends of the visible keys, then their starts
+        [3 · batch + 2]            the number of visible keys, then ignored offsets of a packed form
+        [batch, keys]              1 for each visible key
+        [batch, queries, keys]     1 for each visible pair
+        [batch, 1, most, most]     1 for each visible pair of positions, including the past
     """
     if not mask:
         return ""
@@ -83,7 +84,7 @@ def padding(p: Parts, mask: str, past: Extent, q: str, k: str) -> str:
 
 
 def widened(p: Parts, x: str, keys: Extent) -> str:
-    """Pad the last axis of `x` with zeros to `keys`, the slots of a shared buffer."""
+    """Pad the last axis of `x` with zeros to `keys`, the number of slots of a shared buffer."""
     missing = keys - p.shape(x)[-1]
     if not x or missing == 0:
         return x
@@ -91,7 +92,7 @@ def widened(p: Parts, x: str, keys: Extent) -> str:
 
 
 def _between(p: Parts, mask: str, batch: Extent, keys: Extent) -> str:
-    """Return a bool [batch, keys] that holds for keys between the beginnings and ends in a mask."""
+    """Return a bool [batch, keys], true for keys between the starts and the ends in a mask."""
     bounds, at = p("Cast", mask, to="i64"), places(keys, p.scope)
     (count,) = p.shape(mask)
     if count == batch:
@@ -107,8 +108,8 @@ def _between(p: Parts, mask: str, batch: Extent, keys: Extent) -> str:
 
 
 def causal(p: Parts, q: str, k: str, past: str) -> str:
-    """Return the mask, [queries, keys], that hides keys later than the query, or "" if the node is
-    not unidirectional. `past` is the number of keys before the first query."""
+    """Return the mask, [queries, keys], that hides keys later than the query, or "" without the
+    attribute `unidirectional`. `past` is the number of keys before the first query."""
     if not p.attrs.get("unidirectional", 0):
         return ""
     own = p("Add", places(p.shape(q)[2], p.scope), past)
@@ -118,7 +119,7 @@ def causal(p: Parts, q: str, k: str, past: str) -> str:
 
 def unpacked(p: Parts, heads: int, query: str, key: str, value: str, bias: str) -> tuple[str, ...]:
     """Return queries, keys and values, [batch, heads, length, size], from separate inputs or from
-    the forms in which ONNX Runtime packs them. `bias` is the concatenation of their biases."""
+    ONNX Runtime's packed forms. `bias` is the concatenation of the three biases."""
     packed = [name for name in (query, key) if name and len(p.shape(name)) == 5]
     if packed:  # The packed input is [batch, length, heads, 3 or 2, size].
         if bias:

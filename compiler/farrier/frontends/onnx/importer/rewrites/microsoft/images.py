@@ -1,4 +1,4 @@
-"""Operators on images → ONNX's operators of the same name, or their parts."""
+"""Rewrite operators on images of com.microsoft to ONNX's operators."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}  # The values are ONNX's nam
 
 
 def grid_sample(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite GridSample, whose modes have their older names."""
+    """Rewrite GridSample, whose modes have older names, to ONNX's GridSample."""
     mode = str(node.attrs.get("mode", "bilinear"))
     node.attrs["mode"] = _MODES.get(mode, mode)
     return [RawNode("GridSample", node.inputs, node.outputs, node.attrs, node.origin)]
 
 
 def crop_and_resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite CropAndResize: boxes [[y₁, x₁, y₂, x₂], …] of images, each resized to one size.
+    """Rewrite CropAndResize: crop boxes [[y₁, x₁, y₂, x₂], …] from images, and resize each to the
+    same size.
 
     Coordinates are fractions of the distance between an image's first and last pixel. Positions
-    outside of the image have the value `extrapolation_value`.
+    outside of the image read `extrapolation_value`.
     """
     p = Parts(node, scope)
     x, boxes = p.input(0), p.input(1)
@@ -53,8 +54,8 @@ def crop_and_resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNo
 
 
 def _positions(p: Parts, boxes: str, axis: int, size: Extent, extent: Extent) -> str:
-    """Return the positions of each box's pixels along an axis, [boxes, size]: from the beginning of
-    the box to its end, or its middle for a single pixel."""
+    """Return the positions of each box's output pixels along an axis, [boxes, size]: evenly spaced
+    from start to end of the box, or for a single pixel its middle."""
     low, high = (p.cut(boxes, at, at + 1, 1) for at in (axis, axis + 2))
     last = p("Cast", p.whole(extent - 1), to=str(p.dtype))
     if size == 1:
@@ -71,15 +72,15 @@ def _is_within(p: Parts, at: str, extent: Extent) -> str:
 
 
 class _Image:
-    """The pixels of the image of each box."""
+    """The images, indexed by box."""
 
     def __init__(self, p: Parts, x: str) -> None:
         self._p, self._pixels = p, p.transpose(x, 0, 2, 3, 1)
         self._which = p.unsqueeze(p("Cast", p.input(2), to="i64"), 1, 2)
 
     def at(self, ys: str, xs: str) -> str:
-        """Return pixels, [boxes, height, width, channels]; positions outside of an image are moved
-        to its border."""
+        """Return the pixels at positions, [boxes, height, width, channels]. Positions outside of an
+        image are clamped to it."""
         p = self._p
         _, height, width, _ = p.shape(self._pixels)
         rows, columns = (
@@ -94,7 +95,7 @@ class _Image:
 
 
 def _interpolated(p: Parts, image: _Image, ys: str, xs: str) -> str:
-    """Interpolate linearly between the four pixels around each position."""
+    """Interpolate bilinearly between the four pixels around each position."""
     (top, bottom), (left, right) = ((p("Floor", at), p("Ceil", at)) for at in (ys, xs))
     down, along = (p.unsqueeze(p("Sub", at, low), 3) for at, low in ((ys, top), (xs, left)))
     rows = []

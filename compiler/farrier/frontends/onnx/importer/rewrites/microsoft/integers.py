@@ -1,4 +1,4 @@
-"""Products of dynamically quantized tensors → integer products."""
+"""Rewrite products of dynamically quantized tensors to integer products."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from farrier.ir.types import DType
 
 
 def dynamic_quantize_lstm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite DynamicQuantizeLSTM as an LSTM in floats: the weights are dequantized and transposed.
-    Activations, which ONNX Runtime quantizes at run time, keep their precision."""
+    """Rewrite DynamicQuantizeLSTM to an LSTM in floats: the weights are dequantized and transposed.
+    Activations, which ONNX Runtime quantizes at run time, are not quantized."""
     inputs = [*node.inputs, *[""] * (12 - len(node.inputs))]
     for position, scale, zero in ((1, 8, 9), (2, 10, 11)):
         directions = number(scope.shape(inputs[position])[0])
@@ -49,7 +49,7 @@ def matmul_integer16(node: RawNode, opset: int, scope: ImportScope) -> list[RawN
 def _scaled(
     node: RawNode, total: str, a_scale: str, b_scale: str, bias: str, scope: ImportScope
 ) -> list[RawNode]:
-    """Return total · a · b + bias."""
+    """Return the node total · a_scale · b_scale + bias."""
     product = in_floats(total, a_scale, b_scale, scope)
     if not bias:
         return [RawNode("Identity", [product], node.outputs, {}, node.origin)]
@@ -57,7 +57,8 @@ def _scaled(
 
 
 def in_floats(total: str, a_scale: str, b_scale: str, scope: ImportScope) -> str:
-    """Return a product of integers, [..., rows, columns], times the scales of its operands."""
+    """Return an integer product, [..., rows, columns], times the scales of its factors, as
+    floats."""
     scales = [shaped(a_scale, (-1, 1), scope), shaped(b_scale, (1, -1), scope)]
     return scope.add("Mul", as_float(total, scope), scope.add("Mul", *scales))
 

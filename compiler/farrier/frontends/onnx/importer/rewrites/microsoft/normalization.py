@@ -1,4 +1,4 @@
-"""Normalizations fused with sums, embeddings and activations → their parts."""
+"""Rewrite normalizations fused with sums, embeddings and activations to unfused nodes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def simplified_layer_normalization(node: RawNode, opset: int, scope: ImportScope
 
 
 def skip_layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite the SkipLayerNormalizations: the normalization of a sum, its statistics, and the
-    sum."""
+    """Rewrite SkipLayerNormalization and SkipSimplifiedLayerNormalization: the normalization of a
+    sum, its statistics, and the sum."""
     p = Parts(node, scope)
     epsilon = float(node.attrs.get("epsilon", _EPSILON))
     is_simple = "Simplified" in node.op
@@ -43,8 +43,8 @@ def _normal(p: Parts, x: str, gamma: str, beta: str, epsilon: float) -> str:
 
 
 def _statistics(p: Parts, x: str, epsilon: float, is_simple: bool) -> tuple[str, str]:
-    """Return the mean of the last axis and 1 / sqrt(variance + epsilon) in f32, or "" if nothing
-    reads them. An RMSNormalization does not subtract the mean."""
+    """Return the mean along the last axis and 1 / sqrt(variance + epsilon), in f32, or "" for those
+    that no node reads. If `is_simple` (RMSNormalization), the mean is not subtracted."""
     if not (p.is_read(1) or p.is_read(2)):
         return "", ""
     x, axis = p.cast(x, DType.F32), p.ints(-1)
@@ -70,8 +70,8 @@ def embed_layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> 
 def quantized_embed_layer_normalization(
     node: RawNode, opset: int, scope: ImportScope
 ) -> list[RawNode]:
-    """Rewrite QEmbedLayerNormalization, whose tables and parameters are quantized with one scale
-    each."""
+    """Rewrite QEmbedLayerNormalization, whose tables and parameters are each quantized with one
+    scale."""
     p = Parts(node, scope)
     tokens, segments, words, positions, kinds, gamma, beta = (p.input(i) for i in range(7))
     rows = _rows(p, (words, tokens), (positions, ""), (kinds, segments))
@@ -85,8 +85,8 @@ def quantized_embed_layer_normalization(
 
 
 def _rows(p: Parts, *tables: tuple[str, str]) -> tuple[str, str, str]:
-    """Return the rows of (table, indices) for tokens, positions and segments. Omitted positions are
-    0, 1, 2, …; the rows of omitted segments are ""."""
+    """Return the rows gathered from three tables (table, indices): tokens, positions and segments.
+    Omitted positions are 0, 1, 2, …; for omitted segments the result is ""."""
     (words, tokens), (table, positions), (kinds, segments) = tables
     rows = p("Gather", words, tokens, axis=0)
     if positions:
@@ -97,8 +97,8 @@ def _rows(p: Parts, *tables: tuple[str, str]) -> tuple[str, str, str]:
 
 
 def _counted_tokens(p: Parts, tokens: str, mask: str) -> str:
-    """Return the number of tokens that a mask keeps in each row, i32 [batch], or "" if nothing
-    reads it. It is 0 without a mask, as in ONNX Runtime."""
+    """Return the number of tokens that a mask selects in each row, i32 [batch], or "" if no node
+    reads it. As in ONNX Runtime it is 0 without a mask."""
     if not p.is_read(1):
         return ""
     if mask:
@@ -126,8 +126,8 @@ def group_norm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _skipped(p: Parts, is_last: bool) -> str:
-    """Return the sum that SkipGroupNorm normalizes: an image, a skip connection, which may be one
-    vector per image, and a bias per channel."""
+    """Return the input of SkipGroupNorm's normalization: the sum of an image, a skip connection
+    (possibly one vector per image), and a bias per channel."""
     x, skip, bias = p.input(0), p.input(3), p.input(4)
     inner = (1,) * (len(p.shape(x)) - 2)
     if skip and product(p.shape(skip)[1:]) == p.shape(x)[-1 if is_last else 1]:

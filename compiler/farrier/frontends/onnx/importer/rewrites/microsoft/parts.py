@@ -1,4 +1,5 @@
-"""The nodes that a rewrite of one node adds to the model."""
+"""A helper for rewrites of com.microsoft's operators, which adds the replacing nodes to the
+model."""
 
 from __future__ import annotations
 
@@ -83,22 +84,22 @@ class Parts:
         return self("Unsqueeze", x, self.ints(*axes))
 
     def cut(self, x: str, low: Any, high: Any, axis: int) -> str:
-        """Slice `x` from `low` to `high`, exclusive, along an axis."""
+        """Return the slice of `x` from `low` to `high`, exclusive, along an axis."""
         return self("Slice", x, self.ints(low), self.ints(high), self.ints(axis))
 
     def pick(self, x: str, position: int, axis: int) -> str:
-        """Take the slice of `x` at one position of an axis, without that axis."""
+        """Return the slice of `x` at a position along an axis, without that axis."""
         return self("Gather", x, self.whole(position), axis=axis)
 
     def sum(self, *terms: str) -> str:
-        """Add the terms that are not ""; return "" if all are."""
+        """Return the sum of the terms that are not ""; "" if all of them are."""
         total = ""
         for term in filter(None, terms):
             total = self("Add", total, term) if total else term
         return total
 
     def is_read(self, position: int) -> bool:
-        """Check whether anything reads the node's output at that position."""
+        """Check whether any node reads the node's output at that position."""
         outputs = self.node.outputs
         return (
             position < len(outputs)
@@ -107,7 +108,7 @@ class Parts:
         )
 
     def results(self, *values: str) -> list[RawNode]:
-        """Return nodes that name `values` as the node's outputs, in order. Raise NotSupported if an
+        """Return nodes that bind `values` to the node's outputs, in order. Raise NotSupported if an
         output is read for which `values` has "" or no entry."""
         nodes = []
         for position, name in enumerate(self.node.outputs):
@@ -119,7 +120,7 @@ class Parts:
         return nodes
 
     def activated(self, x: str) -> str:
-        """Apply the activation that the attributes name to `x`."""
+        """Apply to `x` the activation that the node's attributes name."""
         name = self.attrs.get("activation", "")
         if not name:
             return x

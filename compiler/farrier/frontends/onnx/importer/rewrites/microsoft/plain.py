@@ -1,4 +1,4 @@
-"""Small operators of com.microsoft → ONNX's operators of the same meaning, or their parts."""
+"""Rewrite small operators of com.microsoft to one or a few of ONNX's operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from farrier.ops.operator import normal_axis
 
 
 def _as_onnx(op: str) -> Upgrade:
-    """Return the rewrite to the operator `op` of ONNX, which has the same meaning."""
+    """Return the rewrite to ONNX's operator `op`, which has the same inputs, outputs and
+    attributes."""
 
     def rule(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         return [RawNode(op, node.inputs, node.outputs, node.attrs, node.origin)]
@@ -56,8 +57,8 @@ def expand_dims(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def unique(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Unique as ONNX's Unique in the order of first occurrence, without its output of first
-    positions."""
+    """Rewrite Unique to ONNX's Unique in order of first occurrence, without the output of first
+    indices."""
     first, *rest = (*node.outputs, "", "")[:3]
     outputs = [first, scope.fresh(), *(name or scope.fresh() for name in rest)]
     return [RawNode("Unique", node.inputs, outputs, {"sorted": 0}, node.origin)]

@@ -1,4 +1,4 @@
-"""Matrix products and convolutions that are fused with their neighbours → their parts."""
+"""Rewrite fused matrix products and convolutions to unfused nodes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from farrier.ops import Mismatch
 
 
 def _factor(p: Parts, x: str, side: str) -> str:
-    """Transpose an operand of FusedMatMul to the form that MatMul takes.
+    """Return an operand of FusedMatMul transposed to the form of MatMul's operands.
 
     With `transBatch` an operand is [m, b…, k] for batch axes b and rows m, and is transposed to
-    [b…, m, k]. Then, with `trans`, the last two axes are exchanged.
+    [b…, m, k]. Then, with `trans`, the last two axes are swapped.
     """
     rank = len(p.shape(x))
     order = list(range(rank))
@@ -48,7 +48,7 @@ def fused_conv(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _plain(node: RawNode) -> dict[str, object]:
-    """Return the attributes without those of the fused activation."""
+    """Return the node's attributes without those of the fused activation."""
     return {k: v for k, v in node.attrs.items() if not k.startswith("activation")}
 
 

@@ -1,5 +1,5 @@
-"""Operators on tensors with one scale each → operators on floats between dequantization and
-quantization."""
+"""Rewrite operators on tensors with a single scale to operators on floats between dequantization
+and quantization."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _LEAST = float(np.finfo(np.float32).min)
 def _quantized(
     node: RawNode, value: str, scale: str, zero: str, like: DType, scope: ImportScope, **how: int
 ) -> RawNode:
-    """Return the node that quantizes a value with one scale to the dtype of the operands, with the
-    further attributes `how`."""
+    """Return the QuantizeLinear node for the result. Its dtype is that of `zero`, which must be
+    `like`; `how` are additional attributes."""
     to = _dtype_of_result(zero, like, scope)
     zeros = [] if is_zero(zero, scope) else [shaped(zero, (), scope)]
     attrs = {"to": str(to), "precision": str(DType.F32), "saturate": 1, **how}
@@ -47,7 +47,8 @@ def _quantized(
 
 
 def _dtype_of_result(zero: str, like: DType, scope: ImportScope) -> DType:
-    """Return the dtype of a result; raise Mismatch if it is not that of the operands."""
+    """Return the dtype of a quantized result. Raises Mismatch if it is not `like`, the dtype of the
+    operands."""
     to = scope.dtype(zero) if zero else like
     if to is not like:
         raise Mismatch(f"an operand is {like}, and the zero point of the result {to}")
@@ -55,14 +56,14 @@ def _dtype_of_result(zero: str, like: DType, scope: ImportScope) -> DType:
 
 
 def _rounded(node: RawNode, value: str, zero: str, like: DType, scope: ImportScope) -> RawNode:
-    """Return the node that adds the zero point to a value and then rounds it, as ONNX Runtime does
-    in sums, products and pools: ties go to even results."""
+    """Return the node that adds the zero point to a value and then rounds, ties to even, as ONNX
+    Runtime does in sums, products and pools."""
     return _quantized(node, value, number_of(1, scope), zero, like, scope, zero_first=1)
 
 
 def _apart(product: str, scope: ImportScope) -> str:
-    """Round a product before it is added, as ONNX Runtime does: the comparison prevents a fused
-    multiply-add, which would round only once."""
+    """Return a product unchanged through a comparison that prevents its fusion with a later
+    addition. ONNX Runtime also rounds the product before the addition."""
     return scope.add("Max", product, number_of(_LEAST, scope))
 
 
@@ -72,8 +73,8 @@ def _scalars(names: Iterable[str], scope: ImportScope) -> list[str]:
 
 
 def qlinear_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite QLinearAdd: a (α/γ) + (b (β/γ) + (c₀ − a₀ α/γ − b₀ β/γ)), rounded, for scales α, β,
-    γ of a, b and the result."""
+    """Rewrite QLinearAdd: a (α/γ) + (b (β/γ) + (c₀ − a₀ α/γ − b₀ β/γ)), rounded, for scales α, β, γ
+    of a, b and the result, and zero points a₀, b₀, c₀."""
     a, a_scale, a_zero, b, b_scale, b_zero, scale = node.inputs[:7]
     a_scale, b_scale, scale = _scalars((a_scale, b_scale, scale), scope)
     left, right = (scope.add("Div", own, scale) for own in (a_scale, b_scale))
@@ -90,7 +91,7 @@ def qlinear_add(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 def qlinear_mul(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Rewrite QLinearMul: (a − a₀) (b − b₀) (α β / γ) + c₀, rounded, for scales α, β, γ of a, b and
-    the result."""
+    the result, and zero points a₀, b₀, c₀."""
     a, a_scale, a_zero, b, b_scale, b_zero, scale = node.inputs[:7]
     a_scale, b_scale, scale = _scalars((a_scale, b_scale, scale), scope)
     factors = [
@@ -141,8 +142,8 @@ def _qlinear_unary(op: str) -> Upgrade:
 
 
 def qlinear_softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite QLinearSoftmax: the softmax of a dequantized tensor, along one axis, or over all axes
-    from one on if the attribute `opset` is below 13."""
+    """Rewrite QLinearSoftmax: the softmax of a dequantized tensor along an axis, or if the
+    attribute `opset` is below 13, over that and all later axes."""
     x, x_scale, x_zero, y_scale = node.inputs[:4]
     shape, version = scope.shape(x), int(node.attrs.get("opset", 13))
     axis = normal_axis(int(node.attrs.get("axis", -1)), len(shape))
@@ -157,7 +158,7 @@ def qlinear_softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNo
 
 
 def qlinear_where(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite QLinearWhere: dequantize both branches, choose, and quantize."""
+    """Rewrite QLinearWhere: dequantize both operands, select, and quantize."""
     condition, x, x_scale, x_zero, y, y_scale, y_zero, scale, zero = node.inputs
     branches = (real(x, x_scale, x_zero, scope), real(y, y_scale, y_zero, scope))
     value = scope.add("Where", condition, *branches)
@@ -176,8 +177,8 @@ def qlinear_concat(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 
 
 def qgemm(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite QGemm: α (A − a₀)(B − b₀) + C, where C is i32 of scale α a b; the result is quantized
-    if the node has its scale, else in floats."""
+    """Rewrite QGemm: α (A − a₀)(B − b₀) + C, where C is i32 with scale α a b for the scales a and
+    b. The result is quantized if the node has a scale for it, else it is float."""
     a, a_scale, a_zero, b, b_scale, b_zero = node.inputs[:6]
     if node.attrs.get("transA", 0):
         a = scope.add("Transpose", a, perm=(1, 0))

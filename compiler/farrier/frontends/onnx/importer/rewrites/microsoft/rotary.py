@@ -1,4 +1,4 @@
-"""Rotary position embeddings → ONNX's own operator."""
+"""Rewrite RotaryEmbedding of com.microsoft to ONNX's RotaryEmbedding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from farrier.ir.dim import Extent, number
 
 
 def rotary_embedding(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite RotaryEmbedding, whose positions are those of all tokens, or of the first one."""
+    """Rewrite RotaryEmbedding, whose position input has the positions of all tokens or only of the
+    first one."""
     p = Parts(node, scope)
     x, cosines, sines = p.input(0), p.input(2), p.input(3)
     shape = scope.shape(x)
@@ -28,8 +29,8 @@ def rotary_embedding(node: RawNode, opset: int, scope: ImportScope) -> list[RawN
 
 
 def each_position(p: Parts, positions: str, batch: Extent, length: Extent) -> str:
-    """Return the positions of all tokens, [batch, length]; `positions` may hold only the first one
-    of a row."""
+    """Return the positions of all tokens, [batch, length]; `positions` may have only the first one
+    of each row."""
     if len(p.shape(positions)) > 1:
         return positions
     first = p.reshape(positions, 1, 1)
