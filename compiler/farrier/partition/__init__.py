@@ -1,4 +1,4 @@
-"""Graph of kernels → distinct tasks, and the program that calls them."""
+"""Partition a graph of kernels into distinct tasks, and the driver program that calls them."""
 
 from farrier.partition.canonical import canonical_region
 from farrier.partition.extract import extract_tasks

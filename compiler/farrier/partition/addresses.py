@@ -1,5 +1,6 @@
-"""The addresses of everything that a driver program is about: constants in the parameters, values
-in planned memory, the arguments of each kernel."""
+"""Compute the addresses that a driver program uses: of constants in the parameters, of values in
+planned memory, and of the arguments of each kernel.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _NONE: Mapping[str, int] = {}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sizes:
-    """Values of a kernel's dims: an argument that points to i64."""
+    """An argument of a kernel that points to the values of its dims, as i64."""
 
     extents: tuple[Extent, ...]
 
@@ -52,7 +53,7 @@ Argument: TypeAlias = Place | Sizes
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelCall:
-    """A `Call` at addresses: a kernel, and its arguments."""
+    """A `Call` after addresses are assigned: a kernel, and the addresses of its arguments."""
 
     function: str
     args: tuple[Argument, ...]
@@ -60,7 +61,8 @@ class KernelCall:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Upload:
-    """A constant in a space: bytes of the parameters, and their place in those of the space."""
+    """A constant of a memory space: its bytes in the parameters, and its position among the bytes
+    of all constants of that space."""
 
     space: str
     source: int
@@ -70,9 +72,9 @@ class Upload:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Addresses:
-    """The addresses in a program: each of `calls` by the name of its first output, and the places,
-    by name, of the values that other steps read or write. All may be over `tops`, which are those
-    of the `MemoryPlan` of a space."""
+    """The addresses in a program: the arguments of each of `calls` by the name of its first output,
+    and the places, by name, of the values that other steps read or write. Addresses may contain the
+    symbols `tops` of the `MemoryPlan` of a space."""
 
     calls: Mapping[str, KernelCall]
     places: Mapping[str, Place]
@@ -88,8 +90,11 @@ def plan_spaces(
     *,
     lends: bool = False,
 ) -> dict[str, MemoryPlan]:
-    """Return the plan of each space, the host's first. `kernels` are by task key, and `alignments`
-    in bytes, by space: 64 in those left out. `lends` is as for `plan_memory`."""
+    """Return the memory plan of each space by name, the host's first.
+
+    `kernels` maps task keys to interfaces. `alignments` maps spaces to alignments in bytes, 64 by
+    default. `lends` is as for `plan_memory`.
+    """
     scratch: dict[str, Extent] = {}
     slices: dict[str, Extent] = {}
     for call in program.calls:
@@ -120,7 +125,8 @@ def plan_spaces(
 
 
 def position_of(place: Place, inputs: int, outputs: int) -> int:
-    """Return the position of the argument of the entry that holds a place."""
+    """Return the position, among the arguments of the model's entry, of the argument that holds a
+    place."""
     match place.segment:
         case Segment.INPUT:
             return place.index
@@ -135,8 +141,8 @@ def position_of(place: Place, inputs: int, outputs: int) -> int:
 
 
 def ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
-    """Return the places that a copy reads and writes, if the caller of the model may have them be
-    the same: an input and an output."""
+    """Return the places that a copy reads and writes if they are an input and an output of the
+    model, which the caller may pass at the same address; else None."""
     match call.args[:2]:
         case [Place(segment=Segment.INPUT) as source, Place(segment=Segment.OUTPUT) as target]:
             return source, target
@@ -145,9 +151,12 @@ def ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
 
 
 class Addressing:
-    """The walk that assigns addresses; constants are placed as they are met, in the arena and among
-    the sizes of another program, if there is one before. It records the calls; what a record of one
-    on a device says of places is about the memory of its space."""
+    """The traversal that assigns addresses to the values of a program.
+
+    A constant is placed when it is first used: in the arena and among the sizes of an earlier
+    program, if there is one. The traversal also records the calls; the places in the record of a
+    call on a device are addresses in the memory of the device's space.
+    """
 
     def __init__(
         self,
@@ -178,7 +187,7 @@ class Addressing:
         ] = {}  # Positions in `sizes`, by the sizes of a call.
 
     def addresses(self) -> Addresses:
-        """Return all addresses, and fill `records` and `sizes`."""
+        """Return all addresses, and add to `records` and `sizes`."""
         for step in steps_in(self._program.steps):
             match step:
                 case Call():
@@ -238,12 +247,13 @@ class Addressing:
                 self._put(value)
 
     def _put(self, value: Value) -> Place:
-        """The place of a value that the driver itself reads or writes."""
+        """Return the place of a value that the driver itself reads or writes, and record it."""
         self._places[value.name] = self._place(value)
         return self._places[value.name]
 
     def _place(self, value: Value, layout: Layout | None = None) -> Place:
-        """Return the place of a value, of a constant in the `layout` in which it is read."""
+        """Return the place of a value; for a constant, of its copy in `layout`, in which it is
+        read."""
         place = self._memory[value.name]
         if place.segment is not Segment.PARAMS:
             return place
@@ -258,7 +268,8 @@ class Addressing:
         return dataclasses.replace(place, offset=place.offset + start)
 
     def _upload(self, space: str, source: int, nbytes: int) -> int:
-        """Return the offset of a constant in the parameters of a space."""
+        """Return the offset of a constant in the parameters of a space, adding the upload if it is
+        new."""
         ends = [each.target + each.nbytes for each in self._uploads.values() if each.space == space]
         alignment = self._alignments.get(space, ALIGNMENT)
         start = number(aligned(max(ends, default=0), alignment))
@@ -266,7 +277,8 @@ class Addressing:
         return self._uploads.setdefault((space, source), upload).target
 
     def _argument(self, argument: Argument, nbytes: int) -> CallArgument:
-        """Return the place of an argument at the typical sizes, in a loop's first iteration."""
+        """Return the place of an argument at the typical sizes; within a loop, in the first
+        iteration."""
         inputs, outputs = len(self._program.inputs), len(self._program.outputs)
         if isinstance(argument, Sizes):
             values = tuple(map(typical, argument.extents))

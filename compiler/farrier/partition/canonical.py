@@ -1,4 +1,4 @@
-"""Reduce all regions with the same computation to one form without names, order and origins."""
+"""Reduce regions with the same computation to one form, independent of names, order and origins."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from farrier.ir.graph import Constant, Graph, Node, Value
 
 
 def canonical_region(region: Graph) -> tuple[Graph, tuple[int, ...]]:
-    """Return the canonical form, and for each of its inputs the position of that input in `region`.
+    """Return the canonical form of a region, and for each of its inputs the position of that input
+    in `region`.
 
-    Nodes stand in the order in which a walk from the outputs, operands first, leaves them; values
-    are numbered in the order in which the walk reaches them. Shapes, dtypes, layouts, attributes
-    and literals stay; unused inputs are dropped.
+    Nodes are in the post-order of a depth-first traversal from the outputs, operands first; values
+    are numbered in the order in which the traversal reaches them. Shapes, dtypes, layouts,
+    attributes and literals stay; unused inputs are dropped.
 
     before:
         @graph
@@ -46,7 +47,7 @@ class _Walk:
         self.nodes: list[Node] = []
 
     def visit(self, value: Value) -> Value:
-        """Return the canonical value of `value` after emitting everything that it needs."""
+        """Return the canonical value of `value` after emitting all nodes that compute it."""
         canonical = self._values.get(value.name)
         if canonical is not None:
             return canonical

@@ -1,6 +1,6 @@
-"""Check that a planned program fits the machine: its memories, and its axes of parallel threads.
-
-Sizes that are open have their typical values here; a device refuses larger ones as it runs.
+"""Check that a planned program fits the machine: the sizes of its memories, and the limits on
+parallel threads. Symbolic sizes are checked at their typical values; a device rejects larger ones
+at run time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from farrier.targets.target import MemorySpace, ParallelAxis
 
 
 def check_memories(plan: ModelPlan, spaces: Iterable[MemorySpace]) -> None:
-    """Raise MemoryLimitError if the values that lie in a space take more bytes than it has."""
+    """Raise MemoryLimitError if the values in a memory space take more bytes than it has."""
     for space in spaces:
         if not space.nbytes or space.name not in plan.memories:
             continue
@@ -32,8 +32,8 @@ def check_memories(plan: ModelPlan, spaces: Iterable[MemorySpace]) -> None:
 
 
 def check_launches(program: DriverProgram, axes: Sequence[ParallelAxis]) -> None:
-    """Raise MemoryLimitError if a launch has more blocks than the axis of that name allows, or a
-    block more threads."""
+    """Raise MemoryLimitError if a launch has more blocks along an axis, or a block more threads,
+    than the device allows."""
     limits = {axis.name: axis.limit for axis in axes}
     for step in steps_in(program.steps):
         if not isinstance(step, Launch):

@@ -1,4 +1,4 @@
-"""The checks that a driver makes of the sizes it computes, numbered in the order of its text."""
+"""The runtime checks of sizes that a driver computes, numbered in the order of the program."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from farrier.targets.linked import Check
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limit:
-    """The range of a size that is computed at run time: 0 to `most`, or with `demands` the sizes
-    in that relation to `most`. A size outside of it fails check `number`."""
+    """The valid range of a size that is computed at run time, checked as check `number`: from 0 to
+    `most` or, with `demands`, the sizes in that relation to `most`."""
 
     number: int
     most: Extent
@@ -22,8 +22,8 @@ class Limit:
 
 
 class Checks:
-    """The checks of a program, collected on a walk over its steps. The walk adds to `bound` the
-    names of the symbols that have values from a step on."""
+    """The checks of a program, collected during a traversal of its steps. The traversal must add to
+    `bound` the names of the symbols that have values from each step on."""
 
     def __init__(self, program: DriverProgram, first: int = 0) -> None:
         self.checks: list[Check] = []
@@ -33,15 +33,16 @@ class Checks:
         self.bound = set(self._given)
 
     def of_extent(self, extent: Extent, step: Bind) -> tuple[Limit, Symbol | None]:
-        """Return the limit of an element of a value, and the symbol whose value it is from here
-        on, if there is such a symbol."""
+        """Return the limit of an element that a Bind reads, and the symbol that gets its value from
+        the element, or None if the element does not define a symbol."""
         symbol = symbol_of(extent)
         if step.is_check or symbol is None or symbol.name in self.bound:
             return self._limit(extent, step, step.demands), None
         return self._limit(symbol.high, step), symbol
 
     def of_trips(self, loop: Repeat) -> Limit | None:
-        """Return the limit of the number of iterations, if only a capacity bounds it."""
+        """Return the limit on the number of iterations of a loop, if only a capacity bounds it;
+        else None."""
         if loop.count is None:
             return None
         most = upper(loop.count.high, lambda symbol: symbol.name in self._given)
@@ -54,12 +55,12 @@ class Checks:
         return self._limit(symbol.high, loop)
 
     def of_failure(self, step: Fail) -> int:
-        """Return the number of a check that fails."""
+        """Return the number of a new check that always fails, for a Fail step."""
         return self._add(Check(0, True, step.origin, step.reason))
 
     def _limit(self, most: Extent, of: Bind | Repeat, demands: Demand | None = None) -> Limit:
-        """Add a check and return its limit. Without a demand the limit is the capacity, tightened
-        by the sizes that are bound at this step."""
+        """Add a check and return its limit. Without `demands` the limit is the capacity `most`,
+        tightened by the sizes that are known at this step."""
         room = most
         if demands is None:
             room = upper(most, lambda symbol: symbol.name in self._given)

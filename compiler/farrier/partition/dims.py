@@ -1,12 +1,12 @@
-"""Give a kernel dims of its own.
+"""Rename the dims of a kernel, so that it does not depend on the symbols of the model.
 
-Kernels whose shapes differ only in the symbols of their sizes are one task. The symbols in the
-inputs' shapes become d0, d1, …; the operators infer the other shapes from these. A name stands for
-a size: no dim is negative, and no extent of a kernel can be.
+Kernels whose shapes differ only in the names of symbols become one task. The sizes in the inputs'
+shapes become d0, d1, …; the operators infer the other shapes from these. A name stands for a size:
+no dim is negative, and no extent of a kernel can be.
 
 A kernel is not called if it would write nothing, so the common factors of all of its outputs are at
-least 1: divisions by them are safe, and no two of its elements share a place. Symbols of the model
-have a narrower range in the kernel if that excludes some of their small values.
+least 1: divisions by them are safe, and no two of its elements have one address. A symbol of the
+model gets a narrower range in the kernel if that excludes some small values.
 
 before:  def kernel(x: f32[s0, 64, (s1 + 1) // 2]) … v: f32[s0, 64, (s1 + 3) // 4]
 after:   def kernel(x: f32[d0, 64, d1]) … v: f32[d0, 64, (d1 + 1) // 2], d0 = s0, d1 = (s1 + 1) // 2
@@ -41,9 +41,9 @@ from farrier.ops import Mismatch, NotStatic, lookup
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnDims:
-    """A region with dims of its own, and the meaning of each of `Graph.given_dims`, in their order;
-    an extent that the kernel itself computes keeps its name. If one of `needed` is 0, the kernel
-    must not be called."""
+    """A region with renamed dims, and the meaning of each of `Graph.given_dims` in terms of the
+    model's dims, in their order; an extent that the kernel itself computes keeps its name. If one
+    of the extents `needed` is 0, the kernel must not be called."""
 
     region: Graph
     dims: tuple[Extent, ...] = ()
@@ -51,7 +51,7 @@ class OwnDims:
 
 
 def own_dims(region: Graph) -> OwnDims:
-    """Return the region with dims of its own."""
+    """Return the region with renamed dims, and their meaning."""
     if not region.given_dims:
         return OwnDims(region)
     needed = [factor for factor in _factors(region) if bounds(factor)[0] < 1]
@@ -67,7 +67,7 @@ def own_dims(region: Graph) -> OwnDims:
 
 
 def _renamed(region: Graph) -> tuple[Graph, _Names]:
-    """Return the region over new names, and the meaning of these."""
+    """Return the region in terms of new names, and the meaning of these names."""
     argument_dims = region.given_dims
     own = [symbol for symbol in region.dims if symbol not in argument_dims]
     factors = _factors(region)
@@ -87,9 +87,11 @@ def _renamed(region: Graph) -> tuple[Graph, _Names]:
 
 
 def _factors(region: Graph) -> tuple[Extent, ...]:
-    """Return the factors that extents of all outputs share: if one is 0, nothing is written.
+    """Return the factors that are common to the extents of all outputs: if one is 0, nothing is
+    written.
 
-    The halo of an axis must be written even if the axis has extent 0.
+    If an output has a halo, its axis is not counted: the halo is written even if the axis has
+    extent 0.
     """
     first, *others = (
         dict.fromkeys(
@@ -104,7 +106,7 @@ def _factors(region: Graph) -> tuple[Extent, ...]:
 
 
 def _parts(extent: Extent) -> Iterator[Extent]:
-    """Yield the sizes whose product an extent is, without its constant factor."""
+    """Yield the factors whose product is an extent, without its constant factor."""
     match extent:
         case Dim(terms=((monomial, factor),)) if factor > 0:
             yield from map(as_extent, monomial)
@@ -115,8 +117,8 @@ def _parts(extent: Extent) -> Iterator[Extent]:
 
 
 def _narrowed(dims: Iterable[Symbol], needed: Sequence[Extent]) -> dict[Atom, Extent]:
-    """Return narrower symbols for those of `dims` whose least values leave one of `needed` below
-    1."""
+    """Return narrower symbols for those of `dims` whose smallest values would make one of `needed`
+    less than 1."""
     narrow: dict[Atom, Extent] = {}
     for symbol in dims:
         most = bounds(symbol.high)[1]
@@ -128,7 +130,8 @@ def _narrowed(dims: Iterable[Symbol], needed: Sequence[Extent]) -> dict[Atom, Ex
 
 @functools.lru_cache(maxsize=4096)  # Of pairs; the kernels of a model share a few.
 def _least_value(symbol: Symbol, size: Extent) -> int:
-    """Return the least value of a symbol for which a size may be 1, by bisection of its range."""
+    """Return the least value of a symbol for which a size may be at least 1, by bisection of its
+    range."""
 
     def is_empty(most: int) -> bool:
         """Check whether the size is below 1 for all values of the symbol up to `most`."""
@@ -155,7 +158,7 @@ def _is_size(extent: Extent) -> bool:
 
 
 class _Names:
-    """New symbols for atoms, and the meaning of each; those in `positive` are at least 1."""
+    """New symbols for atoms, and the meaning of each; an atom in `positive` is at least 1."""
 
     def __init__(self, kept: Iterable[Symbol], positive: Collection[Extent]) -> None:
         self._positive = positive
@@ -165,7 +168,7 @@ class _Names:
         self.meaning: dict[str, Extent] = {}
 
     def define(self, unnamed: Iterable[Atom]) -> None:
-        """Name each atom that has no name and is not made of named ones."""
+        """Name each atom that has no name yet and does not consist of named atoms."""
         candidates = list(dict.fromkeys(unnamed))
         named = {*candidates, *self._new}
         for atom in candidates:
@@ -173,16 +176,19 @@ class _Names:
                 self._new[atom] = self._name(as_extent(atom))
 
     def define_sizes(self, extents: Iterable[Extent]) -> None:
-        """Name each extent of a shape that is a size only for some values of the symbols, such as
-        the rest of a Split: the driver computes it, so nothing about it remains to be proved. An
-        extent that the kernel itself computes has no value before the call, and keeps its form."""
+        """Name each extent of a shape that is nonnegative only for some values of the symbols.
+
+        An example is the rest of a Split: the driver computes such an extent, so nothing about it
+        remains to be proved. An extent that the kernel itself computes has no value before the
+        call, and keeps its form.
+        """
         for extent in dict.fromkeys(extents):
             is_free = all(symbol.name not in self._kept for symbol in symbols((extent,)))
             if is_free and not _is_size(self.change(extent)):
                 self._sizes[extent] = self._symbol(extent, 0)
 
     def _name(self, whole: Extent) -> Extent:
-        """Return an atom as a new symbol, or as the negation of one if it is never positive."""
+        """Return a new symbol for an atom, or the negation of one if the atom is never positive."""
         sign = -1 if is_less(whole, 1) else 1
         size = sign * whole
         return sign * self._symbol(size, 0 if _is_size(size) else bounds(size)[0])
@@ -200,16 +206,16 @@ class _Names:
         return substitute(extent, self._new) if size is None else size
 
     def back(self, extent: Extent) -> Extent:
-        """Return the meaning of an extent over the new symbols. An operator may infer a symbol of
-        its own for a size that the model has fixed since; that symbol stays, and equals nothing
-        else."""
+        """Return the meaning of an extent of the renamed region in terms of the model's symbols. An
+        operator may infer a symbol of its own for a size that the model has fixed since; that
+        symbol stays, and equals nothing else."""
         meanings = self._kept | self.meaning
         named = (symbol for symbol in symbols((extent,)) if symbol.name in meanings)
         return substitute(extent, {symbol: meanings[symbol.name] for symbol in named})
 
 
 def _is_made_of(atom: Atom, named: Collection[Atom]) -> bool:
-    """Check whether all parts of an atom have a name."""
+    """Check whether all operands of an atom have names."""
     return isinstance(atom, Combined) and all(
         part in named or _is_made_of(part, named) for part in atoms((atom.left, atom.right))
     )
@@ -217,7 +223,7 @@ def _is_made_of(atom: Atom, named: Collection[Atom]) -> bool:
 
 def _inferred(region: Graph, names: _Names) -> Graph | None:
     """Return the region with new names in its inputs' shapes and constants, and with the shapes
-    that operators infer from these; None if these do not mean the region's shapes."""
+    that operators infer from these; None if the inferred shapes do not mean those of `region`."""
     names.define(atom for value in region.inputs for atom in atoms(value.type.shape))
     for constant in region.constants:
         if constant.has_dims:
@@ -230,8 +236,8 @@ def _inferred(region: Graph, names: _Names) -> Graph | None:
 
 
 def _inferred_as_met(region: Graph, names: _Names) -> Graph | None:
-    """Return the same, but name only extents that no operator has inferred before an input is
-    read."""
+    """Return the region as `_inferred` does, but name only extents that no operator has inferred
+    before the input with the extent is read."""
     if any(constant.has_dims for constant in region.constants):
         return None
 
@@ -254,9 +260,12 @@ def inferred(
     constants: Sequence[Constant],
     back: Callable[[Extent], Extent],
 ) -> Graph | None:
-    """Return the region with inputs `changed`, each when it is first read, and with the shapes that
-    operators infer from these; None if these, mapped by `back`, are not the region's. The extents
-    that were inferred so far are passed to `changed`."""
+    """Return the region with each input replaced by `changed(input, extents)` when it is first
+    read, and with the shapes that operators infer from the new inputs.
+
+    `extents` are the extents inferred so far. Return None if the shapes, mapped by `back`, are not
+    those of the region.
+    """
     data = {constant.value.name: constant.data for constant in constants}
     values = {constant.value.name: constant.value for constant in constants}
     own = {value.name for value in region.inputs}

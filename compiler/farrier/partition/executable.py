@@ -1,9 +1,9 @@
-"""A driver program at its addresses as plain data, which `farrier_device.interpreter` runs.
+"""Convert a driver program with addresses to plain data, which `farrier_device.interpreter` runs.
 
     Program              every value at a place in a memory; the memory of a device is allocated,
                          and its constants are copied there once, in the setup
 
-The checks that it makes are numbered in the order of its text, as in the entry of a CPU.
+The runtime checks are numbered in the order of the program, as in the entry of a CPU model.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def executable(
     memories: Mapping[str, MemoryPlan],
     params_bytes: int,
 ) -> tuple[Program, tuple[Check, ...]]:
-    """Return the program at its addresses, and its checks by number. The caller provides inputs,
-    outputs, parameters and workspace, in this order."""
+    """Return the program with addresses as plain data, and its checks by number. The caller of the
+    result provides inputs, outputs, parameters and workspace, in this order."""
     return _Resolving(program, addresses, memories, params_bytes).resolved()
 
 
@@ -94,7 +94,7 @@ class _Resolving:
         return self._size(self._memories[space].workspace_bytes, space)
 
     def _setup(self) -> Iterator[device.Step]:
-        """Yield the steps that put constants where they are read."""
+        """Yield the steps that copy constants to the memory where they are read."""
         for space in self._memories:
             uploads = [upload for upload in self._addresses.uploads if upload.space == space]
             if not uploads:
@@ -159,7 +159,8 @@ class _Resolving:
     def _arguments(
         self, call: KernelCall
     ) -> tuple[tuple[device.Place, ...], tuple[Size, ...], tuple[device.Place, ...]]:
-        """Return the arguments of a kernel before its sizes, the sizes, and those behind."""
+        """Return the arguments of a kernel before its sizes, the sizes, and the arguments after the
+        sizes."""
         ahead: list[device.Place] = []
         behind: list[device.Place] = []
         sizes: tuple[Size, ...] = ()
@@ -238,8 +239,9 @@ class _Resolving:
         return device.Check(limit.number, self._size(limit.most), demand)
 
     def _has_spare(self, target: Value) -> bool:
-        """Check whether the memory behind a copy in a device is free up to a multiple of a word,
-        because no other value ends further in the block. Most values are whole words anyway."""
+        """Check whether the bytes after a copied value in a device, up to a multiple of a word, are
+        free, because no other value in that memory block ends further on. Most values are multiples
+        of a word anyway."""
         if target.type.dtype.nbytes % _WORD == 0 or self._program.space(target) == HOST:
             return False
         home = self._program.home(target)
@@ -252,7 +254,7 @@ class _Resolving:
 
     @functools.cached_property
     def _ends(self) -> Mapping[str, set[Extent]]:
-        """The ends of the values that steps use, in the block of each."""
+        """The end offsets of the values that steps use, by memory block."""
         ends: dict[str, set[Extent]] = collections.defaultdict(set)
         for value in values_of(self._program.steps):
             home = self._program.home(value)
@@ -275,7 +277,7 @@ class _Resolving:
         return device.Place(memory, self._size(place.offset + behind, place.space), place.space)
 
     def _size(self, extent: Extent, space: str = HOST) -> Size:
-        """Return an extent as plain data."""
+        """Return an extent as plain data for the interpreter."""
         extent = substitute(extent, self._tops[space]) if self._tops[space] else extent
         return extent if isinstance(extent, int) else str(extent)
 

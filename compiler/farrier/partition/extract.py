@@ -1,4 +1,4 @@
-"""Find the distinct kernels of a graph, and the program that calls them."""
+"""Find the distinct kernels of a graph, and build the driver program that calls them."""
 
 from __future__ import annotations
 
@@ -52,12 +52,14 @@ def extract_tasks(
     graph: Graph, *, share_channels: bool = False
 ) -> tuple[dict[str, Task], DriverProgram]:
     """Return the tasks of an optimized graph by key, in the order of their first call, and the
-    program that calls them. A view shares the memory of its operand, the parts of an Adjoin that of
-    its result, and the results of a region that of its node. A kernel without elements to write is
-    not called. Kernels that differ only in literals become one; with `share_channels`, so do those
+    program that calls them.
+
+    A view shares the memory of its operand, the operands of an Adjoin that of its result, and the
+    results of a region that of the region's node. A kernel that writes no elements is not called.
+    Kernels that differ only in literals are merged into one; with `share_channels`, so are kernels
     that differ only in channel counts.
 
-    Raises CompilerError if a value would have two places; `fuse` prevents that.
+    Raises CompilerError if a value would need two places in memory; `fuse` prevents that.
     """
     flattening = _Flattening()
     steps = flattening.steps_of(graph, "", 1)
@@ -75,7 +77,8 @@ def extract_tasks(
 
 
 class _Flattening:
-    """Collect tasks, constants and homes over all regions, under unique names."""
+    """The tasks, constants and homes of a graph and all its regions, collected under unique names.
+    A home is the value in whose memory another value lies."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -83,7 +86,8 @@ class _Flattening:
         self.homes: dict[str, Home] = {}
 
     def steps_of(self, graph: Graph, prefix: str, runs: int) -> tuple[Step, ...]:
-        """Return the steps of a graph or region; its names get the prefix `prefix`."""
+        """Return the steps of a graph or region; the names of its values get the prefix `prefix`.
+        One run of the model executes them `runs` times."""
         for constant in graph.constants:
             value = _named(constant.value, prefix)
             is_same = value == constant.value  # The digest of the same constant may be known.
@@ -152,7 +156,7 @@ class _Flattening:
         )
 
     def _constant(self, value: Value) -> Constant | None:
-        """Return the constant of a value; None for a computed value, or another one's view."""
+        """Return the constant that defines a value; None for a computed value or a view."""
         home = outermost(Home(value.name), self.homes)
         constant = self.constants.get(home.name)
         return constant if constant is not None and constant.value.type == value.type else None
@@ -217,12 +221,13 @@ class _Flattening:
     def _alias(
         self, values: Sequence[Value], prefix: str, others: Sequence[Value], outer: str
     ) -> None:
-        """Let values share the memory of others."""
+        """Let each of `values` share the memory of the corresponding one of `others`."""
         for value, other in zip(values, others, strict=True):
             self.homes[f"{prefix}{value.name}"] = Home(f"{outer}{other.name}")
 
     def _root(self, value: Value, region: Graph, prefix: str) -> Value:
-        """Return the value whose memory holds a region's result, which is now to lie elsewhere."""
+        """Return the value whose memory holds a region's result and can be moved elsewhere; it
+        inserts a copy if there is none."""
         home = outermost(Home(f"{prefix}{value.name}"), self.homes)
         owned = {f"{prefix}{v.name}" for node in region.nodes for v in node.outputs}
         if home.offset != 0 or home.name not in owned:
@@ -232,13 +237,13 @@ class _Flattening:
         return Value(home.name, value.type)
 
     def _number(self, trips: Value | None, prefix: str) -> int | None:
-        """Return a trip count that is constant, else None."""
+        """Return a trip count if it is constant, else None."""
         constant = self._constant(_named(trips, prefix)) if trips is not None else None
         return None if constant is None else int(constant.data.reshape(-1)[0])
 
 
 def _is_copy(region: Graph) -> bool:
-    """Check whether a kernel leaves its operand's bytes in its result."""
+    """Check whether a kernel only copies the bytes of its operand to its result."""
     if len(region.nodes) != 1 or not RELAYOUT.matches(region.nodes[0]):
         return False
     (node,) = region.nodes
@@ -247,8 +252,8 @@ def _is_copy(region: Graph) -> bool:
 
 
 def _updated(region: Graph) -> int | None:
-    """Return the position of the operand in whose memory a kernel leaves its result; None for most
-    kernels."""
+    """Return the position of the operand that a kernel updates in place, so that the result has its
+    memory; None for most kernels."""
     node = region.nodes[-1]
     source = node.inputs[0] if node.inputs else None
     if source is None or not (lookup(node.op).has(Trait.IN_PLACE) or node.attr(IN_PLACE)):

@@ -1,9 +1,9 @@
-"""Merge kernels that differ only in literals into one with these as inputs.
+"""Merge kernels that differ only in literals into one kernel with these as inputs.
 
 Learned scales and offsets of one element are literals of the kernels that they are fused into, and
-would make two kernels of two otherwise equal layers. If such a literal is added or multiplied, the
-kernel reads it like a weight, and the layers share their code. A literal that is equal in all of
-them stays, and so does a literal that decides the code: an exponent, a bound.
+would make different kernels of otherwise equal layers. If such a literal is added or multiplied,
+the kernel reads it like a weight, and the layers share their code. A literal that is equal in all
+layers stays, and so does a literal that affects the generated code: an exponent, a bound.
 
 before:  def a(x): c: f32[1] = constant([0.5]); v: … = Mul(x, c) …    def b(x): … constant([0.7]) …
 after:   def a(x, s: f32[1]): v: … = Mul(x, s) …
@@ -25,8 +25,8 @@ from farrier.partition.task import Task
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ParameterizedTask:
-    """A task with its `literals` as further inputs; `order` is the position of each of its inputs
-    among the original inputs followed by the literals."""
+    """A task with its `literals` as further inputs; `order` lists, for each of its inputs, the
+    position among the original inputs followed by the literals."""
 
     task: Task
     order: Sequence[int]
@@ -34,7 +34,7 @@ class ParameterizedTask:
 
     @classmethod
     def of(cls, task: Task, names: Collection[str]) -> ParameterizedTask:
-        """Return the task with the literals of these names as inputs."""
+        """Return the task with the literals of these names turned into inputs."""
         literals = [constant for constant in task.region.constants if constant.value.name in names]
         opened = dataclasses.replace(
             task.region,
@@ -52,7 +52,8 @@ class ParameterizedTask:
         return cls(Task.of(region, constant), order, literals)
 
     def call(self, call: Call, constants: dict[str, Constant]) -> Call:
-        """Implement `Replacement.call`."""
+        """Return a call of this task that replaces `call`, and add the literals that it reads to
+        `constants`."""
         operands = [*call.inputs]
         for literal in self.literals:
             name = f"literal_{literal.digest[:16]}"
@@ -65,8 +66,8 @@ class ParameterizedTask:
 def share_literals(
     tasks: Mapping[str, Task], program: DriverProgram
 ) -> tuple[dict[str, Task], DriverProgram]:
-    """Return tasks by key, in their order, and the program that calls them, with equal tasks
-    merged."""
+    """Return the tasks by key, in their order, and the program that calls them, after tasks that
+    differ only in literals are merged."""
     alike: dict[str, list[Task]] = collections.defaultdict(list)
     for task in tasks.values():
         literals = linear_literals(task.region)
@@ -82,8 +83,7 @@ def share_literals(
 
 
 def linear_literals(region: Graph) -> dict[str, Constant]:
-    """Return the numbers, by name, that a region adds or multiplies with and uses in no other
-    way."""
+    """Return, by name, the literals that a region only adds or multiplies."""
     readers = region.consumers()
     returned = {value.name for value in region.outputs}
     return {
@@ -97,7 +97,7 @@ def linear_literals(region: Graph) -> dict[str, Constant]:
 
 
 def _different(members: Sequence[Task]) -> list[str]:
-    """Return the names of the literals that differ between tasks whose literals are in one
-    order."""
+    """Return the names of the literals whose values differ between tasks that list their literals
+    in the same order."""
     rows = zip(*(linear_literals(task.region).values() for task in members), strict=True)
     return [row[0].value.name for row in rows if len({constant.identity for constant in row}) > 1]

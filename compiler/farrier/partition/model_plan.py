@@ -1,4 +1,4 @@
-"""The plan of a whole model: a driver program, and where everything in it lies."""
+"""The plan of a model: its driver program, with the address of every value."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from farrier_device.program import HOST, Program
 
 @dataclasses.dataclass(frozen=True)
 class ModelPlan:
-    """A program with the addresses of its values. The bytes of inputs and outputs are those at the
-    typical sizes, and so are `sizes`: of the dims, the counted ones and what the records of `calls`
-    point to."""
+    """A driver program with the addresses of its values.
+
+    Sizes in bytes of inputs and outputs are those at the typical sizes, and so are `sizes`, the
+    values of the dims, of the counted sizes, and of the sizes to which the records of `calls`
+    point.
+    """
 
     program: DriverProgram
     inputs: tuple[int, ...]
@@ -46,9 +49,12 @@ class ModelPlan:
         beside: ModelPlan | None = None,
         alignments: Mapping[str, int] = MappingProxyType({}),
     ) -> Self:
-        """Place the memory of a program, with room for `threads` threads. `kernels` are by task
-        key; constants and sizes are placed behind those of the plan `beside`. `alignments`, in
-        bytes, are of the spaces that need more than 64."""
+        """Assign memory to the values of a program, for a run with `threads` threads.
+
+        `kernels` maps task keys to interfaces; constants and sizes are placed after those of the
+        plan `beside`, if there is one. `alignments` maps spaces to alignments in bytes, where these
+        exceed 64.
+        """
         memories = plan_spaces(program, kernels, threads, alignments, lends=cls.lends)
         if beside is None:
             typicals = [symbol.typical for symbol in (*program.dims, *program.counted)]
@@ -72,7 +78,8 @@ class ModelPlan:
         )
 
     def parts(self, name: str) -> tuple[tuple[Launch, ...], ...]:
-        """Return the launches of each of `calls`, which are calls of a library's functions."""
+        """Return, for each of `calls` named `name`, the launches that it makes, for calls of a
+        library's functions."""
         return tuple(
             (Launch(call.function, tuple((each.position, each.offset) for each in call.arguments)),)
             for call in self.calls
@@ -89,7 +96,7 @@ class ModelPlan:
 
     @property
     def dims(self) -> tuple[Symbol, ...]:
-        """The sizes that the caller provides; the last of them are `capacities`."""
+        """The sizes that the caller passes; the last of them are `capacities`."""
         return self.program.dims
 
     @property
@@ -98,7 +105,7 @@ class ModelPlan:
 
     @property
     def counted(self) -> tuple[Symbol, ...]:
-        """The sizes that a run reports."""
+        """The sizes that a run returns: extents of outputs that the data decides."""
         return self.program.counted
 
     @property
@@ -107,14 +114,16 @@ class ModelPlan:
 
     @property
     def symbols(self) -> set[str]:
-        """The kernels that it calls."""
+        """The names of the kernels that the program calls."""
         return {call.function for call in self.addresses.calls.values()}
 
     def is_interface_compatible(self, other: ModelPlan) -> bool:
-        """Return whether both have the same capacities and sizes that data decides."""
+        """Check whether two plans have the same capacities and the same sizes that the data
+        decides."""
         names = [[s.name for s in (*p.capacities, *p.counted)] for p in (self, other)]
         return names[0] == names[1]
 
     def size_arguments(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the sizes of its dims, by symbol in `sizes`, in the order of the caller."""
+        """Return the values of the program's dims in the order in which the caller passes them;
+        `sizes` maps symbols to values."""
         return tuple(sizes[dim.name] for dim in self.dims if dim not in self.capacities)

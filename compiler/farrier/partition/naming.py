@@ -1,4 +1,4 @@
-"""Readable names of kernels."""
+"""Build readable names of kernels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ _MAX_TAIL = 4  # The number of operators that are named after the main one.
 
 def task_name(region: Graph) -> str:
     """Return a name for the computation of a kernel, an identifier: `conv3x3_s1_64x56x56_add_relu`.
-
-    The contraction, else the reduction, else the first node goes first, with its geometry.
-    """
+    It starts with the contraction, else the reduction, else the first node, with the geometry of
+    that node."""
     lead = min(region.nodes, key=lambda node: _RANK.index(lookup(node.op).kind))
     others = [node.op.lower() for node in region.nodes if node is not lead]
     if len(others) > _MAX_TAIL:
@@ -56,7 +55,8 @@ def _describe(node: Node) -> str:
 
 
 def _convolution(node: Node) -> str:
-    """Return kernel, stride, input channels, then output channels and extents."""
+    """Return kernel size, stride, input channels, then output channels and extents of a convolution
+    as text."""
     x, w = _shape(node, 0), _shape(node, 1)
     window = window_of(dict(node.attrs), x[2:], w[2:])
     group = node.attr("group", 1)
@@ -68,7 +68,7 @@ def _convolution(node: Node) -> str:
 
 
 def _output(node: Node) -> str:
-    """Return the output's extents, without a batch of one."""
+    """Return the extents of a node's output as text, without a batch axis of extent one."""
     shape = node.outputs[0].type.shape
     return _joined(shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
 
@@ -80,7 +80,7 @@ def _shape(node: Node, position: int) -> Shape:
 
 
 def _joined(numbers: Shape, short: bool = False) -> str:
-    """Return `3x3`; of equal numbers, if `short`, only one."""
+    """Return numbers as text, `3x3`; if `short` and all are equal, only one of them."""
     if short and len(set(numbers)) == 1:
         return str(numbers[0])
     return "x".join(map(str, numbers)) or "scalar"

@@ -1,9 +1,10 @@
-"""Merge kernels that differ only in channel counts into one whose channels are open dims.
+"""Merge kernels that differ only in channel counts into one kernel whose channel counts are dims.
 
-A model's layers have few forms, but many channel counts and image sizes. If specialized code makes
-the model fast at certain sizes, the general code need not contain these numbers: a count becomes a
-dim, which each call passes. The common factor of all counts stays in the code, so that vectors stay
-whole; that of sizes is dropped, so that images of 4*d1 and 2*d1 lines share a kernel.
+The layers of a model have few forms, but many channel counts and image sizes. If specialized code
+makes the model fast at certain sizes, the general code need not contain these numbers: a count
+becomes a dim, which each call passes. The common factor of all channel counts stays constant, so
+that vectors are full; that of image sizes is dropped, so that images of 4*d1 and 2*d1 lines share a
+kernel.
 
 before:  def a(x: f32[d0, 64, 4*d1, 4*d2], w: f32[128, 64, 1, 1]) …
          def b(x: f32[d0, 128, 2*d1, 2*d2], w: f32[256, 128, 1, 1]) …
@@ -50,9 +51,11 @@ _MOST = 1 << 16  # The bound of any dim while kernels are compared.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Opened:
-    """A task with its channel counts and its literals as inputs: a region in which all dims have
-    the same bounds, and the values of these dims by name: `counts` in units, and `sizes` over the
-    task's own dims."""
+    """A task with its channel counts and its literals turned into inputs.
+
+    All dims of its region have the same bounds. `counts` and `sizes` map these dims to their
+    values: channel counts, as multiples of their unit, and sizes in terms of the task's own dims.
+    """
 
     key: str  # The key of the task.
     parameterized: ParameterizedTask
@@ -62,9 +65,9 @@ class _Opened:
     sizes: Mapping[str, Extent]
 
     def units(self, in_panels: bool) -> set[tuple[int, ...]]:
-        """Return the combinations of factors of the counts that may stay constant. With
-        `in_panels`, a count of outputs in whole panels has these factors only, and any other count
-        its largest one."""
+        """Return the combinations of constant factors (units) that the channel counts may have.
+        With `in_panels`, a count of outputs that is a multiple of a panel has only the panel's
+        factors, and any other count only its largest factor."""
         output_counts = self._made
         choices = []
         for name, count in self.counts.items():
@@ -76,8 +79,8 @@ class _Opened:
 
     @property
     def _made(self) -> dict[str, bool]:
-        """The counts of outputs by name, each True if they lie in blocks, which are computed
-        whole."""
+        """The channel counts of outputs by name; True if the channels are stored in blocks, which
+        are computed completely."""
         is_blocked_by_count: dict[str, bool] = {}
         for value in (value for node in self.region.nodes for value in node.outputs):
             for axis, extent in enumerate(value.type.shape):
@@ -92,8 +95,8 @@ class _Opened:
 def with_open_channels(
     tasks: Mapping[str, Task], program: DriverProgram
 ) -> tuple[dict[str, Task], DriverProgram]:
-    """Return tasks by key, in their order, and the program that calls them, with equal tasks
-    merged."""
+    """Return the tasks by key, in their order, and the program that calls them, after tasks that
+    differ only in channel counts are merged."""
     alike: dict[str, list[_Opened]] = collections.defaultdict(list)
     for task in tasks.values():
         opened = _opened(task)
@@ -113,8 +116,8 @@ def with_open_channels(
 def _groups(
     members: Sequence[_Opened], in_panels: bool
 ) -> Iterator[tuple[list[_Opened], tuple[int, ...]]]:
-    """Yield groups of at least two tasks that may share their factors, with these factors; large
-    groups and large factors first."""
+    """Yield groups of at least two tasks that can share their units, with these units; large groups
+    and large units come first."""
     left = [(member, member.units(in_panels)) for member in members]
     while counts := collections.Counter(units for _, options in left for units in options):
         units, count = max(counts.items(), key=lambda item: (item[1], item[0]))
@@ -126,15 +129,16 @@ def _groups(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Joined:
-    """The task that replaces the task `opened`, whose counts are `counts` in the units of the
-    joined task."""
+    """The task that replaces the task `opened`; `counts` are the channel counts of `opened` in the
+    units of the merged task."""
 
     task: Task
     opened: _Opened
     counts: Mapping[str, int]
 
     def call(self, call: Call, constants: dict[str, Constant]) -> Call:
-        """Implement `Replacement.call`."""
+        """Return a call of this task that replaces `call`, and add the literals that it reads to
+        `constants`."""
         own: dict[Atom, Extent] = dict(zip(self.opened.own_dims, call.dims, strict=True))
         sizes = {name: substitute(size, own) for name, size in self.opened.sizes.items()}
         values = {**sizes, **self.counts}
@@ -144,8 +148,8 @@ class _Joined:
 
 
 def _opened(task: Task) -> _Opened | None:
-    """Return the task with its channel counts as symbols, or None if it has none or an operator
-    requires constants."""
+    """Return the task with its channel counts as symbols; None if it has no channel counts or an
+    operator requires constant ones."""
     own_dims = task.region.given_dims
     parameterized = ParameterizedTask.of(task, linear_literals(task.region).keys())
     region, constant = parameterized.task.region, parameterized.task.constant_inputs
@@ -192,7 +196,7 @@ def _counts(weights: Iterable[Value]) -> list[int]:
 
 
 def _multiples(region: Graph, own_dims: Sequence[Symbol]) -> Iterator[Extent]:
-    """Yield, for each dim of which the inputs contain only one multiple, this multiple."""
+    """Yield the only multiple of a dim that occurs in the inputs, for each dim with just one."""
     extents = dict.fromkeys(extent for v in region.inputs for extent in v.type.shape)
     for symbol in own_dims:
         multiples = [extent for extent in extents if symbol in symbols([extent])]
@@ -209,8 +213,8 @@ def _with_group(node: Node, changed: Mapping[Extent, Extent]) -> Node:
 
 
 def _joined(members: Sequence[_Opened], units: Sequence[int]) -> dict[str, _Joined]:
-    """Return one task instead of all members, by the members' keys. It is tuned for the counts of
-    the median member."""
+    """Return one task that replaces all members, by the members' keys. It is tuned for the channel
+    counts of the median member."""
     first = members[0]
     unit = dict(zip(first.counts, units, strict=True))
     counts_in_units = [

@@ -1,4 +1,4 @@
-"""Pack blocks of known sizes into little memory: blocks that are not alive at once share bytes."""
+"""Pack memory blocks of known sizes: blocks that are not alive at the same time share bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAIRS = 5_000_000  # The most pairs of blocks that are compared in all attempts
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
-    """Bytes that must stay from step `first` to step `last`, both inclusive."""
+    """A block of memory that is alive from step `first` to step `last`, both inclusive."""
 
     name: str
     nbytes: Extent
@@ -25,20 +25,20 @@ class Block:
 
 
 def meet(first: Block, second: Block) -> bool:
-    """Return whether two blocks are alive at the same step."""
+    """Check whether two blocks are alive at the same step."""
     return first.first <= second.last and second.first <= first.last
 
 
 def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Return offsets of blocks of known sizes that keep those alive at one step apart, and the
-    bytes that they take in total.
+    """Return offsets by name for blocks of known sizes, such that blocks alive at one step do not
+    overlap, and the total number of bytes.
 
     Greedy by size, each into the smallest gap that holds it (Pisarchyk and Lee, "Efficient Memory
     Management for Deep Neural Net Inference", 2020, section 5.2). While the total exceeds the bytes
-    that are alive at once, the blocks that end highest go first in the next attempt (Joslin and
-    Clements, "Squeaky Wheel Optimization", 1999). In the second half of the attempts single blocks
-    change their position in the best order so far; half of the time it is a block that ends
-    highest.
+    that are alive at once, the blocks with the highest ends go first in the next attempt (Joslin
+    and Clements, "Squeaky Wheel Optimization", 1999). In the second half of the attempts single
+    blocks change their position in the best order so far; half of the time it is a block with the
+    highest end.
     """
     order = sorted(blocks, key=lambda b: (-typical(b.nbytes), b.first, b.name))
     least = alive_at_once(blocks)
@@ -64,17 +64,18 @@ def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
 
 
 def _highest(order: Sequence[Block], offsets: Mapping[str, int], reach: int) -> list[Block]:
-    """Return the blocks that end where memory does."""
+    """Return the blocks that end at the end of the memory."""
     return [b for b in order if offsets[b.name] + number(aligned(b.nbytes)) == reach]
 
 
 def _attempts(blocks: int) -> int:
-    """Return the number of orders to try, which takes about a second."""
+    """Return the number of orders to try for this number of blocks, which takes about a second."""
     return min(_MOST_ATTEMPTS, _PAIRS // max(blocks, 1) ** 2)
 
 
 def _placed_in(order: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Put each block in turn into the smallest gap; return offsets by name, and the total bytes."""
+    """Place the blocks in this order, each into the smallest gap; return offsets by name, and the
+    total bytes."""
     offsets: dict[str, int] = {}
     placed: list[tuple[int, int, Block]] = []  # As (offset, end, block), sorted by offset.
     total = 0
@@ -106,7 +107,7 @@ def _best_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
 
 
 def alive_at_once(blocks: Sequence[Block]) -> int:
-    """Return the most bytes that any step needs, at the typical sizes."""
+    """Return the largest number of bytes alive at any step, at the typical sizes."""
     change: dict[int, int] = {}
     for block in blocks:
         size = typical(aligned(block.nbytes))

@@ -1,4 +1,5 @@
-"""Placement: calls run where their kernels do, and values move to where they are read.
+"""Placement: assign each call to the memory space of its kernel, and copy values to where they are
+read.
 
     call a(x) -> h               copy(x -> x@frame)
     call b(h) -> y        →      launch[frame] a(x@frame) -> h
@@ -6,10 +7,11 @@
     where `a` runs in            wait(frame)
     `frame`, `b` in the host     call b(h@host) -> y
 
-A value lies where the first step writes it that does; inputs and outputs of the program, and what
-the driver itself writes, lie in the host. A step elsewhere reads a twin, a copy that is made once,
-and writes a twin, which is copied back. The twin of a constant is another constant: whoever loads
-the program puts it where it is read. For a machine with one space all of this is the identity.
+A value is stored in the space of the first step that writes it; inputs and outputs of the program,
+and values that the driver itself writes, are stored in the host. A step in another space reads a
+twin of the value, a copy that is made once, or writes a twin, which is copied back. The twin of a
+constant is another constant: the loader of the program uploads it to its space. For a machine with
+one space, placement changes nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from farrier_device.program import HOST
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
-    """The space in which a kernel runs, and the shapes of its launches."""
+    """The memory space in which a kernel runs, and the shapes of its launches."""
 
     space: str = HOST
     shapes: tuple[Shape, ...] = (Shape(),)
@@ -60,8 +62,8 @@ def place(
     site_of: Callable[[Call], Placement],
     alignments: Mapping[str, int] = MappingProxyType({}),
 ) -> DriverProgram:
-    """Return the program with every call in its site, verified. `alignments` are those of values in
-    bytes, by space. Raises CompilerError."""
+    """Return the program with every call in the space that `site_of` returns, verified.
+    `alignments` are the alignments of values in bytes, by space. Raises CompilerError."""
     sites = {call.outputs[0].name: site_of(call) for call in program.calls}
     if all(site.space == HOST for site in sites.values()):
         return program
@@ -75,7 +77,7 @@ _Valid: TypeAlias = dict[tuple[str, str], tuple[Span, ...]]
 
 
 class _Placing:
-    """The copies of a program, step by step."""
+    """The placement of a program, which inserts copies step by step."""
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class _Placing:
         )
 
     def _without_unread(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        """Return the steps without copies to bytes that no step reads."""
+        """Return the steps without copies whose target bytes no step reads."""
         while True:
             read: dict[str, list[Span]] = {}
             for value in (*self._program.outputs, *_read_in(steps)):
@@ -127,14 +129,15 @@ class _Placing:
         return self._spaces.get(self._root(value.name), HOST)
 
     def _span(self, value: Value) -> tuple[str, Span]:
-        """Return the memory of a value, and its bytes there."""
+        """Return the name of the memory that holds a value, and the range of its bytes there."""
         home = outermost(Home(value.name), self._homes)
         return home.name, (home.offset, home.offset + value.type.nbytes)
 
     # -- the space of each memory
 
     def _choose_spaces(self) -> dict[str, str]:
-        """Return the space of each memory by name, a pointer's by that of its first memory."""
+        """Return the space of each memory by name; the space of a pointer is that of the memory to
+        which it points first."""
         for step in steps_in(self._program.steps):
             if isinstance(step, Repeat):
                 for carried in step.carried:
@@ -163,8 +166,9 @@ class _Placing:
         return lies
 
     def _slice_bytes(self) -> dict[str, list[Extent]]:
-        """Return the bytes of the slices of each memory that loops slice. Those of a device have to
-        lie at multiples of its alignment; a memory with others lies in the host."""
+        """Return, for each memory of which loops use slices, the sizes of these slices in bytes. In
+        a device, slices must be multiples of the alignment; a memory with other slices is stored in
+        the host."""
         nbytes: dict[str, list[Extent]] = {}
         for step in steps_in(self._program.steps):
             if isinstance(step, Repeat):
@@ -178,7 +182,7 @@ class _Placing:
         return name if home is None else self._root(home.name)
 
     def _pointed(self, name: str) -> str:
-        """Return the memory that decides for a pointer, or the same name."""
+        """Return the memory whose space a pointer takes; `name` itself if it is not a pointer."""
         while name in self._pointers:
             name = self._pointers[name]
         return name
@@ -282,7 +286,7 @@ class _Placing:
         )
 
     def _changed_by(self, loop: Repeat) -> set[str]:
-        """Return the names of the memories and pointers that differ from iteration to iteration."""
+        """Return the names of the memories and pointers that the iterations of a loop change."""
         names = {self._root(value.name) for call in calls_in(loop.body) for value in call.outputs}
         for step in steps_in((loop,)):
             if isinstance(step, Repeat):
@@ -294,7 +298,7 @@ class _Placing:
         return names
 
     def _read_by(self, steps: Iterable[Step]) -> Iterator[tuple[Value, str]]:
-        """Yield the values that steps read, with the spaces in which they do."""
+        """Yield the values that steps read, each with the space in which the step runs."""
         for step in steps_in(steps):
             here = HOST
             if isinstance(step, Call):
@@ -304,7 +308,8 @@ class _Placing:
     # -- values
 
     def _read(self, value: Value, space: str) -> tuple[list[Copy], Value]:
-        """Return a value to read in a space, and the copies that have to be made before."""
+        """Return the copies that must precede a read of `value` in a space, and the value to read
+        there."""
         home = self._program.home(value)
         lies = self._space_of(home.name)
         if lies == space:
@@ -323,7 +328,8 @@ class _Placing:
         return [*copies, Copy(source, twin)], twin
 
     def _write(self, value: Value, space: str) -> tuple[Value, list[Copy]]:
-        """Return a value to write in a space, and the copies that have to be made behind that."""
+        """Return the value to write in a space instead of `value`, and the copies that must
+        follow."""
         home = self._program.home(value)
         lies = self._space_of(home.name)
         span = home.offset, home.offset + value.type.nbytes
@@ -346,7 +352,8 @@ class _Placing:
         self._valid[name, space] = (*self._valid.get((name, space), ()), span)
 
     def _twin(self, value: Value, space: str) -> Value:
-        """Return the value of another space with the same bytes, at the same offset of a memory."""
+        """Return the twin of a value in another space, with the same offset in the twin of its
+        memory."""
         home = self._program.home(value)
         twin = Value(f"{value.name}@{space}", value.type)
         root = f"{home.name}@{space}"
@@ -357,7 +364,7 @@ class _Placing:
         return twin
 
     def _constant(self, value: Value, home: Home, space: str) -> Value:
-        """Return a constant of a space, or a view of it."""
+        """Return the twin of a constant, or of a view of one, in a space."""
         twin = self._twin(value, space)
         constant = self._constants[home.name]
         whole = Value(f"{home.name}@{space}", constant.value.type)

@@ -1,5 +1,6 @@
-"""Place every value of an optimized graph in memory: values that are not alive at once share
-bytes."""
+"""Assign memory to every value of an optimized graph: values that are not alive at the same time
+share bytes.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ _NONE: Mapping[str, Extent] = {}
 
 
 class Segment(enum.StrEnum):
-    """The argument of the model's entry that holds a value, or a pointer of a loop."""
+    """The argument of the model's entry in which a value is stored, or POINTER for a pointer of a
+    loop."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -46,10 +48,13 @@ class Segment(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """The address of a value: `index` is the number of the input, output or constant of the
-    program, `pointer` the name of the loop's value that is the pointer, `offset` in bytes from
-    there (those of constants are in the parameter arena). Parameters and workspace are those of
-    `space`."""
+    """The address of a value.
+
+    `index` is the number of the input, output or constant of the program, `pointer` the name of the
+    loop variable if the segment is POINTER, and `offset` is in bytes from there. Constants are in
+    the parameter arena, where offsets are assigned later. Parameters and workspace are those of
+    `space`.
+    """
 
     segment: Segment
     index: int = 0
@@ -60,17 +65,19 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """The addresses of all values: `places` are by value name, those of `scratch_of`, `slices_of`
-    and `buffers_of` included. `slice_steps` are bytes from a thread's slice to the next one's, by
-    the name of the call's first output. `lower_bound` is the least bytes of any plan at the typical
-    sizes: the values and slices, without gaps, that are alive at once.
+    """The addresses of all values.
 
-    Offsets may contain the symbols of `tops` in addition to the dims. Each top is the largest of
-    some extents over the dims and earlier tops. `most_bytes` is over the dims alone and at least
-    `workspace_bytes`; the two are equal without tops.
+    `places` maps the names of values to places, including the names that `scratch_of`, `slices_of`
+    and `buffers_of` return. `slice_steps` maps the first output of a call to the distance in bytes
+    between the slices of consecutive threads. `lower_bound` is the smallest number of bytes that
+    any plan needs at the typical sizes: the values and slices alive at one step, without gaps.
 
-    `lent` are the offsets in the workspace at which the caller may place inputs and outputs, by
-    name, if the workspace has room for them.
+    Offsets may contain the symbols `tops` in addition to the dims. Each top is the maximum of some
+    extents over the dims and earlier tops. `most_bytes` is an upper bound of `workspace_bytes` in
+    terms of the dims alone; the two are equal without tops.
+
+    `lent` maps inputs and outputs to the offsets in the workspace at which the caller may place
+    them, if the workspace has room for them.
     """
 
     places: Mapping[str, Place]
@@ -82,7 +89,7 @@ class MemoryPlan:
     lent: Mapping[str, Extent] = dataclasses.field(default_factory=dict)
 
     def workspace_at(self, sizes: Mapping[str, int]) -> int:
-        """Return the bytes of workspace for these sizes of the dims, by name."""
+        """Return the size of the workspace in bytes for these values of the dims, by name."""
         values = dict(sizes)
         for top, extents in self.tops.items():
             values[top.name] = max(evaluate(extent, values) for extent in extents)
@@ -91,8 +98,9 @@ class MemoryPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Spread:
-    """A placement of the threads' slices: `gap` bytes apart, and either `behind` all values, at one
-    place for all calls, or in the place of values that are not alive."""
+    """An arrangement of the threads' slices, `gap` bytes apart. If `behind`, they are stored after
+    all values, at one place for all calls; otherwise they share bytes with values that are not
+    alive."""
 
     gap: int
     behind: bool
@@ -115,22 +123,24 @@ def plan_memory(
     *,
     lends: bool = False,
 ) -> MemoryPlan:
-    """Return the memory plan of a program of kernels for the values in a space. `scratch` has the
-    bytes that a call needs for itself while it runs, by the name of its first output, and `slices`
-    the bytes that each of `threads` threads needs for itself. Offsets of whole values are multiples
+    """Return the memory plan of a program of kernels for the values in a space.
+
+    `scratch` maps the first output of a call to the bytes of temporary memory that the call needs,
+    and `slices` to the bytes that each of `threads` threads needs. Offsets of values are multiples
     of `alignment` bytes, itself a multiple of 64. With `lends` the workspace has room for the
-    outputs, and for the input of a model that has one: other values share it while these are not
-    alive. Of several inputs some may be states, which the caller keeps from call to call.
+    outputs, and for the input of a model that has one: other values share these bytes while the
+    inputs and outputs are not alive. Several inputs have no room, because some may be states, which
+    the caller keeps from call to call.
 
-    Slices are spread if the workspace grows by a tenth at most, for two reasons. Loads with a large
-    stride, one for each channel, make the processor prefetch lines beyond the end of a slice; if
-    another core has just written those, it must fetch each of them again, which gaps avoid. And a
-    line that another core wrote last is slow to read; with slices at one place behind all values,
-    each thread keeps its own lines from call to call.
+    Slices are spread if that enlarges the workspace by at most a tenth, for two reasons. Loads with
+    a large stride, one for each channel, make the processor prefetch lines beyond the end of a
+    slice; if another core has just written those, it must fetch each of them again, which gaps
+    avoid. And a line that another core wrote last is slow to read; with slices at one place after
+    all values, each thread keeps its own lines from call to call.
 
-    The time is linear in the text of the program: a region's values live where they stand, and the
-    values that a loop reads, carries or writes live during the whole loop. Raises CompilerError for
-    an output without memory of its own; `fuse` prevents that.
+    The time is linear in the length of the program: a value of a region is alive where its steps
+    stand, and a value that a loop reads, carries or writes is alive during the whole loop. Raises
+    CompilerError for an output without memory of its own; `fuse` prevents that.
     """
     lent = _lent(program) if lends and space == HOST else frozenset[str]()
     pack = functools.partial(_Packing.of, program, scratch, slices, threads, space, alignment, lent)
@@ -144,7 +154,8 @@ def plan_memory(
 
 @dataclasses.dataclass(frozen=True)
 class _Packing:
-    """The blocks of a program, with `offsets` and `total` at the typical sizes."""
+    """The memory blocks of a program, with their `offsets` and the `total` bytes at the typical
+    sizes."""
 
     program: DriverProgram
     fixed: Mapping[str, Place]
@@ -189,11 +200,11 @@ class _Packing:
 
     @property
     def typical_bytes(self) -> int:
-        """The bytes of the workspace at the typical sizes."""
+        """The size of the workspace in bytes at the typical sizes."""
         return self.total + typical(self.behind)
 
     def plan(self, lower_bound: int) -> MemoryPlan:
-        """Return the plan for any sizes."""
+        """Return the memory plan for all sizes, derived from the packing at the typical sizes."""
         stack = stacked(self.blocks, self.offsets, self.total)
         space, places = self.timeline.space, dict(self.fixed)
         lent = {name: offset for name, offset in stack.offsets.items() if name in self.fixed}
@@ -222,30 +233,32 @@ class _Packing:
         )
 
     def _all_bytes(self) -> Extent:
-        """The bytes of all blocks without sharing."""
+        """The total number of bytes of all blocks if none of them share bytes."""
         sizes = (block.nbytes + ALIGNMENT - 1 for block in self.blocks)
         return functools.reduce(operator.add, sizes, 0)
 
 
 def scratch_of(name: str) -> str:
-    """Return the name, in a plan, of the scratch memory of the call with that first output."""
+    """Return the name, in a plan, of the temporary memory of the call whose first output is
+    `name`."""
     return f"{name}.scratch"  # No value has such a name.
 
 
 def slices_of(name: str) -> str:
-    """Return the name, in a plan, of the first thread's slice for the call with that first
-    output."""
+    """Return the name, in a plan, of the first thread's slice in the call whose first output is
+    `name`."""
     return f"{name}.slices"
 
 
 def buffers_of(current: str) -> tuple[str, str]:
-    """Return the names, in a plan, of the two buffers that a carried value of a loop alternates
-    between."""
+    """Return the names, in a plan, of the two buffers between which a carried value of a loop
+    alternates."""
     return f"{current}.even", f"{current}.odd"
 
 
 def _fixed_places(program: DriverProgram, space: str) -> dict[str, Place]:
-    """Return the places of memory that the caller owns, by the name of the value that holds it."""
+    """Return the places in memory that the caller owns (inputs, outputs, parameters), by value
+    name."""
     places: dict[str, Place] = {}
     if space == HOST:
         places |= {value.name: Place(Segment.INPUT, i) for i, value in enumerate(program.inputs)}
@@ -265,13 +278,13 @@ def _fixed_places(program: DriverProgram, space: str) -> dict[str, Place]:
 
 
 def _lent(program: DriverProgram) -> frozenset[str]:
-    """Return the names of the values whose memory may be a part of the workspace."""
+    """Return the names of the inputs and outputs that may be stored in the workspace."""
     inputs = program.inputs if len(program.inputs) == 1 else ()
     return frozenset(program.home(value).name for value in (*inputs, *program.outputs))
 
 
 class _Timeline:
-    """Walk a program in the order of its text, and record the lifetime of each block."""
+    """A traversal of a program in textual order that records the lifetime of each memory block."""
 
     def __init__(
         self,
@@ -308,13 +321,14 @@ class _Timeline:
         ]
 
     def touch_lent(self, values: Iterable[Value]) -> None:
-        """Keep inputs or outputs alive here, if their memory is a part of the workspace."""
+        """Extend the lifetimes of inputs or outputs to this step, if they may be stored in the
+        workspace."""
         for value in values:
             if self._program.home(value).name in self._lent:
                 self._touch(value)
 
     def _padded(self, nbytes: Extent) -> Extent:
-        """Return the bytes of a block after which another one is aligned."""
+        """Return the size of a block rounded up so that the next block is aligned."""
         return nbytes if self._alignment == ALIGNMENT else aligned(nbytes, self._alignment)
 
     def walk(self, steps: Iterable[Step]) -> None:
@@ -344,7 +358,8 @@ class _Timeline:
                     self._repeat(step)
 
     def _copy(self, step: Copy) -> None:
-        """Keep both ends alive, the one in the host until the queue has come to the copy."""
+        """Extend the lifetimes of source and target to this step; that of the one in the host until
+        the device's queue has executed the copy."""
         for value in (step.source, step.target):
             self._touch(value)
         if self.space == HOST:
@@ -354,7 +369,7 @@ class _Timeline:
             self._queued[space] = self._queued.get(space, frozenset()) | held
 
     def _queue(self, others: Mapping[str, frozenset[str]]) -> None:
-        """Add the blocks that are queued on another way through the program."""
+        """Add the blocks that are in use by queues at the end of another branch of the program."""
         for space, names in others.items():
             self._queued[space] = self._queued.get(space, frozenset()) | names
 
@@ -405,7 +420,8 @@ class _Timeline:
                 self._last[name] = self._step
 
     def _touch(self, value: Value) -> None:
-        """Keep the block of `value` alive until this step, if it is in the space."""
+        """Extend the lifetime of the block of `value` to this step, if the value is stored in this
+        space."""
         if self._program.space(value) != self.space:
             return
         reach = self._program.home(value).offset + value.type.nbytes
@@ -420,10 +436,10 @@ class _Timeline:
             self._sizes[name] = maximum(held, self.most(nbytes))
 
     def most(self, nbytes: Extent) -> Extent:
-        """Return the most bytes that a block needs if the data decides its size."""
+        """Return an upper bound of the bytes of a block whose size the data decides."""
         return upper(nbytes, lambda symbol: symbol.name in self._given)
 
     def _roots(self, value: Value) -> tuple[str, ...]:
-        """Return the blocks that may hold a value."""
+        """Return the names of the blocks in which a value may be stored."""
         name = self._program.home(value).name
         return self.pointers.get(name, (name,))

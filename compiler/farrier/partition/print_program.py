@@ -1,4 +1,4 @@
-"""Driver programs as text, to be read.
+"""Print driver programs as text for people to read.
 
 driver(x: f32[1, 4]):
     w: f32[4, 8] in frame = constant
@@ -63,7 +63,7 @@ def print_driver(program: DriverProgram) -> str:
 
 
 def print_step(step: Step) -> str:
-    """Return the first line of a step, which errors put before a colon."""
+    """Return the first line of a step as text, for use in error messages."""
     return next(_steps((step,), "")).removesuffix(":")
 
 

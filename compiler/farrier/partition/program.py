@@ -1,5 +1,5 @@
-"""The program of a model's driver: calls of kernels in order, under conditions and in loops, and
-copies of values between the memory spaces where kernels run.
+"""The driver program of a model: calls of kernels in order, under conditions and in loops, and
+copies of values between the memory spaces in which kernels run.
 
     program = DriverProgram([value] inputs, [value] outputs, [constant], [step], {home}, {space})
     step    = Call(task, [value] inputs, [value] outputs, origin, runs, [extent] dims,
@@ -18,16 +18,17 @@ copies of values between the memory spaces where kernels run.
     home    = Home(name, offset)                     the value in whose memory another lies
 
 All regions of a graph are in one program, so the names of their values are made unique: those of a
-region begin with the first result of its node. A value without memory of its own has a home: the
-value in whose memory it lies.
+region start with the name of the first result of its node. A value without memory of its own has a
+home: the value in whose memory it lies.
 
-A value lies in the `host` unless `spaces` names another space, and is read and written only there:
-by the host, or by the queue of the device that the space belongs to. Launches wait in that queue,
-and so do copies, which have one end in the host; the host goes on, until a `Wait` ends when the
-queue is empty. Partition makes programs of calls alone, all in the host. For a machine with other
-spaces `farrier.partition.placement` turns them into programs with launches, copies and waits, which
-`farrier.partition.verify_program` checks. `farrier.partition.executable` resolves every value to an
-address, for `farrier_device.interpreter` and artifacts; memory of a space is allocated there.
+A value is stored in the `host` unless `spaces` names another memory space, and it is accessed only
+by its space: by the host, or by the queue of the device to which the space belongs. Launches wait
+in that queue, and so do copies, one end of which is in the host; the host continues at once, until
+a `Wait` blocks it until the queue is empty. Partition creates programs that contain only calls, all
+in the host. For a machine with other spaces `farrier.partition.placement` turns them into programs
+with launches, copies and waits, which `farrier.partition.verify_program` checks.
+`farrier.partition.executable` assigns an address to every value, for `farrier_device.interpreter`
+and artifacts; the memory of a device is allocated there.
 """
 
 from __future__ import annotations
@@ -46,13 +47,16 @@ from farrier_device.program import HOST
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a task: `inputs` and `outputs` are in the order of the task's region; `origin`
-    names the ONNX nodes that it computes. One run of the model makes it `runs` times: the product
-    of the trip counts around it that are known; both branches of a condition count. `dims` are the
-    values of the region's dims, in terms of the model's; the call is skipped if one of `needed` is
+    """One call of a task.
+
+    `inputs` and `outputs` are in the order of the task's region; `origin` names the ONNX nodes that
+    the call computes. `runs` is the number of executions in one run of the model: the product of
+    the known trip counts of the loops around it; both branches of a condition count. `dims` are the
+    values of the region's dims in terms of the model's; the call is skipped if one of `needed` is
     0. If the data decides an extent, `count` is its symbol, and the last output holds its value. A
-    call that `copies` leaves the input's bytes in the output; it is skipped if both have one
-    address, which only the caller of the model can cause."""
+    call that `copies` leaves the bytes of the input in the output; it is skipped if both have one
+    address, which only the caller of the model can arrange.
+    """
 
     task: str  # The key of the task.
     inputs: tuple[Value, ...]
@@ -67,9 +71,9 @@ class Call:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape of a launch: `grid` counts the blocks along each axis, and `block` the threads of a
-    block, over the dims of the model. The entry point has the kernel's name, followed by `entry`.
-    """
+    """The shape of a launch in terms of the model's dims: `grid` is the number of blocks along each
+    axis, and `block` the number of threads. The name of the entry point is the kernel's name
+    followed by `entry`."""
 
     entry: str = ""
     grid: tuple[Extent, ...] = ()
@@ -78,8 +82,8 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Launch:
-    """A call of a kernel of a device, which the queue of a space makes: one launch for each entry
-    point, in order, all with the same arguments."""
+    """A call of a device kernel in the queue of a space: one launch for each entry point, in order,
+    all with the same arguments."""
 
     call: Call
     space: str
@@ -88,7 +92,7 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of a whole value, in the queue of the space at one end; the host is the other end."""
+    """A copy of a complete value between the host and another space, in the queue of that space."""
 
     source: Value
     target: Value
@@ -103,12 +107,14 @@ class Wait:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bind:
-    """A step that reads sizes: the elements of an i64 value are these extents. A symbol among the
-    extents has that element as its value from here on, checked against its bounds; any other
-    extent, and with `is_check` every one, is compared with its element. `origin` names the ONNX
-    node that requires the sizes; `reason` explains why other sizes are impossible, unless memory is
-    the reason. A check `demands` a relation to the extents, and `needs` describes the required size
-    in words."""
+    """A step that reads sizes: the elements of an i64 value are these extents.
+
+    A symbol among the extents gets that element as its value from here on, checked against its
+    bounds; any other extent, and with `is_check` every one, is compared with its element. `origin`
+    names the ONNX node that requires the sizes; `reason` explains why other sizes are impossible,
+    unless memory is the reason. `demands` is the relation to the extents that a check requires, and
+    `needs` describes the required size in words.
+    """
 
     value: Value
     extents: tuple[Extent, ...]
@@ -121,8 +127,8 @@ class Bind:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fail:
-    """A step that ends the run: `origin` names the ONNX node with the branch that cannot be
-    compiled, `reason` explains why."""
+    """A step that aborts the run: `origin` names the ONNX node with the branch that cannot be
+    compiled, and `reason` explains why."""
 
     reason: str
     origin: str
@@ -139,7 +145,8 @@ class Branch:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Carried:
     """A value that passes from iteration to iteration. `current` and `next` have no memory of their
-    own: they are pointers that are exchanged. After the loop `current` is the result."""
+    own: they are pointers that are exchanged after each iteration. After the loop `current` is the
+    result."""
 
     initial: Value
     current: Value
@@ -148,7 +155,7 @@ class Carried:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slice:
-    """Slice i of `whole` along axis 0, in iteration i: a pointer into it."""
+    """The pointer `slice`, which points to slice i of `whole` along axis 0 in iteration i."""
 
     whole: Value
     slice: Value
@@ -156,8 +163,8 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeat:
-    """A loop over `body`, defined by `ir.control.Loop`. `trips` is an extent if it follows from
-    sizes; None means no bound."""
+    """A loop over `body` with the semantics of `ir.control.Loop`. `trips` is an extent if it
+    follows from sizes, or a value; None means no bound."""
 
     trips: Value | Extent | None
     condition: Value | None
@@ -177,7 +184,7 @@ Step: TypeAlias = Call | Launch | Copy | Wait | Bind | Fail | Branch | Repeat
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Home:
-    """The value in whose memory another lies, and the bytes from its start."""
+    """The value in whose memory another value lies, and the offset from its start in bytes."""
 
     name: str
     offset: Extent = 0
@@ -203,7 +210,8 @@ class DriverProgram:
 
     @functools.cached_property
     def capacities(self) -> tuple[Symbol, ...]:
-        """The capacities: bounds of extents that the data decides and no size implies."""
+        """The capacities: upper bounds, passed by the caller, of extents that the data decides and
+        that no other size bounds."""
         input_sizes = {s.name for v in self.inputs for s in symbols(v.type.shape)}
         computed = {name for step in steps_in(self.steps) for name in defined_in(step)}
         defined = input_sizes | computed
@@ -211,59 +219,60 @@ class DriverProgram:
 
     @functools.cached_property
     def symbols(self) -> tuple[Symbol, ...]:
-        """Every symbol of the extents, each after those of its bound."""
+        """Every symbol in the extents of the program, each after the symbols of its own bound."""
         return tuple(dict.fromkeys(with_bounds(_extents_of(self.steps))))
 
     @property
     def has_checks(self) -> bool:
-        """Check whether it computes sizes that may be invalid."""
+        """Check whether the program computes sizes that may be invalid."""
         return bool(self.capacities) or any(isinstance(step, Bind) for step in steps_in(self.steps))
 
     def room(self, value: Value) -> Extent:
-        """Return the bytes that a value may take: an extent that the data decides counts as its
-        bound."""
+        """Return the largest number of bytes that a value may take: an extent that the data decides
+        counts as its upper bound."""
         argument_names = frozenset(symbol.name for symbol in self.dims)
         return upper(value.type.nbytes, lambda symbol: symbol.name in argument_names)
 
     @property
     def counted(self) -> tuple[Symbol, ...]:
-        """The extents of outputs that the data decides, each after those of its bound."""
+        """The extents of outputs that the data decides, each after the symbols of its own bound."""
         ordered = with_bounds(extent for value in self.outputs for extent in value.type.shape)
         return tuple(symbol for symbol in dict.fromkeys(ordered) if symbol not in self.dims)
 
     @property
     def calls(self) -> list[Call]:
-        """Every call, each once, in the order of the text."""
+        """Every call once, in textual order."""
         return list(calls_in(self.steps))
 
     def with_tasks(self, tasks: Iterable[str]) -> DriverProgram:
-        """Return the program with other tasks, one for each of `calls`."""
+        """Return the program with the task of each of `calls` replaced, in order."""
         pairs = zip(self.calls, tasks, strict=True)
         return self.with_calls(dataclasses.replace(call, task=task) for call, task in pairs)
 
     def with_calls(self, calls: Iterable[Call]) -> DriverProgram:
-        """Return the program with other calls, one for each of `calls`."""
+        """Return the program with each of `calls` replaced, in order."""
         return dataclasses.replace(self, steps=_with_calls(self.steps, iter(calls)))
 
     def as_text(self) -> tuple[str, str]:
-        """Return the program's name among the results of a step, and its text."""
+        """Return the file name under which the program is dumped, and its text."""
         from farrier.partition.print_program import print_driver
 
         return "driver", print_driver(self)
 
     def home(self, value: Value) -> Home:
-        """Return the value and offset at which a value lies: itself if it has memory of its own."""
+        """Return the value whose memory holds `value`, and the offset there; `value` itself at
+        offset 0 if it has memory of its own."""
         return outermost(Home(value.name), self.homes)
 
     def space(self, value: Value) -> str:
-        """Return the space in which a value lies."""
+        """Return the name of the memory space in which a value is stored."""
         if not self.spaces:
             return HOST
         return self.spaces.get(self.home(value).name, HOST)
 
 
 def steps_in(steps: Iterable[Step]) -> Iterator[Step]:
-    """Yield every step, each before those in it, in the order of the text."""
+    """Yield every step, nested ones included, in pre-order."""
     for step in steps:
         yield step
         match step:
@@ -277,7 +286,7 @@ def steps_in(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 def calls_in(steps: Iterable[Step]) -> Iterator[Call]:
-    """Yield every call, those of launches included, in the order of the text."""
+    """Yield every call, those of launches and nested ones included, in textual order."""
     for step in steps_in(steps):
         if isinstance(step, Call):
             yield step
@@ -305,7 +314,7 @@ def _with_calls(steps: Iterable[Step], calls: Iterator[Call]) -> tuple[Step, ...
 
 
 def without(steps: Iterable[Step], is_gone: Callable[[Step], bool]) -> tuple[Step, ...]:
-    """Return the steps without some, at any depth."""
+    """Return the steps without those for which `is_gone` is true, at any depth."""
     left: list[Step] = []
     for step in steps:
         match step:
@@ -322,8 +331,7 @@ def without(steps: Iterable[Step], is_gone: Callable[[Step], bool]) -> tuple[Ste
 
 
 def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
-    """Yield the extents of all values that steps read and write, and of all sizes that they
-    take."""
+    """Yield the extents of all values that steps access, and of all sizes that they use."""
     for step in steps:
         match step:
             case Call():
@@ -352,7 +360,7 @@ def _extents_of(steps: Iterable[Step]) -> Iterator[Extent]:
 
 
 def defined_in(step: Step) -> Iterable[str]:
-    """Return the names of symbols whose values a step itself computes."""
+    """Return the names of the symbols whose values a step itself computes."""
     match step:
         case Call():
             return (step.count,)
@@ -374,7 +382,8 @@ def defined_in(step: Step) -> Iterable[str]:
 
 
 def outermost(home: Home, homes: Mapping[str, Home]) -> Home:
-    """Follow homes to the value that has memory of its own."""
+    """Follow `homes` from a value to the value that has memory of its own; return the latter with
+    the total offset."""
     while home.name in homes:
         outer = homes[home.name]
         home = Home(outer.name, home.offset + outer.offset)

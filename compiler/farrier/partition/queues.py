@@ -1,8 +1,9 @@
-"""The queues of a driver program: what they may still read or write when the host goes on.
+"""Track the queues of a driver program: the accesses that may still be pending while the host goes
+on.
 
 Launches in a space, and copies from or to it, run in the order of its queue, some time before the
-next wait for it. So a step of the host, or of another queue, that needs a pending result stands
-behind a wait:
+next wait for it. So a step of the host, or of another queue, that depends on a pending access must
+follow a wait:
 
     Copy(y.device, y)
     Wait(device)         otherwise the call would read y too early
@@ -43,7 +44,8 @@ class Access:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hazard:
-    """An access to a value that the queue of `space` may still use, as `is_write` says."""
+    """An access that conflicts with a pending access of the queue of `space` to the same value;
+    `is_write` is set if the pending access is a write."""
 
     access: Access
     space: str
@@ -56,8 +58,8 @@ Pending: TypeAlias = dict[str, frozenset[tuple[str, bool]]]
 
 
 def accesses(step: Step) -> Iterator[Access]:
-    """Yield the accesses of a step, those of the steps in it left out. The values that a loop reads
-    between iterations are not among them."""
+    """Yield the accesses of a step without those of steps nested in it. The values that a loop
+    reads between iterations are not included."""
     match step:
         case Call():
             yield from _of_call(step, HOST)
@@ -75,7 +77,7 @@ def accesses(step: Step) -> Iterator[Access]:
 
 
 def values_of(steps: Iterable[Step]) -> Iterator[Value]:
-    """Yield the values that steps use, at any depth."""
+    """Yield the values that steps use, nested steps included."""
     for step in steps_in(steps):
         yield from (access.value for access in accesses(step))
         match step:
@@ -93,7 +95,8 @@ def values_of(steps: Iterable[Step]) -> Iterator[Value]:
 
 
 def queue_of(copy: Copy, program: DriverProgram) -> str:
-    """Return the space at one end of a copy whose queue makes it; `host` for a copy within it."""
+    """Return the space whose queue executes a copy: the one at its end outside the host; `host` for
+    a copy within the host."""
     ends = program.space(copy.source), program.space(copy.target)
     return next((space for space in ends if space != HOST), HOST)
 
@@ -104,8 +107,8 @@ def _of_call(call: Call, by: str) -> Iterator[Access]:
 
 
 def pointees(program: DriverProgram) -> dict[str, frozenset[str]]:
-    """Return the memory that each pointer of a loop may point to, by name. The buffers of a carried
-    value bear the name of the pointer `current`."""
+    """Return, by name, the memories to which each pointer of a loop may point. The two buffers of a
+    carried value go by the name of the pointer `current`."""
     names: dict[str, frozenset[str]] = {}
 
     def roots(value: Value) -> frozenset[str]:
@@ -124,8 +127,8 @@ def pointees(program: DriverProgram) -> dict[str, frozenset[str]]:
 
 
 class Queues:
-    """A walk over a program that calls `meet` for every hazard. What that returns, a wait for the
-    space of the hazard or nothing, stands before the access in the steps of the result."""
+    """A traversal of a program that calls `meet` for every hazard. The steps that `meet` returns, a
+    wait for the space of the hazard or nothing, are inserted before the access."""
 
     def __init__(
         self, program: DriverProgram, meet: Callable[[Step | None, Hazard], Wait | None]
@@ -135,8 +138,8 @@ class Queues:
         self._pointees = pointees(program)
 
     def walk(self) -> tuple[Step, ...]:
-        """Return the steps, with waits before accesses that need them, and at the end for all that
-        queues do in the host."""
+        """Return the steps with waits before the accesses that need them, and waits at the end for
+        everything that queues do to values of the host."""
         steps, pending = self._steps(self._program.steps, {})
         if pending is None:
             return steps
@@ -145,7 +148,7 @@ class Queues:
         return (*steps, *self._waits(None, ends, pending))
 
     def _host_values(self) -> dict[str, Value]:
-        """Return a value in each memory of the host that a copy reads or writes."""
+        """Return one value for each memory of the host that a copy reads or writes."""
         copies = (step for step in steps_in(self._program.steps) if isinstance(step, Copy))
         values = (value for step in copies for value in (step.source, step.target))
         return {
@@ -158,9 +161,9 @@ class Queues:
     def _steps(
         self, steps: Iterable[Step], pending: Pending | None
     ) -> tuple[tuple[Step, ...], Pending | None]:
-        """Return the steps with waits inserted, and the uses that queues have not finished after
-        the last step; None for these if the steps end every run. `pending` holds the unfinished
-        uses before the first step, and is updated in place."""
+        """Return the steps with waits inserted, and the accesses that are still pending after the
+        last step; None instead of the latter if the steps always end the run. `pending` are the
+        accesses pending before the first step, and is updated in place."""
         result: list[Step] = []
         for step in steps:
             if pending is None:
@@ -253,6 +256,6 @@ def _joined(pending: Pending | None, other: Pending | None) -> Pending | None:
 
 
 def with_waits(program: DriverProgram) -> DriverProgram:
-    """Return the program with a wait before each step that needs one."""
+    """Return the program with a wait inserted before each step that needs one."""
     steps = Queues(program, lambda _, hazard: Wait(hazard.space)).walk()
     return dataclasses.replace(program, steps=steps)

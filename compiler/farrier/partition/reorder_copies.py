@@ -1,12 +1,12 @@
-"""The order of copies among launches: launches that follow each other are started by one call.
+"""Reorder copies among launches, so that consecutive launches can be started by one call.
 
     launch[frame] a(x@frame) -> h        launch[frame] a(x@frame) -> h
     copy(h -> y)                    →    launch[frame] b(h) -> z@frame
     launch[frame] b(h) -> z@frame        copy(h -> y)
 
-A copy to the host moves behind the launches that follow it, and one from the host before those in
-front of it, as far as no launch touches the same bytes. Nothing moves past any other step, and
-nothing at all in a program with loops, whose pointers have several names.
+A copy to the host is moved after the launches that follow it, and a copy from the host before the
+launches that precede it, unless a launch accesses the same bytes. No copy is moved past any other
+kind of step, and none in a program with loops, whose pointers alias.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ Place: TypeAlias = Callable[[Value], tuple[str, Span]]
 def with_copies_outside(
     steps: Sequence[Step], space_of: Callable[[Value], str], place_of: Place, host: str
 ) -> tuple[Step, ...]:
-    """Return the steps with copies moved out from between launches: to the `host`, behind the
-    launches; from the host, in front of them. Steps with a loop are returned unchanged. `space_of`
-    returns the space of a value, and `place_of` its memory and the span of its bytes in that
-    memory."""
+    """Return the steps with copies moved out from between launches: copies to the space `host`
+    after the launches, copies from it before them.
+
+    Steps that contain a loop are returned unchanged. `space_of` returns the space of a value, and
+    `place_of` its memory and the range of its bytes there.
+    """
     if any(isinstance(step, Repeat) for step in steps_in(steps)):
         return tuple(steps)
 
@@ -43,7 +45,8 @@ def with_copies_outside(
 
 
 def _moved(steps: Iterable[Step], is_moved: Callable[[Step], bool], place_of: Place) -> list[Step]:
-    """Return the steps with some copies moved behind the launches and copies that follow them."""
+    """Return the steps with each copy for which `is_moved` is true moved after the launches and
+    copies that follow it, as far as they do not conflict."""
     result: list[Step] = []
     waiting: list[Copy] = []
     for step in steps:
@@ -60,7 +63,7 @@ def _moved(steps: Iterable[Step], is_moved: Callable[[Step], bool], place_of: Pl
 
 
 def _conflict(copy: Copy, step: Step, place_of: Place) -> bool:
-    """Check whether a step touches the bytes that a copy writes, or writes its source."""
+    """Check whether a step accesses the bytes that a copy writes, or writes its source."""
     touched = [(access.value, access.is_write) for access in accesses(step)]
     if isinstance(step, Copy):
         touched += [(step.source, False), (step.target, True)]

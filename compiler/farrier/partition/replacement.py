@@ -1,4 +1,4 @@
-"""Replace tasks of a program by others."""
+"""Replace tasks of a program by other tasks."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from farrier.partition.task import Task
 
 
 class Replacement(Protocol):
-    """A task in place of another one."""
+    """A task that replaces another one."""
 
     @property
     def task(self) -> Task: ...
 
     def call(self, call: Call, constants: dict[str, Constant]) -> Call:
-        """Return a call of this task in place of a call of the other; add the further constants
-        that it reads to `constants`, by name."""
+        """Return a call of this task that replaces a call of the other; add the constants that it
+        reads in addition to `constants`, by name."""
 
 
 def with_replacements(
     tasks: Mapping[str, Task], program: DriverProgram, instead: Mapping[str, Replacement]
 ) -> tuple[dict[str, Task], DriverProgram]:
-    """Return the tasks by key, in their order, and the program that calls them, with the
-    replacements `instead` of some, by the keys of these."""
+    """Return the tasks by key, in their order, and the program that calls them, after the tasks
+    whose keys are in `instead` are replaced."""
     if not instead:
         return dict(tasks), program
     constants = {constant.value.name: constant for constant in program.constants}

@@ -1,4 +1,4 @@
-"""Ranges of bytes of a memory, whose ends may be over dims."""
+"""Ranges of bytes in a memory, whose ends may contain dims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ Span: TypeAlias = tuple[Extent, Extent]
 
 
 def are_apart(span: Span, other: Span) -> bool:
-    """Check whether two ranges are disjoint, as far as numbers or equal ends show it."""
+    """Check whether two ranges are provably disjoint: their ends are numbers or equal
+    expressions."""
     ends = (span, other), (other, span)
     return any(
         end == start or (isinstance(end, int) and isinstance(start, int) and end < start)
@@ -20,8 +21,8 @@ def are_apart(span: Span, other: Span) -> bool:
 
 
 def is_within(span: Span, spans: Iterable[Span], *, if_open: bool = False) -> bool:
-    """Check whether ranges cover a range, one behind the other. Ends over different symbols may be
-    the same number in a run, as a Bind checks; `if_open` is the answer then."""
+    """Check whether a union of ranges covers a range. If the comparison of ends over different
+    symbols is open, since a Bind may equate them at run time, `if_open` is the answer."""
     spans = tuple(spans)
     reach, end = span
     while reach != end:
@@ -39,7 +40,8 @@ def is_within(span: Span, spans: Iterable[Span], *, if_open: bool = False) -> bo
 def in_both(
     spans: Iterable[Span], others: Iterable[Span], *, if_open: bool = False
 ) -> tuple[Span, ...]:
-    """Return the ranges of either side that the other one covers."""
+    """Return the ranges of either side that the union of the other side covers; `if_open` is as for
+    `is_within`."""
     spans, others = tuple(spans), tuple(others)
     covered = [span for span in spans if is_within(span, others, if_open=if_open)]
     covered += [span for span in others if is_within(span, spans, if_open=if_open)]
@@ -51,7 +53,8 @@ def _is_open(stop: Extent, end: Extent) -> bool:
 
 
 def _covers(start: Extent, stop: Extent, at: Extent) -> bool:
-    """Check whether a range surely has the byte `at`; with symbols, that may be its end."""
+    """Check whether a range contains the byte `at`; if symbols leave that open, whether `at` is its
+    end."""
     if isinstance(start, int) and isinstance(stop, int) and isinstance(at, int):
         return start <= at < stop
     begins = start == at or is_less(start, at + 1)

@@ -1,4 +1,4 @@
-"""Stack blocks of open sizes in the order of a packing at the typical sizes."""
+"""Arrange memory blocks of symbolic sizes in the order of a packing at the typical sizes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MOST_TERMS = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stack:
-    """The offsets of blocks at any sizes, and the bytes that they take in total. Both may use the
-    symbols of `tops` in addition to those of the blocks: each top is the largest of some extents
-    over the blocks' symbols and the tops before it."""
+    """The offsets of blocks for all sizes, and the total number of bytes. Both may contain the
+    symbols `tops` in addition to those of the blocks: each top is the maximum of some extents over
+    the blocks' symbols and earlier tops."""
 
     offsets: Mapping[str, Extent]
     nbytes: Extent
@@ -24,28 +24,29 @@ class Stack:
 
 
 def pack(blocks: Sequence[Block]) -> Stack:
-    """Return a stack that keeps blocks alive at one step apart at all sizes: packed at the typical
-    sizes, and at others in the same order."""
+    """Return an arrangement in which blocks alive at one step do not overlap at any sizes: blocks
+    are packed at the typical sizes, and keep the order of their offsets at other sizes."""
     return stacked(blocks, *packed(blocks))
 
 
 def packed(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Return offsets and the total bytes at the typical sizes."""
+    """Return the offsets by name and the total bytes of a packing at the typical sizes."""
     return pack_blocks(
         [dataclasses.replace(block, nbytes=typical(aligned(block.nbytes))) for block in blocks]
     )
 
 
 def stacked(blocks: Sequence[Block], offsets: Mapping[str, int], nbytes: int) -> Stack:
-    """Return the stack for any sizes of a packing at the typical ones."""
+    """Return the arrangement for all sizes that corresponds to a packing at the typical ones."""
     if all(isinstance(block.nbytes, int) for block in blocks):
         return Stack(offsets, nbytes, {})
     return _in_order(sorted(blocks, key=lambda b: (offsets[b.name], typical(b.nbytes), b.name)))
 
 
 def _in_order(blocks: Sequence[Block]) -> Stack:
-    """Put each block on top of the earlier blocks that are alive with it. The order of offsets then
-    holds at any sizes; if `blocks` are in the order of a packing, they lie as close as in it."""
+    """Place each block directly above the earlier blocks that are alive with it. The order of
+    offsets then is the same at all sizes; if `blocks` are in the order of a packing, they are as
+    close as in that packing."""
     offsets: dict[str, Extent] = {}
     ends: dict[str, Extent] = {}
     covered: set[str] = set()  # Blocks whose end lies below another one's.
@@ -64,17 +65,19 @@ def _in_order(blocks: Sequence[Block]) -> Stack:
 
 
 class _Heights:
-    """The heights at which blocks begin, each the largest end of the blocks below. If several ends
-    may be the largest, or the end is a long sum, the height is a new symbol of `tops`: otherwise
-    every height would contain those below it, and time and code would grow with the product of
-    their numbers."""
+    """The offsets at which blocks start: each the maximum of the ends of the blocks below.
+
+    If several ends may be the maximum, or the end is a long sum, the offset becomes a new symbol of
+    `tops`: otherwise every offset would contain those below it, and time and code size would grow
+    with the product of their numbers.
+    """
 
     def __init__(self) -> None:
         self.tops: dict[Symbol, tuple[Extent, ...]] = {}
         self._names: dict[tuple[Extent, ...], Extent] = {}
 
     def top(self, ends: Iterable[Extent]) -> Extent:
-        """Return the largest of some extents; 0 for none."""
+        """Return the maximum of the extents; 0 for an empty sequence."""
         highest: list[Extent] = []
         for end in dict.fromkeys(ends):
             if not any(self._reaches(other, end) for other in highest):
@@ -89,14 +92,14 @@ class _Heights:
         return self._names[key]
 
     def _named(self, ends: tuple[Extent, ...]) -> Extent:
-        """Return a new name for the largest of some extents."""
+        """Return the symbol that stands for the maximum of the extents, a new one if necessary."""
         low, high = (max(bound) for bound in zip(*map(bounds, ends), strict=True))
         named = dim(f"top.{len(self.tops)}", low, high, max(map(typical, ends)))
         self.tops |= dict.fromkeys(symbols((named,)), ends)
         return named
 
     def _reaches(self, end: Extent, other: Extent) -> bool:
-        """Return whether a quick check proves `end >= other` at all sizes."""
+        """Check whether a quick test proves `end >= other` for all sizes."""
         more = end - other
         if any(symbol in self.tops for symbol in symbols((more,))):
             return bounds(more)[0] >= 0

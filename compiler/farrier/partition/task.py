@@ -1,4 +1,4 @@
-"""A kernel to be made: what it computes, and a key to find it by."""
+"""A task: one kernel to be generated, identified by a key."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from farrier.partition.naming import task_name
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """One kernel to be scheduled, tuned and compiled, however often the model calls it.
+    """One kernel to be scheduled, tuned and compiled once, however often the model calls it.
 
-    `key` is 64 hex digits over everything that the kernel's code depends on, and nothing else: it
-    finds the task's records again in another model. `constant_inputs` names the inputs of `region`
-    whose content is known at compile time.
+    `key` is a hash of 64 hex digits over everything on which the kernel's code depends, and nothing
+    else: it also finds the task's records of other models. `constant_inputs` names the inputs of
+    `region` whose content is known at compile time.
     """
 
     key: str
@@ -27,20 +27,20 @@ class Task:
 
     @classmethod
     def of(cls, region: Graph, constant_inputs: frozenset[str]) -> Task:
-        """The task of a canonical region."""
+        """Return the task of a canonical region, with its key and name."""
         return cls(task_key(region, constant_inputs), task_name(region), region, constant_inputs)
 
     @property
     def symbol(self) -> str:
-        """A C identifier, unique among tasks."""
+        """The name of the kernel: a C identifier, unique among tasks."""
         return f"{self.name}_{self.key[:8]}"
 
     def printed(self) -> tuple[str, Graph]:
-        """The symbol, and what the kernel computes."""
+        """The symbol, and the region that the kernel computes, for dumps."""
         return self.symbol, self.region
 
 
 def task_key(region: Graph, constant_inputs: Collection[str]) -> str:
-    """The key of the task of a canonical region."""
+    """Return the key of the task of a canonical region."""
     text = f"{print_ir(region)}constants: {' '.join(sorted(constant_inputs))}\n"
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,5 +1,6 @@
-"""The rules of driver programs: each value is written before it is read, in the space where it is,
-and no step needs what a queue has pending."""
+"""Verify driver programs: each value is written before it is read, in the space where it is stored,
+and no step depends on an access that is still pending in a queue.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ from farrier_device.program import HOST
 
 
 def verify_driver(program: DriverProgram) -> None:
-    """Check a program. Raises CompilerError for a step that reads bytes that nothing has written,
-    in a space where a value does not lie, or without the wait that it needs."""
+    """Check a program. Raises CompilerError for a step that reads bytes before they are written,
+    that accesses a value in a space where it is not stored, or that lacks a preceding wait."""
     for step in steps_in(program.steps):
         _check_spaces(program, step)
     _Written(program).check()
@@ -55,7 +56,7 @@ def _refuse(step: Step | None, hazard: Hazard) -> None:
 
 
 def _check_spaces(program: DriverProgram, step: Step) -> None:
-    """Check that a step reads and writes values where they lie."""
+    """Check that a step accesses values in the spaces in which they are stored."""
     for access in accesses(step):
         _check_space(program, step, access.value, access.by)
     match step:
@@ -97,8 +98,8 @@ _Ranges: TypeAlias = dict[str, tuple[Span, ...]]
 
 
 class _Written:
-    """A walk that knows the bytes of each memory that have been written, and the sizes that have
-    values."""
+    """A traversal that tracks the byte ranges of each memory that have been written, and the
+    symbols that have values."""
 
     def __init__(self, program: DriverProgram) -> None:
         self._program = program
@@ -124,7 +125,8 @@ class _Written:
                 raise CompilerError(f"the output {value.name} is not written")
 
     def _steps(self, steps: Iterable[Step], ranges: _Ranges) -> _Ranges | None:
-        """Return the ranges that are written behind the steps; None where no run gets."""
+        """Return the ranges that are written after the steps; None if the steps always end the
+        run."""
         for step in steps:
             for symbol in symbols(_sizes_of(step)):
                 if symbol.name not in self._sizes:
@@ -162,7 +164,7 @@ class _Written:
         return ranges
 
     def _repeat(self, step: Repeat, ranges: _Ranges) -> None:
-        """Check a loop, and add to the ranges what it leaves written."""
+        """Check a loop, and add the ranges that are written after it to `ranges`."""
         for part in step.read:
             self._read(step, part.whole, ranges)
         for carried in step.carried:
@@ -209,7 +211,7 @@ class _Written:
 
 
 def _sizes_of(step: Step) -> Iterator[Extent]:
-    """Yield the sizes that a step of a queue needs."""
+    """Yield the sizes that a step in a queue uses."""
     match step:
         case Launch(call):
             yield from (*call.dims, *call.needed)
@@ -222,7 +224,8 @@ def _sizes_of(step: Step) -> Iterator[Extent]:
 
 
 def _in_both(ranges: _Ranges | None, other: _Ranges | None) -> _Ranges | None:
-    """Return the ranges that are written on either way; a way that no run comes has them all."""
+    """Return the ranges that are written on both paths; None stands for a path that ends the run,
+    on which every range counts as written."""
     if ranges is None or other is None:
         return ranges if other is None else other
     names = ranges.keys() & other.keys()

@@ -1,4 +1,4 @@
-"""The search for the fastest schedule of every task."""
+"""The search for the fastest schedule of every task of a model."""
 
 from farrier.schedule_search.evolution import EvolutionarySearch
 from farrier.schedule_search.scheduler import TaskScheduler

@@ -1,4 +1,6 @@
-"""Choose the next candidates of one task to measure: evolution under a learned cost model."""
+"""Propose the next candidates of one task to measure: evolutionary search with a learned cost
+model.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ LOCAL = 0.4
 
 
 class EvolutionarySearch:
-    """Propose candidates of one task, and learn from their results.
+    """A search that proposes candidates of one task, and learns from their measured results.
 
-    A space that can be enumerated is ranked, except candidates that the analytic model rules out; a
-    larger one is searched by mutation and crossover of the candidates predicted or measured to be
-    fast. No candidate is proposed twice. Equal seeds and equal results lead to equal proposals,
-    also after a resume from records.
+    A space that can be enumerated is ranked completely, except candidates that the analytic model
+    rules out; a larger space is searched by mutation and crossover of candidates that are predicted
+    or measured to be fast. No candidate is proposed twice. Equal seeds and equal results lead to
+    equal proposals, also after a resume from records.
     """
 
     def __init__(
@@ -40,7 +42,8 @@ class EvolutionarySearch:
         seed: int = 0,
         context: Context = Context.ALONE,
     ) -> None:
-        """Start a search for candidates to be measured in `context`."""
+        """Start a search whose candidates are to be measured in `context`: alone or within the
+        model."""
         self.task = task
         self.space = space
         self.trials: list[Trial] = []
@@ -56,14 +59,17 @@ class EvolutionarySearch:
 
     @property
     def best(self) -> Trial | None:
-        """The fastest trial that ran correctly; the first among equals."""
+        """The fastest trial that ran correctly; the first of several equal ones."""
         ran = [trial for trial in self.trials if np.isfinite(trial.seconds)]
         return min(ran, key=lambda trial: trial.seconds, default=None)
 
     def propose(self, count: int) -> list[dict[str, int]]:
         """Return up to `count` distinct candidates that were never proposed or measured; fewer, or
-        none, once the space is exhausted. The analytic default comes before all others, then that
-        of every other rule: estimates of different rules do not compare, so each is measured."""
+        none, once the space is exhausted.
+
+        The analytic default comes first, followed by the default of every other rule: estimates of
+        different rules are not comparable, so each default is measured.
+        """
         rng = np.random.default_rng([self._seed, zlib.crc32(self.task.encode()), len(self._seen)])
         pool, predicted = self._candidates(rng)
         ranked = pool[np.argsort(predicted, kind="stable")]
@@ -87,38 +93,40 @@ class EvolutionarySearch:
         return chosen
 
     def update(self, trials: Iterable[Trial]) -> None:
-        """Add results, new or from records. The model learns them with its next `fit`."""
+        """Add results, new or from records. The cost model learns from them in its next `fit`."""
         of_space = [trial for trial in trials if self.space.contains(trial.decisions)]
         if of_space:
             self._see(self._taught(self.task, of_space, self._context))
             self.trials.extend(of_space)
 
     def learn_elsewhere(self, trials: Iterable[Trial], context: Context) -> None:
-        """Add results of another context: the model learns from them, but they are not compared."""
+        """Add results of another context: the cost model learns from them, but they do not compete
+        with results of the search's own context."""
         of_space = [trial for trial in trials if self.space.contains(trial.decisions)]
         if of_space:
             self._taught(f"{self.task} {context}", of_space, context)
 
     def predict(self, population: Population) -> Floats:
-        """Return the predicted seconds by the present model."""
+        """Return the seconds that the current cost model predicts for a population."""
         return self._model.predict(*self._described(population, self._context))
 
     def _taught(self, task: str, trials: Sequence[Trial], context: Context) -> Population:
-        """Return the rows of results, which the model learns with its next `fit`."""
+        """Pass results to the cost model for its next `fit`, and return their rows."""
         rows = np.stack([self.space.row(trial.decisions) for trial in trials])
         seconds = np.array([trial.seconds for trial in trials])
         self._model.add(task, *self._described(rows, context), seconds)
         return rows
 
     def _described(self, population: Population, context: Context) -> tuple[Features, Floats]:
-        """Return the features of candidates, and the prior prediction of their seconds."""
+        """Return the features of candidates, and their seconds as predicted before measurements."""
         features, analytic = self.space.described(population, context)
         in_model = context is not Context.ALONE
         return features.beside("in_model", in_model), self._prior(population, features, analytic)
 
     def _prior(self, population: Population, features: Features, analytic: Floats) -> Floats:
-        """Return the seconds of candidates with nothing measured. A base has learned nothing of
-        rules that came after it: their candidates keep their distance from the default."""
+        """Return the seconds of candidates predicted without measurements, by the base model. The
+        base model has not seen rules that were added after its training: their candidates keep the
+        ratio to the default that the analytic model predicts."""
         is_learned = self.space.is_learned(population)
         if not is_learned.any():
             return analytic
@@ -128,8 +136,8 @@ class EvolutionarySearch:
         return prior
 
     def _candidates(self, rng: np.random.Generator) -> tuple[Population, Floats]:
-        """Return the unseen rows of the whole space, or of the survivors of a few generations; and
-        their seconds by the present model."""
+        """Return the unseen rows of the complete space, or of the survivors of a few generations,
+        and their seconds as the current cost model predicts them."""
         if self._fresh is not None:
             return self._fresh.rows, self._fresh.predict(self._model)
         pool = self._pool
@@ -146,13 +154,14 @@ class EvolutionarySearch:
         return pool, self.predict(pool)
 
     def _see(self, rows: Population) -> None:
-        """Exclude rows from further proposals."""
+        """Mark rows as seen, which excludes them from further proposals."""
         self._seen.update(row.tobytes() for row in rows)
         if self._fresh is not None:
             self._fresh.drop(rows)
 
     def _near_best(self) -> Population:
-        """Return the neighbours of the best trial, or of the default, the most promising first."""
+        """Return the neighbours of the best trial, or of the default if there is none, the most
+        promising first."""
         best = self.space.default() if self.best is None else self.best.decisions
         near = self._unseen(self.space.neighbours(self.space.row(best)))
         return near[np.argsort(self.predict(near), kind="stable")]
@@ -164,8 +173,9 @@ class EvolutionarySearch:
 
 
 class _Fresh:
-    """The unseen rows of a space that is ranked whole. The likely ones by the analytic `costs`, and
-    their features by `describe`, are computed once: only the model changes from batch to batch."""
+    """The unseen rows of a space that is ranked completely. The rows that are likely by the
+    analytic `costs`, and their features from `describe`, are computed once: only the cost model
+    changes between batches."""
 
     def __init__(
         self,
@@ -181,7 +191,7 @@ class _Fresh:
         self._described: tuple[Features, Floats] | None = None
 
     def drop(self, rows: Population) -> None:
-        """Remove seen rows; rows of other spaces may be among them."""
+        """Remove rows that have been seen; rows of other spaces are ignored."""
         kept = np.ones(len(self.rows), bool)
         for row in rows:
             equal = np.arange(len(self.rows))
@@ -198,7 +208,8 @@ class _Fresh:
             self._is_likely = self._is_likely[kept]
 
     def predict(self, model: CostModel) -> Floats:
-        """Return the seconds of each row; infinite for unlikely ones."""
+        """Return the predicted seconds of each row; infinity for rows that the analytic model rules
+        out."""
         if self._described is None:
             self._is_likely = np.ones(len(self.rows), bool)
             if len(self.rows) > LIKELY:

@@ -1,4 +1,4 @@
-"""Batches of candidates in flight, each built and measured by its own thread."""
+"""Batches of candidates in flight, each built and measured by a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FAULTS = 3  # The attempts at a batch that the device could not measure.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finished:
-    """The result of a batch of the task number `task`: one for each of its `candidates`, or the
-    `fault` of the device if none could measure it."""
+    """The results of a batch of task number `task`, one for each of its `candidates`; or the
+    `fault` of the device if the batch could not be measured."""
 
     task: int
     candidates: Sequence[Decisions]
@@ -27,8 +27,8 @@ class Finished:
 
 
 class InFlight(Closing):
-    """The batches that were started and not taken back. Only one thread may start and take them;
-    batches still in flight at the end are cancelled."""
+    """The batches that were started and whose results were not yet taken. Only one thread may start
+    and take them; batches still in flight at the end are cancelled."""
 
     def __init__(self, measurer: Measurer) -> None:
         self._measurer = measurer
@@ -39,7 +39,7 @@ class InFlight(Closing):
         self.candidates = 0
 
     def begin(self, task: int, key: str, space: Space, batch: Sequence[Decisions]) -> None:
-        """Start to measure candidates of a task, while the caller continues."""
+        """Start to build and measure candidates of a task in a new thread."""
         self.batches += 1
         self.candidates += len(batch)
         thread = threading.Thread(target=self._run, args=(task, key, space, batch), daemon=True)
@@ -47,8 +47,8 @@ class InFlight(Closing):
         thread.start()
 
     def next(self, timeout_s: float | None) -> Finished | None:
-        """Return the batch that ends next, None if none does in time. Raises the errors of its
-        measurement, except faults of the device."""
+        """Return the next batch that ends; None if no batch ends within the timeout. Raises the
+        errors of the measurement, except device faults."""
         try:
             ended = self._ended.get(timeout=timeout_s)
         except queue.Empty:
@@ -60,7 +60,7 @@ class InFlight(Closing):
         return ended
 
     def close(self) -> None:
-        """Cancel the batches in flight, and wait for their threads."""
+        """Cancel all batches in flight, and wait until their threads end."""
         self._called_off.set()
         for thread in self._threads:
             thread.join()
@@ -72,8 +72,8 @@ class InFlight(Closing):
             self._ended.put(error)
 
     def _measured(self, task: int, key: str, space: Space, batch: Sequence[Decisions]) -> Finished:
-        """Return the results of a batch, or the last fault if the device failed `FAULTS` times in a
-        row."""
+        """Return the results of a batch, or the last device fault if the device failed `FAULTS`
+        times in a row."""
         attempt = 1
         while True:
             try:

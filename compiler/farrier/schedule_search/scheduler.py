@@ -1,9 +1,9 @@
-"""Choose the task for the next batch of trials.
+"""Select the task for the next batch of trials.
 
 The expected gain of a batch is the task's share of the model's latency times the expected relative
-improvement: that of its last batches or, with few batches, a share of the distance to the roofline
-that shrinks with every batch (after Ansor's gradient scheduler, Zheng et al., OSDI 2020, section
-6). After a batch without improvement, one below the noise counts as none.
+improvement. That is the improvement of its last batches or, after only a few batches, a fraction of
+the distance to the roofline that shrinks with every batch (after Ansor's gradient scheduler, Zheng
+et al., OSDI 2020, section 6). Improvements below the noise of the measurements count as none.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _State:
         return self.batches + self.in_flight > 0
 
     def expected(self, unknown: float = 1.0) -> float:
-        """Return the seconds that the next batch should save, in addition to those in flight, each
-        of which counts as `unknown` measured batches."""
+        """Return the seconds that the next batch is expected to save, in addition to the batches in
+        flight, each of which counts as `unknown` measured batches."""
         if self.exhausted or self.barren >= PATIENCE:
             return 0.0
         batches_so_far = 1 + self.batches + unknown * self.in_flight
@@ -51,8 +51,8 @@ class _State:
         return self.weight * self.best * gain
 
     def _recent_gain(self) -> float:
-        """Return the relative improvement of the last batches for each usual batch; smaller ones
-        count as parts."""
+        """Return the average relative improvement per batch of usual size over the last batches;
+        smaller batches count as fractions."""
         brought = tried = 0.0
         for gain, part in reversed(self.gains):
             if tried >= WINDOW:
@@ -63,11 +63,11 @@ class _State:
 
 
 class TaskScheduler:
-    """Choose batches by expected gain; deterministic."""
+    """A deterministic selection of batches by expected gain."""
 
     def __init__(self, weights: list[int], seconds: list[float], bounds: list[float]) -> None:
-        """Start with each task's number of calls in the model, the time of a call as predicted or
-        measured, and a time that no schedule can beat."""
+        """Initialize the tasks. `weights` are their numbers of calls in the model, `seconds` the
+        time of a call as predicted or measured, and `bounds` lower bounds of that time."""
         self._tasks = [
             _State(weight, best, min(bound, best))
             for weight, best, bound in zip(weights, seconds, bounds, strict=True)
@@ -75,12 +75,13 @@ class TaskScheduler:
 
     @property
     def latency(self) -> float:
-        """The model's estimated seconds: the best known time of every call, summed."""
+        """The model's estimated seconds: the sum over all calls of the best time so far."""
         return sum(task.weight * task.best for task in self._tasks)
 
     def next(self) -> int | None:
-        """Return the task to measure next; None if no batch is worth its time. A task with batches
-        in flight goes after others, since their results may change its next candidates."""
+        """Return the index of the task to measure next; None if no batch is worth its time. A task
+        with batches in flight has lower priority, since their results may change its next
+        candidates."""
         least = CONVERGED * self.latency
         worth = [
             index
@@ -90,18 +91,20 @@ class TaskScheduler:
         return max(worth, key=lambda index: self._tasks[index].expected(UNKNOWN), default=None)
 
     def begin(self, index: int, part: float = 1.0) -> None:
-        """Count a batch of the task as in flight; `part` is its size as a share of a usual one."""
+        """Count a batch of the task as in flight; `part` is its size as a fraction of a usual
+        batch."""
         self._tasks[index].in_flight += part
 
     def end(self, index: int, part: float = 1.0) -> None:
-        """Count a batch of the task as ended, whatever its result."""
+        """Count a batch of the task as no longer in flight, whatever its result."""
         self._tasks[index].in_flight -= part
 
     def update(self, index: int, best: float, part: float = 1.0, noise: float = 0.0) -> None:
-        """Record the results of a batch of the task: `best` is the best time so far (infinity: none
-        ran), and `noise` the relative error of its measurements.
+        """Record the results of a batch of the task.
 
-        The first measurement replaces the prediction, whether faster or slower.
+        `best` is the best time so far (infinity if no candidate ran), and `noise` the relative
+        error of its measurements. The first measurement replaces the prediction, whether it is
+        faster or slower.
         """
         task = self._tasks[index]
         task.batches += part
@@ -119,7 +122,7 @@ class TaskScheduler:
             task.bound = min(task.bound, best)
 
     def why_none(self) -> str:
-        """Return the reason, in words, why `next` returns no task."""
+        """Return, as text, the reason why `next` returns None."""
         open_tasks = [task for task in self._tasks if not task.exhausted]
         if not open_tasks:
             return "every candidate is measured"
@@ -130,5 +133,5 @@ class TaskScheduler:
         return f"no batch is expected to bring {CONVERGED:.1%} of the model's time"
 
     def exhaust(self, index: int) -> None:
-        """Mark the task as having no candidate left to measure."""
+        """Mark the task as having no more candidates to measure."""
         self._tasks[index].exhausted = True

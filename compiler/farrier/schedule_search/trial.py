@@ -14,44 +14,47 @@ from farrier_device.measurement import CandidateResult, DeviceFault
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """One candidate of one task and its result."""
+    """A candidate of a task and the result of its measurement."""
 
     decisions: dict[str, int]
     result: CandidateResult
 
     @property
     def seconds(self) -> float:
-        """The seconds of an undisturbed call; infinity if the candidate failed."""
+        """The seconds of a call without disturbance; infinity if the candidate failed."""
         return self.result.undisturbed_ns * 1e-9
 
 
 class DeviceFaultError(Exception):
-    """The device could not measure a batch: a fact about the device, not about its candidates."""
+    """An error: the device could not measure a batch, for reasons other than the batch's
+    candidates."""
 
     def __init__(self, fault: DeviceFault, message: str, *, is_final: bool = False) -> None:
-        """Store the fault; it `is_final` if another attempt at the batch would meet it again."""
+        """Store the fault; `is_final` means that another attempt at the batch would fail in the
+        same way."""
         super().__init__(f"{fault.value}: {message}" if message else fault.value)
         self.fault = fault
         self.is_final = is_final
 
 
 class Measurer(Protocol):
-    """Measures candidates of a task, on one device or on several."""
+    """The interface of a measurer of candidates, on one device or on several."""
 
     @property
     def devices(self) -> int | None:
-        """The number of devices that measure now; None for this machine."""
+        """The number of remote devices that measure now; None if this machine measures."""
         ...
 
     @property
     def candidate_s(self) -> float:
-        """The seconds that a device takes for a candidate, according to the measurements so far;
-        0.0 before the first."""
+        """The average seconds for which a candidate occupies a device, according to the
+        measurements so far; 0.0 before the first."""
         ...
 
     def aside(self) -> contextlib.AbstractContextManager[object]:
-        """Return a context in which the caller computes on this machine: measurements that this
-        would disturb wait, and it waits for them."""
+        """Return a context in which the caller may compute on this machine. Entering it waits for
+        running measurements that computation would disturb, and delays further ones until the
+        context is left."""
         ...
 
     def measure(

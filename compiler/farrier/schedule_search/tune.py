@@ -1,5 +1,6 @@
-"""Tune a model's tasks: measure batches by expected gain, add results to records, return the
-best."""
+"""Tune a model's tasks: measure batches in order of expected gain, record the results, and return
+the best schedules.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ NEAR = 0.1  # A candidate slower than the default by up to this share may still 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TuningTask:
-    """A task to tune: its structural hash, a readable name, its space, and the number of its
-    calls."""
+    """A task to tune: its key, a readable name, its space, and the number of its calls in the
+    model."""
 
     key: str
     name: str
@@ -56,13 +57,15 @@ def tune(
     listener: Listener = ignore,
     ended: Callable[[str], object] = lambda reason: None,
 ) -> dict[str, list[dict[str, int]]]:
-    """Return the best decisions of every task, by task key: the default of the analytic model, then
-    candidates that were measured to be faster or nearly as fast, the fastest first.
+    """Return the best decisions of every task, by task key.
 
-    Stops after `trials` measured candidates (those of earlier runs in `records` included), after
-    `budget_s` seconds, or when no batch is worth its time. Kernels are measured alone, and once:
-    their model must be measured before a gain is claimed. `base` is a trained cost model. `ended`
-    is called with the reason for the end. Raises the errors of `records`.
+    The list of a task starts with the default of the analytic model, followed by candidates that
+    were measured to be faster or nearly as fast, the fastest first.
+
+    The search stops after `trials` measured candidates (those of earlier runs in `records`
+    included), after `budget_s` seconds, or when no batch is worth its time. Kernels are measured
+    alone, so the model must be measured with them before a gain is claimed. `base` is a trained
+    cost model. `ended` is called with the reason for the end. Raises the errors of `records`.
     """
     model = CostModel(seed, base=base)
     run = _Run(tasks, fingerprint, measurer, records, seed, threads, model, listener)
@@ -108,7 +111,7 @@ class _Run:
         self._scheduler = TaskScheduler([task.weight for task in tasks], predicted, bounds)
 
     def resume(self) -> None:
-        """Load the records of these tasks."""
+        """Load the results of these tasks from the records."""
         for index, (task, search) in enumerate(zip(self._tasks, self._searches, strict=True)):
             usable_records = usable(
                 self._records, task.key, self._fingerprint, self._threads, *task.space.rules
@@ -123,8 +126,8 @@ class _Run:
                 self._scheduler.update(index, min(t.seconds for t in search.trials[:end]))
 
     def search(self, trials: int | None, deadline: float | None) -> str:
-        """Measure batches until a limit is reached or no gain is expected; return the reason.
-        Several batches are in flight; the results of one influence the next proposals."""
+        """Measure batches until a limit is reached or no gain is expected; return the reason as
+        text. Several batches are in flight; results that arrive influence the next proposals."""
         share = BATCH if trials is None else trials // max(1, len(self._tasks))
         self._usual = max(SMALLEST_BATCH, min(BATCH, share))
         with InFlight(self._measurer) as flight:
@@ -142,11 +145,11 @@ class _Run:
 
     @property
     def _room(self) -> int:
-        """The number of batches to keep in flight."""
+        """The number of batches to have in flight at once."""
         return min((self._measurer.devices or 1) * A_DEVICE, MOST)
 
     def _why(self, trials: int | None, deadline: float | None) -> str:
-        """Return the reason for the end of the search."""
+        """Return the reason for the end of the search as text."""
         if trials is not None and self._done >= trials:
             return f"{self._done} trials are measured"
         if deadline is not None and time.monotonic() >= deadline - self._measurer.candidate_s:
@@ -154,7 +157,7 @@ class _Run:
         return self._scheduler.why_none()
 
     def _begin(self, flight: InFlight, trials: int | None, deadline: float | None) -> bool:
-        """Start a batch that is worth its time; return whether there was one."""
+        """Start a batch if one is worth its time; return whether one was started."""
         while (index := self._scheduler.next()) is not None:
             size = self._size(flight, trials, deadline)
             if size <= 0:
@@ -173,9 +176,9 @@ class _Run:
         return False
 
     def _size(self, flight: InFlight, trials: int | None, deadline: float | None) -> int:
-        """Return the number of candidates of the next batch. A slow remote device gets a small one;
-        idle devices share one, so that its results come sooner. The last batches for several
-        devices are so small that none waits long."""
+        """Return the number of candidates in the next batch. A slow remote device gets a small
+        batch; idle devices share one, so that its results arrive sooner. The last batches for
+        several devices are so small that no device waits long for the others."""
         size = self._usual
         devices, candidate_s = self._measurer.devices, self._measurer.candidate_s
         if devices is not None:
@@ -195,7 +198,8 @@ class _Run:
         return size
 
     def _take(self, finished: Finished, trials: int | None, deadline: float | None) -> None:
-        """Learn from a batch that has ended."""
+        """Record the results of a finished batch, and let the search and the task scheduler learn
+        from them."""
         index, part = finished.task, len(finished.candidates) / self._usual
         self._scheduler.end(index, part)
         if finished.fault is not None:
@@ -215,18 +219,19 @@ class _Run:
         self._report(index, batch_trials, self._done, trials, deadline)
 
     def _noise(self, index: int, batch_trials: Sequence[Trial]) -> float:
-        """Return the typical relative error of a task's measurements, the new ones included."""
+        """Return the typical relative error of a task's measurements, including those of the new
+        trials."""
         errors = self._errors[index]
         errors += [error for trial in batch_trials if (error := _error(trial)) is not None]
         return statistics.median(errors) if errors else 0.0
 
     @property
     def _done(self) -> int:
-        """The trials of all tasks, those of earlier runs included."""
+        """The number of trials of all tasks, including those of earlier runs."""
         return sum(len(search.trials) for search in self._searches)
 
     def finalists(self) -> dict[str, list[dict[str, int]]]:
-        """Return each task's default and its fastest others."""
+        """Return, by task key, the default and the fastest other candidates."""
         return {task.key: self._finalists(i) for i, task in enumerate(self._tasks)}
 
     def _finalists(self, index: int) -> list[dict[str, int]]:
@@ -282,8 +287,8 @@ def _best_seconds(search: EvolutionarySearch) -> float:
 
 
 def _error(trial: Trial) -> float | None:
-    """Return the relative error of a candidate's measurement: half of the difference between two
-    halves of its samples. None for fewer than two samples."""
+    """Return the relative error of a candidate's measurement, estimated as half of the difference
+    between the two halves of its samples. None for fewer than two samples."""
     samples = trial.result.samples_ns
     if len(samples) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Schedule spaces: which ways there are to compute a task, and how fast each should be."""
+"""Schedule spaces: the possible schedules of a task, and the predicted time of each."""
 
 from farrier.space.features import Features
 from farrier.space.joined import JoinedSpace

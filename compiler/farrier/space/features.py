@@ -1,8 +1,8 @@
-"""The features of candidates for the learned model: a table with named columns.
+"""The features of candidates for the learned cost model: a table with named columns.
 
 A name means the same in every rule, task and machine, so that the model can learn across them.
-Rules, knobs and machines may come and go: a table lacks the columns that its space has no data
-for.
+Rules, knobs and machines may be added and removed: a table lacks the columns for which its space
+has no data.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Features:
-    """`table` [candidates, names] is float32, NaN where a feature is absent."""
+    """A table of features, float32 of shape [candidates, names], in which NaN stands for a missing
+    value."""
 
     names: tuple[str, ...]
     table: npt.NDArray[np.float32]
@@ -40,16 +41,17 @@ class Features:
         return Features(self.names, self.table[rows])
 
     def beside(self, name: str, value: float) -> Features:
-        """Return the table with one more feature, the same for all candidates."""
+        """Return the table with an additional feature that has one value for all candidates."""
         column = np.full((len(self.table), 1), value, np.float32)
         return Features((*self.names, name), np.concatenate([self.table, column], axis=1))
 
     def column(self, name: str) -> npt.NDArray[np.float32]:
-        """Return one feature, [candidates]."""
+        """Return the values of one feature, of shape [candidates]."""
         return self.table[:, self.names.index(name)]
 
     def under(self, names: tuple[str, ...]) -> npt.NDArray[np.float32]:
-        """Return the table with these columns, in this order."""
+        """Return the table with exactly these columns, in this order, NaN where this table lacks
+        one."""
         if names == self.names:
             return self.table
         places = {name: place for place, name in enumerate(self.names)}

@@ -1,11 +1,11 @@
-"""Derivation: compute a stage where it is read.
+"""Inline stages: compute a stage where its result is read.
 
 before:  t[i, j] = x[i, j] * s[j]
          y[i] = sum(t[i, k] for k in axes(64))
 after:   y[i] = sum(x[i, k] * s[k] for k in axes(64))
 
-The stage is computed as often as it is read, so a costly one is inlined only if it is not read more
-often than it has elements.
+The stage is computed as often as its result is read, so an expensive stage is inlined only if the
+number of reads does not exceed the number of its elements.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LARGEST = 128  # Nodes of an expression: a chain that is read twice each double
 
 
 def inline(program: TensorProgram) -> TensorProgram:
-    """Return the program without the stages that are better computed where they are read."""
+    """Return the program with each stage inlined that is cheaper to compute where it is read."""
     outputs = {buffer.name for buffer in program.outputs}
     stages = list(program.stages)
     for at in range(len(stages) - 1, -1, -1):

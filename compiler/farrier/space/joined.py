@@ -1,8 +1,8 @@
-"""Join several rules' schedules of one task to one space, so that a search measures candidates of
-all.
+"""Join the schedules of one task by several rules to one space, so that a search measures
+candidates of all rules.
 
-A candidate is of exactly one rule: its decisions are those of that rule's knobs, and a row holds
-`ABSENT` for the knobs of the others. Rules therefore share no knob.
+A candidate belongs to exactly one rule: its decisions are those of that rule's knobs, and its row
+has the value `ABSENT` for the knobs of the other rules. So rules must not share knobs.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ ABSENT = int(np.iinfo(np.int64).min)  # This is the value of a knob of another r
 
 
 class JoinedSpace(Space):
-    """All candidates of `spaces`. The default is that of the first.
+    """The union of the candidates of `spaces`. The default candidate is that of the first space.
 
-    Estimates of different rules need not be comparable, so each is scaled: without measurements,
-    the first candidate of every rule counts as fast as that of the space `built_in`. Spaces from
-    `later`, of rules among `later_rules`, are derived only when a search asks for candidates, so
-    a compilation that takes the default does not wait for them; their scale never makes them
+    Estimates of different rules need not be comparable, so they are scaled: before measurements,
+    the first candidate of every rule counts as fast as that of the space `built_in`. The spaces
+    `later`, of rules among `later_rules`, are only derived when a search asks for candidates, so a
+    compilation that takes the default does not wait for them; scaling never makes their candidates
     faster.
     """
 
@@ -63,7 +63,7 @@ class JoinedSpace(Space):
 
     @functools.cached_property
     def spaces(self) -> tuple[Space, ...]:
-        """The joined spaces, all of them derived."""
+        """The joined spaces, including the later ones, which are derived now if necessary."""
         return (*self._first, *self._later())
 
     @property
@@ -79,12 +79,12 @@ class JoinedSpace(Space):
 
     @functools.cached_property
     def _places(self) -> list[slice]:
-        """The places of each space's knobs in a row."""
+        """The slice of a row that holds the knobs of each space."""
         ends = np.cumsum([0, *(len(space.knobs) for space in self.spaces)])
         return [slice(*pair) for pair in itertools.pairwise(ends)]
 
     def _in_turn(self) -> Iterator[Space]:
-        """Yield the spaces, and derive the later ones only if the first do not end the search."""
+        """Yield the spaces one by one; later ones are derived only if the caller asks for more."""
         yield from self._first
         yield from self.spaces[len(self._first) :]
 
@@ -191,7 +191,8 @@ class JoinedSpace(Space):
         return np.concatenate([*parts])[:count]
 
     def _of(self, decisions: Decisions) -> Space:
-        """Return the space whose knobs these are. Raises CompilerError if none has them."""
+        """Return the space to whose knobs the decisions belong. Raises CompilerError if there is
+        none."""
         for space in self._in_turn():
             if set(decisions) == {knob.name for knob in space.knobs}:
                 return space
@@ -199,14 +200,14 @@ class JoinedSpace(Space):
         raise CompilerError(f"{rules} has no knobs {sorted(decisions)}")
 
     def _lifted(self, space: Space, rows: Population) -> Population:
-        """Convert rows of one of the spaces to rows of this one."""
+        """Return rows of one of the spaces as rows of the joined space."""
         lifted = np.full((len(self.knobs), len(rows)), ABSENT, np.int64)
         lifted[self._places[self.spaces.index(space)]] = rows.T
         return lifted.T
 
     def _parts(self, population: Population) -> list[tuple[Space, slice, npt.NDArray[np.bool_]]]:
-        """Return each space, the places of its knobs, and a mask of the rows that are its own, bool
-        [candidates]."""
+        """Return, for each space, the slice of its knobs in a row, and a mask of the rows that
+        belong to the space, bool [candidates]."""
         present = population != ABSENT
         parts = []
         for space, place in zip(self.spaces, self._places, strict=True):
@@ -217,8 +218,8 @@ class JoinedSpace(Space):
 
     @functools.cached_property
     def _scales(self) -> Mapping[Context, Mapping[RuleId, float]]:
-        """Per context, the factor that scales each rule's estimates so that its default matches the
-        built-in rule's default."""
+        """Return, by context and rule, the factor that scales the rule's estimates so that the
+        estimate of its default equals that of the built-in rule's default."""
         return {
             context: {space.rule: self._scale_of(space, context) for space in self.spaces}
             for context in Context
@@ -251,5 +252,5 @@ class JoinedSpace(Space):
 
 
 def _of_default(space: Space) -> Estimate:
-    """Return the estimate of a space's default."""
+    """Return the estimate of the default candidate of a space."""
     return space._estimate(space.columns(space.row(space.default())[None]))

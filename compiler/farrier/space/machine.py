@@ -1,8 +1,8 @@
-"""The machine in the analytic models: throughputs in cycles, sizes in bytes.
+"""The parameters of a machine for the analytic cost models: throughputs in cycles, sizes in bytes.
 
-The backend of a target defines its figures. Only ratios of figures rank candidates, so the figures
-need not be exact for every model of a family. The defaults describe the simplest core: one
-instruction a cycle, in order, with the memory of a small board.
+The backend of a target defines them. Only ratios of them rank candidates, so they need not be exact
+for every model of a family. The defaults describe the simplest core: in order, one instruction a
+cycle, with the memory of a small board.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Machine:
-    """The costs of one core; `memory_bandwidth` is that of all threads together, and
-    `core_bandwidth` the largest share of one."""
+    """The costs of operations on one core. `memory_bandwidth` is that of all threads together, and
+    `core_bandwidth` the largest share of it that one core can use."""
 
     lanes: int  # The f32 elements of a vector register.
     registers: int
@@ -55,37 +55,42 @@ class Machine:
     by_lane: bool = False
 
     def for_elements(self, dtype: DType) -> Machine:
-        """Return the machine for kernels whose vectors hold elements of `dtype`, which has 32 bits
-        or more: the registers are the same, with fewer lanes for wider elements."""
+        """Return the parameters for kernels whose vectors hold elements of `dtype`, of at least 32
+        bits: the number of registers is the same, with fewer lanes for wider elements."""
         lanes = max(1, self.lanes * 32 // max(dtype.bits, 32))
         return self if lanes == self.lanes else dataclasses.replace(self, lanes=lanes)
 
     @property
     def fork_join(self) -> float:
-        """The seconds that a parallel loop costs (`bench/pool.py`), late threads included."""
+        """The overhead of a parallel loop in seconds, measured by `bench/pool.py`, including the
+        wait for the last thread."""
         return 0.4e-6 + 0.05e-6 * self.threads
 
     @property
     def peak(self) -> float:
-        """The operations on f32 a second of one core; a multiply-add counts two."""
+        """The f32 operations per second of one core; a multiply-add counts as two."""
         return 2 * self.lanes * self.fma_ports * self.hertz
 
     def features(self) -> dict[str, float]:
-        """Return the features of the machine for the learned model: logarithms of all figures."""
+        """Return the features of the machine for the learned model: the logarithms of all
+        parameters."""
         figures = dataclasses.asdict(self)
         return {f"machine.{name}": math.log2(1.0 + value) for name, value in figures.items()}
 
     def fits(
         self, vectors: Ints, points: Ints, dtype: DType = DType.F32, held: Ints | int = 1
     ) -> npt.NDArray[np.bool_]:
-        """Check whether the sums of `dtype` of tiles of `vectors` vectors by `points` points stay
-        in registers, with one step's vectors and `held` of the points: a broadcast, or a vector of
+        """Check whether a register tile fits the vector registers.
+
+        The tile has `vectors` vectors by `points` points of sums of `dtype`; one step of the sum
+        also needs the registers of its vectors and of `held` points: one broadcast, or a vector for
         each point.
 
-        Some registers are spared for LLVM, which spills otherwise: two of 32 registers, one of 16,
-        since tiles of 12 sums hide a latency that those of 10 do not. Squarer tiles, 3 by 4 of 16,
-        need none to spare, unless a product takes a register before it is added. For tiles of one
-        vector LLVM computes the sums in the registers of the broadcasts, which takes one more.
+        Some registers are left to LLVM, which spills otherwise: two of 32 registers, one of 16,
+        since tiles of 12 sums hide a latency that tiles of 10 do not. Tiles that are closer to
+        square, 3 by 4 of 16, need none to spare, unless a product takes a register before it is
+        added. For tiles of one vector LLVM computes the sums in the registers of the broadcasts,
+        which takes one more.
         """
         live = vectors * points + vectors + held
         # Lanes of held vectors need no register for a broadcast.
@@ -102,12 +107,12 @@ class Machine:
     def memory_seconds(self, nbytes: float, share: Floats) -> Floats: ...
 
     def memory_seconds(self, nbytes: float, share: Floats | float) -> Floats | float:
-        """Return the seconds to read `nbytes` from memory, of which each thread reads `share`: a
-        core waits for all data that it reads, also if others read it as well."""
+        """Return the seconds to read `nbytes` from memory, of which each thread reads the fraction
+        `share`: a core waits for all data that it reads, even if others read the same data."""
         return nbytes * np.maximum(share / self.core_bandwidth, 1 / self.memory_bandwidth)
 
     def bandwidth(self, nbytes: int) -> float:
-        """Return the bytes a cycle at which each core streams through its share of `nbytes`, from
-        the second-level cache if that holds it."""
+        """Return the bytes per cycle at which each core streams through its share of `nbytes`: from
+        the second-level cache if the share fits that cache, else from memory."""
         near = nbytes / self.threads <= 0.7 * self.l2_bytes
         return self.l2_bandwidth if near else self.l3_bandwidth

@@ -1,4 +1,4 @@
-"""The operations and reads of stages, as analytic models count them."""
+"""Count the operations and reads of stages for the analytic cost models."""
 
 from __future__ import annotations
 
@@ -38,27 +38,25 @@ _TABLE_COST = 4  # A machine that looks bytes up at once needs about four instru
 
 
 def reads_of(buffer: str, stages: Iterable[Stage]) -> int:
-    """Return the number of places at which the stages read a buffer."""
+    """Return the number of places in the stages' expressions at which a buffer is read."""
     nodes = (node for stage in stages for node in walk(stage.body))
     return sum(isinstance(node, Load) and node.buffer.name == buffer for node in nodes)
 
 
 def count_points(axes: Iterable[Axis]) -> int:
-    """Return the number of points that axes span, where extents are typical."""
+    """Return the number of points in the product of the axes, at typical extents."""
     return math.prod(typical(axis.extent) for axis in axes)
 
 
 def operations_of(expr: Expr) -> int:
-    """Return the arithmetic operations of an expression, as `operations` counts them."""
+    """Return the number of arithmetic operations of an expression, as `operations` counts them."""
     return _operations(expr)
 
 
 def operations(stages: Iterable[Stage]) -> int:
-    """Return the arithmetic operations of one element, a function of libm counted as its series.
-
-    Addresses and tests for padding are left out: they are computed once a vector, or leave the
-    loop.
-    """
+    """Return the number of arithmetic operations for one element of the stages; a function of libm
+    counts as the operations of its series. Address arithmetic and tests for padding are not
+    counted: they are computed once per vector, or are moved out of the loop."""
     return sum(_operations(stage.body) for stage in stages)
 
 

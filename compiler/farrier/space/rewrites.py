@@ -1,5 +1,6 @@
-"""Rewrites of a program that any space may begin with: sums apart from what reads them, no halos
-inside a kernel."""
+"""Rewrites with which any space may prepare a program: separate sums from their readers, and remove
+halos within a kernel.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from farrier.ir.tensor import Stage, TensorProgram
 
 
 def accumulate(program: TensorProgram, at: int = -1) -> TensorProgram:
-    """Return the program with a buffer of its own for the reduction of stage `at`, which then
-    copies it; the same program if that stage reduces nothing.
+    """Return the program with a separate buffer for the reduction of stage `at`, which then copies
+    the result; the same program if that stage is not a reduction.
 
     before:  conv[n, oc] = sum(...)
     after:   conv_sum[n, oc] = sum(...)
@@ -32,7 +33,8 @@ def accumulate(program: TensorProgram, at: int = -1) -> TensorProgram:
 
 
 def written_out(stage: Stage, reader: Stage) -> Stage:
-    """Return the stage `reader` with the body of `stage` in the place of each read of it.
+    """Return the stage `reader` with the expression of `stage` substituted for each read of its
+    buffer.
 
     before:  t[i] = x[i] * 2        y[j] = t[j + 1]
     after:   y[j] = x[j + 1] * 2
@@ -47,7 +49,7 @@ def written_out(stage: Stage, reader: Stage) -> Stage:
 
 
 def without_halos(program: TensorProgram) -> TensorProgram:
-    """Return the program with no halo around what only its own stages read."""
+    """Return the program without halos around buffers that only its own stages read."""
     outputs = {buffer.name for buffer in program.outputs}
     bare = {
         stage.buffer.name: dataclasses.replace(
@@ -69,7 +71,7 @@ def without_halos(program: TensorProgram) -> TensorProgram:
 
 
 def sum_buffer(stage: Stage) -> Buffer:
-    """Return the buffer of a reduction that is computed apart from the stage's own."""
+    """Return a buffer for the sums of a reduction, separate from the stage's own buffer."""
     layout = stage.buffer.layout
     bare = None if layout is None else dataclasses.replace(layout, halo=())
     name = f"{stage.buffer.name}_sum"
@@ -77,7 +79,7 @@ def sum_buffer(stage: Stage) -> Buffer:
 
 
 def replaced(program: TensorProgram, old: Stage, *new: Stage) -> TensorProgram:
-    """Return the program with the stages `new` in the place of `old`."""
+    """Return the program with the stage `old` replaced by the stages `new`."""
     at = program.stages.index(old)
     return dataclasses.replace(
         program, stages=(*program.stages[:at], *new, *program.stages[at + 1 :])
@@ -85,7 +87,7 @@ def replaced(program: TensorProgram, old: Stage, *new: Stage) -> TensorProgram:
 
 
 def conjuncts(condition: Expr) -> Iterator[Expr]:
-    """Yield the conditions that must all hold for `condition` to hold."""
+    """Yield the conditions of which `condition` is the conjunction."""
     if isinstance(condition, Binary) and condition.op is BinaryOp.AND:
         yield from conjuncts(condition.left)
         yield from conjuncts(condition.right)
@@ -94,7 +96,7 @@ def conjuncts(condition: Expr) -> Iterator[Expr]:
 
 
 def stays_within(expr: Expr, simplifier: Simplifier) -> bool:
-    """Check whether all that an expression reads lies within the buffers, for variables in the
+    """Check whether all loads of an expression are within their buffers, for variables in the
     ranges of `simplifier` and under the conditions of its Selects."""
     if isinstance(expr, Select):
         if not stays_within(expr.condition, simplifier):

@@ -1,7 +1,8 @@
-"""A schedule space: knobs, their constraint, an analytic cost, and a recipe for a schedule.
+"""A schedule space: knobs, a constraint on their values, an analytic cost model, and a recipe that
+turns values into a schedule.
 
-A search works on a whole population at once: a matrix of knob values, one row for each candidate
-and one column for each knob. No loop nest is built until a candidate is measured.
+A search works on a population at once: a matrix of knob values, one row for each candidate and one
+column for each knob. No loop nest is built until a candidate is measured.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ WHOLE = 1 << 17  # A product of knobs up to this size is enumerated, a larger on
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Knob:
-    """One decision and its possible values, which are distinct. If a value stands for several
-    numbers, `parts` maps values [candidates] to these numbers by name, each [candidates]."""
+    """One scheduling decision and its possible values, which are distinct. If a value encodes
+    several numbers, `parts` maps an array of values [candidates] to these numbers by name, each
+    [candidates]."""
 
     name: str
     values: tuple[int, ...]
@@ -46,11 +48,12 @@ class Knob:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """The analytic model's estimate of a population, each array [candidates].
+    """The analytic model's estimate for a population; each array has shape [candidates].
 
-    `terms` are the parts of the seconds, under the names of `TERMS`; the learned model uses them as
-    features, so they mean the same in every rule. `beside` is the share of the seconds that a
-    candidate loses to the kernels before it in a model; measured alone, it takes that much less.
+    `terms` are the components of the predicted seconds, named as in `TERMS`; the learned model uses
+    them as features, so they mean the same in every rule. `beside` is the share of the seconds that
+    a candidate loses to the kernels before it in a model; measured alone, it takes less by that
+    share.
     """
 
     seconds: Floats
@@ -58,7 +61,7 @@ class Estimate:
     beside: Floats | float = 0.0
 
     def of(self, context: Context) -> Floats:
-        """Return the seconds of candidates measured in this context."""
+        """Return the predicted seconds of the candidates when measured in this context."""
         return self.seconds - self.beside if context is Context.ALONE else self.seconds
 
 
@@ -84,7 +87,7 @@ PANEL = "vectors"  # The knob, of rules that have it, for the width of panels of
 
 
 class Kernel(Protocol):
-    """A task as a rule sees it: the parts of a space."""
+    """A task as a rule schedules it: the fields from which a space is built."""
 
     def knobs(self) -> tuple[Knob, ...]: ...
 
@@ -100,10 +103,10 @@ class Space:
 
     `constraint` returns a mask of the allowed rows, `estimate` their predicted time, and `recipe`
     turns one row into a schedule of the task's naive loop nests. A space is never empty. `program`
-    is the argument of `for_program`, from which another process builds an equal space. `about` are
-    features of the task and the machine, which all candidates share. `passed_over` lists why
-    earlier rules do not schedule the task. `slow_reason` is why the default runs element by element
-    on one thread; None if it does not.
+    is the argument of `for_program`, from which another process builds an equal space. `about`
+    holds features of the task and the machine, which all candidates share. `passed_over` lists why
+    earlier rules do not schedule the task. `slow_reason` is the reason why the default runs element
+    by element on one thread; None if it does not.
     """
 
     def __init__(
@@ -131,64 +134,65 @@ class Space:
 
     @classmethod
     def of(cls, rule: RuleId, kernel: Kernel) -> Space:
-        """Return the space of the schedules of `kernel`."""
+        """Return the space of all schedules of `kernel` by `rule`."""
         return cls(rule, kernel.knobs(), kernel.allowed, kernel.estimate, kernel.schedule)
 
     @functools.cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        """The decisions of a candidate, in the order of a row."""
+        """The scheduling decisions of a candidate, in the order of the columns of a row."""
         return self._knobs() if callable(self._knobs) else self._knobs
 
     @property
     def rules(self) -> tuple[RuleId, ...]:
-        """The rules whose records may be of candidates of this space."""
+        """The rules to which candidates of this space may belong."""
         return (self.rule,)
 
     def rule_of(self, decisions: Decisions) -> RuleId:
-        """Return the rule that these decisions belong to. Raises CompilerError for other knobs."""
+        """Return the rule to which these decisions belong. Raises CompilerError for other knobs."""
         self.row(decisions)
         return self.rule
 
     @functools.cached_property
     def about(self) -> Mapping[str, float]:
-        """Features of task and machine, computed when the learned model first reads them."""
+        """The features of task and machine, computed when the learned model first reads them."""
         return self.describe()
 
     @property
     def built_in(self) -> Space:
-        """The part of the space whose candidates are of the target's own rule for the task."""
+        """The subspace of the candidates of the target's own rule for the task, without those of
+        templates."""
         return self
 
     def is_learned(self, population: Population) -> npt.NDArray[np.bool_]:
-        """Check which candidates are of a rule that the shipped cost model has learned,
-        [candidates]."""
+        """Return a mask [candidates] of the candidates whose rule was among the training data of
+        the shipped cost model."""
         return np.ones(len(population), bool)
 
     @property
     def size(self) -> int:
-        """The number of rows before the constraint."""
+        """The number of all rows, allowed or not."""
         return math.prod(len(knob.values) for knob in self.knobs)
 
     @property
     def derived_size(self) -> int:
-        """The `size` of the part that exists before a search asks for candidates."""
+        """The `size` of the part of the space that exists before a search asks for candidates."""
         return self.size
 
     @property
     def is_whole(self) -> bool:
-        """Check whether `candidates` returns every allowed row."""
+        """Check whether `candidates` returns every allowed row rather than a sample."""
         return self._whole is not None or self.size <= WHOLE
 
     @property
     def bound(self) -> float:
-        """The seconds on one thread that no candidate can beat: its arithmetic or traffic alone."""
+        """A lower bound of the seconds of any candidate on one thread, by its arithmetic or memory
+        traffic."""
         return self._ranked[2]
 
     def candidates(self, limit: int = WHOLE, seed: int = 0) -> Population:
-        """Return every allowed row, or those of a sample of `limit` rows of a larger space.
-
-        Deterministic. Raises CompilerError if no row is allowed, which is a defect of the rule.
-        """
+        """Return every allowed row, or a sample of at most `limit` allowed rows of a larger space.
+        The result is deterministic. Raises CompilerError if no row is allowed, which is a defect of
+        the rule."""
         if self.is_whole:
             if self._whole is None:
                 self._whole = self._allowed(self._enumerate())
@@ -200,7 +204,7 @@ class Space:
         return rows
 
     def only(self, rows: Population) -> Space:
-        """Return the same space restricted to these of its allowed rows."""
+        """Return a space like this one restricted to the allowed rows `rows`."""
         listed = {row.tobytes() for row in rows}
 
         def constraint(columns: Columns) -> npt.NDArray[np.bool_]:
@@ -211,30 +215,30 @@ class Space:
         return space
 
     def valid(self, population: Population) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows that consist of the knobs' values and meet the constraint, bool
-        [candidates]."""
+        """Return a mask, bool [candidates], of the rows whose values are among those of the knobs
+        and that meet the constraint."""
         listed = np.ones(len(population), bool)
         for column, knob in enumerate(self.knobs):
             listed &= np.isin(population[:, column], knob.values)
         return listed & self._constraint(self.columns(population))
 
     def contains(self, decisions: Decisions) -> bool:
-        """Check whether `decisions` (of a record, say) are a candidate of this space."""
+        """Check whether `decisions`, such as those of a record, are a candidate of this space."""
         if set(decisions) != {knob.name for knob in self.knobs}:
             return False
         return bool(self.valid(self.row(decisions)[None])[0])
 
     def cost(self, population: Population, context: Context = Context.MODEL) -> Floats:
-        """Return the predicted seconds of one call measured in `context`, [candidates]."""
+        """Return the predicted seconds of one call of each candidate in `context`, [candidates]."""
         return self._estimate(self.columns(population)).of(context)
 
     def costs(self, context: Context = Context.MODEL) -> Floats:
-        """Return the `cost` of each of the `candidates`, computed once."""
+        """Return the cached `cost` of each of the `candidates`."""
         return self._ranked[1].of(context)
 
     def bounds(self, population: Population) -> Floats:
-        """Return the seconds on one thread that each candidate cannot beat, [candidates]: its own
-        arithmetic or traffic alone."""
+        """Return a lower bound of the seconds of each candidate on one thread, [candidates], by its
+        own arithmetic or memory traffic."""
         terms = self._estimate(self.columns(population)).terms
         none = np.zeros(len(population))
         return np.maximum(terms.get("compute", none), terms.get("memory", none))
@@ -243,10 +247,11 @@ class Space:
         self, population: Population, context: Context = Context.ALONE
     ) -> tuple[Features, Floats]:
         """Return the features of each candidate for the learned model, and the predicted seconds of
-        a call measured in `context`, from one estimate.
+        a call measured in `context`, both from one estimate.
 
-        Features are logarithms, except `about`: the analytic model's seconds; its times as shares
-        of these, so that they compare between machines; its counts; and the knobs, part by part.
+        All features except those in `about` are logarithms. They are the analytic model's seconds;
+        its terms as fractions of the seconds, so that they are comparable between machines; its
+        counts; and the values of the knobs, each part of a value separately.
         """
         columns = self.columns(population)
         estimate = self._estimate(columns)
@@ -269,12 +274,13 @@ class Space:
         return Features.of(features), seconds
 
     def default(self) -> dict[str, int]:
-        """Return the candidate that the analytic model ranks first, for use without
-        measurements."""
+        """Return the candidate that the analytic model ranks first, for use when nothing was
+        measured."""
         return dict(self._default[0])
 
     def defaults(self) -> list[dict[str, int]]:
-        """Return the candidate that each of its rules ranks first, the space's own rule first."""
+        """Return, for each rule of the space, the candidate that it ranks first; the space's own
+        rule first."""
         return [self.default()]
 
     def seconds(self, decisions: Decisions) -> float:
@@ -286,14 +292,14 @@ class Space:
 
     @functools.cached_property
     def _default(self) -> tuple[dict[str, int], float]:
-        """The candidate that is ranked first, and its predicted seconds."""
+        """The candidate that the analytic model ranks first, and its predicted seconds."""
         rows, costs = self._ranked[0], self.costs()
         first = int(np.argmin(costs))
         return self.decisions(rows[first]), float(costs[first])
 
     @functools.cached_property
     def _ranked(self) -> tuple[Population, Estimate, float]:
-        """The candidates, the estimate of each without its terms, and the bound of all."""
+        """The candidates, their estimates without terms, and the lower bound of all."""
         rows = self.candidates()
         estimate = self._estimate(self.columns(rows))
         terms = (estimate.terms.get(term) for term in ("compute", "memory"))
@@ -301,8 +307,8 @@ class Space:
         return rows, dataclasses.replace(estimate, terms={}), bound
 
     def first_with(self, knob: str, value: int) -> tuple[dict[str, int], float] | None:
-        """Return the first-ranked candidate with this value of a knob, and its predicted seconds;
-        None if no candidate has the value."""
+        """Return the best-ranked candidate for which the knob has this value, and its predicted
+        seconds; None without such a candidate."""
         if knob not in (declared.name for declared in self.knobs):
             return None
         rows, costs = self._ranked[0], self.costs()
@@ -314,12 +320,13 @@ class Space:
         return self.decisions(rows[first]), float(costs[first])
 
     def try_default(self) -> None:
-        """Schedule the default now, so that `schedule` can return it once; raise as that does."""
+        """Schedule the default candidate and cache the result for the next call of `schedule`.
+        Raises the errors of `schedule`."""
         decisions = self.default()
         self._tried = decisions, self.schedule(decisions)
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Return the schedule of a candidate, its trace included. Raises CompilerError for
+        """Return the schedule of a candidate, including its trace. Raises CompilerError for
         decisions that are not allowed, and ScheduleError if the recipe does not apply, which is a
         defect of the rule."""
         if not self.contains(decisions):
@@ -332,33 +339,34 @@ class Space:
         return schedule
 
     def remember(self, decisions: Decisions, trace: str) -> None:
-        """Store the trace of a candidate that was scheduled elsewhere."""
+        """Cache the trace of a candidate that another process scheduled."""
         self._traces[self.row(decisions).tobytes()] = trace
 
     def trace(self, decisions: Decisions) -> str:
-        """Return the steps of a candidate's schedule as text, cached after the first time. Raises
-        the errors of `schedule`."""
+        """Return the steps of a candidate's schedule as text; the text is cached. Raises the errors
+        of `schedule`."""
         key = self.row(decisions).tobytes()
         if key not in self._traces:
             self.schedule(decisions)
         return self._traces[key]
 
     def columns(self, population: Population) -> Columns:
-        """Return the population by the knobs' names."""
+        """Return the columns of a population by the names of the knobs."""
         return {knob.name: population[:, i] for i, knob in enumerate(self.knobs)}
 
     def decisions(self, row: npt.NDArray[np.int64]) -> dict[str, int]:
-        """Return one row of a population as decisions."""
+        """Return one row of a population as a mapping from knob to value."""
         return {knob.name: int(value) for knob, value in zip(self.knobs, row, strict=True)}
 
     def row(self, decisions: Decisions) -> npt.NDArray[np.int64]:
-        """Return the row of decisions, int64 [knobs]. Raises CompilerError for other knobs."""
+        """Return the row of values for a mapping from knob to value, int64 [knobs]. Raises
+        CompilerError for other knobs."""
         if set(decisions) != {knob.name for knob in self.knobs}:
             raise CompilerError(f"{self.rule} has no knobs {sorted(decisions)}")
         return np.array([decisions[knob.name] for knob in self.knobs], np.int64)
 
     def sample(self, count: int, rng: np.random.Generator) -> Population:
-        """Return `count` rows of random values, allowed or not."""
+        """Return `count` rows of random values, which need not be allowed."""
         picks = [rng.choice(np.array(knob.values), count) for knob in self.knobs]
         return np.stack(picks, axis=1).astype(np.int64)
 
@@ -374,7 +382,7 @@ class Space:
         return self._allowed(np.array(rows, np.int64).reshape(-1, len(self.knobs)))
 
     def mutate(self, population: Population, rng: np.random.Generator) -> Population:
-        """Return each row with one random knob set to a random value; drop rows that are not
+        """Return each row with one random knob set to a random value, except rows that are not
         allowed."""
         changed = population.copy()
         columns = rng.integers(len(self.knobs), size=len(population))
@@ -386,20 +394,20 @@ class Space:
     def crossover(
         self, mothers: Population, fathers: Population, rng: np.random.Generator
     ) -> Population:
-        """Return rows with each knob from one of the two parents; drop rows that are not
+        """Return rows that take each knob from one of the two parents, except rows that are not
         allowed."""
         return self._allowed(np.where(rng.random(mothers.shape) < 0.5, mothers, fathers))
 
     def _rows(self, columns: Columns) -> Population:
-        """Return the rows of columns; the inverse of `columns`."""
+        """Return the population with these columns; the inverse of `columns`."""
         return np.stack([columns[knob.name] for knob in self.knobs], axis=1)
 
     def _allowed(self, population: Population) -> Population:
         return population.T[:, self._constraint(self.columns(population))].T
 
     def _enumerate(self) -> Population:
-        """Return every row. The values of one knob are contiguous, as models go through them knob
-        by knob."""
+        """Return every row, allowed or not, in an order in which equal values of a knob are
+        contiguous, as analytic models evaluate knob by knob."""
         values = [np.array(knob.values, np.int64) for knob in self.knobs]
         grids = np.meshgrid(*values, indexing="ij", copy=False)
         return np.stack(grids).reshape(len(values), -1).T

@@ -1,4 +1,4 @@
-"""The features of a task that all its candidates share."""
+"""The features that all candidates of a task share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from farrier.ir.work import arithmetic
 
 
 def task_features(program: TensorProgram | Function) -> dict[str, float]:
-    """Return the sizes of a task, for the learned model, as logarithms."""
+    """Return the sizes of a task (operations, bytes, points) as logarithms, for the learned
+    model."""
     if isinstance(program, Function):
         buffers, written = program.params, program.params[-1:]
     else:

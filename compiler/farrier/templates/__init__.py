@@ -1,4 +1,4 @@
-"""Schedule spaces that other packages add, each for the kernels that it knows."""
+"""Templates: schedule spaces that other packages add for kernels of certain kinds."""
 
 from farrier.schedule import Schedule
 from farrier.space.space import Columns, Decisions, Estimate, Knob

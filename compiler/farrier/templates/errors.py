@@ -1,4 +1,4 @@
-"""The error of a broken template."""
+"""TemplateError: raised where a template is broken."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from farrier.errors import CompilerError, UsageError
 
 
 class TemplateError(CompilerError):
-    """A template of another package broke a rule of its protocol. The message names the package,
-    the entry point, the template, the kernel and the reason. As the error of one candidate it
-    rejects that candidate and ends nothing."""
+    """An error: a template of another package violated the template protocol.
+
+    The message names the package, the entry point, the template, the kernel and the reason. Raised
+    for one candidate, it rejects that candidate and does not end the search.
+    """
 
     code: ClassVar[str] = "template"
     exit_code: ClassVar[int] = UsageError.exit_code

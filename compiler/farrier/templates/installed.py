@@ -1,4 +1,4 @@
-"""The templates of other packages, and the space that a kernel has with them."""
+"""Find the templates of installed packages, and extend the space of a kernel by theirs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ _NAME = re.compile(r"[A-Za-z]\w*")
 
 
 def beside(builtin: Space, problem: Problem) -> Space:
-    """Return the space `builtin` of a kernel, joined with those of the installed templates that
-    apply to it; `builtin` itself if none does. The default schedule is the one of `builtin`, unless
-    a template is preferred. Raises UsageError for a broken package, and TemplateError for a broken
-    template."""
+    """Return `builtin`, the space of a kernel, joined with the spaces of all installed templates
+    that apply to the kernel; `builtin` itself if none applies.
+
+    The default schedule is that of `builtin`, unless a template is preferred. Raises UsageError for
+    a broken package, and TemplateError for a broken template.
+    """
     applying = [plugin for plugin in installed() if _applies(plugin, problem)]
     if not applying:
         return builtin
@@ -34,13 +36,14 @@ def beside(builtin: Space, problem: Problem) -> Space:
 
 
 def rules() -> frozenset[RuleId]:
-    """Return the rules of all templates."""
+    """Return the rules of all installed templates."""
     return frozenset(rule_of(plugin.loaded) for plugin in installed())
 
 
 @functools.cache
 def installed() -> tuple[Plugin[Template], ...]:
-    """Return every template, by package and entry point. Raises UsageError for a broken one."""
+    """Return every installed template with its package and entry point. Raises UsageError for a
+    broken package."""
     templates = plugins(TEMPLATES, "template", Template, "a subclass of Template")  # type: ignore[type-abstract]
     names: dict[str, Plugin[Template]] = {}
     for plugin in templates:

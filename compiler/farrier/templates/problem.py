@@ -1,4 +1,4 @@
-"""The kernel that a template schedules."""
+"""The problem that a template solves: one kernel on one machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from farrier.templates.product import Product
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """A kernel to schedule: its program, and the target and the threads that run it. `machine` has
-    these as figures: vector lanes and registers, sizes of caches, throughputs."""
+    """A kernel to schedule: its program, its target, and the number of threads that run it.
+    `machine` has the parameters of the target: vector lanes and registers, cache sizes,
+    throughputs."""
 
     program: TensorProgram
     target: Target
@@ -26,14 +27,14 @@ class Problem:
 
     @functools.cached_property
     def product(self) -> Product | None:
-        """Return the kernel as a product of two matrices; None if it is anything else."""
+        """Return the kernel as a product of two matrices; None if it computes anything else."""
         return Product.of(self.program)
 
     @functools.cached_property
     def loops(self) -> Function:
-        """Return the naive loop nests, one a stage; loops are named `<stage>_<axis>`."""
+        """Return the naive loop nests, one for each stage; loops are named `<stage>_<axis>`."""
         return to_loops(self.program)
 
     def schedule(self) -> Schedule:
-        """Return a schedule of the naive loop nests, with no step yet."""
+        """Return a new schedule of the naive loop nests, without any steps."""
         return Schedule(self.loops)

@@ -1,5 +1,4 @@
-"""Products of two matrices, the subject of most templates: recognized in a kernel and prepared for
-tiling."""
+"""Recognize matrix products, for which most templates are made, and prepare them for tiling."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ _SUMS = "sums"
 
 
 class Loops(NamedTuple):
-    """Names in a schedule: the loops of the output, and of the buffer `sums`, which is first filled
-    with zeros."""
+    """The names of loops in a schedule: those of the output, and those of the buffer `sums`, which
+    is filled with zeros first."""
 
     rows: str
     columns: str
@@ -32,8 +31,9 @@ class Loops(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Product:
-    """y = f(x @ w): x is [rows, steps], w [steps, columns], and f elementwise or nothing. All three
-    numbers are known, and x, w and their sums of one dtype."""
+    """A matrix product y = f(x @ w) with x of shape [rows, steps], w of shape [steps, columns], and
+    f elementwise or the identity. All three sizes are constant; x, w and the sums have one dtype.
+    """
 
     rows: int
     columns: int
@@ -75,18 +75,19 @@ class Product:
 
     @property
     def has_constant_weights(self) -> bool:
-        """True if w may get another layout: that is done once, when the model is compiled."""
+        """Check whether w is constant, so that it may get another layout when the model is
+        compiled."""
         return self.w.scope is MemoryScope.CONSTANT
 
     def pack(self, schedule: Schedule, width: int) -> None:
-        """Give constant weights the layout of panels of `width` columns; a panel has step after
-        step."""
+        """Change the layout of constant weights to panels of `width` columns; within a panel the
+        rows of w follow each other."""
         panels = PhysicalDim(1, width), PhysicalDim(0), PhysicalDim(1, 1, width)
         schedule.transform_layout(self.w.name, Layout(panels))
 
     def loops(self, schedule: Schedule) -> Loops:
-        """Separate the sums from the output, make f one expression, and return the names of the
-        loops."""
+        """Compute the sums in a buffer separate from the output, inline f into one expression, and
+        return the names of the loops."""
         first, *after = self.stages
         assert isinstance(first.body, Reduce)
         output, sums = self.stages[-1], first.buffer.name

@@ -1,5 +1,6 @@
-"""The space of a template's schedules of one kernel. A template is a stranger's code: whatever it
-raises or returns becomes a candidate, or an error that names it."""
+"""The space of a template's schedules for one kernel. A template is third-party code: whatever it
+raises or returns becomes a candidate, or an error that names the template.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _SHUFFLED = 0  # The seed of the order in which candidates without estimates are
 
 
 class TemplateSpace(Space):
-    """The candidates of `template`, which errors call `named`; its knobs are called
+    """The candidates of `template`, which errors refer to as `named`; its knobs are named
     `<template>.<knob>`. Raises TemplateError for malformed knobs."""
 
     def __init__(self, template: Template, problem: Problem, named: str, hint: str) -> None:
@@ -41,8 +42,8 @@ class TemplateSpace(Space):
         )
 
     def candidates(self, limit: int = WHOLE, seed: int = 0) -> Population:
-        """Return candidates as any space. Without estimates only the order ranks: the first allowed
-        values are the default, and all others are in random order."""
+        """Return allowed rows as `Space.candidates` does. For a template without estimates, the
+        first allowed values are the default, and all other candidates are in random order."""
         try:
             rows = super().candidates(limit, seed)
         except TemplateError:
@@ -97,7 +98,7 @@ class TemplateSpace(Space):
 
     @functools.cached_property
     def _first(self) -> npt.NDArray[np.int64] | None:
-        """Return the first allowed row, in the order of the values; None if none of the first
+        """Return the first allowed row in the order of the knobs' values; None if none of the first
         `WHOLE` rows is allowed."""
         values = itertools.product(*(knob.values for knob in self.knobs))
         for row in itertools.islice(values, WHOLE):
@@ -131,8 +132,8 @@ class TemplateSpace(Space):
         return estimate
 
     def _presumed(self, count: int) -> Estimate:
-        """Return the same estimate for all: a multiple of the time that arithmetic or traffic alone
-        takes."""
+        """Return one estimate for all candidates: a multiple of the lower bound by arithmetic or
+        traffic."""
         program, machine = self._problem.program, self._problem.machine
         moved = sum(typical(buffer.nbytes) for buffer in (*program.inputs, *program.outputs))
         terms = {

@@ -1,6 +1,6 @@
-"""The protocol of a template: which kernels it applies to, its knobs, and its schedules.
+"""The protocol of a template: the kernels to which it applies, its knobs, and its schedules.
 
-A package declares an instance as an entry point of the group `farrier.templates`.
+A package registers an instance as an entry point of the group `farrier.templates`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from farrier.templates.problem import Problem
 
 
 def knob(name: str, values: Iterable[int]) -> Knob:
-    """Return a choice among whole numbers; the first is the best guess. Raises UsageError if there
-    are none, or if one is listed twice."""
+    """Return a knob with integer values, of which the first is the best guess. Raises UsageError if
+    `values` is empty or contains a value twice."""
     listed = tuple(map(int, values))
     if not listed:
         raise UsageError(f"the knob {name} has no values")
@@ -28,7 +28,8 @@ def knob(name: str, values: Iterable[int]) -> Knob:
 
 
 class Template(abc.ABC):
-    """Schedules for one kind of kernel. All methods are pure: equal arguments, equal answers."""
+    """Schedules for one kind of kernel. All methods are pure: equal arguments lead to equal
+    results."""
 
     name: ClassVar[str]  # Letters, digits and `_`; no two installed templates may have the same.
     version: ClassVar[int]  # To be raised whenever equal decisions no longer make equal code.
@@ -36,16 +37,16 @@ class Template(abc.ABC):
 
     @abc.abstractmethod
     def applies(self, problem: Problem) -> bool:
-        """Return whether the template can schedule this kernel. Called for every kernel, so it must
-        be cheap."""
+        """Return whether the template can schedule this kernel. The method is called for every
+        kernel, so it must be cheap."""
 
     @abc.abstractmethod
     def knobs(self, problem: Problem) -> Sequence[Knob]:
-        """Return the choices that are open for this kernel: at least one knob."""
+        """Return the scheduling decisions for this kernel: at least one knob."""
 
     def allowed(self, problem: Problem, decisions: Decisions) -> bool:
-        """Return whether these values go together. Called for one candidate at a time, up to
-        131,072 in a row, so it should take some microseconds."""
+        """Return whether this combination of values is allowed. The method is called for one
+        candidate at a time, up to 131,072 times in a row, so it should take a few microseconds."""
         return True
 
     def estimate(self, problem: Problem, columns: Columns) -> Estimate:
@@ -56,10 +57,11 @@ class Template(abc.ABC):
 
     @abc.abstractmethod
     def schedule(self, problem: Problem, schedule: Schedule, decisions: Decisions) -> None:
-        """Apply primitives to `schedule`, the naive loop nests. Any exception rejects the
-        candidate."""
+        """Apply primitives to `schedule`, which starts with the naive loop nests. Any exception
+        rejects the candidate."""
 
 
 def rule_of(template: Template) -> RuleId:
-    """Return the rule of the template's records. No built-in rule has a name that begins so."""
+    """Return the rule under which the template's records are stored. Its name starts with a prefix
+    that no built-in rule has."""
     return RuleId(f"template.{template.name}", template.version)
