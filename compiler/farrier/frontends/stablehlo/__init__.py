@@ -1,7 +1,7 @@
-"""The frontend for StableHLO: MLIR in its generic form → dataclasses → the builder.
+"""The frontend for StableHLO: MLIR text in its generic form → dataclasses → the builder.
 
-The text comes from strangers, and is all that is read. `conversion/jax`
-writes it for what `jax.export` exports.
+The text is not trusted, and no other file is read. `conversion/jax` writes it from exports of
+`jax.export`.
 """
 
 from farrier.frontends.stablehlo.document import inspection

@@ -1,4 +1,4 @@
-"""A module → nodes of the builder, operation by operation."""
+"""Convert a StableHLO module, operation by operation, to nodes of the builder."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ Values = collections.ChainMap[str, Value]
 
 
 def check_operations(module: Module) -> None:
-    """Raise UnsupportedOperatorError with all operations that have no rule, and the lines that they
-    come from."""
+    """Raise UnsupportedOperatorError with all operations for which no rule exists, and the user's
+    source lines that they come from."""
     unknown: dict[str, list[Operation]] = {}
     for operation in operations_in(module):
         if reason_of(operation):
@@ -55,8 +55,9 @@ def check_operations(module: Module) -> None:
 
 
 def operations_in(module: Module) -> Iterator[Operation]:
-    """Yield the operations that the model runs, those of each function once. The bodies of
-    reductions and sorts are functions of single elements, and are not among them."""
+    """Yield the operations in functions that `main` calls directly or indirectly, each function
+    once. Bodies of reductions and sorts, which are functions of single elements, are not included.
+    """
     seen: set[str] = set()
     waiting = ["main"]
     while waiting:
@@ -82,8 +83,8 @@ def _run_in(block: Block) -> Iterator[Operation]:
 
 
 def _callee(operation: Operation) -> str:
-    """Return the function that an operation calls, "" if it calls none. A composite that Farrier
-    has as an operation calls none."""
+    """Return the name of the function that an operation calls, or "" if it is not a call. A
+    composite for which a rule exists is not a call."""
     key = _CALLS.get(operation.name)
     if key is None or _composite(operation) in RULES:
         return ""
@@ -104,14 +105,14 @@ def _function(module: Module, name: str) -> Function:
 
 
 def name_of(operation: Operation) -> str:
-    """Return the name of an operation in a message: a custom call has that of its target."""
+    """Return the name of an operation for messages; for a custom call, the name of its target."""
     if operation.name == _CUSTOM:
         return f"custom_call @{operation.attrs.get('call_target_name', '')}"
     return operation.name
 
 
 def reason_of(operation: Operation) -> str:
-    """Return the reason why an operation does not compile, "" if it has a rule."""
+    """Return the reason why an operation cannot be compiled, or "" if it can."""
     if operation.name == _CUSTOM:
         target = operation.attrs.get("call_target_name")
         has_rule = target == _ASSERTION or target in _IDENTITIES
@@ -121,14 +122,14 @@ def reason_of(operation: Operation) -> str:
 
 
 class Build:
-    """One build of a module. Functions are built in the places of their calls."""
+    """One conversion of a module to nodes. Called functions are inlined."""
 
     def __init__(self, b: ImageBuilder, module: Module, interface: Interface) -> None:
         self._b, self._module, self._interface = b, module, interface
         self._depth = 0
 
     def run(self) -> None:
-        """Add all nodes and outputs."""
+        """Add all nodes, and make the main function's results outputs of the builder."""
         inputs = [self._b.input(name) for name in self._interface.inputs]
         results = self._called("main", inputs)
         for name, value in zip(self._interface.outputs, results, strict=True):
@@ -223,8 +224,9 @@ class Build:
     def _branch(
         self, operation: Operation, index: str, place: int, values: Values
     ) -> Sequence[Value]:
-        """Return the results of the branch of an index among those from `place` on. An index that
-        no branch has takes the last one."""
+        """Return the results of a case operation, for the branches from number `place` on: a chain
+        of conditionals that compare `index` with each number. An index out of range selects the
+        last branch."""
         regions = operation.regions[place:]
         if len(regions) == 1:
             return self._full(operation, self._block(regions[0], [], values))
@@ -273,7 +275,7 @@ def _with_attrs(operation: Operation, attrs: Mapping[str, object]) -> Operation:
 
 
 def _add_line(error: FarrierError, operation: Operation) -> None:
-    """Name the user's line in an error, once."""
+    """Append the user's source line to an error's message, unless it is already there."""
     line = operation.line
     if line and line not in error.message:
         error.message = f"{error.message}, at {line}"

@@ -1,4 +1,4 @@
-"""The constants of a module: `dense<…>`."""
+"""Parse the constants of a module: `dense<…>`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_RANK = 64
 
 
 def dense_of(content: str, kind: TensorType) -> Dense:
-    """Return the constant of the text in `dense<…>`. Raises FarrierError."""
+    """Parse the text within `dense<…>`, a constant of type `kind`. Raises FarrierError."""
     dtype = kind.dtype
     if dtype is None:
         raise UnsupportedOperatorError(
@@ -46,7 +46,7 @@ def dense_of(content: str, kind: TensorType) -> Dense:
 
 
 def _of_hex(digits: str, dtype: DType, kind: TensorType) -> npt.NDArray[Any]:
-    """Return the elements of hexadecimal digits, which begin with 0x."""
+    """Return the elements encoded in a string of hexadecimal digits that begins with 0x."""
     try:
         data = bytes.fromhex(digits[2:])
     except ValueError:
@@ -67,7 +67,7 @@ def _of_words(words: list[str], dtype: DType) -> npt.NDArray[Any]:
 
 
 def _float(word: str, dtype: DType) -> npt.NDArray[Any]:
-    """Return a float as an array of one element; hexadecimal digits are its bits."""
+    """Parse a float and return it as an array of one element; hexadecimal digits are its bits."""
     if "x" not in word:
         return np.array([float(word)]).astype(dtype.numpy)
     nbytes = dtype.numpy.itemsize

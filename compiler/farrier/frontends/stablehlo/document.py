@@ -1,4 +1,4 @@
-"""The document on a StableHLO module (`frontends/inspection.py`)."""
+"""The inspection report of a StableHLO module (`frontends/inspection.py`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from farrier.frontends.stablehlo.module import Dense, Module, Operation
 
 
 def inspection(model: Model) -> Inspection:
-    """Return what there is to say of a module, and why it does not compile if it does not."""
+    """Return the report on a module, which contains the reason if it does not compile."""
     document = Inspection(shown(model.name), format=Format.STABLEHLO.value)
     try:
         module = module_of(model)
@@ -48,7 +48,7 @@ def inspection(model: Model) -> Inspection:
 
 
 def _typed(document: Inspection, model: Model, interface: Interface) -> Inspection:
-    """Return the document with inputs and outputs, and what an import says of them."""
+    """Return the report with inputs, outputs and the results of an import added."""
     declared = interface.declared()
     outputs = zip(interface.outputs, interface.results, strict=True)
     document = dataclasses.replace(
@@ -71,7 +71,7 @@ def _typed(document: Inspection, model: Model, interface: Interface) -> Inspecti
 
 
 def _parameters(module: Module) -> Parameters:
-    """Return the constants of more than one element."""
+    """Return the number and size of the module's constants of more than one element."""
     sizes = [
         value.elements.nbytes
         for operation in operations_in(module)
@@ -87,8 +87,8 @@ def _reason(operation: Operation) -> str:
 
 
 def _graph(module: Module, interface: Interface) -> ModelGraph:
-    """Return inputs, then the operations of the main function, then outputs; the first of too
-    many."""
+    """Return the graph to draw: inputs, operations of the main function, outputs; of too many, only
+    the first ones."""
     body = module.main.body
     names = [name for name, _, _ in body.arguments]
     operations = body.operations[:-1]
@@ -105,7 +105,7 @@ def _drawn(operation: Operation) -> DrawnNode[str]:
 
 
 def _read(operation: Operation) -> Iterator[str]:
-    """Yield the values that an operation and those in its regions read."""
+    """Yield the names of values that an operation and the operations in its regions read."""
     yield from operation.operands
     for region in operation.regions:
         for inner in region.walk():

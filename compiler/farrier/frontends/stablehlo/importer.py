@@ -19,7 +19,7 @@ _BYTECODE = b"ML\xefR"
 
 
 def module_of(model: Model) -> Module:
-    """Return the module of a file. Raises InvalidModelError."""
+    """Parse a model's file to a module. Raises InvalidModelError."""
     message = model.message
     if bytes(message[:4]) == _BYTECODE:
         raise InvalidModelError(
@@ -38,11 +38,12 @@ def import_model(
     hot: Sequence[Hot] = (),
     typical: Hot = MappingProxyType({}),
 ) -> ImportedModel:
-    """Return the module, typed. `shapes` fix dims that it leaves open, by input name, and `hot` and
-    `typical` are sizes of dims that stay open.
+    """Return the typed graph of a module. `shapes` fixes dims that the module leaves open, by input
+    name; `hot` and `typical` are sizes of dims that stay open, by name of dim.
 
     Raises InvalidModelError for a damaged file, UnsupportedOperatorError with all unknown
-    operations at once, or UsageError for shapes that clash with the module."""
+    operations at once, or UsageError for shapes that contradict the module.
+    """
     module = module_of(model)
     check_operations(module)
     interface = Interface(module)

@@ -16,8 +16,8 @@ _STEP = re.compile(r"\['?([^'\]]*)'?\]|\.(\w+)")
 
 
 class Interface:
-    """The names are the exporter's paths of arguments and results, or their places where a path is
-    missing or taken."""
+    """The inputs and outputs of a module. Their names are the exporter's paths of arguments and
+    results, or `input_N` and `output_N` where a path is missing or not unique."""
 
     def __init__(self, module: Module) -> None:
         main = module.main
@@ -34,7 +34,8 @@ class Interface:
         )
 
     def declared(self) -> list[Declared]:
-        """Return the inputs. Raises UnsupportedOperatorError for types that no input can have."""
+        """Return the inputs. Raises UnsupportedOperatorError for a type that is not a tensor or not
+        supported."""
         return list(self._declared())
 
     def _declared(self) -> Iterator[Declared]:
@@ -49,8 +50,8 @@ class Interface:
 
 
 def _name_in_call(module: Module, value: str) -> str:
-    """Return the name that an argument of the main function has where that passes it on: JAX wraps
-    functions of open sizes in another."""
+    """Return the name that an argument of the main function has in the function to which it is
+    passed, or "": JAX wraps a function with open sizes in a main function without names."""
     for operation in module.main.body.operations:
         callee = operation.attrs.get("callee")
         if value in operation.operands and isinstance(callee, Symbol):
@@ -62,7 +63,7 @@ def _name_in_call(module: Module, value: str) -> str:
 
 
 def type_name(kind: Type) -> str:
-    """Return a type's name in a document."""
+    """Return the name of a type for the report."""
     dtype = kind.dtype if isinstance(kind, TensorType) else None
     return str(kind) if dtype is None else str(dtype)
 
@@ -75,14 +76,15 @@ def _dims(kind: TensorType, names: str) -> Iterator[int | str]:
 
 
 def _tidy(name: str) -> str:
-    """Return a path of JAX as a name: `params['Dense_0']['kernel']` → params.Dense_0.kernel."""
+    """Convert a path of JAX to a name: `params['Dense_0']['kernel']` → params.Dense_0.kernel."""
     head = re.match(r"\w*", name)
     steps = [step or attribute for step, attribute in _STEP.findall(name)]
     return ".".join(part for part in (head[0] if head else "", *steps) if part)
 
 
 def _differing(names: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return names that differ: the first of each pair, or the second if it is "" or taken."""
+    """Return unique names: of each pair the first name, or the second if the first is "" or already
+    used."""
     taken: dict[str, None] = {}
     for name, place in names:
         taken[name if name and name not in taken else place] = None

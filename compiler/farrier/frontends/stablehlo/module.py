@@ -1,4 +1,4 @@
-"""A module of StableHLO as dataclasses."""
+"""The dataclasses of a StableHLO module."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _DTYPES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorType:
-    """The type of a tensor; None stands for a size that is known only when the model runs."""
+    """The type of a tensor. An extent of None is a size that is known only at run time."""
 
     element: str
     sizes: tuple[int | None, ...]
 
     @property
     def dtype(self) -> DType | None:
-        """The element type, or None if Farrier does not have it."""
+        """The dtype, or None if Farrier does not support the element type."""
         return _DTYPES.get(self.element)
 
     @property
@@ -47,7 +47,7 @@ class TensorType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OtherType:
-    """A type that is not a tensor's, as text."""
+    """A type other than a tensor type, as text."""
 
     text: str
 
@@ -68,18 +68,18 @@ Type: TypeAlias = TensorType | OtherType | FunctionType
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dense:
-    """A constant: its elements, or one element that all have."""
+    """A constant: all of its elements, or a single element that fills the tensor."""
 
     elements: npt.NDArray[Any]  # The shape is () if all elements are the same.
     type: TensorType
 
     @property
     def is_splat(self) -> bool:
-        """Return whether all elements are the same."""
+        """Check whether a single element fills the tensor."""
         return self.elements.ndim == 0 and self.type.rank > 0
 
     def ints(self) -> list[int]:
-        """Return the elements in order."""
+        """Return the elements as a flat list of integers."""
         sizes = [size or 0 for size in self.type.sizes]
         return [int(value) for value in np.broadcast_to(self.elements, sizes).ravel()]
 
@@ -93,7 +93,8 @@ class Symbol:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Raw:
-    """An attribute of a dialect, as text: `#stablehlo.conv<…>` has the name `stablehlo.conv`."""
+    """An attribute of a dialect as text, such as `#stablehlo.conv<…>`, whose name is
+    `stablehlo.conv`."""
 
     name: str
     text: str
@@ -101,7 +102,8 @@ class Raw:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation. `line` is the user's line of Python that it comes from, "" if unknown."""
+    """An operation of MLIR. `line` is the line of the user's Python code that it comes from, "" if
+    unknown."""
 
     name: str
     operands: tuple[str, ...]
@@ -119,18 +121,18 @@ class Operation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
-    """The operations of a region or function, of which the last one returns."""
+    """The operations of a region or function; the last one returns its results."""
 
     arguments: tuple[tuple[str, Type, str], ...]  # A value, its type, and the user's name for it.
     operations: tuple[Operation, ...]
 
     @property
     def returned(self) -> tuple[str, ...]:
-        """The values that the block returns."""
+        """The names of the values that the block returns."""
         return self.operations[-1].operands if self.operations else ()
 
     def walk(self) -> Iterator[Operation]:
-        """Yield the operations, and those in their regions."""
+        """Yield the operations, including those in nested regions."""
         for operation in self.operations:
             yield operation
             for region in operation.regions:
@@ -139,7 +141,8 @@ class Block:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Function:
-    """A function; `argument_attrs` and `result_attrs` are dictionaries, one for each."""
+    """A function. `argument_attrs` and `result_attrs` have one dictionary of attributes for each
+    argument and result."""
 
     name: str
     body: Block
@@ -150,11 +153,11 @@ class Function:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Module:
-    """The functions of a module, of which `main` is the model."""
+    """The functions of a module by name; `main` is the model."""
 
     functions: Mapping[str, Function]
 
     @property
     def main(self) -> Function:
-        """The function that is the model."""
+        """The function `main`, which computes the model."""
         return self.functions["main"]

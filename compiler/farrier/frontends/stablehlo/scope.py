@@ -1,4 +1,5 @@
-"""The scope of a rule: nodes, constants, sizes, and tensors that are repeated along axes."""
+"""The interface of rules to the builder: nodes, constants, sizes, and tensors repeated along
+axes."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ LAST = np.iinfo(np.int64).max  # The end of a slice that goes to the end of an a
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spread:
-    """A tensor repeated along some of its axes: `name` has the same axes, of length 1 where it is
-    repeated. StableHLO broadcasts in operations of their own, and operators of Farrier broadcast
-    what they read: a tensor is written out only where nobody does."""
+    """A broadcast tensor that is not materialized: `name` has extent 1 along the repeated axes, and
+    `sizes` is the full shape. StableHLO has separate broadcast operations, whereas Farrier's
+    operators broadcast their operands. It is materialized only for rules that need that."""
 
     name: str
     sizes: Shape
@@ -33,7 +34,7 @@ Value: TypeAlias = str | Spread
 
 
 class Scope:
-    """An operation at hand. Tensors are names of the builder's values."""
+    """The operation for which a rule adds nodes. Tensors are names of values of the builder."""
 
     def __init__(self, builder: ImageBuilder, operation: Operation, origin: str) -> None:
         self.b, self.operation, self.origin = builder, operation, origin
@@ -47,19 +48,19 @@ class Scope:
     def nodes(
         self, op: str, operands: Sequence[Operand], outputs: int, **attrs: Any
     ) -> tuple[str, ...]:
-        """Add a node of several outputs and return their names."""
+        """Add a node with several outputs and return their names."""
         return self.b.node(op, operands, attrs, origin=self.origin, outputs=outputs)
 
     def scalar(self, value: float, dtype: DType) -> str:
-        """Return a constant of rank 0."""
+        """Add a constant of rank 0, and return its name."""
         return self.b.constant(np.array(value).astype(dtype.numpy), dtype)
 
     def ints(self, values: Sequence[int]) -> str:
-        """Return a constant vector of i64."""
+        """Add a constant vector of i64, and return its name."""
         return self.b.constant(np.array(values, np.int64).reshape(len(values)))
 
     def full(self, value: Value) -> str:
-        """Return a tensor with all its elements."""
+        """Return a tensor, materialized if it is a `Spread`."""
         if isinstance(value, str):
             return value
         if self.shape(value.name) == value.sizes:
@@ -69,19 +70,20 @@ class Scope:
     # Attributes ----------------------------------------------------------------------------------
 
     def attr(self, key: str, default: Any = None) -> Any:
-        """Return an attribute. Raises NotSupported if it is missing and `default` is None."""
+        """Return an attribute, or its default. Raises NotSupported if it is missing and `default`
+        is None."""
         value = self.operation.attrs.get(key, default)
         if value is None:
             raise NotSupported(f"{self.operation.name} without {key}")
         return value
 
     def ints_of(self, key: str, default: Sequence[int] | None = None) -> list[int]:
-        """Return an attribute of integers, whatever its form."""
+        """Return an attribute as a list of integers, from any of its forms in MLIR."""
         value = self.attr(key, default)
         return value.ints() if isinstance(value, Dense) else [int(each) for each in value]
 
     def word(self, key: str, default: str = "") -> str:
-        """Return an attribute of a dialect's enumeration: GT."""
+        """Return the value of an enumeration attribute, such as GT."""
         value = self.attr(key, Raw("", default))
         return str(value.text)
 
@@ -93,7 +95,8 @@ class Scope:
         return self.result_of(0)
 
     def result_of(self, place: int) -> TensorType:
-        """Return the type of a result. Raises NotSupported if Farrier does not have it."""
+        """Return the type of the result at position `place`. Raises NotSupported if Farrier does
+        not have it."""
         kind = self.operation.type.results[place]
         if not isinstance(kind, TensorType) or kind.dtype is None:
             raise NotSupported(f"the type {kind}")
@@ -119,28 +122,29 @@ class Scope:
         return len(self.shape(x))
 
     def cast(self, x: str, dtype: DType) -> str:
-        """Return the tensor converted to a type, itself if it has it."""
+        """Return the tensor converted to a dtype; unchanged if it has that dtype."""
         return x if self.dtype(x) is dtype else self.node("Cast", x, to=dtype.value)
 
     # Shapes --------------------------------------------------------------------------------------
 
     def sizes_in(self, x: str) -> Shape | None:
-        """Return the elements of a vector as sizes, or None if they are known only at run time."""
+        """Return the elements of a vector as a shape, or None if they are known only at run
+        time."""
         data = self.b.data(x)
         return None if data is None else to_extents(data)
 
     def vector(self, sizes: Sequence[Number]) -> Operand:
-        """Return sizes as an operand."""
+        """Return sizes, each an extent or a name, as an operand."""
         return list(sizes) if sizes else self.ints([])
 
     def reshape(self, x: str, sizes: Sequence[Number]) -> str:
-        """Return the tensor in another shape."""
+        """Return the tensor reshaped to `sizes`."""
         if tuple(sizes) == self.shape(x):
             return x
         return self.node("Reshape", x, self.vector(sizes), allowzero=1)
 
     def transpose(self, x: str, order: Sequence[int]) -> str:
-        """Return the tensor with its axes in another order."""
+        """Return the tensor with its axes permuted."""
         if list(order) == sorted(order):
             return x
         shape = self.shape(x)
@@ -150,13 +154,13 @@ class Scope:
         return self.node("Transpose", x, perm=tuple(order))
 
     def expand(self, x: str, sizes: Sequence[Number]) -> str:
-        """Return the tensor repeated along its axes of length 1."""
+        """Return the tensor repeated along its axes of extent 1."""
         return x if tuple(sizes) == self.shape(x) else self.node("Expand", x, self.vector(sizes))
 
     def slice(self, x: str, axis: int, start: Number, end: Number, step: int = 1) -> str:
-        """Return elements of an axis."""
+        """Return the elements from `start` to `end` along an axis."""
         return self.node("Slice", x, [start], [end], [axis], [step])
 
     def concat(self, parts: Sequence[str], axis: int) -> str:
-        """Return tensors joined along an axis."""
+        """Return tensors concatenated along an axis."""
         return parts[0] if len(parts) == 1 else self.node("Concat", *parts, axis=axis)

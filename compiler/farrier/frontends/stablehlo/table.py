@@ -1,4 +1,4 @@
-"""The table of operations: a rule for each name."""
+"""The table of rules, by name of operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ R = TypeVar("R", bound=Rule)
 
 
 class Entry(NamedTuple):
-    """A rule; if it `takes_spreads`, operands may be repeated tensors that are not written out."""
+    """A rule. If `takes_spreads`, its operands may be `Spread`, broadcast tensors that are not
+    materialized."""
 
     rule: Rule
     takes_spreads: bool
@@ -20,8 +21,8 @@ RULES: dict[str, Entry] = {}
 
 
 def hlo(*names: str, takes_spreads: bool = False) -> Callable[[R], R]:
-    """Declare the rule of operations: `stablehlo.add`. A rule takes the scope and the operands, and
-    returns a value, or several in a tuple."""
+    """Declare the decorated function as the rule of operations such as `stablehlo.add`. A rule
+    takes the scope and the operands, and returns a value, or several in a tuple."""
 
     def declare(rule: R) -> R:
         RULES.update(dict.fromkeys(names, Entry(rule, takes_spreads)))

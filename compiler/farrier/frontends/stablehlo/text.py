@@ -1,9 +1,9 @@
-"""MLIR in its generic form → a module.
+"""Parse MLIR's generic form.
 
     %2 = "stablehlo.add"(%0, %1) <{…}> ({ ^bb0(…): … }) {…} : (tensor<4xf32>, …) -> … loc(#loc3)
 
-Every operation is written alike in this form, so no dialect is known here. Weights are strings of
-hexadecimal digits, which are found by their quotes and are not scanned.
+All operations have the same syntax in this form, so the parser knows no dialect. Weights are
+strings of hexadecimal digits, which are located by their quotes and not scanned.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ESCAPE = re.compile(r"\\(?:([0-9A-Fa-f]{2})|(.))")
 
 
 def read_module(text: str) -> Module:
-    """Return the module of a text. Raises InvalidModelError."""
+    """Parse the text of a module. Raises InvalidModelError."""
     try:
         return _Reader(text).module()
     except RecursionError:
@@ -59,7 +59,7 @@ def read_module(text: str) -> Module:
 
 
 class _Reader:
-    """A position in the text, which moves forward."""
+    """A recursive-descent parser with its position in the text."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at, self._level = text, 0, 0
@@ -69,7 +69,7 @@ class _Reader:
         }
 
     def module(self) -> Module:
-        """Return the module."""
+        """Parse the module."""
         self._aliases()
         if self._peek() != '"builtin.module"':
             raise InvalidModelError(
@@ -183,7 +183,7 @@ class _Reader:
         return len(self._text) if end < 0 else end
 
     def _location(self) -> tuple[str, str]:
-        """Skip a location; return the name in it, and the line of Python."""
+        """Skip a location, and return the name in it and the line of the user's Python code."""
         if self._peek() != "loc":
             return "", ""
         self._take("word")
@@ -199,14 +199,14 @@ class _Reader:
 
     def _line(self, text: str) -> str:
         """Return the innermost `file:line` of a location outside of installed packages, or the
-        innermost of all."""
+        innermost of all if there is none."""
         lines = list(self._calls(text, set()))
         own = (line for line in lines if "site-packages" not in line)
         return next(own, lines[0] if lines else "").rpartition("/")[2]
 
     def _calls(self, text: str, seen: set[str]) -> Iterator[str]:
-        """Yield the lines of a location, the innermost call first. An alias in `seen` is left out:
-        aliases of aliases can stand for a number of calls that is exponential in their own."""
+        """Yield the `file:line` entries of a location, the innermost call first. Aliases in `seen`
+        are skipped, because nested aliases can expand to exponentially many entries."""
         if len(seen) > _MOST_ALIASES:
             return
         for match in _CALL.finditer(text):
@@ -264,7 +264,7 @@ class _Reader:
         return Raw(name, text.strip())
 
     def _balanced(self) -> None:
-        """Skip a text in angle brackets, in which an arrow is not a bracket."""
+        """Skip a text in balanced angle brackets; the `>` of an arrow does not count."""
         depth = 0
         while True:
             token = self._next()
@@ -345,7 +345,8 @@ class _Reader:
     # Tokens --------------------------------------------------------------------------------------
 
     def _listed(self, end: str, item: Any) -> Iterator[Any]:
-        """Yield the items up to a mark, which is skipped."""
+        """Yield comma-separated items, each parsed by `item`, up to the token `end`, which is
+        skipped."""
         if self._skip(end):
             return
         while True:
@@ -363,7 +364,7 @@ class _Reader:
         return token
 
     def _peek(self) -> str:
-        """Return the next token, "" at the end of the text."""
+        """Return the next token without consuming it; "" at the end of the text."""
         space = _SPACE.match(self._text, self._at)
         self._at = space.end() if space else self._at
         return "" if self._at == len(self._text) else self._match()[0]
@@ -406,7 +407,7 @@ class _Reader:
 
 
 class _Deeper:
-    """A context within which the text is nested by one level more."""
+    """A context in which the nesting depth is one greater, with a limit."""
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
@@ -421,7 +422,7 @@ class _Deeper:
 
 
 def _tensor(inner: str) -> Type:
-    """Return the type in `tensor<…>`: sizes and an element type, divided by x."""
+    """Parse the text within `tensor<…>`: extents and an element type, separated by x."""
     match = re.fullmatch(r"((?:(?:\d{1,18}|\?)x)*)(\w+(?:<\w+>)?)\s*(?:,.*)?", inner, re.DOTALL)
     if match is None:
         return OtherType(f"tensor<{inner}>")

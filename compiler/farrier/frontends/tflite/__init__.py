@@ -1,6 +1,6 @@
 """The frontend for TFLite (LiteRT) models: flatbuffer → dataclasses → the builder.
 
-The bytes come from strangers: every offset and index is checked, and the file is all that is read.
+The bytes are not trusted: every offset and index is checked, and no other file is read.
 """
 
 from farrier.frontends.tflite.document import inspection

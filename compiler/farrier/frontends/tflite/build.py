@@ -1,4 +1,4 @@
-"""Walk the subgraphs of a TFLite model and hand their operators to the builder."""
+"""Convert the operators of a TFLite model's subgraphs to nodes of the builder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _MOST_LEVELS = 32  # This deep may subgraphs call one another.
 
 
 def check_operators(model: TfliteModel) -> None:
-    """Raise UnsupportedOperatorError with all operators of the model that Farrier lacks."""
+    """Raise UnsupportedOperatorError with all operators of the model that Farrier does not
+    support."""
     unknown = unknown_operators(model)
     if unknown:
         names = ", ".join(f"{name} ({count}×)" for name, count in sorted(unknown.items()))
@@ -33,7 +34,8 @@ def check_operators(model: TfliteModel) -> None:
 
 
 def unknown_operators(model: TfliteModel) -> Mapping[str, int]:
-    """Return the operators that Farrier lacks, with the number of times that each occurs."""
+    """Return the operators that Farrier does not support, with the number of times that each
+    occurs."""
     counts: dict[str, int] = {}
     for graph in model.subgraphs:
         for operator in graph.operators:
@@ -43,7 +45,7 @@ def unknown_operators(model: TfliteModel) -> Mapping[str, int]:
 
 
 def unknown_name(graph: Subgraph, operator: Operator) -> str:
-    """Return the name of an operator that Farrier lacks as messages show it, "" for others."""
+    """Return an unsupported operator's name for messages, or "" for a supported operator."""
     if operator.is_custom:
         return f"the custom {operator.name!r}"
     if rule_of(operator.name, is_quantized(*_tensors(graph, operator))) is not None:
@@ -66,7 +68,8 @@ def build(b: ImageBuilder, model: TfliteModel, interface: Interface) -> None:
 
 
 def _start(b: ImageBuilder, model: TfliteModel, present: Present) -> None:
-    """Let the variables have their first values in the first call."""
+    """Add the nodes that initialize variables in the first call: a select, by the state that marks
+    the first call, between the variable's initial value and its state."""
     first = present.copy()
     for graph in initial_graphs(model):
         Scope(model, graph, b, first).run([])
@@ -81,14 +84,14 @@ def _start(b: ImageBuilder, model: TfliteModel, present: Present) -> None:
 def _tensors(
     graph: Subgraph, operator: Operator
 ) -> tuple[tuple[Tensor | None, ...], tuple[Tensor, ...]]:
-    """Return the operands of an operator, None for an omitted one, and its results."""
+    """Return the operands of an operator (None if omitted) and its results."""
     inputs = tuple(graph.tensors[index] if index >= 0 else None for index in operator.inputs)
     return inputs, tuple(graph.tensors[index] for index in operator.outputs if index >= 0)
 
 
 class Scope:
-    """One subgraph in construction. `present` are the values of variables, which a region that
-    this one calls has a copy of."""
+    """A subgraph under construction. `present` has the current values of variables; a region for a
+    called subgraph works on a copy."""
 
     def __init__(
         self, model: TfliteModel, graph: Subgraph, b: ImageBuilder, present: Present, level: int = 0
@@ -102,7 +105,7 @@ class Scope:
         self._names: dict[int, str] = {}
 
     def run(self, inputs: Sequence[str]) -> list[str]:
-        """Add the subgraph's operators, given its inputs, and return its outputs."""
+        """Add the nodes of the subgraph's operators, and return the names of its outputs."""
         if len(inputs) != len(self._graph.inputs):
             raise InvalidModelError(
                 f"the subgraph {self._graph.name!r} has {len(self._graph.inputs)} inputs, and is "
@@ -114,14 +117,15 @@ class Scope:
         return [self.value(self._graph.tensors[index]) for index in self._graph.outputs]
 
     def inner(self, index: int) -> Scope:
-        """Return the scope of another subgraph, which an operator of this one calls."""
+        """Return the scope of another subgraph, which an operator of this subgraph calls."""
         if not 0 <= index < len(self.model.subgraphs):
             raise InvalidModelError(f"an operator calls the subgraph {index}, which is not there")
         graph = self.model.subgraphs[index]
         return Scope(self.model, graph, self.b, self.present.copy(), self._level + 1)
 
     def value(self, tensor: Tensor) -> str:
-        """Return the name of a tensor's value, which is a constant if the file has its elements."""
+        """Return the name of a tensor's value; a tensor with elements in the file becomes a
+        constant."""
         if tensor.index not in self._names:
             if tensor.data is None and 0 not in tensor.shape:
                 raise InvalidModelError(

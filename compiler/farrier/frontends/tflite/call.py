@@ -1,4 +1,4 @@
-"""The operator at hand, as the rules of operators see it."""
+"""The arguments of a conversion rule: an operator with its operands and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rule: TypeAlias = Callable[["Call", ImageBuilder], Sequence[str] | str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """One operator with its tensors, in the subgraph of a `scope`."""
+    """An operator with its tensors, in the subgraph of a `scope`."""
 
     operator: Operator
     scope: Scope
@@ -39,18 +39,20 @@ class Call:
         return self.operator.options[name]
 
     def tensor(self, position: int) -> Tensor:
-        """Return an operand as the file declares it. Raises Mismatch if it is omitted."""
+        """Return the operand at a position as the file declares it. Raises Mismatch if it is
+        omitted."""
         tensor = self.inputs[position] if position < len(self.inputs) else None
         if tensor is None:
             raise Mismatch(f"its operand {position} is missing")
         return tensor
 
     def has(self, position: int) -> bool:
-        """Return whether an operand is there."""
+        """Check whether an operand is present."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
     def value(self, position: int) -> str:
-        """Return the name of an operand's value. Raises Mismatch if it is omitted."""
+        """Return the name of the operand's value at a position. Raises Mismatch if it is
+        omitted."""
         tensor = self.tensor(position)
         return self.names[position] if self.names else self.scope.value(tensor)
 
@@ -59,18 +61,21 @@ class Call:
         return [self.value(position) for position in range(len(self.inputs))]
 
     def data(self, position: int) -> Array:
-        """Return the elements of an operand that must be a constant."""
+        """Return the elements of a constant operand. Raises NotSupported if it is computed at run
+        time."""
         data = self.scope.b.data(self.value(position))
         if data is None or data.dtype == object:
             raise NotSupported(f"operand {position} that is computed when the model runs")
         return data
 
     def ints(self, position: int) -> list[int]:
-        """Return the elements of an operand that must be a constant of integers."""
+        """Return the elements of a constant operand of integers. Raises NotSupported if it is
+        computed at run time."""
         return [int(value) for value in self.data(position).reshape(-1)]
 
     def is_complex(self, position: int) -> bool:
-        """Return whether an operand has complex elements, which are pairs along a last axis."""
+        """Check whether an operand has complex elements, which are stored as pairs along an
+        additional last axis."""
         return self.tensor(position).type == COMPLEX64
 
     @property
@@ -80,12 +85,13 @@ class Call:
 
 
 def as_index(b: Builder, name: str) -> str:
-    """Return an integer tensor as i64, which sizes and indices are."""
+    """Return an integer tensor converted to i64, the dtype of sizes and indices."""
     return name if b.dtype(name) is DType.I64 else b.add("Cast", name, to=str(DType.I64))
 
 
 def is_quantized(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> bool:
-    """Return whether an operator's first operand or result is quantized: integers for reals."""
+    """Check whether an operator's first operand or result is quantized, that is, has integers that
+    represent real numbers."""
     return any(
         tensor is not None and tensor.is_quantized and DTYPES[tensor.type].bits <= 16
         for tensor in (*inputs[:1], *outputs[:1])

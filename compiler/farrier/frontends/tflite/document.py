@@ -1,4 +1,4 @@
-"""The document on a TFLite model (`frontends/inspection.py`)."""
+"""The inspection report of a TFLite model (`frontends/inspection.py`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from farrier.frontends.tflite.schema import Tensor as FileTensor
 
 
 def inspection(model: Model) -> Inspection:
-    """Return what there is to say of a model, and why it does not compile if it does not."""
+    """Return the report on a model, which contains the reason if it does not compile."""
     document = Inspection(shown(model.name), format=Format.TFLITE.value)
     try:
         read = read_model(model.message)
@@ -70,7 +70,8 @@ def _tensors(names: Iterable[str], tensors: Iterable[FileTensor]) -> tuple[Tenso
 
 
 def _type(tensor: FileTensor) -> str:
-    """Return Farrier's name of an element type, or the file's if Farrier lacks the type."""
+    """Return Farrier's name of an element type, or the file's name if Farrier does not support
+    it."""
     dtype = DTYPES.get(tensor.type)
     return TYPE_NAMES[tensor.type].lower() if dtype is None else str(dtype)
 
@@ -104,7 +105,8 @@ def _operators(model: TfliteModel) -> tuple[OperatorUse, ...]:
 
 
 def _graph(graph: Subgraph) -> ModelGraph:
-    """Return inputs, then operators in the file's order, then outputs; the first of too many."""
+    """Return the graph to draw: inputs, operators in the file's order, outputs; of too many, only
+    the first ones."""
 
     def name(index: int) -> str:
         return graph.tensors[index].label

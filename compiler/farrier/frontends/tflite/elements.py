@@ -1,4 +1,4 @@
-"""The elements of constants."""
+"""Read the elements of constants."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from farrier.ops import NotSupported
 
 
 def elements(tensor: Tensor) -> Array:
-    """Return a constant's elements, as a view of the file. Complex numbers are pairs along a last
-    axis, and those of a sparse tensor lie one behind another."""
+    """Return a constant's elements as a view of the file. Complex numbers are pairs along a last
+    axis; a sparse tensor's stored elements are a vector."""
     if tensor.type not in DTYPES and tensor.type != COMPLEX64:
         raise NotSupported(f"a constant of {TYPE_NAMES[tensor.type]}")
     data = tensor.data if tensor.data is not None else memoryview(b"")

@@ -1,12 +1,12 @@
-"""Checked accessors of a flatbuffer: tables, vectors and scalars at offsets that a stranger wrote.
+"""Checked access to an untrusted flatbuffer: tables, vectors and scalars at offsets in the file.
 
     table  = i32 back to its vtable, then the fields
     vtable = u16 bytes of the vtable, u16 bytes of the table, u16 offset of each field (0: absent)
     vector = u32 length, then the elements; a string is a vector of bytes
-    offset = u32 forward, from where it stands
+    offset = u32 forward, from its own position
 
 (https://flatbuffers.dev/internals). Each access is checked against the end of the data. Several
-offsets may lead to one place, so the sum of all reads is bounded as well: a small file could
+offsets may lead to the same place, so the total of all reads is bounded as well: a small file could
 otherwise describe a huge model. The layout has no cycles, because the tables of a schema nest to a
 fixed depth.
 """
@@ -38,7 +38,7 @@ def damaged(what: str) -> InvalidModelError:
 
 
 class Flatbuffer:
-    """The bytes of a flatbuffer and the number of them that may still be read."""
+    """The bytes of a flatbuffer, and the number of bytes that may still be read."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
@@ -59,27 +59,27 @@ class Flatbuffer:
         return int(at + self.scalar(_U32, at))
 
     def vector(self, at: int, size: int) -> tuple[int, int]:
-        """Return the position of the first element and the length of the vector whose offset is at
-        `at`, of elements of `size` bytes."""
+        """Return the position of the first element and the length of a vector of elements of `size`
+        bytes, whose offset is at `at`."""
         start = self.follow(at)
         length = self.scalar(_U32, start)
         self.check(start + 4, length * size)
         return start + 4, length
 
     def check(self, at: int, size: int) -> None:
-        """Check that `size` bytes lie at `at`."""
+        """Raise InvalidModelError unless `size` bytes exist at `at`."""
         if at < 0 or at + size > len(self.data):
             raise damaged(f"an offset leads to byte {at + size} of {len(self.data)}")
 
     def charge(self, size: int) -> None:
-        """Count `size` bytes as read."""
+        """Count `size` bytes as read. Raises InvalidModelError beyond the limit."""
         self._left -= size
         if self._left < 0:
             raise damaged("its tables share parts so often that it describes far more than it has")
 
 
 class Table:
-    """One table. A field that is absent has its default value, as the format has it."""
+    """A table of a flatbuffer. An absent field has its default value."""
 
     __slots__ = ("_at", "_buffer", "_fields", "_vtable")
 
@@ -92,17 +92,17 @@ class Table:
         buffer.charge(4 + size)
 
     def scalar(self, field: int, kind: str, default: Any = 0) -> Any:
-        """Read a scalar whose `kind` is a letter of `struct`."""
+        """Return a scalar field; `kind` is its format character in `struct`."""
         at = self._place(field)
         return default if at is None else self._buffer.scalar(_SCALARS[kind], at)
 
     def table(self, field: int) -> Table | None:
-        """Return a table, or None if it is absent."""
+        """Return a field that is a table, or None if it is absent."""
         at = self._place(field)
         return None if at is None else Table(self._buffer, self._buffer.follow(at))
 
     def tables(self, field: int) -> Iterator[Table]:
-        """Yield the tables of a vector."""
+        """Yield the tables of a field that is a vector of tables."""
         at = self._place(field)
         if at is None:
             return
@@ -112,7 +112,7 @@ class Table:
             yield Table(self._buffer, self._buffer.follow(start + 4 * position))
 
     def numbers(self, field: int, kind: str) -> npt.NDArray[Any]:
-        """Return a vector of scalars, which is empty if it is absent."""
+        """Return a field that is a vector of scalars; empty if it is absent."""
         dtype = np.dtype(f"<{_NUMPY[kind]}")
         at = self._place(field)
         if at is None:
@@ -122,7 +122,7 @@ class Table:
         return np.frombuffer(self._buffer.data, dtype, length, start)
 
     def bytes(self, field: int) -> memoryview | None:
-        """Return a vector of bytes as a view, or None if it is absent."""
+        """Return a field that is a vector of bytes, as a view, or None if it is absent."""
         at = self._place(field)
         if at is None:
             return None
@@ -130,7 +130,7 @@ class Table:
         return self._buffer.data[start : start + length]
 
     def text(self, field: int) -> str:
-        """Return a string, which is empty if it is absent."""
+        """Return a field that is a string; empty if it is absent."""
         view = self.bytes(field)
         if view is None:
             return ""
@@ -138,7 +138,7 @@ class Table:
         return bytes(view).decode("utf-8", "backslashreplace")
 
     def _place(self, field: int) -> int | None:
-        """Return the position of a field, or None if the table lacks it."""
+        """Return the position of a field's value, or None if it is absent."""
         if field >= self._fields:
             return None
         offset = self._buffer.scalar(_U16, self._vtable + 4 + 2 * field)

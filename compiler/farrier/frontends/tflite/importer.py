@@ -21,11 +21,13 @@ def import_model(
     hot: Sequence[Hot] = (),
     typical: Hot = MappingProxyType({}),
 ) -> ImportedModel:
-    """Return the model, typed, with its variables as states. `shapes` fix dims that it leaves open,
-    by input name, and `hot` and `typical` are sizes of dims that stay open.
+    """Return the typed graph of a model, with its variables as states. `shapes` fixes dims that the
+    model leaves open, by input name; `hot` and `typical` are sizes of dims that stay open, by name
+    of dim.
 
     Raises InvalidModelError for a damaged file, UnsupportedOperatorError with all unknown operators
-    at once, or UsageError for shapes that clash with the model."""
+    at once, or UsageError for shapes that contradict the model.
+    """
     read = read_model(model.message)
     check_operators(read)
     interface = Interface(read)

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a TFLite model, by names that differ."""
+"""The inputs and outputs of a TFLite model, with unique names."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _BATCH = "batch"  # The first axis is called so if it is open.
 
 @dataclasses.dataclass(frozen=True)
 class Interface:
-    """Names go by a signature of the file where it has one for its main subgraph, and otherwise by
-    those of the tensors."""
+    """The interface of a model. Names come from the file's signature of the main subgraph if there
+    is one, otherwise from the tensors."""
 
     model: TfliteModel
 
@@ -48,12 +48,13 @@ class Interface:
 
     @property
     def has_first_call(self) -> bool:
-        """Return whether a first call differs from later ones."""
+        """Check whether the first call differs from later ones, because a variable's initial value
+        must be computed."""
         return any(variable.initial is None for variable in self.variables.values())
 
     def declared(self) -> list[Declared]:
-        """Return the inputs, those of states behind the others. Raises UnsupportedOperatorError for
-        element types that no input can have."""
+        """Return the inputs, followed by the inputs of states. Raises UnsupportedOperatorError for
+        unsupported element types."""
         main = self.model.main
         inputs = [
             Declared(name, _dtype(tensor), dims_of(tensor))
@@ -63,7 +64,7 @@ class Interface:
         return [*inputs, *states, *([started_state()[0]] if self.has_first_call else [])]
 
     def states(self) -> tuple[HeldState, ...]:
-        """Return the states of a session."""
+        """Return the states that a session keeps between calls."""
         states = tuple(variable.state for variable in self.variables.values())
         return (*states, started_state()[1]) if self.has_first_call else states
 
@@ -113,7 +114,7 @@ def _dtype(tensor: Tensor) -> DType:
 
 
 def dims_of(tensor: Tensor) -> tuple[int | str, ...]:
-    """Return the shape with the axes open that the file leaves open."""
+    """Return the shape of a tensor, with a name for each axis that the file leaves open."""
     if not tensor.signature:
         return tensor.shape
     return tuple(

@@ -1,4 +1,5 @@
-"""The options of builtin operators: the table in the schema that each has, and its fields."""
+"""The options of builtin operators: for each operator its options table in the schema, and the
+table's fields."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _Fields: TypeAlias = tuple[tuple[str, int, str, Any], ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Options:
-    """A member of the schema's union BuiltinOptions, by its number there."""
+    """The fields of one member of the schema's union BuiltinOptions, and the member's number."""
 
     number: int
     fields: _Fields
@@ -137,8 +138,9 @@ _OPTIONS: Mapping[str, _Options] = {
 
 
 def options_of(operator: str, number: int, table: Table | None) -> Mapping[str, Any]:
-    """Return the options of an operator by name. `number` is the kind of the table; those of
-    another kind, or absent ones, leave the defaults, as in TFLite's interpreter."""
+    """Return the options of an operator by name. `number` is the type of `table` in the union; if
+    the table has another type or is absent, the options have their defaults, as in TFLite's
+    interpreter."""
     expected = _OPTIONS.get(operator)
     if expected is None:
         return MappingProxyType({})

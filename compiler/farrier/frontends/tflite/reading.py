@@ -34,7 +34,8 @@ _SEGMENTS = {1: "i", 2: "H", 3: "B"}  # SparseIndexVector: the elements of its m
 
 
 def read_model(data: bytes | memoryview) -> TfliteModel:
-    """Return the model. Raises InvalidModelError for bytes of another format, or damaged ones."""
+    """Parse a TFLite file. Raises InvalidModelError for bytes of another format, or damaged
+    ones."""
     view = memoryview(data).toreadonly()
     if format_of(view) is not Format.TFLITE:
         raise InvalidModelError("the file is not a TFLite model: it lacks the identifier TFL3")
@@ -55,7 +56,7 @@ def read_model(data: bytes | memoryview) -> TfliteModel:
 
 
 def _code(table: Table) -> tuple[str, bool]:
-    """Return the name of an operator and whether it is custom."""
+    """Return the name of an operator, and whether it is a custom one."""
     short, number = table.scalar(0, "b"), table.scalar(3, "i")
     number = max(number, short) if short != _PLACEHOLDER else number
     if number == CUSTOM:
@@ -66,7 +67,8 @@ def _code(table: Table) -> tuple[str, bool]:
 
 
 def _contents(table: Table, view: memoryview) -> memoryview | None:
-    """Return the bytes of a buffer, which lie in the table or, beyond 2 GiB, behind the tables."""
+    """Return the bytes of a buffer, which are in its table or, in files beyond 2 GiB, after the
+    flatbuffer."""
     data = table.bytes(0)
     if data is not None:
         return data if len(data) else None
@@ -88,7 +90,7 @@ def _subgraph(
 
 
 def _indices(table: Table, field: int, count: int, least: int) -> tuple[int, ...]:
-    """Return the tensors that a vector names."""
+    """Return a vector of tensor indices, checked to be in [least, count)."""
     indices = table.numbers(field, "i")
     if indices.size and not (least <= indices.min() and indices.max() < count):
         raise damaged(f"it names a tensor {int(indices.max())} of {count}")
@@ -146,7 +148,8 @@ def _shape(table: Table, field: int, least: int, label: str) -> tuple[int, ...]:
 
 
 def _check_bytes(tensor: Tensor) -> None:
-    """Check that a dense constant has the bytes that its shape takes."""
+    """Raise InvalidModelError unless a dense constant has the number of bytes that its shape and
+    type require."""
     if tensor.data is None or tensor.sparsity is not None or tensor.type not in DTYPES:
         return
     count = 1
@@ -162,8 +165,8 @@ def _check_bytes(tensor: Tensor) -> None:
 
 
 def _quantization(table: Table | None, shape: tuple[int, ...], label: str) -> Quantization | None:
-    """Return the quantization, or None if the tensor has none: a table without scales holds the
-    statistics of a training alone."""
+    """Return the quantization of a tensor, or None if there is none: a table without scales only
+    has statistics from training."""
     if table is None:
         return None
     scale, zero = table.numbers(2, "f"), table.numbers(3, "q")
@@ -201,7 +204,8 @@ def _sparsity(table: Table, label: str) -> Sparsity:
 
 
 def _index_vector(table: Table, field: int, label: str) -> Any:
-    """Return a vector of indices: a union whose kind stands in the field before it."""
+    """Return a vector of indices of a sparse tensor: a union whose type is in the preceding
+    field."""
     kind, vector = table.scalar(field, "B"), table.table(field + 1)
     if kind not in _SEGMENTS or vector is None:
         raise damaged(f"the sparse tensor {label} lacks indices")

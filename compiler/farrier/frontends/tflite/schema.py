@@ -1,4 +1,4 @@
-"""A TFLite model as data: what its flatbuffer says, without its encoding."""
+"""The dataclasses of a TFLite model."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ DTYPES = {
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Quantization:
-    """Real value = scale · (q - zero point). There is one of each, or one for each slice along
-    `axis`."""
+    """The relation real value = scale · (q - zero point), with a single scale and zero point, or
+    one of each for every slice along `axis`."""
 
     scale: Array  # f32[1 or slices]
     zero_point: Array  # i64[1 or slices]
@@ -38,24 +38,24 @@ class Quantization:
 
     @property
     def is_per_axis(self) -> bool:
-        """Return whether slices have scales of their own."""
+        """Check whether every slice along `axis` has its own scale."""
         return self.scale.size > 1
 
     @property
     def real(self) -> float:
-        """The scale of the whole tensor."""
+        """The single scale of the tensor."""
         return float(self.scale[0])
 
     @property
     def zero(self) -> int:
-        """The zero point of the whole tensor."""
+        """The single zero point of the tensor."""
         return int(self.zero_point[0])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class SparseDimension:
-    """One level of a sparse tensor: dense, or compressed with the bounds of each segment and the
-    index of each of its entries."""
+    """A level of a sparse tensor: dense, or compressed with the segment bounds and the indices of
+    stored entries."""
 
     dense_size: int
     segments: Array | None = None
@@ -73,7 +73,7 @@ class Sparsity:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """A tensor of a subgraph. `data` are its elements if it is a constant."""
+    """A tensor of a subgraph. `data` are the bytes of its elements if it is a constant."""
 
     index: int
     name: str
@@ -87,18 +87,18 @@ class Tensor:
 
     @property
     def label(self) -> str:
-        """The tensor as messages name it."""
+        """The name of the tensor in messages."""
         return self.name or f"#{self.index}"
 
     @property
     def is_quantized(self) -> bool:
-        """Return whether its integers stand for real numbers."""
+        """Check whether its integers represent real numbers."""
         return self.quantization is not None and self.type in (INT8, UINT8, INT16, INT4, INT32)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """An operator. Tensors go by their position in the subgraph, and omitted ones by -1."""
+    """An operator. Its tensors are indices into the subgraph's list; an omitted tensor is -1."""
 
     name: str  # The name of the schema's BuiltinOperator, or of a custom operator.
     is_custom: bool
@@ -110,7 +110,7 @@ class Operator:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Subgraph:
-    """A function of tensors; the first of a model is its main one."""
+    """A function of tensors; the first subgraph of a model is the main one."""
 
     name: str
     tensors: Sequence[Tensor]
@@ -121,7 +121,7 @@ class Subgraph:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Signature:
-    """A name for a subgraph, and names for its inputs and outputs, by tensor."""
+    """A name for a subgraph, and names for its input and output tensors."""
 
     key: str
     subgraph: int
@@ -131,7 +131,7 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class TfliteModel:
-    """A whole file."""
+    """A parsed TFLite file."""
 
     version: int
     description: str
@@ -140,5 +140,5 @@ class TfliteModel:
 
     @property
     def main(self) -> Subgraph:
-        """The subgraph that a call runs."""
+        """The main subgraph, which a call of the model runs."""
         return self.subgraphs[0]

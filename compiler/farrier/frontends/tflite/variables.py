@@ -1,9 +1,10 @@
 """Resource variables: the tensors that a TFLite model keeps between its calls.
 
 They become states of the session (docs/guide/states.md): an input with the value before a call, and
-an output with the one after it. A subgraph that CALL_ONCE names assigns the first values. Where
-these are one number a tensor, the session starts with them; otherwise a further state says
-whether a call is the first, and the first call takes them in the place of the state.
+an output with the value after it. A subgraph that CALL_ONCE names assigns the initial values. If
+the initial value of every variable is one number for all elements, the session starts with these.
+Otherwise an additional state marks the first call, which uses the initial values instead of the
+states.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _NEXT = ":next"  # What follows a variable's name in the name of its output.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable by name, its tensor, and its first value: a number for all elements, or None if
-    only the model itself can compute it."""
+    """A variable: its name, its tensor, and its initial value as one number for all elements, or
+    None if the model has to compute it."""
 
     name: str
     tensor: Tensor
@@ -43,12 +44,12 @@ class Variable:
 
     @property
     def declared(self) -> Declared:
-        """The input with the value before a call."""
+        """The input that has the value before a call."""
         return Declared(self.name, DTYPES[self.tensor.type], self.tensor.shape)
 
     @property
     def state(self) -> HeldState:
-        """The state of a session."""
+        """The state by which a session keeps the value between calls."""
         return HeldState(self.name, self.name + _NEXT, initial=self.initial or 0.0)
 
 
@@ -73,7 +74,7 @@ def variables_of(model: TfliteModel) -> Mapping[str, Variable]:
 
 
 def initial_graphs(model: TfliteModel) -> list[Subgraph]:
-    """Return the subgraphs that run before the first call."""
+    """Return the subgraphs that CALL_ONCE operators run before the first call."""
     indices = [
         int(operator.options["subgraph"])
         for operator in model.main.operators
@@ -85,7 +86,7 @@ def initial_graphs(model: TfliteModel) -> list[Subgraph]:
 
 
 def assigned(model: TfliteModel, index: int, level: int = 0) -> set[str]:
-    """Return the names of the variables that a subgraph and its callees assign."""
+    """Return the names of the variables that a subgraph, or a subgraph that it calls, assigns."""
     if not 0 <= index < len(model.subgraphs) or level > len(model.subgraphs):
         return set()
     graph = model.subgraphs[index]
@@ -100,13 +101,13 @@ def assigned(model: TfliteModel, index: int, level: int = 0) -> set[str]:
 
 
 def handle(operator: Operator) -> str:
-    """Return the name of the variable of a VAR_HANDLE."""
+    """Return the variable's name in a VAR_HANDLE operator."""
     name, container = operator.options["shared_name"], operator.options["container"]
     return f"{container}/{name}" if container else name
 
 
 def _handles(graph: Subgraph) -> Iterator[tuple[int, str]]:
-    """Yield each tensor of a subgraph that is a handle, with its variable's name."""
+    """Yield each tensor of a subgraph that is a variable's handle, with the variable's name."""
     for operator in graph.operators:
         if operator.name == "VAR_HANDLE":
             for index in operator.outputs:
@@ -114,7 +115,8 @@ def _handles(graph: Subgraph) -> Iterator[tuple[int, str]]:
 
 
 def _held(graph: Subgraph, operator: Operator) -> Tensor | None:
-    """Return the tensor that an operator reads from a variable or assigns to it."""
+    """Return the tensor that an operator reads from a variable or assigns to it; None for other
+    operators."""
     if operator.name == "READ_VARIABLE" and operator.inputs and operator.outputs:
         return graph.tensors[operator.outputs[0]]
     if operator.name == "ASSIGN_VARIABLE" and len(operator.inputs) > 1:
@@ -130,7 +132,7 @@ def _check_type(name: str, tensor: Tensor) -> None:
 
 
 def _initialized(model: TfliteModel, variables: Mapping[str, Variable]) -> Mapping[str, Variable]:
-    """Return the variables that the first subgraphs assign, with their first values."""
+    """Return the variables that the CALL_ONCE subgraphs assign, with their initial values."""
     changed: dict[str, Variable] = {}
     for graph in initial_graphs(model):
         names = dict(_handles(graph))
@@ -144,7 +146,7 @@ def _initialized(model: TfliteModel, variables: Mapping[str, Variable]) -> Mappi
 
 
 def _number(tensor: Tensor) -> float | None:
-    """Return the number that all elements of a constant are, or None."""
+    """Return the number that all elements of a constant equal, or None if they differ."""
     if tensor.data is None:
         return None
     values = elements(tensor)
@@ -155,21 +157,22 @@ def _number(tensor: Tensor) -> float | None:
 
 @dataclasses.dataclass(slots=True)
 class Present:
-    """The values of variables at one place of a model in construction, by name."""
+    """The current values of variables, by name, at a point during the conversion."""
 
     values: dict[str, str]
 
     def copy(self) -> Present:
-        """Return the same values, for a region that may change them."""
+        """Return a copy, for a region that may assign variables."""
         return Present(dict(self.values))
 
     def read(self, name: str) -> str:
-        """Return the value of a variable. Raises NotSupported for one without a handle."""
+        """Return the current value of a variable. Raises NotSupported for a variable without a
+        handle in the model."""
         if name not in self.values:
             raise NotSupported(f"the variable {name!r}, whose handle is not in the model,")
         return self.values[name]
 
 
 def started_state() -> tuple[Declared, HeldState]:
-    """Return the input and the state that distinguish the first call."""
+    """Return the input and the state that mark the first call."""
     return Declared(STARTED, DType.U8, (1,)), HeldState(STARTED, STARTED + _NEXT)

@@ -84,7 +84,7 @@ class _Import(ImportScope):
         self._read.update(reading.names_read(graph, self._opsets[""]))
 
     def import_outermost(self) -> None:
-        """Import the model's outermost graph and return its outputs from the builder."""
+        """Import the model's outermost graph, and make its results outputs of the builder."""
         graph = self._model.graph
         results = self._import_graph(graph, self._opsets[""])
         for output, entry in zip(graph.output, results, strict=True):

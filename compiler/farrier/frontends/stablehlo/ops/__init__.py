@@ -1,4 +1,5 @@
-"""The rules of operations. To import the package fills the table."""
+"""The rules that convert operations to nodes. Importing this package registers them in the
+table."""
 
 from farrier.frontends.stablehlo.ops import (
     elementwise,

@@ -1,4 +1,4 @@
-"""The functions in regions: of reductions, scatters and sorts."""
+"""Recognize the functions in regions of reductions, scatters and sorts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _SHOWN = 8  # Operations of a body in a message.
 
 
 def combined_by(s: Scope, region: Block, first: str, second: str, result: str) -> str:
-    """Return the operation that computes a result from two arguments: `add`, or "" if it is the
-    second. Raises NotSupported for any other function."""
+    """Return the name of the operation that computes `result` from `first` and `second`, such as
+    `add`, or "" if `result` is `second`. Raises NotSupported for any other function."""
     if result == second:
         return ""
     for operation in region.operations:
@@ -21,19 +21,19 @@ def combined_by(s: Scope, region: Block, first: str, second: str, result: str) -
 
 
 def unknown(s: Scope, region: Block) -> NotSupported:
-    """The error of a function that no operator computes."""
+    """Return the error for a region whose function no operator computes."""
     names = [operation.name.removeprefix("stablehlo.") for operation in region.operations[:-1]]
     return NotSupported(f"{s.operation.name} by {', '.join(names[:_SHOWN]) or 'an argument'}")
 
 
 def definitions(region: Block) -> dict[str, Operation]:
-    """Return the operation that computes each value."""
+    """Return a map from each value to the operation that computes it."""
     return {name: operation for operation in region.operations for name in operation.results}
 
 
 def argument_of(region: Block, value: str) -> str:
-    """Return the argument of a region that a value is, maybe by way of selections: comparisons of
-    floats replace NaN and zeros by one of each. "" if it is none."""
+    """Return the region's argument from which a value is selected, or "". A comparison of floats is
+    preceded by selects that normalize NaN and zeros; these are skipped."""
     arguments = [name for name, _, _ in region.arguments]
     made_by = definitions(region)
     for _ in range(_SHOWN):
@@ -47,7 +47,8 @@ def argument_of(region: Block, value: str) -> str:
 
 
 def direction_of(operation: Operation) -> str:
-    """Return the direction of a comparison: LT; "" if it is none."""
+    """Return the direction of a comparison, such as LT, or "" if the operation is not a
+    comparison."""
     if operation.name != "stablehlo.compare":
         return ""
     return str(operation.attrs["comparison_direction"].text)

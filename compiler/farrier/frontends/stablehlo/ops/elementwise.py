@@ -1,4 +1,5 @@
-"""Operations that compute each element by itself. Operands may be repeated tensors."""
+"""Rules of elementwise operations. Operands may be `Spread`, tensors repeated along axes that are
+not materialized."""
 
 from __future__ import annotations
 
@@ -51,8 +52,9 @@ _UNSIGNED = {DType.I8: DType.U8, DType.I16: DType.U16, DType.I32: DType.U32, DTy
 
 
 def spread_over(s: Scope, op: str, *operands: Value, **attrs: object) -> Value:
-    """Add a node on operands of the result's shape, or of rank 0. If all of them are repeated along
-    axes, so is the result; if the others are images with their channels first, it is one too."""
+    """Add an elementwise node on operands of the result's shape or of rank 0. If all other operands
+    are `Spread`, so is the result. If those with the result's shape are available in NCHW layout,
+    the node computes in NCHW."""
     whole = [x for x in operands if isinstance(x, str) and s.rank(x) == s.result.rank]
     if whole and all(s.b.has_channels_first(x) for x in whole):
         moved = [_channels_first(s, x) for x in operands]
@@ -166,7 +168,8 @@ def round_away(s: Scope, x: Value) -> Value:
 
 @hlo("stablehlo.log_plus_one", takes_spreads=True)
 def log_plus_one(s: Scope, x: Value) -> Value:
-    """log(u) · x / (u - 1) with u = 1 + x as it is rounded corrects what the rounding lost."""
+    """Add nodes for log(1 + x) as log(u) · x / (u - 1), where u is the rounded 1 + x; this corrects
+    the rounding error."""
     unit = s.scalar(1.0, s.result_dtype)
     u = spread_over(s, "Add", x, unit)
     rest = spread_over(s, "Sub", u, unit)
@@ -178,8 +181,8 @@ def log_plus_one(s: Scope, x: Value) -> Value:
 
 @hlo("stablehlo.exponential_minus_one", takes_spreads=True)
 def exponential_minus_one(s: Scope, x: Value) -> Value:
-    """(u - 1) · x / log(u) with u = exp(x) as it is rounded corrects what the rounding lost, which
-    matters for small x alone."""
+    """Add nodes for exp(x) - 1 as (u - 1) · x / log(u), where u is the rounded exp(x); this
+    corrects the rounding error, which matters only for small x."""
     unit = s.scalar(1.0, s.result_dtype)
     u = spread_over(s, "Exp", x)
     rest = spread_over(s, "Sub", u, unit)

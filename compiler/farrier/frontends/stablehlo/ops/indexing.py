@@ -1,7 +1,7 @@
-"""Slices and gathers at positions that are computed.
+"""Rules of slices and gathers at computed positions.
 
-XLA moves a window that would reach beyond a tensor back into it. All become gathers of whole rows:
-the axes of positions and windows go to the front.
+As in XLA, a window that would extend beyond the tensor is shifted to lie inside. All become gathers
+of entire rows: the indexed axes are moved to the front.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def dynamic_slice(s: Scope, x: str, *starts: str) -> str:
 
 
 def _window(s: Scope, start: str, length: Extent, size: Extent) -> str:
-    """Return the positions of a window of an axis, which is moved to lie within it."""
+    """Return the positions of a window of `size` elements along an axis of `length`, shifted to lie
+    inside."""
     first = _within(s, s.cast(start, DType.I64), length, size)
     return s.node("Add", s.reshape(first, [1]), range_of(s, size))
 
@@ -65,7 +66,7 @@ def dynamic_update_slice(s: Scope, x: str, update: str, *starts: str) -> str:
 
 
 def _stacked(s: Scope, positions: Sequence[str], grid: Sequence[Extent]) -> str:
-    """Return the positions along each axis, of shapes that broadcast to the grid, as one tensor."""
+    """Broadcast the positions along each axis to `grid`, and stack them along a new last axis."""
     return s.concat([s.reshape(s.expand(each, grid), [*grid, 1]) for each in positions], len(grid))
 
 
@@ -74,11 +75,12 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 
 class Positions:
-    """The positions at which windows begin: an i64 tensor for each axis of the operand, of the
-    batches' shape."""
+    """The start positions of windows, one per batch: for each indexed axis of the operand, an i64
+    tensor with the batches' shape."""
 
     def __init__(self, s: Scope, indices: str, axis: int, owners: Sequence[int]) -> None:
-        """Axis `axis` of the indices counts the operand's axes `owners`."""
+        """Read the start positions from `indices`, whose axis `axis` enumerates the operand's axes
+        `owners`."""
         self._s = s
         rank = s.rank(indices)
         wide = s.cast(indices, DType.I64)
@@ -93,7 +95,8 @@ class Positions:
         }
 
     def add_batches(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Let axes of the operand go along with batches: pairs of an axis and of one of those."""
+        """Add operand axes that correspond to batch axes: along each, the position is the batch's
+        own index. `pairs` are (operand axis, batch axis)."""
         for owner, batch in pairs:
             size = self.batches[batch]
             sizes = [size if place == batch else 1 for place in range(len(self.batches))]
@@ -102,7 +105,7 @@ class Positions:
 
     @property
     def axes(self) -> list[int]:
-        """The axes of the operand that have positions."""
+        """The indexed axes of the operand, sorted."""
         return sorted(self._of)
 
     def __getitem__(self, axis: int) -> str:
@@ -115,8 +118,8 @@ class Positions:
         self._of[axis] = value
 
     def windows(self, axes: Sequence[int], sizes: Mapping[int, Extent]) -> str:
-        """Return the positions of all elements of windows along `axes`: i64 of the batches' shape,
-        then the windows', then one for each axis."""
+        """Return the positions of all elements of windows along `axes`, i64 [batches…, window…,
+        number of axes]."""
         s, count = self._s, len(self.batches)
         grid = [*self.batches, *(sizes[axis] for axis in axes)]
         positions = []
@@ -176,7 +179,8 @@ def _taken(
     whole: Sequence[int],
     sizes: Mapping[int, Extent],
 ) -> str:
-    """Return windows: batches, then the window along `taken` axes, then the `whole` ones."""
+    """Return the windows: axes of batches, then the window along the axes `taken`, then the entire
+    axes `whole`."""
     if len(taken) == 1 and sizes[taken[0]] == 1:
         rows = s.transpose(x, [*taken, *whole])
         return s.node("Gather", rows, positions[taken[0]], axis=0)
@@ -189,8 +193,9 @@ def _taken(
 
 
 def _interleaved(batches: int, offsets: Sequence[int], owners: Sequence[int]) -> list[int]:
-    """Return the order in which batches and then windows, whose axes are those of the operand in
-    `owners`, become the result: its axes `offsets` are windows in the operand's order."""
+    """Return the permutation from (batch axes, window axes) to the result's axes. The result has
+    the window axes at positions `offsets`, in the operand's order; window axis i is the operand's
+    axis `owners[i]`."""
     ascending = sorted(range(len(owners)), key=lambda place: owners[place])
     windows = iter([batches + place for place in ascending])
     heads = itertools.count()
@@ -199,7 +204,8 @@ def _interleaved(batches: int, offsets: Sequence[int], owners: Sequence[int]) ->
 
 
 def batches_of(dims: Mapping[str, list[int]], key: str, index_axis: int) -> list[int]:
-    """Return the axes of the batches that go along with the operand's."""
+    """Return the attribute `key`, which lists axes of the indices, as batch axes (the axes without
+    `index_axis`)."""
     return [axis - (axis > index_axis) for axis in dims.get(key, [])]
 
 

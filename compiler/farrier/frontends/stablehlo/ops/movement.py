@@ -1,4 +1,4 @@
-"""Operations that move elements, and the sizes of tensors."""
+"""Rules of operations that move elements, and of sizes of tensors."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def dynamic_broadcast_in_dim(s: Scope, x: Value, shape: Value) -> Value:
 def _broadcast(
     s: Scope, x: Value, axes: Sequence[int], sizes: Shape, *, is_partial: bool = False
 ) -> Value:
-    """Return a tensor whose axes are `axes` of a result of these sizes; if `is_partial`, the sizes
-    of the others alone."""
+    """Return a tensor broadcast to `sizes`, whose axes become `axes` of the result. If
+    `is_partial`, the tensor's own extents other than 1 replace those in `sizes`."""
     own: Shape = s.shape(x if isinstance(x, str) else x.name)
     order = sorted(range(len(axes)), key=lambda place: axes[place])
     name = s.transpose(x if isinstance(x, str) else x.name, order)
@@ -154,7 +154,7 @@ def _padded(s: Scope, x: str, value: str, low: Sequence[int], high: Sequence[int
 
 
 def _with_gaps(s: Scope, x: str, value: str, axis: int, between: int) -> str:
-    """Return a tensor with values between the elements of an axis."""
+    """Insert `between` copies of a value between the elements of an axis."""
     shape = s.shape(x)
     apart = s.reshape(x, [*shape[: axis + 1], 1, *shape[axis + 1 :]])
     high = [0] * (len(shape) + 1)

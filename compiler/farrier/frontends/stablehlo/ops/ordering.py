@@ -1,4 +1,4 @@
-"""Sorts, and the largest elements of an axis."""
+"""Rules of sorts, and of the largest elements of an axis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from farrier.ops import NotSupported
 
 @hlo("stablehlo.sort")
 def sort(s: Scope, *operands: str) -> tuple[str, ...]:
-    """Tensors are sorted by one of them; equal elements stay in their order."""
+    """Convert a sort, in which one operand is the key by which all are sorted. The sort is
+    stable."""
     [region] = s.operation.regions
     operation = bodies.definitions(region).get(region.returned[0])
     direction = "" if operation is None else bodies.direction_of(operation)

@@ -1,4 +1,4 @@
-"""Products and convolutions."""
+"""Rules of matrix products and convolutions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _CONV = re.compile(r"\[([^\]]*)\]x\[([^\]]*)\]->\[([^\]]*)\]")
 
 
 def numbers_in(text: str) -> dict[str, list[int]]:
-    """Return the lists of an attribute: `lhs_contracting_dimensions = [1]`."""
+    """Parse the lists of integers in an attribute such as `lhs_contracting_dimensions = [1]`, by
+    name."""
     return {
         name: [int(n) for n in items.split(",") if n.strip()] for name, items in _LIST.findall(text)
     }
@@ -43,9 +44,10 @@ def _product(
     batch: Sequence[Sequence[int]],
     contracted: Sequence[Sequence[int]],
 ) -> str:
-    """Return batches of products, their axes before the free ones of both operands: MatMul on
-    operands in which contracted axes are joined, and free ones where there are batches. Operands
-    are exchanged if their last axes fit that better, as those of attention's second product."""
+    """Return a general dot product: batch axes, then the free axes of both operands. It is a MatMul
+    of operands whose contracted axes are merged into one; free axes are merged if there are batch
+    axes. The operands are swapped if only then no transpose is needed, as in attention's second
+    product."""
     sides = [
         _Side(s.cast(x, s.result_dtype), tuple(batch[side]), tuple(contracted[side]))
         for side, x in enumerate(operands)
@@ -60,14 +62,14 @@ def _product(
 
 
 class _Side(NamedTuple):
-    """An operand of a product, and its axes."""
+    """An operand of a general dot product, with its batch axes and its contracted axes."""
 
     x: str
     batch: tuple[int, ...]
     contracted: tuple[int, ...]
 
     def free(self, s: Scope) -> list[int]:
-        """Return the axes that the result has too, after those of batches."""
+        """Return the free axes, which are neither batch axes nor contracted."""
         taken = {*self.batch, *self.contracted}
         return [axis for axis in range(s.rank(self.x)) if axis not in taken]
 
@@ -87,7 +89,8 @@ def _multiplied(s: Scope, left: _Side, right: _Side) -> str:
 
 
 class _Order(NamedTuple):
-    """The axes of a tensor of a convolution: those of two names, then the spatial ones."""
+    """The axis order of a tensor of a convolution: two named axes (such as batch and feature), then
+    the spatial axes."""
 
     first: int
     second: int
@@ -95,12 +98,12 @@ class _Order(NamedTuple):
 
     @property
     def axes(self) -> list[int]:
-        """The axes in Farrier's order."""
+        """The permutation to Farrier's axis order."""
         return [self.first, self.second, *self.spatial]
 
     @property
     def inverse(self) -> list[int]:
-        """The place in Farrier's order of each axis."""
+        """The permutation from Farrier's axis order."""
         return sorted(range(len(self.axes)), key=lambda place: self.axes[place])
 
 
@@ -157,8 +160,9 @@ def _channels_first(s: Scope, x: str, order: _Order) -> str:
 def _stretched(
     s: Scope, x: str, dilations: Sequence[int], low: list[int], high: list[int]
 ) -> tuple[str, list[int], list[int]]:
-    """Return an image with zeros between its elements, as gradients of convolutions and transposed
-    ones read it, and what padding is left. Negative padding cuts elements off."""
+    """Insert zeros between the elements of an image, as in gradients of convolutions and in
+    transposed convolutions, and crop the image where the padding is negative. Return the image and
+    the remaining padding."""
     rank = len(dilations)
     if any(factor != 1 for factor in dilations):
         eye = [1] * rank

@@ -1,4 +1,4 @@
-"""Reductions: a function for each result, or the greatest element and its position."""
+"""Rules of reductions: a reduction for each result, or ArgMax and ArgMin."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def _reduced(s: Scope, body: str, x: str, axes: Sequence[int]) -> str:
 
 
 def combined(s: Scope, body: str, x: str, init: str) -> str:
-    """Return a reduction with its initial value, which changes nothing mostly."""
+    """Return the reduction `x` combined with its initial value, unless that is the identity of the
+    operation `body`."""
     data = s.b.data(init)
     if data is not None and data.ndim == 0 and _changes_nothing(body, data):
         return x
@@ -80,8 +81,8 @@ def _changes_nothing(body: str, init: np.ndarray) -> bool:
 
 
 def _arg_op(region: Block) -> str:
-    """Return the operator of positions that a reduction of values and positions is: the values are
-    compared with each other, and positions by LT, so that the first of equal ones is taken."""
+    """Return ArgMax or ArgMin if the region reduces pairs of value and position in that way, with
+    the first of equal values, else ""."""
     if len(region.arguments) != 4:
         return ""
     value, place, other, other_place = (name for name, _, _ in region.arguments)

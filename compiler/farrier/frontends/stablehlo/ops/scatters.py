@@ -1,7 +1,7 @@
-"""Scatters: updates of windows of a tensor.
+"""Rules of scatters: updates of windows of a tensor.
 
-XLA leaves out an update whose window would reach beyond the tensor. Such a window goes into spare
-rows behind the tensor, which are cut off afterwards.
+XLA ignores an update whose window would extend beyond the tensor. Such windows are redirected to
+spare rows after the tensor, which are removed at the end.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def scatter(s: Scope, *operands: str) -> str:
 
 
 def _body(s: Scope) -> str:
-    """Return the operation that joins what was there and an update, "" for the update alone."""
+    """Return the name of the operation that combines the old element and the update, or "" if the
+    update replaces the element."""
     [region] = s.operation.regions
     (old, _, _), (new, _, _) = region.arguments
     body = bodies.combined_by(s, region, old, new, region.returned[0])
@@ -76,7 +77,7 @@ def _all_within(
     sizes: Mapping[int, Extent],
     shape: Shape,
 ) -> bool:
-    """Return whether all windows are known to lie within the tensor."""
+    """Check whether all windows are known to lie within the tensor."""
     for axis in axes:
         data, last = s.b.data(positions[axis]), shape[axis] - sizes[axis]
         if data is None or not isinstance(last, int) or data.dtype == object:
@@ -94,8 +95,8 @@ def _with_spare(
     sizes: Mapping[int, Extent],
     shape: Shape,
 ) -> str:
-    """Return the tensor with spare rows, and let windows begin there that reach beyond it. `axes`
-    has the axes with positions, and the axes that go to the front."""
+    """Return the tensor with spare rows appended, and redirect windows that extend beyond the
+    tensor to these rows. `axes` are (indexed axes, axes that are moved to the front)."""
     addressed, taken = axes
     first = taken[0]
     zero = s.scalar(0, DType.I64)

@@ -1,4 +1,4 @@
-"""Reductions of windows: pools, and sums along an axis."""
+"""Rules of window reductions: pools, and running sums along an axis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_SPATIAL = 3  # Axes that a pool has besides batch and channels.
 
 
 class _Window(NamedTuple):
-    """The window along one axis."""
+    """The window of a reduction along one axis."""
 
     size: int
     stride: int
@@ -28,7 +28,7 @@ class _Window(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """True if the axis is not left as it is."""
+        """True unless the window leaves the axis unchanged."""
         return (self.size, self.stride, self.low, self.high) != (1, 1, 0, 0)
 
 
@@ -60,7 +60,8 @@ def _windows(s: Scope) -> list[_Window]:
 
 
 def _running_axis(s: Scope, x: str, windows: Sequence[_Window]) -> int | None:
-    """Return the axis along which a sum runs: its window reaches from one end to any element."""
+    """Return the axis of a running sum, in which the window of each element reaches from one end of
+    the axis to the element; otherwise None."""
     active = [axis for axis, window in enumerate(windows) if window.is_active]
     if len(active) != 1:
         return None

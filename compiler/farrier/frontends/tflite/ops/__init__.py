@@ -1,8 +1,8 @@
-"""The operators of TFLite, one family a file, by their names in the schema.
+"""The rules that convert TFLite's operators to nodes, by name in the schema; one module per family.
 
-A rule takes a `Call` and the builder, adds nodes in Farrier's form, and returns its results. Images
-are NHWC here and NCHW in Farrier's operators: rules transpose, and the pass `assign-layouts`
-removes the transposes.
+A rule takes a `Call` and the builder, adds nodes, and returns its results. Images are NHWC in
+TFLite and NCHW in Farrier's operators: rules add transposes, and the pass `assign-layouts` removes
+them.
 """
 
 from __future__ import annotations
@@ -46,5 +46,6 @@ QUANTIZED: Mapping[str, Rule] = quantized.RULES
 
 
 def rule_of(name: str, is_quantized: bool) -> Rule | None:
-    """Return the rule of an operator on plain or quantized tensors, or None if there is none."""
+    """Return the rule of an operator, for quantized tensors or others, or None if it is not
+    supported."""
     return (QUANTIZED if is_quantized else RULES).get(name)

@@ -1,4 +1,4 @@
-"""Activations that an operator applies to its result, and the same as operators of their own."""
+"""Rules of activations: fused into another operator, and as separate operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ RANGES: dict[int, tuple[float | None, float | None]] = {
 
 
 def activated(b: Builder, x: str, activation: int) -> str:
-    """Return floats, or plain integers, with an activation applied."""
+    """Return a tensor, not quantized, with a fused activation applied; `activation` is its number
+    in the schema."""
     if activation == TANH:
         return b.add("Tanh", x)
     if activation not in RANGES:
@@ -27,7 +28,7 @@ def activated(b: Builder, x: str, activation: int) -> str:
 
 
 def limited(b: Builder, x: str, low: float | None, high: float | None) -> str:
-    """Return x within bounds, of which None leaves one out."""
+    """Clamp x to [low, high]; a bound of None does not apply."""
     if low == 0 and high is None:
         return b.add("Relu", x)
     bounds = ["" if v is None else b.constant(np.array(v, b.dtype(x).numpy)) for v in (low, high)]

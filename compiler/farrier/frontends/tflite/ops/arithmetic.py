@@ -1,4 +1,4 @@
-"""Arithmetic of two tensors and more, which broadcast."""
+"""Rules of arithmetic on broadcast tensors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def _binary(call: Call, b: Builder, *, op: str) -> str:
 
 
 def _floor_div(call: Call, b: Builder) -> str:
-    """FLOOR_DIV. A division of integers truncates, so the quotient of unequal signs with a
-    remainder is one less."""
+    """Convert FLOOR_DIV. Integer division truncates, so 1 is subtracted if the signs differ and
+    there is a remainder."""
     x, y = call.value(0), call.value(1)
     if b.dtype(x).is_float:
         return b.add("Floor", b.add("Div", x, y))
@@ -26,7 +26,7 @@ def _floor_div(call: Call, b: Builder) -> str:
 
 
 def _floor_mod(call: Call, b: Builder) -> str:
-    """FLOOR_MOD: the remainder has the divisor's sign."""
+    """Convert FLOOR_MOD: the remainder with the sign of the divisor."""
     x, y = call.value(0), call.value(1)
     if not b.dtype(x).is_float:
         return b.add("Mod", x, y, fmod=0)

@@ -1,4 +1,4 @@
-"""Variables, branches and loops, which call other subgraphs."""
+"""Rules of variables, conditionals and loops, which call other subgraphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farrier.ops import Mismatch
 
 
 def _handle(call: Call, b: Builder) -> str:
-    """VAR_HANDLE: the value of a handle is the variable's name."""
+    """Convert VAR_HANDLE: a handle is represented by the variable's name."""
     return handle(call.operator)
 
 
@@ -25,13 +25,12 @@ def _assign(call: Call, b: Builder) -> Sequence[str]:
 
 
 def _call_once(call: Call, b: Builder) -> Sequence[str]:
-    """CALL_ONCE: the build has taken its values already."""
+    """Convert CALL_ONCE to nothing: `build` has already added the initial values of variables."""
     return ()
 
 
 def _if(call: Call, b: Builder) -> Sequence[str]:
-    """IF: the condition, then the inputs of both subgraphs. Variables that either assigns are
-    results as well."""
+    """Convert IF to a conditional. Variables that a branch assigns become additional results."""
     condition, *arguments = call.values()
     scope, branches = call.scope, [int(call.option(name)) for name in ("then", "else")]
     names = sorted(set().union(*(assigned(scope.model, index) for index in branches)))
@@ -51,7 +50,8 @@ def _if(call: Call, b: Builder) -> Sequence[str]:
 
 
 def _while(call: Call, b: Builder) -> Sequence[str]:
-    """WHILE: the subgraph of the condition, that of the body, and what they carry."""
+    """Convert WHILE to a loop. Its condition and body are subgraphs; variables that they assign are
+    carried."""
     arguments, scope = call.values(), call.scope
     condition, body = int(call.option("condition")), int(call.option("body"))
     names = sorted(assigned(scope.model, body))
@@ -76,7 +76,7 @@ def _while(call: Call, b: Builder) -> Sequence[str]:
 
 
 def _with_variables(call: Call, results: Sequence[str], names: Sequence[str]) -> Sequence[str]:
-    """Assign the last results to variables, and return the others."""
+    """Assign the last results to the variables `names`, and return the other results."""
     count = len(results) - len(names)
     call.scope.present.values.update(zip(names, results[count:], strict=True))
     return results[:count]

@@ -1,4 +1,4 @@
-"""Convolutions."""
+"""Rules of convolutions."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from farrier.ops import Mismatch, NotSupported
 
 
 def _convolution(call: Call, b: ImageBuilder) -> str:
-    """CONV_2D: weights [outputs, height, width, inputs of a group]."""
+    """Convert CONV_2D, with weights [outputs, height, width, inputs of a group]."""
     x, weights = call.value(0), call.value(1)
     return _convolved(call, b, x, b.channels_first(weights), _groups(b, x, weights), ("h", "w"))
 
 
 def _convolution_3d(call: Call, b: ImageBuilder) -> str:
-    """CONV_3D: weights [depth, height, width, inputs, outputs]."""
+    """Convert CONV_3D, with weights [depth, height, width, inputs, outputs]."""
     weights = b.add("Transpose", call.value(1), perm=(4, 3, 0, 1, 2))
     return _convolved(call, b, call.value(0), weights, 1, ("d", "h", "w"))
 
 
 def _depthwise(call: Call, b: ImageBuilder) -> str:
-    """DEPTHWISE_CONV_2D: weights [1, height, width, channels · multiplier]."""
+    """Convert DEPTHWISE_CONV_2D, with weights [1, height, width, channels · multiplier]."""
     x, weights = call.value(0), call.value(1)
     channels, outputs = b.shape(x)[-1], b.shape(weights)[-1]
     if not (isinstance(channels, int) and isinstance(outputs, int)) or outputs % channels:
@@ -58,8 +58,9 @@ def _convolved(
 
 
 def _hybrid(call: Call, b: ImageBuilder, image: str, weights: str, attrs: Mapping[str, Any]) -> str:
-    """Convolve floats, quantized now, with bytes. The image is padded with its zero points, which
-    differ from image to image, so sums are of differences from these."""
+    """Convert a convolution of floats with i8 weights: quantize the image at run time, and convolve
+    integers. Padding has the value of the zero point, which differs from image to image, so zero
+    points are subtracted before padding."""
     signed_weights(call)
     data = b.data(weights)
     if data is None:
@@ -89,8 +90,8 @@ def _groups(b: ImageBuilder, x: str, weights: str) -> int:
 
 
 def _transposed(call: Call, b: ImageBuilder) -> str:
-    """TRANSPOSE_CONV: the output's shape, weights [outputs, height, width, inputs], the input, and
-    a bias in newer files."""
+    """Convert TRANSPOSE_CONV. Its operands are the output's shape, weights [outputs, height, width,
+    inputs], the input, and in newer files a bias."""
     shape, weights, x = call.ints(0), call.value(1), call.value(2)
     strides = sizes(call, "stride", ("h", "w"))
     kernel, extents = b.shape(weights)[1:3], b.shape(x)[1:3]
@@ -114,8 +115,8 @@ def _transposed(call: Call, b: ImageBuilder) -> str:
 
 
 def _cut(extent: Extent, kernel: Extent, stride: int, target: int) -> tuple[int, int, int]:
-    """Return the numbers of elements that a transposed convolution leaves out at both ends, and
-    adds at the end. The whole result is (extent − 1) · stride + kernel long."""
+    """Return the numbers of elements by which a transposed convolution, (extent − 1) · stride +
+    kernel long, is cut before and after, or extended after, to `target` elements."""
     if not (isinstance(extent, int) and isinstance(kernel, int)):
         raise Mismatch("its sizes are open, and must be numbers")
     surplus = (extent - 1) * stride + kernel - target

@@ -1,4 +1,4 @@
-"""Operators that compute element by element, on images whose channels come first."""
+"""Elementwise rules for images that are available in NCHW layout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _IMAGE_RANK = 4
 
 
 def in_channels_first(rule: Rule) -> Rule:
-    """Return the rule, which computes on images with channels first if an operand is there so."""
+    """Return an elementwise rule that computes in NCHW if an operand is an image available in NCHW,
+    else as `rule` does."""
 
     def ruled(call: Call, b: ImageBuilder) -> Sequence[str] | str:
         if call.op not in _NAMES or None in call.inputs:
@@ -39,7 +40,7 @@ def in_channels_first(rule: Rule) -> Rule:
 
 
 def _moved(b: ImageBuilder, x: str) -> str:
-    """Return an operand as it broadcasts against images with channels first."""
+    """Return an operand transposed to broadcast against NCHW images."""
     shape = b.shape(x)
     if all(extent == 1 for extent in shape):
         return b.add("Reshape", x, []) if shape else x

@@ -1,4 +1,4 @@
-"""Functions of one tensor, element by element or along its last axis."""
+"""Rules of functions of one tensor, elementwise or along its last axis."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def _log_softmax(call: Call, b: Builder) -> str:
 
 
 def _l2_normalized(call: Call, b: Builder) -> str:
-    """x / √max(Σ x², 1e-6), the sum along the last axis; TFLite's bound."""
+    """Convert L2_NORMALIZATION: x / √max(Σ x², 1e-6), with the sum along the last axis and TFLite's
+    lower bound."""
     x = call.value(0)
     total = b.add("ReduceSumSquare", x, [-1], keepdims=1)
     least = b.constant(np.array(1e-6, np.float32))
@@ -63,7 +64,7 @@ def _l2_normalized(call: Call, b: Builder) -> str:
 
 
 def _cast(call: Call, b: Builder) -> str:
-    """CAST. Of a complex number the real part is left."""
+    """Convert CAST. A complex number is converted to its real part."""
     x, to = call.value(0), call.outputs[0].type
     if to == COMPLEX64:
         raise NotSupported("a cast to complex numbers")

@@ -1,7 +1,8 @@
-"""Floats times weights of bytes: the activations are quantized as the model runs.
+"""Products of floats with i8 weights, for which activations are quantized at run time.
 
-Each image, or row, gets a scale of its own: symmetric where the weights have one scale, and with a
-zero point where they have one a channel, as in TFLite's kernels. Sums of bytes are exact.
+As in TFLite's kernels, each image or row gets its own scale, without a zero point if the weights
+have a single scale, and with one if they have a scale per channel. Sums of integer products are
+exact.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _LEAST, _MOST = DType.I8.limits
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Quantized:
-    """Bytes, the scales that each image has, and their zero points ("": all are 0)."""
+    """Activations quantized to i8, with the scale of each image, and the zero points ("" if all are
+    0)."""
 
     bytes: str
     scale: str
@@ -31,25 +33,25 @@ class Quantized:
 
 
 def is_hybrid(call: Call) -> bool:
-    """Return whether the weights of an operator on floats are quantized bytes."""
+    """Check whether an operator on floats has i8 weights."""
     x, weights = call.tensor(0), call.tensor(1)
     return DTYPES[x.type].is_float and weights.is_quantized and DTYPES[weights.type] is DType.I8
 
 
 def has_scales_by_output(call: Call) -> bool:
-    """Return whether each output has a scale of its own."""
+    """Check whether the weights have a scale for each output channel."""
     quantization = call.tensor(1).quantization
     return quantization is not None and quantization.is_per_axis
 
 
 def quantized_activations(call: Call, b: Builder, x: str, *, is_asymmetric: bool) -> Quantized:
-    """Quantize floats, each entry of the first axis by its own range."""
+    """Quantize floats to i8, with a separate range for each entry of the first axis."""
     axes = list(range(1, len(b.shape(x))))
     return _asymmetric(b, x, axes) if is_asymmetric else _symmetric(b, x, axes)
 
 
 def _symmetric(b: Builder, x: str, axes: Sequence[int]) -> Quantized:
-    """Quantize to −127 … 127; zeros alone have the scale 1."""
+    """Quantize to −127 … 127 without a zero point; an all-zero range has scale 1."""
     span = b.add("ReduceMax", b.add("Abs", x), list(axes), keepdims=1)
     most, zero, unit = (_number(b, value) for value in (_MOST, 0.0, 1.0))
     is_empty = b.add("Equal", span, zero)
@@ -61,8 +63,8 @@ def _symmetric(b: Builder, x: str, axes: Sequence[int]) -> Quantized:
 
 
 def _asymmetric(b: Builder, x: str, axes: Sequence[int]) -> Quantized:
-    """Quantize the range of x, with zero in it, to −128 … 127. The zero point is in f64, from the
-    end of the range that has the smaller error."""
+    """Quantize the range of x, extended to include zero, to −128 … 127. The zero point is computed
+    in f64 from the end of the range at which the error is smaller."""
     none, unit = _wide(b, 0.0), _wide(b, 1.0)
     least, most = (_wide(b, float(bound)) for bound in (_LEAST, _MOST))
     low = b.add("Min", _as_wide(b, b.add("ReduceMin", x, list(axes), keepdims=1)), none)
@@ -87,7 +89,7 @@ def _asymmetric(b: Builder, x: str, axes: Sequence[int]) -> Quantized:
 
 
 def signed_weights(call: Call) -> Array:
-    """Return constant weights of bytes. Raises Mismatch if they have zero points."""
+    """Return constant weights in i8. Raises Mismatch if they have zero points."""
     quantization = call.tensor(1).quantization
     assert quantization is not None
     if quantization.zero_point.any():
@@ -98,8 +100,9 @@ def signed_weights(call: Call) -> Array:
 def scaled_sums(
     call: Call, b: Builder, sums: str, activations: Quantized, totals: Array, shape: Sequence[int]
 ) -> str:
-    """Return sums of bytes as floats. `totals` are the sums of the weights by output, and `shape`
-    arranges values by output."""
+    """Return integer sums of products as floats. `totals` are the sums of the weights for each
+    output, which the activations' zero points multiply; `shape` broadcasts a vector over outputs
+    against the sums."""
     quantization = call.tensor(1).quantization
     assert quantization is not None
     if activations.zero:

@@ -1,4 +1,4 @@
-"""Elements by index, and indices."""
+"""Rules of gathers, one-hot encodings and positions of elements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def _gather(call: Call, b: Builder) -> str:
 
 
 def _batched_gather(call: Call, b: Builder, x: str) -> str:
-    """Indices that differ for each element of a batch, along the axis behind the batch."""
+    """Gather by indices that differ between the elements of a batch, along the axis after the batch
+    axes."""
     batch, indices = int(call.option("batch_dims")), as_index(b, call.value(1))
     if int(call.option("axis")) not in (batch, batch - len(b.shape(x))):
         raise NotSupported("batch_dims with another axis than the one behind the batch")
@@ -46,7 +47,7 @@ def _range(call: Call, b: Builder) -> str:
 
 
 def _one_hot(call: Call, b: Builder) -> str:
-    """ONE_HOT: an index out of range has no hot element."""
+    """Convert ONE_HOT: an index out of range sets no element."""
     indices, depth, on, off = call.values()[:4]
     axis = int(call.option("axis"))
     levels = b.add("Cast", b.add("Range", *_bounds(b, depth)), to=str(b.dtype(indices)))
@@ -63,7 +64,7 @@ def _bounds(b: Builder, depth: str) -> tuple[str, str, str]:
 
 
 def _top_k(call: Call, b: Builder) -> tuple[str, str]:
-    """TOPK_V2: values in decreasing order, and their places."""
+    """Convert TOPK_V2: the largest values in descending order, and their positions."""
     x = call.value(0)
     count = b.add("Reshape", as_index(b, call.value(1)), [1])
     values, places = b.fresh(), b.fresh()

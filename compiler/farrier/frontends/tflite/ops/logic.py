@@ -1,4 +1,4 @@
-"""Comparisons, logic and choices."""
+"""Rules of comparisons, logic and selects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _unequal(call: Call, b: Builder) -> str:
 
 
 def _select(call: Call, b: Builder) -> str:
-    """SELECT: a vector of conditions chooses rows of tensors of a higher rank."""
+    """Convert SELECT: a vector of conditions selects entire rows of tensors of higher rank."""
     condition, x, y = call.values()[:3]
     rank, shape = len(b.shape(x)), b.shape(condition)
     if len(shape) == 1 and rank > 1:

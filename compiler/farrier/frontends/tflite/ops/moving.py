@@ -1,4 +1,4 @@
-"""Parts of tensors, their joins, and padding."""
+"""Rules of slicing, joining and padding."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def _unpack(call: Call, b: Builder) -> Sequence[str]:
 
 
 def _split(call: Call, b: Builder) -> Sequence[str]:
-    """SPLIT: the axis, then the tensor, into equal parts."""
+    """Convert SPLIT, whose operands are the axis and the tensor, into equal parts."""
     (axis,) = call.ints(0)
     return _parted(call, b, call.value(1), axis, None)
 
 
 def _split_v(call: Call, b: Builder) -> Sequence[str]:
-    """SPLIT_V: the tensor, the lengths, the axis."""
+    """Convert SPLIT_V, whose operands are the tensor, the lengths and the axis."""
     (axis,) = call.ints(2)
     return _parted(call, b, call.value(0), axis, call.ints(1))
 
@@ -73,7 +73,7 @@ def _parted(call: Call, b: Builder, x: str, axis: int, lengths: list[int] | None
 
 
 def _slice(call: Call, b: Builder) -> str:
-    """SLICE: begins and lengths, of which -1 is all that is left."""
+    """Convert SLICE, whose operands are starts and lengths; a length of -1 extends to the end."""
     x, begins = call.value(0), as_index(b, call.value(1))
     rank = len(b.shape(x))
     lengths = b.data(call.value(2))
@@ -90,7 +90,7 @@ def _slice(call: Call, b: Builder) -> str:
 
 
 def _strided_slice(call: Call, b: Builder) -> str:
-    """STRIDED_SLICE: bit i of a mask is about entry i of the operands."""
+    """Convert STRIDED_SLICE; bit i of each mask applies to entry i of the operands."""
     x = call.value(0)
     masks = {
         name: int(call.option(f"{name}_mask"))
@@ -132,7 +132,8 @@ def _entry(b: Builder, vector: str, entry: int) -> str:
 
 
 def _taken(b: Builder, x: str, position: str, axis: int) -> str:
-    """Return the one slice at a position, which counts from the end if it is negative."""
+    """Return the slice at a position along an axis, without that axis. A negative position counts
+    from the end."""
     return b.add("Gather", x, position, axis=axis)
 
 
@@ -160,7 +161,8 @@ def _stepped(
 
 
 def _pad(call: Call, b: ImageBuilder) -> str:
-    """PAD and PADV2: with zero, or the zero point, or the third operand."""
+    """Convert PAD and PADV2: pad with the third operand, or with zero, which for quantized tensors
+    is the zero point."""
     x = call.value(0)
     value = call.value(2) if call.has(2) else _zero(call, b, x)
     if not b.has_channels_first(x):
@@ -180,17 +182,18 @@ def _zero(call: Call, b: Builder, x: str) -> str:
 
 
 def _amounts(call: Call, b: Builder) -> str:
-    """Return the amounts, [rank, 2], as Pad takes them: all befores, then all afters."""
+    """Return the padding, [rank, 2] in TFLite, as Pad's operand: all amounts before, then all
+    amounts after."""
     return b.add("Reshape", _amount_pairs(call, b), [-1])
 
 
 def _amount_pairs(call: Call, b: Builder) -> str:
-    """Return the amounts as [2, rank]."""
+    """Return the padding as [2, rank]: amounts before and after each axis."""
     return b.add("Transpose", as_index(b, call.value(1)), perm=(1, 0))
 
 
 def _mirror(call: Call, b: Builder) -> str:
-    """MIRROR_PAD: REFLECT leaves out the edge, and SYMMETRIC repeats it."""
+    """Convert MIRROR_PAD: REFLECT does not repeat the edge, and SYMMETRIC does."""
     x, mode = call.value(0), call.option("mode")
     if mode == 0:
         return b.add("Pad", x, _amounts(call, b), mode="reflect")
@@ -222,7 +225,8 @@ def _fill(call: Call, b: Builder) -> str:
 
 
 def _space_to_batch(call: Call, b: Builder) -> str:
-    """SPACE_TO_BATCH_ND of an image: positions within a block become images of the batch."""
+    """Convert SPACE_TO_BATCH_ND of an image: the positions within a spatial block become images of
+    the batch."""
     blocks = call.ints(1)
     pads = np.reshape(call.ints(2), (-1, 2))
     x = call.value(0)
@@ -248,7 +252,7 @@ def _space_to_batch(call: Call, b: Builder) -> str:
 
 
 def _batch_to_space(call: Call, b: Builder) -> str:
-    """BATCH_TO_SPACE_ND: the opposite, cropped."""
+    """Convert BATCH_TO_SPACE_ND: the inverse of SPACE_TO_BATCH_ND, followed by cropping."""
     blocks, crops = call.ints(1), np.reshape(call.ints(2), (-1, 2)).tolist()
     x = call.value(0)
     batch, *extents = b.shape(x)

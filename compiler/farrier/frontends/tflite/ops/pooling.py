@@ -1,4 +1,4 @@
-"""Pools of windows."""
+"""Rules of pools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farrier.ops import Mismatch
 
 
 def kernel(call: Call) -> tuple[int, int]:
-    """Return the sizes of the window."""
+    """Return the height and width of a pool's window."""
     height, width = int(call.option("height")), int(call.option("width"))
     if height <= 0 or width <= 0:
         raise Mismatch(f"its window is {height} × {width}")
@@ -20,7 +20,7 @@ def kernel(call: Call) -> tuple[int, int]:
 
 
 def _pool(call: Call, b: ImageBuilder, *, op: str) -> str:
-    """A mean leaves out the padding."""
+    """Convert a pool; an average does not count padding."""
     attrs = window(call, "h", "w")
     result = b.add(op, b.channels_first(call.value(0)), kernel_shape=kernel(call), **attrs)
     return b.channels_last(activated(b, result, call.option("activation")))

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Rules of matrix products."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farrier.ops import Mismatch, NotSupported
 
 
 def _fully_connected(call: Call, b: Builder) -> str:
-    """FULLY_CONNECTED: weights [outputs, inputs]."""
+    """Convert FULLY_CONNECTED, with weights [outputs, inputs]."""
     x, weights = call.value(0), call.value(1)
     if is_hybrid(call):
         product = _hybrid(call, b)
@@ -29,7 +29,8 @@ def _fully_connected(call: Call, b: Builder) -> str:
 
 
 def _hybrid(call: Call, b: Builder) -> str:
-    """Multiply rows of floats, quantized now, by bytes."""
+    """Convert FULLY_CONNECTED of floats with i8 weights: quantize the rows at run time, and
+    multiply integers."""
     weights, x = signed_weights(call), rows(call, b, call.value(0))
     activations = quantized_activations(call, b, x, is_asymmetric=call.option("asymmetric"))
     matrix = b.constant(np.ascontiguousarray(weights.T))
@@ -38,7 +39,7 @@ def _hybrid(call: Call, b: Builder) -> str:
 
 
 def rows(call: Call, b: Builder, x: str) -> str:
-    """Return the left operand of FULLY_CONNECTED as rows that have the length of the weights'."""
+    """Return the left operand of FULLY_CONNECTED reshaped to rows as long as the weights' rows."""
     if call.option("format"):
         raise NotSupported("shuffled weights")
     inner = b.shape(call.value(1))[-1]
@@ -51,7 +52,7 @@ def rows(call: Call, b: Builder, x: str) -> str:
 
 
 def _batched(call: Call, b: Builder) -> str:
-    """BATCH_MATMUL: either factor may be transposed."""
+    """Convert BATCH_MATMUL, whose factors may be transposed."""
     factors = call.values()
     for position, name in enumerate(("adj_x", "adj_y")):
         rank = len(b.shape(factors[position]))

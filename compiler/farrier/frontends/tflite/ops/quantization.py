@@ -1,4 +1,4 @@
-"""Tensors of another form: quantized, of half precision, sparse."""
+"""Rules of conversions from other representations: quantized, half precision, sparse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farrier.ops import Mismatch, NotSupported
 
 
 def _dequantize(call: Call, b: Builder) -> str:
-    """DEQUANTIZE: half precision to single, or integers to (q − zero point) · scale."""
+    """Convert DEQUANTIZE: half precision to f32, or integers q to (q − zero point) · scale."""
     x, tensor = call.value(0), call.tensor(0)
     if DTYPES[tensor.type].is_float:
         return b.add("Cast", x, to="f32")
@@ -21,7 +21,7 @@ def _dequantize(call: Call, b: Builder) -> str:
 
 
 def dequantized(b: Builder, x: str, quantization: Quantization, rank: int) -> str:
-    """Return the real numbers that integers stand for."""
+    """Return the real numbers that quantized integers represent."""
     shape = [-1 if axis == quantization.axis else 1 for axis in range(rank)]
     shape = shape if quantization.is_per_axis else []
     zero = quantization.zero_point.astype(b.dtype(x).numpy).reshape(shape)
@@ -31,7 +31,7 @@ def dequantized(b: Builder, x: str, quantization: Quantization, rank: int) -> st
 
 
 def _densify(call: Call, b: Builder) -> str:
-    """DENSIFY: a constant with its zeros written out."""
+    """Convert DENSIFY: a sparse constant becomes a dense one."""
     tensor = call.tensor(0)
     if tensor.sparsity is None:
         return call.value(0)
@@ -41,11 +41,12 @@ def _densify(call: Call, b: Builder) -> str:
 
 
 def dense(tensor: Tensor) -> Array:
-    """Return a sparse constant with its zeros.
+    """Return a sparse constant as a dense array.
 
     The levels of traversal are the tensor's dimensions, then those of blocks; `order` names the
-    dimension of each, and `block_map` the dimension that each block divides. A level that is
-    compressed has, for each position of the level above, a segment of its indices."""
+    dimension of each level, and `block_map` the dimension that each block divides. A compressed
+    level has a list of indices for each position of the level above.
+    """
     sparsity, shape = tensor.sparsity, tensor.shape
     assert sparsity is not None
     assert tensor.data is not None
@@ -79,7 +80,8 @@ def dense(tensor: Tensor) -> Array:
 
 
 def _dense_level(nodes: Array, size: int, most: int) -> tuple[Array, Array, Array]:
-    """Return, of each entry of a dense level, the entry above it, its index, and its position."""
+    """Return for each entry of a dense level: the number of its entry in the level above, its
+    index, and its flat position."""
     if size < 0 or nodes.size * size > most:
         raise Mismatch(f"a level of its sparse layout has {nodes.size} × {size} entries")
     index = np.tile(np.arange(size), nodes.size)
@@ -88,7 +90,8 @@ def _dense_level(nodes: Array, size: int, most: int) -> tuple[Array, Array, Arra
 
 
 def _compressed_level(nodes: Array, segments: Array, indices: Array) -> tuple[Array, Array, Array]:
-    """Return the same of a compressed level."""
+    """Return for each entry of a compressed level: the number of its entry in the level above, its
+    index, and its position."""
     if nodes.size and nodes.max() + 1 >= segments.size:
         raise Mismatch("its sparse layout lacks segments")
     starts, ends = segments[nodes], segments[nodes + 1]

@@ -1,4 +1,4 @@
-"""Reductions along axes, running sums, and images of another size."""
+"""Rules of reductions along axes, running sums, and resizing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from farrier.ops.operator import normal_axis
 
 
 def _reduce(call: Call, b: ImageBuilder, *, op: str) -> str:
-    """A reduction along the axes of the second operand; of none, the tensor itself."""
+    """Convert a reduction along the axes in the second operand; with an empty list, the result is
+    the tensor itself."""
     keep = int(call.option("keep_dims"))
     x, axes = call.value(0), call.ints(1)
     rank = len(b.shape(x))
@@ -26,7 +27,7 @@ def _reduce(call: Call, b: ImageBuilder, *, op: str) -> str:
 
 
 def _any(call: Call, b: ImageBuilder, *, op: str) -> str:
-    """REDUCE_ANY and REDUCE_ALL: the greatest and the least truth value."""
+    """Convert REDUCE_ANY and REDUCE_ALL to the maximum and minimum of truth values."""
     keep = int(call.option("keep_dims"))
     x = b.add("Cast", call.value(0), to="u8")
     along = sorted({normal_axis(axis, len(b.shape(x))) for axis in call.ints(1)})
@@ -40,7 +41,8 @@ def _cumulative(call: Call, b: ImageBuilder) -> str:
 
 
 def _resized(call: Call, b: ImageBuilder, *, mode: str) -> str:
-    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, by corners, by halves of pixels, or neither."""
+    """Convert RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, with aligned corners, half-pixel
+    centres, or neither."""
     is_aligned, is_half = call.option("align_corners"), call.option("half_pixel")
     coordinates = "align_corners" if is_aligned else "half_pixel" if is_half else "asymmetric"
     attrs = {"mode": mode, "coordinate_transformation_mode": coordinates, "axes": (2, 3)}

@@ -1,4 +1,4 @@
-"""Rounding as TFLite does it: halves away from zero, where Farrier's Round goes to even."""
+"""TFLite's rounding, with halves away from zero; Farrier's Round rounds halves to even."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from farrier.frontends.builder import Builder
 
 
 def rounded_away(b: Builder, x: str) -> str:
-    """Return floats rounded to whole numbers, halves away from zero."""
+    """Return floats rounded to integers, with halves away from zero."""
     size = b.add("Abs", x)
     floor = b.add("Floor", size)
     half, unit = (b.constant(np.array(value, b.dtype(x).numpy)) for value in (0.5, 1.0))

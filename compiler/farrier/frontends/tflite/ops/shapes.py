@@ -1,4 +1,5 @@
-"""Shapes of tensors, and tensors of another shape with the same elements."""
+"""Rules of shapes of tensors, and of operators that change a tensor's shape but not its
+elements."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from farrier.ops.operator import normal_axis
 
 
 def _reshape(call: Call, b: Builder) -> str:
-    """RESHAPE: to the second operand, or to the option where that is missing."""
+    """Convert RESHAPE: the new shape is the second operand, or the option if that is omitted."""
     x = call.value(0)
     if call.has(1):
         shape = as_index(b, call.value(1))
@@ -26,7 +27,7 @@ def _reshape(call: Call, b: Builder) -> str:
 
 
 def _squeeze(call: Call, b: Builder) -> str:
-    """SQUEEZE: all axes of length 1 where none are named."""
+    """Convert SQUEEZE; if no axes are listed, all axes of length 1 are removed."""
     x, axes = call.value(0), call.option("axes")
     shape = b.shape(x)
     rank = len(shape) - call.is_complex(0)
@@ -70,7 +71,8 @@ def _identity(call: Call, b: Builder) -> str:
 
 
 def _blocks(call: Call, b: Builder, *, op: str) -> str:
-    """DEPTH_TO_SPACE and SPACE_TO_DEPTH: channels are the last axis, and the innermost in depth."""
+    """Convert DEPTH_TO_SPACE and SPACE_TO_DEPTH, in which channels are the last axis and vary
+    fastest within a block."""
     size = int(call.option("block_size"))
     if size <= 0:
         raise Mismatch(f"its block size is {size}")

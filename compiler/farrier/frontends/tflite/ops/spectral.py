@@ -1,4 +1,4 @@
-"""Spectra. Complex numbers are pairs along a last axis."""
+"""Rules of Fourier transforms. Complex numbers are pairs along a last axis."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MOST = 1 << 20  # A transform takes this many numbers at most.
 
 
 def _spectrum(call: Call, b: Builder) -> str:
-    """RFFT2D: of the last two axes, cut or filled up with zeros to the second operand's lengths;
-    half of the spectrum along the last."""
+    """Convert RFFT2D: transform the last two axes, cut or padded with zeros to the lengths in the
+    second operand. Only half of the spectrum is returned along the last axis."""
     lengths = call.ints(1)
     if len(lengths) != 2 or not all(0 < length <= _MOST for length in lengths):
         raise Mismatch(f"the lengths of its transform are {lengths}")
@@ -40,7 +40,8 @@ def _spectrum(call: Call, b: Builder) -> str:
 
 
 def _along_rows(b: Builder, fourier: Fourier, signal: Signal, height: int, half: int) -> Signal:
-    """Transform rows [images · height, half] along the height as well."""
+    """Transform a signal [images · height, half], already transformed along its rows, along the
+    height too."""
     images, rows = (b.constant(np.array([-1, *sizes])) for sizes in ((height, half), (height,)))
     columns = b.constant(np.array([-1, half, height]))
     flat = b.constant(np.array([-1, half]))
@@ -60,7 +61,7 @@ def _fitted(b: Builder, x: str, axis: int, length: int) -> str:
 
 
 def _part(call: Call, b: Builder, *, place: int) -> str:
-    """REAL and IMAG."""
+    """Convert REAL (`place` 0) and IMAG (`place` 1): one part of complex numbers."""
     x = call.value(0)
     return b.add("Gather", x, b.constant(np.array(place)), axis=len(b.shape(x)) - 1)
 

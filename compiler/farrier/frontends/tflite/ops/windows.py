@@ -1,4 +1,4 @@
-"""Sliding windows and their padding."""
+"""The options of sliding windows: sizes, strides, dilations and padding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _PADDINGS = {0: "SAME_UPPER", 1: "VALID"}  # Padding of the schema
 
 
 def padding(call: Call) -> str:
-    """Return the padding as `auto_pad` calls it. Raises Mismatch for an unknown one."""
+    """Return the padding mode as a value of ONNX's `auto_pad`. Raises Mismatch for an unknown
+    mode."""
     number = call.option("padding")
     if number not in _PADDINGS:
         raise Mismatch(f"its padding is {number}, which is neither SAME nor VALID")
@@ -31,7 +32,7 @@ def window(call: Call, *axes: str) -> dict[str, Any]:
 
 
 def sizes(call: Call, name: str, axes: tuple[str, ...]) -> tuple[int, ...]:
-    """Return positive sizes of a window, from options of that name."""
+    """Return the options `name` of a window along `axes` as positive integers."""
     values = tuple(int(call.option(f"{name}_{axis}")) for axis in axes)
     if any(value <= 0 for value in values):
         raise Mismatch(f"its {name}s are {values}")

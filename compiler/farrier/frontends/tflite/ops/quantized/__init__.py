@@ -1,7 +1,7 @@
-"""The operators of TFLite on quantized tensors, exactly as its reference kernels compute them.
+"""Rules of operators on quantized tensors, with exactly the results of TFLite's reference kernels.
 
-All arithmetic is of integers, in the operators `Requantize`, `HighProduct`, `RoundedShift` and
-`LeadingZeros` (`farrier/ops/fixed_point.py`), or a table of the 256 results.
+All arithmetic is on integers, by the operators `Requantize`, `HighProduct`, `RoundedShift` and
+`LeadingZeros` (`farrier/ops/fixed_point.py`), or by a table of the results for all 256 bytes.
 """
 
 from __future__ import annotations

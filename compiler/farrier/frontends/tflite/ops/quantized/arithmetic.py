@@ -1,4 +1,4 @@
-"""Sums and products of quantized tensors."""
+"""Rules of sums and products of quantized tensors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SUM_SHIFT = 20  # Places by which TFLite shifts bytes to the left before it add
 
 
 def _sum(call: Call, b: Builder, *, op: str) -> str:
-    """ADD and SUB: both operands in steps of twice the greater scale / 2²⁰, then in the result's
-    scale."""
+    """Convert ADD and SUB: both operands are converted to fixed point with the unit 2 · (greater
+    scale) / 2²⁰, added, and the sum is converted to the result's scale."""
     _check_bytes(call, b)
     x, y, result = (quantized(t) for t in (call.tensor(0), call.tensor(1), call.outputs[0]))
     greatest = 2 * max(x.real, y.real)
@@ -41,7 +41,7 @@ def _scaled(b: Builder, x: str, zero: int, real: float) -> str:
 
 
 def _product(call: Call, b: Builder) -> str:
-    """MUL."""
+    """Convert MUL of quantized tensors."""
     _check_bytes(call, b)
     x, y, result = (quantized(t) for t in (call.tensor(0), call.tensor(1), call.outputs[0]))
     product = b.add("Mul", centred(b, call.value(0), x.zero), centred(b, call.value(1), y.zero))

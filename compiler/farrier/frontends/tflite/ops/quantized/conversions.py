@@ -1,4 +1,4 @@
-"""Into quantized tensors, out of them, and from one scale to another."""
+"""Rules of conversions to quantized tensors, from them, and between scales."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farrier.frontends.tflite.schema import INT8, UINT8
 
 
 def _quantize(call: Call, b: Builder) -> str:
-    """QUANTIZE: of floats, or of integers of another scale."""
+    """Convert QUANTIZE, from floats or from integers of another scale."""
     x, source = call.value(0), call.tensor(0)
     if b.dtype(x).is_float:
         return _from_floats(call, b, x)
@@ -26,7 +26,8 @@ def _quantize(call: Call, b: Builder) -> str:
 
 
 def _from_floats(call: Call, b: Builder, x: str) -> str:
-    """x / scale + zero point, halves away from zero, where QuantizeLinear rounds them to even."""
+    """Compute x / scale + zero point with halves rounded away from zero; QuantizeLinear would round
+    them to even."""
     target, scale = Target.of(call.outputs[0]), quantized(call.outputs[0]).scale[0]
     ratio = b.add("Div", x, b.constant(np.array(scale, np.float32)))
     whole = rounded_away(b, ratio)

@@ -1,7 +1,8 @@
-"""Softmax of bytes in fixed-point arithmetic, as TFLite's reference kernel computes it.
+"""The softmax of bytes in fixed-point arithmetic, as in TFLite's reference kernel.
 
-Exponentials come from a table, since the distance to the greatest element of a row is a byte. The
-reciprocal of their sum is by Newton's method, in products of 32 bits (gemmlowp's fixedpoint.h).
+Exponentials are looked up in a table, since the distance to the greatest element of a row is a
+byte. The reciprocal of their sum is computed by Newton's method in products of 32 bits (gemmlowp's
+fixedpoint.h).
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ _LEAST, _MOST = DType.I32.limits
 
 
 def _product(x: Array, y: Array | int) -> Array:
-    """Return floor((x · y + 2³⁰) / 2³¹), the operator HighProduct."""
+    """Return floor((x · y + 2³⁰) / 2³¹), in numpy, as the operator HighProduct does."""
     return np.asarray((x * np.asarray(y, np.int64) + (1 << 30)) >> 31)
 
 
 def _shifted(x: Array, places: int) -> Array:
-    """Return x / 2^places, halves away from zero, the operator RoundedShift."""
+    """Return x / 2^places with halves rounded away from zero, in numpy, as the operator
+    RoundedShift does."""
     return np.asarray(np.sign(x) * ((np.abs(x) + (1 << places - 1)) >> places))
 
 
@@ -39,8 +41,8 @@ def _fixed(real: float, fraction_bits: int = 31) -> int:
 
 
 def _exponentials(x: Array) -> Array:
-    """Return exp(x) with 31 fraction bits, of x <= 0 with 26 of them. A quarter and its multiples
-    are split off; the rest is a polynomial around −1/8."""
+    """Return exp(x) with 31 fraction bits, for x <= 0 with 26 fraction bits. Multiples of 1/4 are
+    factored out; the rest is a polynomial around −1/8."""
     fraction = 31 - _DIFFERENCE_BITS
     quarter = 1 << fraction - 2
     rest = (x & quarter - 1) - quarter
@@ -54,7 +56,7 @@ def _exponentials(x: Array) -> Array:
 
 
 def _near_eighth(x: Array) -> Array:
-    """Return exp(x) of x in [−1/4, 0), all with 31 fraction bits, by Taylor's series."""
+    """Return exp(x) for x in [−1/4, 0) by a Taylor series; both have 31 fraction bits."""
     constant, third = _fixed(math.exp(-1 / 8)), _fixed(1 / 3)
     x = x + (1 << 28)
     square = _product(x, x)
@@ -65,8 +67,9 @@ def _near_eighth(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """Tables by the distance to the greatest element, 0 to 255: the exponential with 31 fraction
-    bits, that with 19, and 1 for a distance that counts."""
+    """Tables indexed by the distance to the greatest element of a row, 0 to 255: the exponential
+    with 31 fraction bits, the exponential with 19 fraction bits, and whether the exponential is not
+    0."""
 
     exponentials: Array
     terms: Array
@@ -74,7 +77,7 @@ class Tables:
 
     @classmethod
     def of(cls, scale: float, beta: float) -> Tables:
-        """Return the tables for bytes of that scale."""
+        """Return the tables for bytes with that scale, and a softmax with factor `beta`."""
         real = min(beta * scale * (1 << 31 - _DIFFERENCE_BITS), (1 << 31) - 1.0)
         factor = Factor.of(real)
         whole = (1 << _DIFFERENCE_BITS) - 1
@@ -115,8 +118,8 @@ def _softmax(call: Call, b: Builder) -> str:
 
 
 def _reciprocal(b: Builder, x: str, zeros: str) -> str:
-    """Return 1 / x with 31 fraction bits, of x scaled to [1, 2): three steps of Newton's method
-    from 48/17 − 32/17 · x/2."""
+    """Return 1 / x with 31 fraction bits, where x is normalized to [1, 2): three Newton steps from
+    the start value 48/17 − 32/17 · x/2."""
     shifted = b.add("BitShift", x, zeros, direction="LEFT")
     rest = b.add("BitwiseAnd", shifted, _word(b, _MOST))
     half = b.add("Add", _halved(b, rest), _word(b, 1 << 30))

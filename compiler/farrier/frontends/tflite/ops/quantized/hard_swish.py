@@ -1,4 +1,4 @@
-"""HARD_SWISH of bytes, in the fixed-point arithmetic of 16 bits of TFLite's reference kernel."""
+"""HARD_SWISH of bytes, in the 16-bit fixed-point arithmetic of TFLite's reference kernel."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LEAST, _MOST = -_HALF, _HALF - 1
 
 
 def hard_swish(integers: Array, scale: np.float32, result: np.float32) -> Array:
-    """Return x · min(max(x + 3, 0), 6) / 6 of integers less their zero point, in steps of `result`,
-    before its zero point is added."""
+    """Return x · min(max(x + 3, 0), 6) / 6 as integers of scale `result` without their zero point.
+    `integers` are x without the zero point, with scale `scale`."""
     fine = np.float32(1 / 128) * scale
     output, gate = (
         Factor.of(float(np.float64(np.float32(ratio))))
@@ -37,17 +37,17 @@ def hard_swish(integers: Array, scale: np.float32, result: np.float32) -> Array:
 
 
 def _halved(factor: Factor) -> int:
-    """Return a multiplier in 16 bits."""
+    """Return a factor's multiplier rounded to 16 bits."""
     return min((factor.multiplier + _HALF) >> 16, _MOST)
 
 
 def _rounded_high(x: Array, multiplier: int) -> Array:
-    """Return floor((x · multiplier + 2¹⁴) / 2¹⁵), within 16 bits."""
+    """Return floor((x · multiplier + 2¹⁴) / 2¹⁵), saturated to 16 bits."""
     return _saturated((x * multiplier + (1 << 14)) >> 15)
 
 
 def _shifted(x: Array, places: int) -> Array:
-    """Return x / 2^places, halves away from zero."""
+    """Return x / 2^places with halves rounded away from zero."""
     half = (1 << places) >> 1
     return np.asarray(np.sign(x) * ((np.abs(x) + half) >> places))
 

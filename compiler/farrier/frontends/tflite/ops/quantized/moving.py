@@ -1,4 +1,5 @@
-"""Operators that move or compare integers of one scale as they are."""
+"""Rules of operators that move or compare integers, which require that all tensors have the same
+scale."""
 
 from __future__ import annotations
 

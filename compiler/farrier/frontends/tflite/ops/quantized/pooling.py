@@ -1,4 +1,4 @@
-"""Pools of quantized tensors, which keep the scale."""
+"""Rules of pools of quantized tensors, which do not change the scale."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _max(call: Call, b: ImageBuilder) -> str:
 
 
 def bounded(b: ImageBuilder, x: str, target: Target) -> str:
-    """Return integers within the bounds of a target."""
+    """Clamp integers to the bounds of a target."""
     if (target.low, target.high) == target.dtype.limits:
         return x
     bounds = [np.array(bound, b.dtype(x).numpy) for bound in (target.low, target.high)]
@@ -35,8 +35,8 @@ def bounded(b: ImageBuilder, x: str, target: Target) -> str:
 
 
 def _average(call: Call, b: ImageBuilder) -> str:
-    """AVERAGE_POOL_2D: the sum of the integers under a window, without the padding, divided by
-    their count, halves away from zero. Zero points are not taken off."""
+    """Convert AVERAGE_POOL_2D: the sum of the integers in a window without padding, divided by
+    their number, with halves rounded away from zero. Zero points need not be subtracted."""
     target = Target.of(call.outputs[0], call.option("activation"))
     image, size = b.channels_first(call.value(0)), kernel(call)
     channels, *extents = (extent for extent in b.shape(image)[1:] if isinstance(extent, int))
@@ -61,7 +61,8 @@ def _divided(b: ImageBuilder, total: str, counts: Array, target: Target) -> str:
 
 
 def _counts(covered: Window, extents: Sequence[int]) -> Array:
-    """Return how many elements of the image each window covers, [height, width] or one number."""
+    """Return the number of image elements that each window covers, [height, width], or a scalar if
+    all are equal."""
     lines = []
     for axis, extent in enumerate(extents):
         before = number(covered.before[axis])
@@ -73,8 +74,8 @@ def _counts(covered: Window, extents: Sequence[int]) -> Array:
 
 
 def check_same_scale(call: Call) -> None:
-    """Raise NotSupported for tensors of several scales, which an operator that only moves or
-    compares integers cannot take."""
+    """Raise NotSupported if the tensors of an operator that only moves or compares integers have
+    different scales."""
     tensors = [t for t in (*call.inputs, *call.outputs) if t is not None and t.is_quantized]
     tensors = [t for t in tensors if t.type != 2]
     for left, right in itertools.pairwise(tensors):

@@ -1,4 +1,4 @@
-"""Means of quantized tensors, and images of another size."""
+"""Rules of means, bilinear resizing and PRELU of quantized tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FRACTION = 10  # Weights of a resized image have this many fraction bits.
 
 
 def _mean(call: Call, b: ImageBuilder) -> str:
-    """MEAN: the sum in 32 bits, whose factor includes the count."""
+    """Convert MEAN: a sum in 32 bits, multiplied by a factor that includes 1 / count."""
     x, source, target = call.value(0), quantized(call.tensor(0)), quantized(call.outputs[0])
     rank = len(b.shape(x))
     axes = sorted({normal_axis(axis, rank) for axis in call.ints(1)})
@@ -43,8 +43,8 @@ def _mean(call: Call, b: ImageBuilder) -> str:
 
 
 def _bilinear(call: Call, b: ImageBuilder) -> str:
-    """RESIZE_BILINEAR: products of integer weights, which keep the scale. The sum has 20 fraction
-    bits, and halves are rounded away from zero."""
+    """Convert RESIZE_BILINEAR: a product with integer weights, which does not change the scale. The
+    sum has 20 fraction bits, and halves are rounded away from zero."""
     height, width = call.ints(1)
     if call.option("align_corners"):
         raise NotSupported("a quantized image that is resized with aligned corners")
@@ -64,7 +64,8 @@ def _bilinear(call: Call, b: ImageBuilder) -> str:
 
 
 def _weights(extent: int, size: int, is_half: bool) -> Array:
-    """Return the weights of `extent` elements in each of `size` results, with 10 fraction bits."""
+    """Return the weights [size, extent] with 10 fraction bits of `extent` elements in each of
+    `size` results."""
     unit = 1 << _FRACTION
     step = (unit * extent + size // 2) // size
     positions = np.arange(size) * step + (step // 2 - unit // 2 if is_half else 0)
@@ -78,7 +79,7 @@ def _weights(extent: int, size: int, is_half: bool) -> Array:
 
 
 def _prelu(call: Call, b: ImageBuilder) -> str:
-    """PRELU: one factor for x, and another for the product of x and its slope."""
+    """Convert PRELU: one factor scales x, and another one the product of x and its slope."""
     if any(b.dtype(value).bits != DType.I8.bits for value in call.values()):
         raise NotSupported("PRELU of quantized integers of 16 bits")
     x, slope = quantized(call.tensor(0)), quantized(call.tensor(1))

@@ -1,7 +1,7 @@
-"""Scales as fixed-point factors, and sums of integers quantized again.
+"""Scales as fixed-point factors, and the requantization of integer sums.
 
-The formulas are those of TFLite's quantization specification and of its reference kernels: a factor
-becomes a multiplier of 31 bits and a shift, and the operator `Requantize` applies them.
+The formulas are those of TFLite's quantization specification and reference kernels: a real factor
+becomes a multiplier of 31 bits and a shift, which the operator `Requantize` applies.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LEAST_SHIFT = -31  # A further shift leaves nothing of a number of 32 bits.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Factor:
-    """multiplier · 2^(shift − 31)."""
+    """A real factor in fixed point: multiplier · 2^(shift − 31)."""
 
     multiplier: int
     shift: int
 
     @classmethod
     def of(cls, real: float) -> Factor:
-        """Return the nearest factor; halves are rounded away from zero."""
+        """Return the nearest factor to a real number; halves are rounded away from zero."""
         if real == 0:
             return cls(0, 0)
         fraction, shift = math.frexp(real)
@@ -44,15 +44,16 @@ class Factor:
         return cls(multiplier if real > 0 else -multiplier, shift)
 
     def divided(self, count: int) -> Factor:
-        """Return the factor of a mean: the multiplier is shifted by the bits of the count, as far
-        as the shift to the right stays below 32, then divided."""
+        """Return this factor divided by `count`, for a mean. As in TFLite, the multiplier is first
+        shifted to the left by the bits of the count, as far as the shift to the right stays below
+        32."""
         places = min(count.bit_length() - 1, 32, 31 + self.shift)
         return Factor((self.multiplier << places) // count, self.shift - places)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """The integers of a result: their zero point, bounds, and type."""
+    """The quantized integers of a result: dtype, zero point and bounds."""
 
     dtype: DType
     zero: int
@@ -61,7 +62,7 @@ class Target:
 
     @classmethod
     def of(cls, tensor: Tensor, activation: int = 0) -> Target:
-        """Return the target that a tensor is, with a fused activation as bounds."""
+        """Return the target for a result tensor; a fused activation narrows the bounds."""
         quantization, dtype = quantized(tensor), DTYPES[tensor.type]
         if activation not in RANGES:
             raise NotSupported(f"the fused activation {activation} of quantized tensors")
@@ -75,19 +76,19 @@ class Target:
 
     @classmethod
     def word(cls) -> Target:
-        """Return the target of an intermediate result in 32 bits."""
+        """Return the target for an intermediate result in i32 without zero point."""
         return cls(DType.I32, 0, *DType.I32.limits)
 
 
 def rounded(real: float, quantization: Quantization) -> int:
-    """Return a real number in steps of a scale, halves away from zero, computed in f32 as in
-    TFLite."""
+    """Return a real number divided by the scale, with halves rounded away from zero, computed in
+    f32 as in TFLite."""
     ratio = float(np.float32(real) / quantization.scale[0])
     return int(math.copysign(math.floor(abs(ratio) + 0.5), ratio))
 
 
 def quantized(tensor: Tensor) -> Quantization:
-    """Return the quantization of a tensor with one scale. Raises Mismatch if it has none."""
+    """Return the quantization of a tensor. Raises Mismatch unless it has a single scale."""
     quantization = tensor.quantization
     if quantization is None:
         raise Mismatch(f"the tensor {tensor.label!r} of integers has no scale")
@@ -106,8 +107,8 @@ def requantized(
     shape: Sequence[int] = (),
     rounding: str = TWICE,
 ) -> str:
-    """Return sums of 32 bits times real factors, one for all or one for each slice, which `shape`
-    arranges."""
+    """Return i32 sums multiplied by real factors and converted to the target. The factors are a
+    single one, or a vector that `shape` broadcasts against the sums."""
     return multiplied(b, x, [Factor.of(real) for real in reals], target, shape, rounding)
 
 
@@ -119,7 +120,8 @@ def multiplied(
     shape: Sequence[int] = (),
     rounding: str = TWICE,
 ) -> str:
-    """Return the same by factors that are fixed-point numbers already."""
+    """Return i32 sums multiplied by fixed-point factors and converted to the target; `shape` is as
+    for `requantized`."""
     multiplier = np.array([factor.multiplier for factor in factors], np.int32)
     shift = np.array([factor.shift for factor in factors], np.int32)
     operands = [multiplier, np.maximum(-shift, 0)]
@@ -139,6 +141,6 @@ def multiplied(
 
 
 def centred(b: Builder, x: str, zero: int) -> str:
-    """Return integers less their zero point, in 32 bits."""
+    """Return integers minus their zero point, in i32."""
     wide = b.add("Cast", x, to="i32")
     return b.add("Sub", wide, b.constant(np.array(zero, np.int32))) if zero else wide

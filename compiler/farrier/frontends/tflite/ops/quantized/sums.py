@@ -1,4 +1,5 @@
-"""Convolutions and products of quantized tensors: sums of products of bytes, quantized again."""
+"""Rules of convolutions and matrix products of quantized tensors: integer sums of products,
+requantized."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from farrier.ops.window import window_of
 
 
 def _convolution(call: Call, b: ImageBuilder) -> str:
-    """CONV_2D: weights [outputs, height, width, inputs of a group]."""
+    """Convert CONV_2D, with weights [outputs, height, width, inputs of a group]."""
     weights = _weights(call, b)
     channels, inner = b.shape(call.value(0))[-1], weights.shape[-1]
     if not isinstance(channels, int) or not inner or channels % inner:
@@ -28,7 +29,7 @@ def _convolution(call: Call, b: ImageBuilder) -> str:
 
 
 def _depthwise(call: Call, b: ImageBuilder) -> str:
-    """DEPTHWISE_CONV_2D: weights [1, height, width, channels · multiplier]."""
+    """Convert DEPTHWISE_CONV_2D, with weights [1, height, width, channels · multiplier]."""
     weights, channels = _weights(call, b), b.shape(call.value(0))[-1]
     if not isinstance(channels, int) or not channels or weights.shape[-1] % channels:
         raise Mismatch(
@@ -38,8 +39,8 @@ def _depthwise(call: Call, b: ImageBuilder) -> str:
 
 
 def _convolved(call: Call, b: ImageBuilder, weights: Array, groups: int) -> str:
-    """Convolve an image with weights [outputs, inputs of a group, height, width]. The zero point
-    pads the image, and its share of each sum is taken off the bias."""
+    """Convolve an image with weights [outputs, inputs of a group, height, width]. The image is
+    padded with its zero point, whose contribution to each sum is subtracted from the bias."""
     image, zero = b.channels_first(call.value(0)), quantized(call.tensor(0)).zero
     attrs: dict[str, Any] = {**window(call, "h", "w"), "group": groups}
     if zero:
@@ -57,8 +58,8 @@ def _convolved(call: Call, b: ImageBuilder, weights: Array, groups: int) -> str:
 
 
 def _product(call: Call, b: ImageBuilder) -> str:
-    """FULLY_CONNECTED: weights [outputs, inputs]. LiteRT's kernel rounds its products once, the
-    reference kernels too."""
+    """Convert FULLY_CONNECTED, with weights [outputs, inputs]. Sums are rounded once, as in
+    LiteRT's optimized kernels and its reference kernels."""
     weights, zero = _weights(call, b), quantized(call.tensor(0)).zero
     matrix = b.constant(np.ascontiguousarray(weights.T))
     sums = b.add("MatMul", rows(call, b, call.value(0)), matrix, accumulator="i32")
@@ -71,7 +72,8 @@ def _product(call: Call, b: ImageBuilder) -> str:
 def _requantized(
     call: Call, b: ImageBuilder, sums: str, shape: tuple[int, ...], rounding: str
 ) -> str:
-    """Return the sums in the result's scale: scale of x · scale of w / scale of y, in f64."""
+    """Return the sums requantized to the result's scale, by the factor (scale of x) · (scale of w)
+    / (scale of y), computed in f64."""
     x, y = quantized(call.tensor(0)), quantized(call.outputs[0])
     w = call.tensor(1).quantization
     assert w is not None
@@ -81,8 +83,8 @@ def _requantized(
 
 
 def _weights(call: Call, b: ImageBuilder) -> Array:
-    """Return the weights less their zero points, as signed bytes. Raises NotSupported for weights
-    that are not constants, and activations that are not bytes."""
+    """Return the weights minus their zero points, in i8. Raises NotSupported for weights that are
+    not constant, and for activations that are not bytes."""
     tensor = call.tensor(1)
     if b.dtype(call.value(0)) not in (DType.I8, DType.U8):
         raise NotSupported(f"{call.op} of {b.dtype(call.value(0))} activations")
@@ -100,7 +102,7 @@ def _signed(weights: Array) -> Array:
 
 
 def _zeros(tensor: Tensor) -> Array:
-    """Return the zero points of weights, as they broadcast against them."""
+    """Return the zero points of weights, shaped to broadcast against the weights."""
     quantization = tensor.quantization
     if quantization is None:
         raise Mismatch(f"the weights {tensor.label!r} of integers have no scale")
@@ -111,7 +113,8 @@ def _zeros(tensor: Tensor) -> Array:
 
 
 def _bias(call: Call, b: ImageBuilder, totals: Array, zero: int) -> Array:
-    """Return the bias less what the zero point of x adds to each sum; it wraps as sums do."""
+    """Return the bias minus the contribution of the zero point of x to each sum, with i32 overflow
+    as in the sums."""
     bias = call.data(2) if call.has(2) else np.zeros(totals.shape, np.int32)
     if bias.dtype not in (np.int32, np.int64):
         raise Mismatch(f"its bias is {bias.dtype}, and must be integers")

@@ -1,4 +1,5 @@
-"""Functions of one byte: a table of the 256 results, computed as TFLite computes it."""
+"""Rules of functions of one byte: a table of the results for all 256 bytes, computed as in
+TFLite."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _BYTES = np.arange(256, dtype=np.uint8)
 
 
 def _lookup(call: Call, b: Builder, results: Callable[[Array], Array]) -> str:
-    """Return a table's entry for each byte; `results` maps all integers, less their zero point, to
-    those of the result, less its own and not yet clamped."""
+    """Return a lookup in a table of 256 results. `results` maps all input integers, minus their
+    zero point, to output integers before their zero point is added and before clamping."""
     source, target = call.tensor(0), call.outputs[0]
     if source.type not in (INT8, UINT8) or target.type not in (INT8, UINT8):
         raise NotSupported(f"{call.op} of quantized integers of 16 bits")
@@ -32,7 +33,7 @@ def _lookup(call: Call, b: Builder, results: Callable[[Array], Array]) -> str:
 
 
 def _function(call: Call, b: Builder, *, function: Callable[[Array], Array]) -> str:
-    """A function of real numbers in f32."""
+    """Convert an operator that applies a real function in f32 to the dequantized bytes."""
     scale, inverse = quantized(call.tensor(0)).scale[0], np.float32(1) / _scale(call)
 
     def results(integers: Array) -> Array:
@@ -50,7 +51,7 @@ def _scale(call: Call) -> np.float32:
 
 
 def scaled(integers: Array, real: float) -> Array:
-    """Return integers times a real factor, as `Requantize` computes it."""
+    """Return integers multiplied by a real factor, in numpy, as `Requantize` computes it."""
     factor = Factor.of(real)
     shifted = integers * 2 ** max(factor.shift, 0)
     product = (shifted * factor.multiplier + (1 << 30)) >> 31
@@ -60,7 +61,7 @@ def scaled(integers: Array, real: float) -> Array:
 
 
 def _limited(call: Call, b: Builder, *, activation: int) -> str:
-    """RELU and its bounded forms: another scale, then bounds."""
+    """Convert RELU, RELU6 and similar operators: convert to the result's scale, and clamp."""
     x, aim = quantized(call.tensor(0)), Target.of(call.outputs[0], activation)
     real = x.real / quantized(call.outputs[0]).real
 
@@ -71,7 +72,7 @@ def _limited(call: Call, b: Builder, *, activation: int) -> str:
 
 
 def _leaky(call: Call, b: Builder) -> str:
-    """LEAKY_RELU: one factor for each sign."""
+    """Convert LEAKY_RELU, which has one factor for each sign of x."""
     real = quantized(call.tensor(0)).real / quantized(call.outputs[0]).real
     slope = real * float(call.option("alpha"))
     return _lookup(
@@ -82,7 +83,7 @@ def _leaky(call: Call, b: Builder) -> str:
 
 
 def requantized_bytes(call: Call, b: Builder) -> str:
-    """QUANTIZE of bytes: another scale."""
+    """Convert QUANTIZE from bytes to another scale."""
     real = quantized(call.tensor(0)).real / quantized(call.outputs[0]).real
     return _lookup(call, b, lambda integers: scaled(integers, real))
 
@@ -92,7 +93,7 @@ def _logistic(x: Array) -> Array:
 
 
 def _magnitude(call: Call, b: Builder) -> str:
-    """ABS: the distance from the zero point, in another scale."""
+    """Convert ABS: the distance from the zero point, converted to the result's scale."""
     real = quantized(call.tensor(0)).real / quantized(call.outputs[0]).real
     return _lookup(call, b, lambda integers: scaled(np.abs(integers), real))
 
