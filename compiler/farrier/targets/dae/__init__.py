@@ -1,4 +1,5 @@
-"""Accelerators of one's own: declared, compiled for, and simulated."""
+"""The backend for custom accelerators of the decoupled access-execute (DAE) kind: described by
+users, compiled for, and simulated."""
 
 from farrier.targets.dae.backend import BACKEND
 

@@ -1,4 +1,5 @@
-"""The targets `dae:…`: accelerators by description, which the simulator runs anywhere."""
+"""The backend of the targets `dae:…`: accelerators given by a description, which a simulator runs
+on any machine."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ _ALIGNMENT = 64  # Bytes: every port's width divides it, or is a multiple of it.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DaeTarget(DrivenTarget):
-    """An accelerator: its features are the figures of its description."""
+    """An accelerator as a target. Its features are the figures of its description."""
 
     @property
     def backend(self) -> DaeBackend:
@@ -64,7 +65,8 @@ def _accelerator(name: str, features: tuple[str, ...]) -> Accelerator:
 
 
 class DaeBackend(DrivenBackend):
-    """Convolutions and products of bytes run on the accelerator, and all else on the host."""
+    """The backend for DAE accelerators. Convolutions and matrix products of bytes run on the
+    accelerator, all other kernels on the host."""
 
     space_of_device = _SPACE
     kernel_kind = _KIND

@@ -1,4 +1,5 @@
-"""The room that tilings take, and the cycles, for a whole population of them at once."""
+"""The cost estimate of tilings, for many candidates at once: the scratchpad space that they need,
+and the cycles that they take."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Room:
-    """The elements that a virtual thread holds in each scratchpad, and the sums of a tile."""
+    """The scratchpad space of a virtual thread, in elements of each scratchpad; `tile` is the
+    number of sums of one tile."""
 
     inputs: int
     weights: int
@@ -32,7 +34,7 @@ class Room:
 
 
 class Costs:
-    """The costs of the tilings of a product; a column has a value for each candidate."""
+    """The costs of the tilings of a product. Each column has one value per candidate."""
 
     def __init__(self, product: Product, epilogue: Epilogue, accelerator: Accelerator) -> None:
         self.product = product
@@ -44,7 +46,8 @@ class Costs:
     # -- room
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check which tilings fit the scratchpads and the fields."""
+        """Check for each tiling that it fits in the scratchpads and its loop counts fit in the
+        instruction fields."""
         accelerator, threads = self.accelerator, columns["threads"]
         most = (1 << accelerator.fields.count) - 1
         fits = self._inputs(columns) <= accelerator.inputs // threads
@@ -55,7 +58,7 @@ class Costs:
         return counts
 
     def room(self, tiling: Tiling) -> Room:
-        """Return the room of a virtual thread."""
+        """Return the scratchpad space that each virtual thread needs."""
         values = dataclasses.asdict(tiling).items()
         columns = {name: np.array([value]) for name, value in values}
         needs = (self._inputs, self._weights, self._sums, _tile)
@@ -65,12 +68,14 @@ class Costs:
         return self._image(columns) * int(not self.product.is_depthwise)
 
     def _image(self, columns: Columns) -> Ints:
-        """Return the blocks of channels, at all points, that a group reads."""
+        """Return the number of input elements that one group reads; an element is a block of
+        channels at one point."""
         points = self._window(0, columns["rows"]) * self._window(1, columns["columns"])
         return columns["blocks" if self.product.is_depthwise else "inputs"] * points
 
     def _window(self, axis: int, points: Ints) -> Ints:
-        """Return the points of the image along an axis that points of the result read."""
+        """Return the number of input points along an axis that are read for `points` points of the
+        result."""
         product = self.product
         reach = (product.kernel[axis] - 1) * product.dilations[axis] + 1
         return (points - 1) * product.strides[axis] + reach
@@ -91,9 +96,9 @@ class Costs:
     # -- cycles
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Return the cycles of tilings as seconds: with one thread those of all modules, with two
-        those of the busiest one, and of the first transfers and the last ones, which nothing
-        hides."""
+        """Return the predicted time of each tiling. With one virtual thread, it is the sum of the
+        cycles of all modules; with two, it is that of the busiest module, plus the first transfers
+        and the last ones, which do not overlap with anything."""
         counts = _Counts.of(self.product, columns)
         transfers, starts = self._transfers(columns, counts)
         execute = self._execute(columns, counts)
@@ -109,7 +114,8 @@ class Costs:
         return Estimate(cycles / hertz, {"compute": execute / hertz, "memory": transfers / hertz})
 
     def _transfers(self, columns: Columns, counts: _Counts) -> tuple[Floats, Floats]:
-        """Return the cycles of the port for all bytes, and the number of transfers."""
+        """Return the cycles in which the memory port transfers all bytes, and the number of
+        transfers."""
         accelerator = self.accelerator
         threads, by_points = columns["threads"], columns["by_points"] == 1
         # A part of a scratchpad keeps what the tiles that follow each other share.
@@ -140,14 +146,14 @@ class Costs:
         return nbytes / accelerator.port.bytes, starts.astype(np.float64)
 
     def _last(self, columns: Columns) -> Floats:
-        """Return the cycles of the store of the last tile, which nothing hides."""
+        """Return the cycles for storing the last tile, which do not overlap with anything."""
         accelerator = self.accelerator
         nbytes = accelerator.sum_bytes // (4 if self.epilogue.form else 1)
         cycles: Floats = _tile(columns) * nbytes / accelerator.port.bytes
         return cycles + accelerator.port.latency
 
     def _execute(self, columns: Columns, counts: _Counts) -> Floats:
-        """Return the cycles of the module that computes."""
+        """Return the cycles of the compute module."""
         accelerator, tile = self.accelerator, _tile(columns)
         sums = accelerator.matrix.batch * accelerator.matrix.outer
         operations = 1 + len(self.epilogue.steps)
@@ -160,7 +166,7 @@ class Costs:
         return cycles.astype(np.float64)
 
     def _fetch(self, columns: Columns, counts: _Counts) -> Floats:
-        """Return the cycles in which the instructions are fetched."""
+        """Return the cycles for fetching the instructions."""
         word = -(-word_bits(self.accelerator) // 8 // self.accelerator.port.bytes)
         of_tile = 1 + len(self.epilogue.steps) + columns["blocks"] * (1 + len(self.tensors))
         cycles = word * counts.tiles * (counts.groups * (columns["inputs"] + 2) + of_tile)
@@ -169,7 +175,8 @@ class Costs:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Counts:
-    """The numbers of tiles along channels and points, of all tiles, and of groups in each."""
+    """The numbers of tiles along channels (`blocks`) and along points, the number of all tiles, and
+    the number of groups in each tile."""
 
     blocks: Ints
     points: Ints
@@ -186,5 +193,5 @@ class _Counts:
 
 
 def _tile(columns: Columns) -> Ints:
-    """Return the sums of a tile."""
+    """Return the number of sums of a tile."""
     return columns["blocks"] * columns["rows"] * columns["columns"]

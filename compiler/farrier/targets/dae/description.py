@@ -1,14 +1,15 @@
-"""The description of an accelerator, from which its compiler, its simulator and its RTL follow.
+"""The description of a DAE accelerator, from which its compiler, its simulator and its RTL are
+derived.
 
-    [matrix]   batch × inner · inner × outer products of one cycle, and the types of the factors
-    [memory]   bytes of the scratchpads: of inputs, of weights, and of sums
-    [port]     bytes a cycle of the port to DRAM, and the cycles to the first one
-    [queues]   the commands that wait for a module, and the tokens that wait between two
-    [vector]   the lanes of the unit that works on sums
-    [fields]   bits of the fields of an instruction
+    [matrix]   batch × inner · inner × outer products in each cycle, and the factors' dtypes
+    [memory]   bytes of the scratchpads for inputs, weights and sums
+    [port]     bytes per cycle of the port to DRAM, and its latency in cycles
+    [queues]   the capacities of the modules' command queues, and of the token queues between them
+    [vector]   the lanes of the unit that processes sums
+    [fields]   the widths of instruction fields in bits
 
-A file is TOML or JSON with these tables, a name, and arch = "dae". Errors name the field, and the
-way out.
+A description is a TOML or JSON file with these tables, a name, and arch = "dae". Error messages
+name the field and the remedy.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _HINT = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Matrix:
-    """The matrix unit: in a cycle it multiplies batch × inner inputs by inner × outer weights, and
-    adds the products to batch × outer sums. A result is there `latency` cycles later."""
+    """The matrix unit. In each cycle, it multiplies batch × inner inputs by inner × outer weights,
+    and adds the products to batch × outer sums. A result is available after `latency` cycles."""
 
     batch: _Unit
     inner: _Unit
@@ -50,7 +51,7 @@ class Matrix:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Memory:
-    """The bytes of each scratchpad."""
+    """The size of each scratchpad in bytes."""
 
     input: _Bytes
     weight: _Bytes
@@ -67,7 +68,8 @@ class Port:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queues:
-    """`commands` wait for each module, and `tokens` in each queue between two modules."""
+    """The capacities of the queues: `commands` of each module's command queue, and `tokens` of each
+    token queue between two modules."""
 
     commands: Annotated[int, Range(1, 1 << 16)] = 512
     tokens: Annotated[int, Range(1, 1 << 16)] = 512
@@ -75,7 +77,7 @@ class Queues:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Vector:
-    """The unit that works on sums, `lanes` of them in a cycle."""
+    """The vector unit, which processes `lanes` sums in each cycle."""
 
     lanes: _Unit
     latency: _Cycles = 4
@@ -83,8 +85,9 @@ class Vector:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fields:
-    """Bits: of the number of an element in a scratchpad, and of strides between such; of the count
-    of a loop; of an offset in DRAM; of the rows or columns that a load pads; of an argument."""
+    """The widths of instruction fields in bits: `index`, an element number in a scratchpad or a
+    stride between elements; `count`, a loop count; `offset`, an offset in DRAM; `padding`, the
+    padding rows or columns of a load; `argument`, the number of a kernel argument."""
 
     index: Annotated[int, Range(1, 32)]
     count: Annotated[int, Range(1, 32)]
@@ -95,7 +98,8 @@ class Fields:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Accelerator:
-    """A decoupled access–execute accelerator: three modules load, compute and store at once."""
+    """A decoupled access-execute accelerator, in which three modules load, compute and store
+    concurrently."""
 
     name: str
     matrix: Matrix
@@ -122,7 +126,7 @@ class Accelerator:
 
     @property
     def inputs(self) -> int:
-        """The elements of the scratchpad of inputs."""
+        """The capacity of the input scratchpad in elements."""
         return self.memory.input // self.input_bytes
 
     @property
@@ -134,13 +138,14 @@ class Accelerator:
         return self.memory.sum // self.sum_bytes
 
     def checked(self) -> Accelerator:
-        """Return the accelerator. Raises UsageError if no program can run on it."""
+        """Return the accelerator itself. Raises UsageError if no program can run on it."""
         for problem in self._problems():
             raise UsageError(f"the accelerator {self.name}: {problem}", hint=_HINT)
         return self
 
     def _problems(self) -> Iterator[str]:
-        """Yield the problems, each as a clause with the figure that would do."""
+        """Yield each inconsistency of the description as a clause, with a value that would be
+        valid."""
         yield from self._of_matrix()
         elements = (
             ("input", self.memory.input, self.input_bytes),
@@ -194,13 +199,13 @@ class Accelerator:
 
 
 def to_json(accelerator: Accelerator) -> dict[str, Any]:
-    """Return a JSON object that `from_json` reads."""
+    """Return the accelerator as a JSON object, which `from_json` reads."""
     fields: dict[str, Any] = codec.encode(accelerator)
     return fields
 
 
 def from_json(raw: object) -> Accelerator:
-    """Return the accelerator of a JSON object. Raises UsageError."""
+    """Return the accelerator that a JSON object describes. Raises UsageError."""
     try:
         if isinstance(raw, Mapping):
             raw = {name: value for name, value in raw.items() if not name.startswith("#")}
@@ -211,7 +216,7 @@ def from_json(raw: object) -> Accelerator:
 
 
 def read(text: str) -> Accelerator:
-    """Return the accelerator that a file's text describes, TOML or JSON. Raises UsageError."""
+    """Return the accelerator that the TOML or JSON text of a file describes. Raises UsageError."""
     try:
         raw = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -222,7 +227,7 @@ def read(text: str) -> Accelerator:
 
 
 def to_toml(accelerator: Accelerator) -> str:
-    """Return the TOML text of an accelerator, which `read` reads."""
+    """Return the TOML text of an accelerator, which `read` parses."""
     tables = to_json(accelerator)
     plain = {name: value for name, value in tables.items() if not isinstance(value, dict)}
     plain = {"arch": ARCH, **plain}
@@ -235,7 +240,8 @@ def to_toml(accelerator: Accelerator) -> str:
 
 
 def to_features(accelerator: Accelerator) -> tuple[str, ...]:
-    """Return the figures as words such as `matrix.inner=16`, sorted: the features of a machine."""
+    """Return the figures of an accelerator as sorted words such as `matrix.inner=16`, which are the
+    features of its machine description."""
     words = []
     for name, value in to_json(accelerator).items():
         if isinstance(value, dict):
@@ -246,7 +252,7 @@ def to_features(accelerator: Accelerator) -> tuple[str, ...]:
 
 
 def from_features(name: str, features: Sequence[str]) -> Accelerator:
-    """Return the accelerator of a name with the figures that `to_features` returns. Raises
+    """Return the accelerator with a name and the features that `to_features` returns. Raises
     UsageError."""
     raw: dict[str, Any] = {"name": name}
     if not features:

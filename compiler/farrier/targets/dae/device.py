@@ -1,4 +1,5 @@
-"""The simulator as a device: memory is the host's, and a launch runs a program."""
+"""The simulator as a measurable device: its memory is host memory, and a launch simulates a
+program."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _SUFFIX = "_0"
 
 
 class Bound(NamedTuple):
-    """A program with its arguments."""
+    """A program bound to its arguments, ready to launch."""
 
     name: str
     program: Program
@@ -35,7 +36,7 @@ _observers: list[Callable[[Bound], None]] = []
 
 @contextlib.contextmanager
 def observing(observer: Callable[[Bound], None]) -> Iterator[None]:
-    """Call an observer before each launch of this process's simulators."""
+    """Within this context, call `observer` before each launch on any simulator of this process."""
     _observers.append(observer)
     try:
         yield
@@ -44,7 +45,7 @@ def observing(observer: Callable[[Bound], None]) -> Iterator[None]:
 
 
 class SimulatedDevice(HostMemory[Bound]):
-    """An accelerator in the simulator. A tick is a cycle."""
+    """A simulated accelerator as a device. A tick is a cycle."""
 
     def __init__(self) -> None:
         self._programs: dict[str, Program] = {}
@@ -65,7 +66,7 @@ class SimulatedDevice(HostMemory[Bound]):
             self._add(str(described.kind), text)
 
     def load_modules(self, modules: Mapping[str, str]) -> None:
-        """Load programs, by the names of their kernels. Raises DeviceError."""
+        """Load programs, given by kernel name. Raises DeviceError."""
         self.unload()
         for name, text in modules.items():
             self._add(name, text)
@@ -119,7 +120,8 @@ class SimulatedDevice(HostMemory[Bound]):
     def time(
         self, steps: Sequence[Bound], repeats: int, cold: Sequence[tuple[Buffer, int]]
     ) -> Ticks:
-        """Run each step once: all of its runs take the same cycles."""
+        """Run each step once, and return its cycles `repeats` times, since every run takes the same
+        number of cycles."""
         for step in steps:
             self.launch(step)
         self._mhz = steps[0].program.accelerator.mhz

@@ -1,8 +1,9 @@
-"""The computation on sums before they are stored, as operations of the vector unit.
+"""The translation of a kernel's epilogue (the stages after its product) to operations of the vector
+unit.
 
-The stages behind a product are expressions, element by element. Each becomes operations in place
-on a tile of sums: on the product's own, which carries the sums, or on that of another tensor, which
-is loaded along with them.
+The stages are elementwise expressions. Each becomes in-place operations on a tile in the scratchpad
+of sums: the tile of the product's sums, or the tile of another tensor, which is loaded for the
+epilogue.
 
     f32(sums + bias) · scale, rounded, + zero, within bounds
         →   sums = bias (before the product), SCALE by scale, QUANTIZE
@@ -42,8 +43,8 @@ from farrier.targets.dae.steps import Channels, Operand, Step, Sums, Tensor, Til
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The value that sums have at first, the steps behind the product, and the form in which the
-    sums are stored."""
+    """The initial value of the sums, the steps after the product, and the form in which the sums
+    are stored."""
 
     first: Channels | int
     steps: tuple[Step, ...]
@@ -52,7 +53,8 @@ class Epilogue:
 
 
 def epilogue_of(program: TensorProgram, product: Product, block: int) -> Epilogue:
-    """Return the epilogue of a program whose product is known. Raises UnfitError."""
+    """Return the epilogue of a program, given its product. Raises UnfitError if the vector unit
+    cannot compute it."""
     return _Epilogue(program, product, block).made()
 
 
@@ -104,7 +106,8 @@ class _Epilogue:
     # -- values
 
     def _stage(self, stage: Stage) -> Tile:
-        """Compute a stage in the tile of what it is computed from."""
+        """Emit the operations of a stage, and return the tile that contains its result, which is
+        the tile of one of its operands."""
         name = stage.buffer.name
         if name in self._used:
             raise UnfitError(f"the result of {name} is read twice")
@@ -174,7 +177,7 @@ class _Epilogue:
         return self._operand(Channels(self._program.inputs.index(load.buffer)))
 
     def _check_points(self, load: Load, stage: Stage) -> None:
-        """Raise UnfitError if a load reads other points than those of its stage."""
+        """Raise UnfitError if a load reads other points than the point that its stage computes."""
         shape = load.buffer.shape
         for index, axis, extent in zip(load.indices, stage.axes, shape, strict=True):
             if index != Var(axis.name) and not (extent == 1 and linear(index) == {}):
@@ -218,8 +221,9 @@ class _Epilogue:
         return self._emit(operation, left, right)
 
     def _taken(self, value: Operand) -> int | None:
-        """Take the last step back if it multiplies a tile by a constant, and return that: a sum of
-        such a product is rounded once, as on processors."""
+        """If the last step multiplies a tile by a constant, remove the step and return the
+        constant, so that the multiplication and a following addition are rounded once, as on
+        processors."""
         last = self._steps[-1] if self._steps else None
         if last is None or last.tile != value or last.operation is not Alu.FLOAT_MULTIPLY:
             return None
@@ -236,7 +240,8 @@ class _Epilogue:
         return product
 
     def _select(self, expr: Select, stage: Stage) -> Operand:
-        """A maximum or a minimum, as a comparison and a choice."""
+        """Return the operand for a Select that is a maximum or a minimum, written as a comparison
+        and a choice."""
         condition = expr.condition
         if isinstance(condition, Binary) and condition.op in (BinaryOp.LT, BinaryOp.LE):
             low, high = condition.left, condition.right
@@ -259,7 +264,8 @@ class _Epilogue:
         raise UnfitError(f"it converts {source.value} to {cast.dtype.value}")
 
     def _quantized(self, cast: Cast, stage: Stage) -> Operand:
-        """Bytes of floats that are rounded, moved by a zero point, and bounded."""
+        """Return the operand for a quantization: a float that is rounded, shifted by a zero point
+        and clamped to bytes."""
         low, high = (int(bound) for bound in cast.dtype.limits)
         expr, zero = cast.operand, 0
         while True:
@@ -303,7 +309,7 @@ def _whole(constant: Const) -> int:
 
 
 def _immediate(constant: Const) -> int:
-    """Return the bits of a constant as a signed integer."""
+    """Return the bits of a constant as a signed integer, for an instruction's immediate."""
     if constant.dtype is DType.F32:
         (bits,) = struct.unpack("<i", struct.pack("<f", constant.value))
         return int(bits)

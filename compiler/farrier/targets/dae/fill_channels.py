@@ -1,4 +1,5 @@
-"""Few channels fill a block: the points that a stride skips become channels, and zeros the rest."""
+"""The pass that pads convolutions with too few input channels to whole channel blocks: the points
+that a stride skips become channels, and zeros fill the rest."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from farrier.passes.rewriting import Rewriter
 
 
 def fill_channels(graph: Graph, block: int) -> Graph:
-    """Let a convolution of bytes with less than a block of channels read whole blocks: its image is
-    padded, and `stride` × `stride` points become channels of one. The host lays it out so.
+    """Let a convolution of bytes with fewer input channels than a block read whole blocks. Its
+    image is padded with zero channels, and `stride` × `stride` points become channels of one point
+    (SpaceToDepth). The host rearranges the image.
 
     before:
         @graph
@@ -43,8 +45,8 @@ def fill_channels(graph: Graph, block: int) -> Graph:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Phases:
-    """The channels of the image, padded, the points of padding before it, and the points along each
-    axis, in steps of the stride: of the image, and of the window."""
+    """The rearrangement of a convolution's image: its number of channels after padding, the padding
+    before it, and the extents of the image and of the convolution kernel, divided by the stride."""
 
     channels: int
     stride: int
@@ -54,7 +56,7 @@ class _Phases:
 
 
 def _filled(node: Node, rewriter: Rewriter, block: int) -> tuple[Node, ...]:
-    """Return the nodes in the place of one."""
+    """Return the nodes that replace `node`, which are `node` itself if it needs no change."""
     x, w = (*node.inputs, None, None)[:2]
     if x is None or product_of(node) is not Product.CONVOLUTION or x.type.dtype is not DType.I8:
         return (node,)
@@ -77,8 +79,8 @@ def _filled(node: Node, rewriter: Rewriter, block: int) -> tuple[Node, ...]:
 
 
 def _phases_of(node: Node, x: TensorType, window: Window, block: int) -> _Phases | None:
-    """Return the phases of a convolution, None if it fills blocks or its axes have different
-    phases."""
+    """Return the rearrangement for a convolution. Return None if its channels fill blocks already,
+    or if its parameters (groups, dilations, different strides, open sizes) are not supported."""
     group = dict(node.attrs).get("group", 1)
     stride = window.strides[0]
     before, after = (
@@ -101,7 +103,7 @@ def _phases_of(node: Node, x: TensorType, window: Window, block: int) -> _Phases
 
 
 def _padded(x: Value, phases: _Phases, rewriter: Rewriter) -> tuple[list[Node], Value]:
-    """Return the nodes that lay an image out in phases, and their result."""
+    """Return the nodes that pad and rearrange an image, and their result."""
     nodes: list[Node] = []
     _, channels, *points = x.type.static_shape
     whole = [count * phases.stride for count in phases.image]
@@ -130,7 +132,8 @@ def _padded(x: Value, phases: _Phases, rewriter: Rewriter) -> tuple[list[Node], 
 
 
 def _filled_weights(weights: npt.NDArray[np.int8], phases: _Phases) -> npt.NDArray[np.int8]:
-    """Return weights for an image in phases: those of a phase are neighbours, as in the image."""
+    """Return the weights for a rearranged image. The weights of the points that become channels of
+    one point are adjacent, as they are in the image."""
     outputs, channels, *taps = weights.shape
     stride = phases.stride
     whole = [count * stride for count in phases.window]

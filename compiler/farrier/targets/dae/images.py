@@ -1,4 +1,4 @@
-"""Images and rows as they lie in DRAM, and the indices into them."""
+"""The memory layout of images and matrices in DRAM, and the decomposition of indices into them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from farrier.ir.types import DType, Layout
 
 
 class UnfitError(Exception):
-    """An accelerator does not compute a kernel, for a reason that is a clause."""
+    """The error for a kernel that an accelerator cannot compute. Its message is a clause with the
+    reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Image:
-    """Blocks of channels in DRAM, with the bytes from one to the next along each axis. The elements
-    of a block are neighbours."""
+    """The layout of an image in blocks of channels in DRAM: the distances in bytes between
+    neighbours along each axis. The elements of a block are adjacent."""
 
     position: int  # Of the buffer among the arguments.
     dtype: DType
@@ -28,8 +29,8 @@ class Image:
 
 
 def image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
-    """Return a buffer of images or of rows. Raises UnfitError if a block's elements are
-    not neighbours."""
+    """Return the layout of a buffer that contains an image or a matrix. Raises UnfitError if the
+    elements of a channel block are not adjacent."""
     arguments = (*program.inputs, *program.outputs)
     rank, size = len(buffer.shape), buffer.dtype.nbytes
     shape = [number_of(extent) for extent in buffer.shape]
@@ -51,7 +52,8 @@ def image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
 
 
 def linear(index: Expr) -> dict[str, int]:
-    """Return the factors of variables in an index, and the constant as "". Raises UnfitError."""
+    """Return the coefficients of the variables in a linear index, with the constant under the key
+    "". Raises UnfitError for other indices."""
     match index:
         case Const(value=int() as value):
             return {"": value} if value else {}

@@ -1,7 +1,8 @@
-"""The instructions of an accelerator, as tables: fields with their widths, and what they mean.
+"""The instruction set of an accelerator as tables of fields, with their widths and meanings.
 
-An instruction is one word of `word_bits` bits, the same for all kinds. Encoder, decoder, simulator,
-proof and RTL read these tables, and nothing else says where a field lies:
+An instruction is a word of `word_bits` bits, whatever its kind. These tables are the only
+definition of the fields' positions; the encoder, the decoder, the simulator, the proof of ordering
+and the RTL all read them:
 
     kind    module    meaning
     load    load      scratchpad[index + row · width + column] = DRAM[offset + row · stride + …],
@@ -9,10 +10,10 @@ proof and RTL read these tables, and nothing else says where a field lies:
     gemm    compute   for all counts: sum[…] += input[…] × weight[…], each at its base and strides
     alu     compute   for all counts: sum[to…] = operation(sum[to…], sum[from…] or the immediate)
     store   store     DRAM[offset + row · stride + …] = sum[index + row · columns + column]
-    finish  compute   all is done
+    finish  compute   the program ends
 
-Addresses in DRAM are offsets in an argument of the kernel. The modules run at once, each its own
-instructions in order; tokens order them (`tokens.py`).
+Addresses in DRAM are offsets from the start of a kernel argument. The modules run concurrently,
+each of them executing its own instructions in order; tokens synchronize them (`tokens.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _WORD = 64  # A word of instructions is a multiple of it.
 
 
 class Module(enum.IntEnum):
-    """The modules, in the order in which data pass through them."""
+    """The modules of an accelerator, in the order in which data passes through them."""
 
     LOAD = 0
     COMPUTE = 1
@@ -58,7 +59,7 @@ MODULE_OF = {
 
 
 class Pad(enum.IntEnum):
-    """The scratchpad that a load writes, and the form of the elements in DRAM."""
+    """The scratchpad that a load writes, together with the form that the elements have in DRAM."""
 
     INPUT = 0
     WEIGHT = 1
@@ -68,16 +69,16 @@ class Pad(enum.IntEnum):
 
 
 class Form(enum.IntEnum):
-    """The form in which a store writes sums."""
+    """The form in which a store writes sums to DRAM."""
 
     WORD = 0
     BYTE = 1  # The lowest byte of each.
 
 
 class Alu(enum.IntEnum):
-    """The operations on sums, of 32 bits each. `a` is the sum that is replaced, `b` the sum `from`
-    or the immediate, `c` the sum `by`. Those of floats take the bits as f32; results are rounded to
-    the nearest, ties to even, and a NaN is 0x7FC00000."""
+    """The operations of the vector unit on 32-bit sums. `a` is the sum that is replaced, `b` is the
+    sum `from` or the immediate, `c` is the sum `by`. Floating-point operations interpret the bits
+    as f32; results are rounded to nearest even, and every NaN is 0x7FC00000."""
 
     MOVE = 0  # b
     ADD = 1  # The sum of a and b, modulo 2³².
@@ -111,7 +112,7 @@ QUANTIZE_BITS = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """A field of an instruction. A signed one is in two's complement."""
+    """A field of an instruction word. Signed fields are in two's complement."""
 
     name: str
     bits: int
@@ -120,7 +121,7 @@ class Field:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the greatest value."""
+        """The smallest and the largest value of the field."""
         if self.signed:
             return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
         return 0, (1 << self.bits) - 1
@@ -136,7 +137,7 @@ _TOKENS = (
 
 @functools.cache
 def formats(accelerator: Accelerator) -> Mapping[Kind, tuple[Field, ...]]:
-    """Return the fields of each kind of instruction, from the lowest bit on."""
+    """Return the fields of each kind of instruction, starting with the lowest bits."""
     widths = accelerator.fields
     index, count = widths.index, widths.count
     place = (
@@ -178,7 +179,7 @@ def formats(accelerator: Accelerator) -> Mapping[Kind, tuple[Field, ...]]:
 
 
 def _loops(loops: int, count: int, index: int, operands: Sequence[str]) -> Iterable[Field]:
-    """Yield the fields of nested loops, the outermost first."""
+    """Yield the fields of nested loops, outermost loop first."""
     for number in range(loops):
         yield Field(f"count{number}", count, "iterations of the loop, 1 at least")
         for operand in operands:
@@ -187,14 +188,15 @@ def _loops(loops: int, count: int, index: int, operands: Sequence[str]) -> Itera
 
 @functools.cache
 def word_bits(accelerator: Accelerator) -> int:
-    """Return the bits of an instruction."""
+    """Return the width of an instruction in bits."""
     widest = max(sum(field.bits for field in each) for each in formats(accelerator).values())
     return -(-widest // _WORD) * _WORD
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction: the values of its fields but for its kind; a missing one is 0."""
+    """An instruction: its kind, and the values of its other fields. A field without a value is
+    0."""
 
     kind: Kind
     fields: Mapping[str, int]
@@ -207,7 +209,7 @@ class Instruction:
         return MODULE_OF[self.kind]
 
     def where(self, **fields: int) -> Instruction:
-        """Return the instruction with other values of fields."""
+        """Return a copy of the instruction with some fields changed."""
         return Instruction(self.kind, {**self.fields, **fields})
 
     def __str__(self) -> str:
@@ -216,8 +218,8 @@ class Instruction:
 
 
 def encode(instructions: Iterable[Instruction], accelerator: Accelerator) -> bytes:
-    """Return instructions as words, little-endian. Raises CompilerError for a value that its field
-    does not hold."""
+    """Return instructions encoded as little-endian words. Raises CompilerError for a value that
+    does not fit in its field."""
     nbytes = word_bits(accelerator) // 8
     table = formats(accelerator)
     return b"".join(
@@ -245,7 +247,7 @@ def _word(instruction: Instruction, fields: Sequence[Field], accelerator: Accele
 
 
 def decode(words: bytes, accelerator: Accelerator) -> list[Instruction]:
-    """Return the instructions that words hold. Raises ValueError for words that hold none."""
+    """Return the instructions that are encoded in `words`. Raises ValueError for invalid words."""
     nbytes = word_bits(accelerator) // 8
     if len(words) % nbytes:
         raise ValueError(f"{len(words)} bytes are no whole words of {nbytes}")
@@ -274,13 +276,15 @@ def _instruction(word: int, table: Mapping[Kind, Sequence[Field]]) -> Instructio
 
 
 def quantizing(zero: int, low: int, high: int) -> int:
-    """Return the immediate of QUANTIZE."""
+    """Return the immediate of QUANTIZE that encodes a zero point, a lower bound and an upper
+    bound."""
     mask = (1 << QUANTIZE_BITS) - 1
     return (zero & mask) | (low & mask) << QUANTIZE_BITS | (high & mask) << 2 * QUANTIZE_BITS
 
 
 def quantized_by(immediate: int) -> tuple[int, int, int]:
-    """Return zero point, lower and upper bound of QUANTIZE, by its immediate."""
+    """Return the zero point, the lower and the upper bound that an immediate of QUANTIZE
+    encodes."""
     half, whole = 1 << (QUANTIZE_BITS - 1), 1 << QUANTIZE_BITS
     parts = [(immediate >> QUANTIZE_BITS * at) & (whole - 1) for at in range(3)]
     zero, low, high = (part - whole if part >= half else part for part in parts)

@@ -1,4 +1,4 @@
-"""The accelerators that have a name. The figures of one are published; the others are ours."""
+"""The named accelerators. The figures of one are from a publication; Farrier defines the others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WIDE = Accelerator(
 
 
 def described(accelerator: Accelerator) -> MachineDescription:
-    """Return an accelerator as a machine: its figures are the features."""
+    """Return the machine description of an accelerator, in which its figures are the features."""
     memory = accelerator.memory
     return MachineDescription(
         arch=ARCH,

@@ -1,5 +1,5 @@
-"""The passes that suit a graph to an accelerator: products of integers of its types, blocks of
-channels, and padding in the kernel that reads it."""
+"""The graph passes for an accelerator: products of integers that the matrix unit supports, channel
+blocks, and padding as part of the kernel that reads it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ORDER = (
 
 
 def _for_unit(name: str) -> Pass:
-    """Return a pass of CPUs that sees the matrix unit as the machine."""
+    """Return a CPU pass that runs with the matrix unit as its target."""
 
     def run(graph: Graph, settings: Settings) -> Graph:
         from farrier.targets.dae.backend import DaeTarget
@@ -68,8 +68,8 @@ def _fill_channels(graph: Graph, settings: Settings) -> Graph:
 
 
 def write_paddings(graph: Graph, settings: Settings) -> Graph:
-    """Let a Pad write the zeros around the bytes that a convolution reads: they would lie around
-    the image in memory otherwise, which no store writes.
+    """Insert a Pad node before a convolution that pads bytes. Otherwise the layout would reserve a
+    zero border around the image in memory, which the accelerator's stores cannot write.
 
     before:
         @graph
@@ -97,7 +97,8 @@ def write_paddings(graph: Graph, settings: Settings) -> Graph:
 
 
 def _padded(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
-    """Return a node, and the Pad before it if it is a convolution that pads bytes."""
+    """Return the nodes that replace `node`: a Pad and the convolution without padding if `node` is
+    a convolution that pads bytes, else `node` itself."""
     x = node.inputs[0] if node.inputs else None
     if x is None or product_of(node) is not Product.CONVOLUTION or x.type.dtype not in _BYTES:
         return (node,)
@@ -124,8 +125,8 @@ def _padded(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
 
 
 def _fuse(graph: Graph, settings: Settings) -> Graph:
-    """Fuse padding and dequantization with what reads them: a load pads, and bytes are a fourth of
-    what floats are to store and to load."""
+    """Fuse nodes to kernels, including Pad and DequantizeLinear nodes with their readers: loads can
+    pad, and bytes take a quarter of the transfer of floats."""
     return fuse(graph, _joined)
 
 
@@ -146,7 +147,8 @@ def _joined(graph: Graph, home: Home) -> Mapping[int, Node]:
 
 
 def _loads_pad(node: Node, reader: Node) -> bool:
-    """Check whether the reader of a Pad is a convolution of an image in blocks."""
+    """Check whether the reader of a Pad is a convolution of an image in channel blocks, whose loads
+    can pad."""
     product, layout = product_of(reader), node.outputs[0].type.layout
     is_blocked = layout is not None and not layout.is_plain
     return product is not None and product.is_convolution and is_blocked

@@ -1,11 +1,12 @@
-"""The tensor programs that an accelerator computes: a convolution or a product of i8, and an
-epilogue on its sums, element by element.
+"""The analysis of the tensor programs that an accelerator computes: a convolution or a matrix
+product of i8, followed by an elementwise epilogue.
 
     conv[n, oc, y, x] = sum(i32(data[n, ic, s·y + d·kh, s·x + d·kw]) · i32(w[oc, ic, kh, kw]))
     product[m, n]     = sum(i32(data[m, k]) · i32(w[k, n]))
 
-Both are `Product`s: points along y and x, channels in blocks of the matrix unit, taps of a window.
-A product's rows are points along x. Any other program has a reason why the host runs it.
+Both are represented as a `Product` with points along y and x, channels in blocks of the matrix
+unit, and taps (the positions in the convolution kernel). The rows of a matrix product are points
+along x. For any other program, the analysis returns the reason why the host runs it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from farrier.targets.dae.images import Image, UnfitError, image_of, linear, numb
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axes:
-    """The axis of an output for each role, by its position; None where it has no such axis."""
+    """The positions of an output's axes by role; None for a role that has no axis."""
 
     channel: int
     y: int | None
@@ -44,7 +45,7 @@ class Axes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Product:
-    """A convolution or a product. Extents are in points, and in blocks of channels."""
+    """A convolution or matrix product. Extents are in points, and in blocks of channels."""
 
     data: Image
     weights: int  # The position of the argument.
@@ -68,13 +69,15 @@ class Product:
         return self.kernel[0] * self.kernel[1]
 
     def rows_of(self, axis: int, points: int) -> int:
-        """Return the points of the image along an axis that `points` of the output read."""
+        """Return the number of input points along an axis that are read for `points` output
+        points."""
         window = (self.kernel[axis] - 1) * self.dilations[axis] + 1
         return (points - 1) * self.strides[axis] + window
 
 
 def product_of(program: TensorProgram | Function, accelerator: Accelerator) -> Product:
-    """Return the product that a program is. Raises UnfitError."""
+    """Return the product that a program computes. Raises UnfitError if the accelerator does not
+    support the program."""
     if isinstance(program, Function):
         raise UnfitError("it is a loop nest of its own, and no convolution or product")
     if program.dims:
@@ -161,8 +164,8 @@ def _convolution(
 
 
 def _depthwise(program: TensorProgram, sums: Stage, block: int) -> Product:
-    """Return a convolution of each channel by itself, whose integers are summed as floats: f32
-    holds all of them."""
+    """Return a depthwise convolution whose integers are summed as floats, in f32, which represents
+    all these sums exactly."""
     data, weights = _float_factors(sums)
     n, oc, oy, ox = sums.axes
     kh, kw = sums.reduced_axes
@@ -248,14 +251,16 @@ def _matrix(program: TensorProgram, sums: Stage, data: Load, weights: Load, bloc
 
 
 def _window(term: Mapping[str, int], point: Axis, tap: Axis) -> tuple[int, int, int]:
-    """Return stride, dilation and offset of an index into an image."""
+    """Return the stride, dilation and offset in an index of the form stride · point + dilation ·
+    tap + offset."""
     if set(term) - {point.name, tap.name, ""}:
         raise UnfitError("its window is no window of an image")
     return term.get(point.name, 1), term.get(tap.name, 1), term.get("", 0)
 
 
 def _tiles(rank: int, outputs: int, inputs: int, block: int) -> Layout:
-    """Return the layout of weights: tiles of outer × inner, each with all taps of its window."""
+    """Return the layout of weights in tiles of outer × inner elements; all taps of the same
+    channels lie together."""
     taps = tuple(PhysicalDim(axis) for axis in range(2, rank))
     return Layout(
         (
@@ -274,8 +279,8 @@ def _tiles(rank: int, outputs: int, inputs: int, block: int) -> Layout:
 def _source(
     program: TensorProgram, buffer: Buffer, block: int
 ) -> tuple[Image, tuple[int, int], int]:
-    """Return the image that a convolution reads, the points of padding that a stage puts before it,
-    and the byte that it pads with."""
+    """Return the image that a convolution reads, the padding that a stage of the program adds
+    before it along y and x, and the value of the padding."""
     if buffer in program.inputs:
         return image_of(program, buffer, block), (0, 0), 0
     stage = program.stage(buffer.name)

@@ -1,4 +1,5 @@
-"""A kernel of an accelerator as a text: its words, the accelerator that they are for, and a digest.
+"""The text form of a kernel for an accelerator: its instruction words, the accelerator's
+description, and a digest.
 
 {"version": VERSION, "name": NAME, "accelerator": {…}, "arguments": [BYTES],
  "words": BASE64 of zlib, "sha256": HEX}
@@ -27,12 +28,13 @@ _MALFORMED = (
 
 
 class ProgramError(ValueError):
-    """A text is not a program, or was changed."""
+    """The error for a text that is not a program or has been modified."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
-    """Instructions for an accelerator, and the bytes of each argument that they reach."""
+    """The instructions of a kernel for an accelerator, and the size in bytes of each argument that
+    they access."""
 
     accelerator: Accelerator
     instructions: Sequence[Instruction]
@@ -40,7 +42,7 @@ class Program:
     name: str = ""
 
     def named(self, name: str) -> Program:
-        """Return the program of a kernel of a name."""
+        """Return the program with a kernel's name."""
         return dataclasses.replace(self, name=name)
 
     def text(self) -> str:
@@ -56,7 +58,7 @@ class Program:
 
     @classmethod
     def of_text(cls, text: str) -> Program:
-        """Raise ProgramError for a text that is not a program."""
+        """Parse the text of a program. Raises ProgramError if it is not valid."""
         try:
             fields = json.loads(text)
             digest = fields.pop("sha256")

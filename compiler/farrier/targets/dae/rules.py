@@ -1,4 +1,4 @@
-"""The space of a kernel: the tilings of its product that fit the scratchpads."""
+"""The schedule space of a kernel: the tilings of its product that fit in the scratchpads."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ _HINT = "--target host compiles for the processor"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamFunction(Function):
-    """A kernel whose code is a program: its loops say what that computes."""
+    """A kernel whose code is an instruction stream. Its loops are the specification of the
+    result."""
 
     code: Program | None = None
 
 
 def why_not(program: TensorProgram | Function, accelerator: Accelerator) -> str:
-    """Return the reason why an accelerator does not compute a kernel, "" where it does."""
+    """Return the reason why an accelerator cannot compute a kernel, as a clause; "" if it can."""
     try:
         _Kernel(program, accelerator)
     except UnfitError as error:
@@ -47,7 +48,8 @@ def why_not(program: TensorProgram | Function, accelerator: Accelerator) -> str:
 
 
 def space(program: TensorProgram | Function, accelerator: Accelerator) -> Space:
-    """Return the space of a kernel. Raises CompilerError if the accelerator does not compute it."""
+    """Return the schedule space of a kernel. Raises CompilerError if the accelerator cannot compute
+    it."""
     try:
         return _Kernel(program, accelerator).space
     except UnfitError as error:
@@ -55,15 +57,16 @@ def space(program: TensorProgram | Function, accelerator: Accelerator) -> Space:
 
 
 class _Tilings(Space):
-    """The estimate ranks tilings as the simulator does, and the shipped cost model has learned
-    processors alone."""
+    """The space of tilings. Candidates are ranked by the estimate alone, since the shipped learned
+    cost model was trained on processors only."""
 
     def is_learned(self, population: Population) -> npt.NDArray[np.bool_]:
         return np.zeros(len(population), bool)
 
 
 class _Kernel:
-    """A program as a product and its epilogue. Raises UnfitError."""
+    """A program analysed as a product and its epilogue. Construction raises UnfitError if it is not
+    one."""
 
     def __init__(self, program: TensorProgram | Function, accelerator: Accelerator) -> None:
         self.accelerator = accelerator

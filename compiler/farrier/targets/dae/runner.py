@@ -1,4 +1,5 @@
-"""Measure in the simulator, which any machine has: kernels by cycles, models by results."""
+"""The runner that measures on the simulator, on any machine: kernels in simulated cycles, models by
+the sum of host time and simulated time."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from farrier_device.runners.in_process import InProcessRunner
 
 
 class _SimulatedHost(DrivingHost[SimulatedDevice]):
-    """A host that drives the simulator: the time of a model is that of its calls, by the clock of
-    the host, and of its launches, by the cycles of the accelerator. Copies take no time. A model
-    runs once, as most of its time is the same each time."""
+    """A host that drives the simulator. The time of a model is the wall-clock time of its calls on
+    the host plus the cycles of its launches; copies count as 0. A model runs once, because its
+    simulated part takes the same time in each run."""
 
     def time(self, steps: Any, repeats: int, cold: Any) -> Ticks:
         if steps[0].part is not None:
@@ -25,12 +26,13 @@ class _SimulatedHost(DrivingHost[SimulatedDevice]):
 
 
 def simulated_host() -> DrivingHost[SimulatedDevice]:
-    """Open the simulator, and this machine as its host."""
+    """Return a new simulator together with this machine as its host."""
     return _SimulatedHost(SPACE, SimulatedDevice())
 
 
 def _model_ns(step: Any) -> int:
-    """Run a program, and return the nanoseconds of its calls and launches. Raises DeviceError."""
+    """Run a model's driver program once, and return the total nanoseconds of its calls and
+    launches. Raises DeviceError."""
     code, times = step.interpreter.run_timed(step.memories, step.sizes)
     if code:
         raise DeviceError(f"returned code {code}")
@@ -38,7 +40,8 @@ def _model_ns(step: Any) -> int:
 
 
 class _Simulator:
-    """The device that the code of a batch needs: the accelerator, or a host that drives it."""
+    """The device for a batch, chosen by the kind of its code: the simulated accelerator alone, a
+    host that drives it, or the host alone."""
 
     def __init__(self) -> None:
         self.accelerator = SimulatedDevice()
@@ -59,7 +62,8 @@ class _Simulator:
 
 
 class SimulatorRunner(InProcessRunner):
-    """Implements `farrier.measure.Runner`. The code of hosts runs in this process, too."""
+    """The implementation of `farrier.measure.Runner` for the simulator. Code for the host runs in
+    this process."""
 
     def __init__(self) -> None:
         super().__init__(_Simulator)

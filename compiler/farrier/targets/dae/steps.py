@@ -1,4 +1,4 @@
-"""Steps on tiles of sums, and fewer of them with the same results."""
+"""The steps of an epilogue on tiles of sums, and the fusion of steps."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from farrier.targets.dae.instructions import (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sums:
-    """The tile of the product's sums."""
+    """The tile with the sums of the product."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tile of another tensor that has the output's points; it is loaded in this form."""
+    """A tile of another tensor with the same points as the output, loaded in a given form."""
 
     image: Image
     form: Pad
@@ -31,7 +31,7 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Channels:
-    """A constant of a word for each channel, which all points share."""
+    """A constant with one 32-bit word for each channel, used for all points."""
 
     position: int
 
@@ -42,7 +42,8 @@ Operand = Sums | Tensor | Channels | int  # An integer is an immediate.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """An operation on a tile, in place. `factor` are the bits of an immediate, if it takes both."""
+    """An in-place operation on a tile. For operations with both an operand and an immediate,
+    `factor` has the bits of the immediate."""
 
     operation: Alu
     tile: Tile
@@ -51,7 +52,8 @@ class Step:
 
 
 def fused(steps: Sequence[Step]) -> list[Step]:
-    """Return fewer steps with the same results. Steps on other tiles may stand between two.
+    """Return an equivalent, shorter sequence of steps. Two steps on the same tile are fused even if
+    steps on other tiles come between them.
 
     TO_FLOAT, FLOAT_SUBTRACT of a zero point    →  ADD, TO_FLOAT, where integers are exact as f32
     QUANTIZE, ADD                               →  QUANTIZE
@@ -77,8 +79,8 @@ def fused(steps: Sequence[Step]) -> list[Step]:
 
 
 def _last(steps: Sequence[Step], tile: Tile) -> int | None:
-    """Return the number of the last step on a tile, None if there is none, or another step reads
-    the tile after that."""
+    """Return the index of the last step on a tile. Return None if there is none, or if another step
+    reads the tile after it."""
     for number in reversed(range(len(steps))):
         if steps[number].tile == tile:
             return number
@@ -88,7 +90,8 @@ def _last(steps: Sequence[Step], tile: Tile) -> int | None:
 
 
 def _joined(before: Step | None, first: Step, second: Step) -> list[Step] | None:
-    """Return the steps that stand for two, which follow the step `before` on their tile."""
+    """Return the steps that replace `first` and `second`, two successive steps on a tile; None if
+    they cannot be fused. `before` is the preceding step on the tile."""
     tile, operand = first.tile, second.operand
     match first.operation, second.operation:
         case Alu.TO_FLOAT, Alu.FLOAT_MULTIPLY if isinstance(operand, Channels | int):
@@ -112,7 +115,7 @@ _BYTE = 255  # The greatest zero point.
 
 
 def _is_byte(before: Step | None, tile: Tile) -> bool:
-    """Check whether a tile holds bytes behind the step `before`, the last one on it."""
+    """Check whether a tile contains bytes after the step `before`, the last step on it."""
     if before is not None:
         return before.operation is Alu.QUANTIZE
     return isinstance(tile, Tensor) and tile.form in (Pad.SIGNED, Pad.UNSIGNED)

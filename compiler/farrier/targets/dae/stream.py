@@ -1,15 +1,16 @@
-"""The instructions of a product, for a tiling: groups of loads, products and stores, and tokens.
+"""The generation of a product's instruction stream for a tiling: groups of loads, products and
+stores, synchronized by tokens.
 
-    for each round of tiles, one a virtual thread:
-        for each group of input blocks, and each of the threads:
-            load      inputs, weights, and with the first group what the epilogue reads
-                compute   with the first group the first value of sums; products; with the last the
-                      epilogue
-            store     with the last group the results
+    for each round of tiles (one tile for each virtual thread):
+        for each group of input blocks, and for each virtual thread:
+            load      inputs and weights; in the first group also the operands of the epilogue
+            compute   in the first group the initial sums; products; in the last the epilogue
+            store     in the last group the results
 
-Group n uses part n modulo threads of the scratchpads of inputs and weights, tile n that of sums.
-So group n waits until group n - threads has been computed, and tile n until tile n - threads has
-been stored. A part that holds what a group needs is not loaded again.
+With `threads` virtual threads, group n uses part n modulo `threads` of the scratchpads for inputs
+and weights, and tile n uses part n modulo `threads` of the scratchpad for sums. Group n therefore
+waits until group n - threads has been computed, and tile n until tile n - threads has been stored.
+Data that is already in its part of a scratchpad is not loaded again.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from farrier.targets.dae.tiles import Span, Tile, Tiling, spans, tiles
 def instructions_of(
     product: Product, epilogue: Epilogue, tiling: Tiling, accelerator: Accelerator
 ) -> list[Instruction]:
-    """Return the program of a product."""
+    """Return the instructions of a product with its epilogue."""
     return _Stream(product, epilogue, tiling, accelerator).made()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Group:
-    """The work between two tokens: a tile, the span of its input blocks, and its number among all
-    groups and of its tile among all tiles."""
+    """The work between two tokens: a range of input blocks for a tile. `number` counts all groups,
+    and `tile_number` all tiles."""
 
     tile: Tile
     inputs: Span
@@ -113,12 +114,12 @@ class _Stream:
         return vectors + self._tiling.blocks * self._costs.vectors.index(operand)
 
     def _taps_at(self, group: _Group) -> int:
-        """Return the place of the factors of a depthwise convolution."""
+        """Return the scratchpad address of a depthwise convolution's weights."""
         vectors = self._tiling.blocks * len(self._costs.vectors)
         return self._sums_at(group) + self._room.tile * (1 + len(self._costs.tensors)) + vectors
 
     def _image_at(self, group: _Group) -> int:
-        """Return the place of the image of a depthwise convolution."""
+        """Return the scratchpad address of a depthwise convolution's image."""
         return self._taps_at(group) + self._tiling.blocks * self._product.taps
 
     # -- loads
@@ -139,7 +140,7 @@ class _Stream:
         return steps or self._image(group, part * self._room.inputs)
 
     def _operands(self, group: _Group) -> list[Instruction]:
-        """Load what the epilogue reads."""
+        """Return the loads of the epilogue's operands."""
         slot = group.tile_number % self._tiling.threads
         steps = [
             self._vector(vector, group)
@@ -151,7 +152,8 @@ class _Stream:
         return steps
 
     def _depthwise_loads(self, group: _Group) -> list[Instruction]:
-        """Load an image as sums, and a factor for each channel and tap."""
+        """Return the loads for a depthwise convolution: the image, into the scratchpad of sums, and
+        a weight for each channel and tap."""
         steps = self._image(group, self._image_at(group))
         slot = group.tile_number % self._tiling.threads
         if self._is_new("weight", slot, group.tile.blocks):
@@ -174,7 +176,8 @@ class _Stream:
         return True
 
     def _image(self, group: _Group, at: int) -> list[Instruction]:
-        """Load what a tile reads of some blocks, padding included, block after block."""
+        """Return the loads of the input blocks that a group reads, with their padding, block after
+        block."""
         product, image = self._product, self._product.data
         rows, top, bottom = self._reads(0, group.tile.rows, image.height)
         columns, left, right = self._reads(1, group.tile.columns, image.width)
@@ -209,7 +212,7 @@ class _Stream:
         ]
 
     def _matrix_rows(self, group: _Group, at: int) -> Instruction:
-        """Load rows of a matrix, whose blocks lie one behind the other."""
+        """Return the load of a matrix's rows, in which channel blocks are adjacent."""
         image, columns = self._product.data, group.tile.columns
         return Instruction(
             Kind.LOAD,
@@ -226,14 +229,16 @@ class _Stream:
 
     @property
     def _is_matrix(self) -> bool:
-        """Check whether blocks lie one behind the other, as in the rows of a matrix."""
+        """Check whether the channel blocks of a point are adjacent in memory, as in the rows of a
+        matrix."""
         nbytes = self._accelerator.input_bytes
         if self._product.taps != 1 or self._product.is_depthwise:
             return False
         return self._product.data.block_stride == nbytes
 
     def _reads(self, axis: int, points: Span, extent: int) -> tuple[Span, int, int]:
-        """Return the part of an image's axis that points read, and the padding around it."""
+        """Return the range of an image's axis that is read for `points`, and the padding before and
+        after it."""
         product = self._product
         first = points.first * product.strides[axis] - product.before[axis]
         end = first + product.rows_of(axis, points.count)
@@ -277,7 +282,8 @@ class _Stream:
         return [Instruction(Kind.LOAD, {"pad": tensor.form, **fields}) for fields in steps]
 
     def _transfers(self, image: Image, tile: Tile, at: int) -> list[dict[str, int]]:
-        """Return the fields of transfers between a tile of sums and an image."""
+        """Return the fields of the instructions that transfer a tile between the scratchpad of sums
+        and an image."""
         rows, columns = tile.rows, tile.columns
         size = rows.count * columns.count
         return [
@@ -295,7 +301,7 @@ class _Stream:
         ]
 
     def _by_rows(self, image: Image) -> bool:
-        """Check whether neighbours along x are apart in memory, as the rows of a matrix are."""
+        """Check whether neighbours along x are not adjacent in memory, as the rows of a matrix."""
         return image.x_stride != self._accelerator.matrix.outer * image.dtype.nbytes
 
     # -- products and sums
@@ -336,7 +342,8 @@ class _Stream:
         return Instruction(Kind.GEMM, fields)
 
     def _depthwise(self, group: _Group) -> list[Instruction]:
-        """Make floats of an image, and add up its products, a row of taps at a time."""
+        """Return the instructions that convert an image to floats and sum its products, one row of
+        taps at a time."""
         product, tile = self._product, group.tile
         height = product.rows_of(0, tile.rows.count)
         width = product.rows_of(1, tile.columns.count)
@@ -398,7 +405,7 @@ class _Stream:
 
 
 def _loop(number: int, count: int, strides: dict[str, int]) -> dict[str, int]:
-    """Return the fields of a loop, in which strides are 0 if it runs once."""
+    """Return the fields of a loop. Its strides are 0 if it has a single iteration."""
     fields = {f"count{number}": count}
     if count > 1:
         fields |= {f"{name}{number}": stride for name, stride in strides.items()}
@@ -406,7 +413,7 @@ def _loop(number: int, count: int, strides: dict[str, int]) -> dict[str, int]:
 
 
 def _signed(byte: int) -> int:
-    """Return the signed byte of the same bits."""
+    """Return a byte reinterpreted as a signed integer."""
     return byte - 256 if byte > 127 else byte
 
 

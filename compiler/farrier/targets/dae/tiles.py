@@ -1,9 +1,9 @@
-"""Tiles of a product: how much of it a group of instructions computes.
+"""The tiling of a product: which part of it each group of instructions computes.
 
-A *tile* is a part of the results: blocks of channels, rows, columns. Its sums stay in the
-scratchpad while *groups* of instructions add the products of some input blocks each: load,
-multiply. Two virtual threads compute every other tile; the parts of each in the scratchpads are
-apart, so that one loads while the other multiplies.
+A *tile* is a part of the results: a range of channel blocks, rows and columns. Its sums stay in the
+scratchpad, while each *group* of instructions loads some input blocks and adds their products. Two
+virtual threads compute alternate tiles; each thread has its own part of the scratchpads, so that
+one thread can load while the other multiplies.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _MOST_SIZES = 12  # Values of a knob, at most about.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tiling:
-    """The extents of a tile, the input blocks of a group, and the virtual threads. The tiles that
-    follow each other have the same weights, or `by_points` the same points."""
+    """The extents of a tile (`blocks`, `rows`, `columns`), the input blocks of a group, and the
+    number of virtual threads. Successive tiles share their weights, or with `by_points` their input
+    points."""
 
     blocks: int
     rows: int
@@ -33,12 +34,12 @@ class Tiling:
 
     @classmethod
     def of(cls, decisions: Decisions) -> Tiling:
-        """Return the tiling that decisions are."""
+        """Return the tiling with the values of the decisions."""
         return cls(**{name: int(value) for name, value in decisions.items()})
 
 
 def knobs(product: Product) -> tuple[Knob, ...]:
-    """Return the decisions of a tiling."""
+    """Return the knobs of a tiling."""
     return (
         Knob("blocks", parts(product.blocks_out)),
         Knob("rows", parts(product.height)),
@@ -51,8 +52,8 @@ def knobs(product: Product) -> tuple[Knob, ...]:
 
 @functools.cache
 def parts(extent: int) -> tuple[int, ...]:
-    """Return sizes of even parts of an extent, the last of which may be smaller; all that divide
-    it, and of the others some."""
+    """Return possible sizes of equal parts of an extent, of which the last part may be smaller: all
+    divisors, and some of the other sizes."""
     sizes = {math.ceil(extent / count) for count in range(1, extent + 1)}
     dividing = [size for size in sizes if extent % size == 0]
     others = sorted(sizes - set(dividing))
@@ -62,7 +63,7 @@ def parts(extent: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """A part of an axis."""
+    """A range along an axis."""
 
     first: int
     count: int
@@ -70,7 +71,7 @@ class Span:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tile:
-    """A part of the results, in blocks of channels and points."""
+    """A tile of the results: ranges of channel blocks, rows and columns."""
 
     blocks: Span
     rows: Span
@@ -78,12 +79,13 @@ class Tile:
 
 
 def spans(extent: int, size: int) -> list[Span]:
-    """Return the parts of an extent, each of a size but for the last one."""
+    """Return the ranges that divide an extent; each has `size` elements, the last one possibly
+    fewer."""
     return [Span(first, min(size, extent - first)) for first in range(0, extent, size)]
 
 
 def tiles(product: Product, tiling: Tiling) -> Iterator[Tile]:
-    """Yield the tiles in the order in which they are computed."""
+    """Yield the tiles in the order of computation."""
     blocks = spans(product.blocks_out, tiling.blocks)
     points = [
         (rows, columns)

@@ -1,16 +1,17 @@
-"""The proof that a program waits for all that it must wait for, and never for ever.
+"""The proof that an instruction stream is synchronized sufficiently and free of deadlock.
 
-Modules run their instructions in order, and queues of tokens are in order too: the nth pop of a
-queue takes what its nth push put there, whatever the times. So which instruction waits for which is
-known before the program runs:
+Each module executes its instructions in order, and token queues are first-in first-out: the nth pop
+of a queue takes the token of its nth push, independent of timing. It is therefore known before
+execution which instruction waits for which:
 
-    in one module           an instruction follows the one before it
+    in one module           an instruction comes after the previous one
     push n of a queue       comes before pop n of it
     pop n of a queue        comes before push n + capacity of it, as the queue is full until then
 
-An order in which all can run exists exactly if these have no cycle. Two instructions of different
-modules that touch one element of a scratchpad or of DRAM, one of which writes it, must be ordered
-as they stand in the program: its meaning is that of its instructions one by one.
+The program can run to its end exactly if this relation has no cycles. Two instructions of different
+modules that access the same element of a scratchpad or of DRAM, at least one of them writing it,
+must be ordered by the relation as they are in the program, whose meaning is defined by sequential
+execution.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ _DRAM = 4  # Scratchpads are 0 to 2; beyond them are the arguments, each a memor
 
 
 class TokenError(CompilerError):
-    """A program waits for ever, or does not wait for what it must wait for."""
+    """The error for a program that deadlocks or whose accesses are not synchronized."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Access:
-    """The elements of a memory that an instruction touches: all between two bounds, at most."""
+    """The range of elements in a memory within which all accesses of an instruction lie."""
 
     memory: int
     first: int
@@ -58,7 +59,8 @@ class Access:
 def pops_and_pushes(
     instruction: Instruction,
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the queues that an instruction pops and pushes, by their source and target modules."""
+    """Return the token queues that an instruction pops, and the queues that it pushes. A queue is a
+    pair of source and target module."""
     module = int(instruction.module)
     pops = [(module + by, module) for by, name in _POPS if instruction[name]]
     pushes = [(module, module + by) for by, name in _PUSHES if instruction[name]]
@@ -73,8 +75,8 @@ _PUSHES = ((-1, "push_previous"), (1, "push_next"))
 
 
 def accesses(instruction: Instruction, accelerator: Accelerator) -> Iterator[Access]:
-    """Yield what an instruction touches. Raises TokenError for what lies outside of a scratchpad,
-    and for more steps than an instruction may take."""
+    """Yield the memory accesses of an instruction. Raises TokenError for an access outside a
+    scratchpad, and for an instruction with too many steps."""
     steps = math.prod(max(1, instruction[f"count{n}"]) for n in range(GEMM_LOOPS))
     if steps > _MOST_STEPS:
         raise TokenError(f"{instruction}: it takes {steps} steps, and at most {_MOST_STEPS}")
@@ -119,7 +121,7 @@ def _accesses(instruction: Instruction, accelerator: Accelerator) -> Iterator[Ac
 
 
 def bytes_of(pad: Pad, accelerator: Accelerator) -> int:
-    """Return the bytes in DRAM of an element that a load reads."""
+    """Return the bytes in DRAM of an element that a load to `pad` reads."""
     match pad:
         case Pad.INPUT:
             return accelerator.input_bytes
@@ -150,8 +152,9 @@ def _along(instruction: Instruction, memory: Pad, name: str, loops: int, *, writ
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Order:
-    """A program with the instructions that each one waits for, by number. `seen[n, m]` instructions
-    of module m are done before instruction n begins."""
+    """A program with its waiting relation: the numbers of the instructions for which each
+    instruction waits. Before instruction n begins, the first `seen[n, m]` instructions of module m
+    have finished."""
 
     waits: Sequence[Sequence[int]]
     positions: Sequence[int]  # Of each instruction among those of its module.
@@ -159,8 +162,8 @@ class Order:
 
 
 def order_of(program: Sequence[Instruction], accelerator: Accelerator) -> Order:
-    """Return the order of a program. Raises TokenError if it cannot run to its end, or leaves
-    tokens."""
+    """Return the waiting relation of a program. Raises TokenError if the program deadlocks, or
+    leaves tokens in a queue."""
     waits = _waits(program, accelerator.queues.tokens)
     positions, counts = [], [0] * _MODULES
     for instruction in program:
@@ -212,7 +215,8 @@ def _waits(program: Sequence[Instruction], capacity: int) -> list[list[int]]:
 
 
 def _sorted(program: Sequence[Instruction], waits: Sequence[Sequence[int]]) -> Iterator[int]:
-    """Yield instructions, each after the ones before it in the order. Raises TokenError."""
+    """Yield the instructions in a topological order of the waiting relation. Raises TokenError if
+    it has a cycle."""
     missing = [len(each) for each in waits]
     followers: list[list[int]] = [[] for _ in waits]
     for number, each in enumerate(waits):
@@ -245,9 +249,10 @@ def prove(
     accelerator: Accelerator,
     arguments: Sequence[int] | None = None,
 ) -> Order:
-    """Return the order of a program. `arguments` are the bytes of each argument, where these are
-    known. Raises TokenError if the program may wait for ever, reaches beyond an argument, or has
-    two instructions that touch the same element and are not ordered as they stand there."""
+    """Prove that a program is synchronized, and return its waiting relation. `arguments` are the
+    sizes of the arguments in bytes, if known. Raises TokenError if the program may deadlock,
+    accesses memory beyond an argument, or has two conflicting accesses whose order is not
+    enforced."""
     order = order_of(program, accelerator)
     touched = _Touched(accelerator)
     for number, instruction in enumerate(program):
@@ -266,7 +271,7 @@ def prove(
 
 
 def _check_reach(instruction: Instruction, access: Access, arguments: Sequence[int]) -> None:
-    """Raise TokenError if an access to DRAM lies outside of its argument."""
+    """Raise TokenError if an access to DRAM exceeds its argument."""
     number = access.memory - _DRAM
     nbytes = arguments[number] if number < len(arguments) else 0
     if access.end > nbytes:
@@ -300,8 +305,8 @@ def _unordered(
 
 
 class _Touched:
-    """The latest position in each module of an access to each element: of a scratchpad exactly, of
-    DRAM by ranges."""
+    """The position of the latest access to each element by each module, exact for scratchpads and
+    by range for DRAM."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         sizes = (accelerator.inputs, accelerator.weights, accelerator.sums)
@@ -309,8 +314,9 @@ class _Touched:
         self._dram: dict[tuple[int, bool, Module], list[tuple[int, int, int]]] = defaultdict(list)
 
     def latest(self, access: Access, module: Module) -> int:
-        """Return the latest position of an instruction of a module whose access is in conflict with
-        another one; -1 if there is none."""
+        """Return the position of the latest instruction of a module that conflicts with an
+        access; -1 if there is none. Two accesses to an element conflict if at least one of them
+        writes it."""
         if access.memory >= _DRAM:
             return max(
                 (
@@ -326,7 +332,7 @@ class _Touched:
         return int(elements.max(initial=-1))
 
     def note(self, access: Access, module: Module, position: int) -> None:
-        """Take an access."""
+        """Record an access by the instruction at `position` of a module."""
         if access.memory >= _DRAM:
             place = access.memory, access.writes, module
             self._dram[place].append((access.first, access.end, position))

@@ -1,5 +1,5 @@
-"""The matrix unit as the passes for CPUs see machines: a dot product of bytes, and blocks of
-channels."""
+"""The matrix unit in the form of a CPU target, so that CPU graph passes can use it: a dot product
+of bytes, and channel blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FEATURE = "matrix"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnitTarget(CpuTarget):
-    """A stand-in for passes on graphs alone: no kernel is scheduled for it."""
+    """A stand-in target for graph passes only. No kernel is scheduled for it."""
 
     accelerator: Accelerator | None = None
 

@@ -1,2 +1,3 @@
-"""Instructions and the LLVM text of them, for all targets whose code LLVM makes: the builder of a
-function, the arithmetic and the elementary functions of the expression grammar, and the writer."""
+"""The part of code generation that all LLVM targets share: the builder of a function's
+instructions, the arithmetic and elementary functions of the expression grammar, and the writer of
+LLVM text."""

@@ -1,4 +1,4 @@
-"""Emit operators of the expression grammar on values, lane by lane."""
+"""The emission of the expression grammar's operators on scalars and vectors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ _ROUNDING = {
 
 
 def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
-    """Emit `left op right`; a scalar applies to every lane of the other side."""
+    """Emit `left op right`, and return the result. If only one side is a vector, the scalar applies
+    to each of its lanes."""
     if op is BinaryOp.AND or op is BinaryOp.OR:
         return _logical(b, op, left, right)
     lanes = left.lanes
@@ -68,7 +69,7 @@ def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
 
 
 def multiply_add(b: Builder, left: Value, right: Value, addend: Value) -> Value:
-    """Emit `left * right + addend` on floats, rounded once if the machine can."""
+    """Emit `left * right + addend` on floats, fused with a single rounding if the machine can."""
     lanes = left.lanes
     if not lanes == right.lanes == addend.lanes:
         lanes = max(lanes, right.lanes, addend.lanes)
@@ -78,7 +79,7 @@ def multiply_add(b: Builder, left: Value, right: Value, addend: Value) -> Value:
 
 
 def unary(b: Builder, op: UnaryOp, x: Value) -> Value:
-    """Emit `op x`."""
+    """Emit `op x`, and return the result."""
     if op is UnaryOp.NOT:
         ones = literal(True if x.dtype is DType.BOOL else -1, x.dtype, x.lanes)
         text = b.op(instr.XOR, x.operand, ones.operand)
@@ -96,8 +97,8 @@ def unary(b: Builder, op: UnaryOp, x: Value) -> Value:
 
 
 def cast(b: Builder, dtype: DType, x: Value) -> Value:
-    """Emit `x` as `dtype`, like numpy's astype, except that float to integer saturates and NaN
-    becomes 0."""
+    """Emit the conversion of `x` to `dtype`, like numpy's astype, except that float to integer
+    saturates and NaN becomes 0."""
     if dtype is x.dtype:
         return x
     if x.const is not None and not (x.dtype.is_float and not dtype.is_float):
@@ -130,15 +131,16 @@ def cast(b: Builder, dtype: DType, x: Value) -> Value:
 
 
 class Rounding(NamedTuple):
-    """A float that is rounded to the nearest integer, ties to even, and the integer that is added
-    then."""
+    """A float expression that is rounded to the nearest integer, ties to even, and the integer that
+    is then added to it."""
 
     rounded: Expr
     offset: int
 
 
 def rounding_of(expr: Expr) -> Rounding | None:
-    """Return the parts of an expression that rounds a float."""
+    """Return the parts of an expression of the form round(x) + integer; None for any other
+    expression."""
     offset: Expr = Const(0.0, DType.F32)
     if isinstance(expr, Binary) and expr.op is BinaryOp.ADD:
         offset = expr.right
@@ -154,13 +156,14 @@ def rounding_of(expr: Expr) -> Rounding | None:
 
 
 def held_by_i32(dtype: DType) -> bool:
-    """Check whether i32 holds all integers of a type of less than 32 bits."""
+    """Check whether a dtype is an integer type of fewer than 32 bits, so that i32 holds all its
+    values."""
     return dtype.is_integer and dtype.bits < 32
 
 
 def rounded_cast(b: Builder, dtype: DType, x: Value, offset: int) -> Value:
-    """Emit the sum of `x`, rounded, and an offset as an integer of less than 32 bits; equal to
-    `cast` of the sum."""
+    """Emit the conversion of round(x) + offset to an integer type of fewer than 32 bits. The result
+    equals that of `cast`."""
     assert b.instructions.to_nearest_i32 is not None
     nearest = b.instructions.to_nearest_i32(b, x.operand)
     low, high = (instr.number_of(I32, int(limit) - offset) for limit in dtype.limits)
@@ -174,7 +177,8 @@ def rounded_cast(b: Builder, dtype: DType, x: Value, offset: int) -> Value:
 
 
 def extended(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
-    """Emit the low bits of an integer, of its register's type, extended to the register's width."""
+    """Emit the low bits of an integer that is held in a wider register, sign- or zero-extended to
+    the register's width."""
     if not dtype.is_integer or dtype.bits >= 8:
         return text
     if not dtype.is_signed:
@@ -185,14 +189,15 @@ def extended(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
 
 
 def rounded(b: Builder, x: Value) -> Value:
-    """Emit a narrow float rounded as memory would hold it; return others unchanged."""
+    """Emit a narrow float rounded to the precision that it has in memory. Values of other dtypes
+    are returned unchanged."""
     if not x.dtype.is_narrow_float:
         return x
     return from_memory(b, to_memory(b, x), x.dtype, x.lanes)
 
 
 def to_memory(b: Builder, x: Value) -> Operand:
-    """Emit the value as it is stored, of `memory_type`."""
+    """Emit the conversion of a value from its register type to `memory_type`, for a store."""
     dtype, lanes = x.dtype, x.lanes
     if dtype is DType.BOOL:
         return b.convert(instr.ZEXT, x.operand, vector("i8", lanes))
@@ -210,7 +215,8 @@ def to_memory(b: Builder, x: Value) -> Operand:
 
 
 def joined(b: Builder, elements: Sequence[Value], lanes: int) -> Value:
-    """Emit elements as they lie in memory, the first lowest, as one i32 for each lane."""
+    """Emit the elements that share an i32 in memory as one i32 for each lane; the first element is
+    in the lowest bits."""
     kind = vector("i32", lanes)
     total: Operand = instr.zero(kind)
     for number, element in enumerate(elements):
@@ -227,7 +233,8 @@ def joined(b: Builder, elements: Sequence[Value], lanes: int) -> Value:
 
 
 def from_memory(b: Builder, text: Operand, dtype: DType, lanes: int) -> Value:
-    """Emit the value of a loaded operand of `memory_type`."""
+    """Emit the conversion of a loaded operand from `memory_type` to the register type of its
+    dtype."""
     if dtype is DType.BOOL:
         kind = vector("i8", lanes)
         return Value(b.icmp("ne", text, literal(0, DType.I8, lanes).operand), dtype, lanes)
@@ -247,7 +254,8 @@ def from_memory(b: Builder, text: Operand, dtype: DType, lanes: int) -> Value:
 
 
 def _bfloat_bits(b: Builder, x: Value) -> Operand:
-    """Emit the upper half of the f32, rounded to nearest even; a NaN stays a NaN."""
+    """Emit the bf16 bits of an f32, rounded to nearest even: the upper half of its bits. A NaN
+    stays a NaN."""
     if b.instructions.rounds_bf16:
         half = vector("bf16", x.lanes)
         rounded = b.convert(instr.FPTRUNC, x.operand, half)
@@ -276,9 +284,9 @@ def _float_to_float(b: Builder, dtype: DType, x: Value) -> Value:
 
 
 def _to_odd(b: Builder, x: Value) -> Operand:
-    """Round an f64 to odd in f32: a number that f32 cannot hold becomes the neighbour with a last
-    bit of 1. Rounding that again to fewer bits equals rounding the f64 once (S. Boldo, G.
-    Melquiond, "When double rounding is odd")."""
+    """Emit the conversion of an f64 to f32 with rounding to odd: a number that f32 cannot represent
+    becomes the neighbour whose last bit is 1. Rounding the result again to fewer bits then equals a
+    single rounding of the f64 (S. Boldo, G. Melquiond, "When double rounding is odd")."""
     kind, bits = vector("f32", x.lanes), vector("i32", x.lanes)
     single = b.convert(instr.FPTRUNC, x.operand, kind)
     back = b.convert(instr.FPEXT, single, x.type)
@@ -305,8 +313,9 @@ def _float_to_integer(b: Builder, dtype: DType, x: Value) -> Value:
 
 
 def _floats_to_integers(b: Builder, dtype: DType, x: Value) -> Value:
-    """Emit a vector of floats as integers that i32 holds. LLVM splits a saturating conversion into
-    lanes, so floats are clamped before a plain one."""
+    """Emit the conversion of a vector of floats to an integer type that i32 holds. The floats are
+    clamped and then converted by a plain conversion, since LLVM splits saturating conversions into
+    scalar ones."""
     whole = vector("i32", x.lanes)
     low, high = dtype.limits
     # The last number below 2³¹, if the float has fewer bits than i32.
@@ -339,8 +348,8 @@ def _integer_to_float(b: Builder, dtype: DType, x: Value) -> Value:
 
 
 def _sticky(b: Builder, x: Value) -> Value:
-    """Emit an integer of 64 bits with few enough bits for f64: if it has more, one sticky bit
-    replaces the last twelve."""
+    """Emit a 64-bit integer such that f64 represents it exactly. If it has too many bits, its last
+    twelve are replaced by one bit that is set if any of them was (a sticky bit)."""
     if x.dtype.bits < 64:
         return x
     lanes = x.lanes
@@ -377,7 +386,7 @@ def _compare(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
 
 
 def _boolean(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
-    """Emit arithmetic on booleans like numpy's: add and max are or, mul and min are and."""
+    """Emit arithmetic on booleans with numpy's meaning: add and max are or, mul and min are and."""
     operation = instr.OR if op in (BinaryOp.ADD, BinaryOp.MAX) else instr.AND
     return Value(b.op(operation, left.operand, right.operand), DType.BOOL, left.lanes)
 
@@ -400,8 +409,9 @@ def _float_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operan
 
 
 def _float_extreme(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
-    """Emit a min or max that propagates NaN. If the machine's own returns its second operand for
-    NaN, an operand that cannot be NaN goes first; otherwise one more select is needed."""
+    """Emit a min or max that propagates NaN. If the machine's instruction returns its second
+    operand for NaN, an operand that cannot be NaN is passed first; otherwise an additional select
+    is needed."""
     if b.instructions.keeps_nan:
         name = "maximum" if op is BinaryOp.MAX else "minimum"
         return b.math(name, left.operand, right.operand)
@@ -448,7 +458,7 @@ def _integer_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Oper
 
 
 def _upper_half(b: Builder, left: Value, right: Value) -> Operand:
-    """Emit the upper 32 bits of a 64-bit product."""
+    """Emit the upper 32 bits of the 64-bit product of two 32-bit integers."""
     wide = vector("i64", left.lanes)
     extend = instr.SEXT if left.dtype.is_signed else instr.ZEXT
     factors = (b.convert(extend, side.operand, wide) for side in (left, right))
@@ -458,7 +468,8 @@ def _upper_half(b: Builder, left: Value, right: Value) -> Operand:
 
 
 def _is_below(x: Value, width: int) -> bool:
-    """Check whether a mask shows that an integer is below a width."""
+    """Check whether an integer is a bitwise and with a constant below `width`, so that it is below
+    `width` itself."""
     masked = x.operand
     if not isinstance(masked, Instruction) or masked.operation is not instr.AND:
         return False
@@ -467,7 +478,8 @@ def _is_below(x: Value, width: int) -> bool:
 
 
 def _shift(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
-    """Emit a shift by any amount; the machine's own takes amounts below the width."""
+    """Emit a shift by any amount. The machine's shifts are undefined for amounts of the bit width
+    or more."""
     lanes, dtype = left.lanes, left.dtype
     width = dtype.nbytes * 8
     arithmetic = op is BinaryOp.SHR and dtype.is_signed
@@ -486,7 +498,7 @@ def _shift(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
 
 
 def _integer_division(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
-    """Emit floor division or its remainder; a division by zero, which would trap, yields 0."""
+    """Emit floor division or its remainder. A division by zero, which would trap, results in 0."""
     lanes, dtype = left.lanes, left.dtype
     if not dtype.is_signed:
         safe, is_zero = _nonzero(b, right)
@@ -520,7 +532,8 @@ def _integer_division(b: Builder, op: BinaryOp, left: Value, right: Value) -> Op
 
 
 def _nonzero(b: Builder, divisor: Value) -> tuple[Operand, Operand | None]:
-    """Return the divisor with 1 for 0, and the condition that it was 0 (None: never)."""
+    """Return the divisor with 0 replaced by 1, and the condition that it was 0 (None if it is a
+    nonzero constant)."""
     if divisor.const:
         return divisor.operand, None
     zero = literal(0, divisor.dtype, divisor.lanes).operand
@@ -538,9 +551,10 @@ def _zero_where(b: Builder, condition: Operand | None, text: Operand, like: Valu
 
 
 def _integer_power(b: Builder, base: Value, exponent: Value) -> Operand:
-    """Emit square-and-multiply over the exponent's low six bits, and one more multiplication if it
-    has others: such powers of odd bases other than 1 and -1 have overflowed. A negative exponent
-    truncates: the result is 0 except for 1 and -1."""
+    """Emit an integer power by square-and-multiply with the low six bits of the exponent. If the
+    exponent has higher bits, one more multiplication is needed: such powers overflow for odd bases
+    other than 1 and -1. For a negative exponent, the result is truncated: 0 except for the bases 1
+    and -1."""
     dtype, lanes = base.dtype, base.lanes
     exponent = cast(b, dtype, exponent)
     zero, unit = literal(0, dtype, lanes).operand, literal(1, dtype, lanes).operand

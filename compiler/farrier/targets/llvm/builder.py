@@ -1,8 +1,9 @@
-"""Build one function of instructions.
+"""The builder of one function's instructions.
 
-Instructions are appended to a tree of lists, so that they can still be placed earlier: each loop is
-a `LoopScope` whose `head`, at the start of its body, takes instructions that depend on nothing
-further in. No later pass hoists anything, so every instruction is put in its final place.
+Instructions are appended to a tree of lists, so that later instructions can be inserted earlier in
+the function. Each loop is a `LoopScope` with a `head` at the start of its body, into which
+instructions are hoisted that do not depend on anything inside the rest of the body. Since no later
+pass hoists, every instruction is inserted at its final position.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _Key: TypeAlias = tuple[Operation, Type, tuple[Operand, ...], Any]
 class LoopScope:
     """The body of a loop, or of the whole function (depth 0).
 
-    `known` maps instructions in the head to their results, `atoms` index expressions to theirs.
-    `stepped` holds pointers that advance with each iteration of the loop over `variable` (None:
-    there are none), by start and step.
+    `known` maps instructions in the head to their results, and `atoms` maps index expressions to
+    theirs. `stepped` maps (start, step) to pointers that advance by `step` in each iteration of the
+    loop over `variable`; `variable` is None if the loop has no such pointers.
     """
 
     __slots__ = ("atoms", "head", "known", "stepped", "variable")
@@ -62,20 +63,21 @@ Scale: TypeAlias = Callable[["Builder", Operand, Operand, Operand], Operand]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instructions:
-    """The abilities of a machine that LLVM does not use by itself, or that other machines lack.
+    """Properties of a machine that determine which instructions the emitter uses where LLVM would
+    not choose the best by itself.
 
     `scale(b, x, exponent, mask)` multiplies f32 vectors of `scale_bits` bits by powers of two with
-    one instruction; lanes whose bit in `mask`, an i16, is not set become 0. `fuses`: one
-    instruction multiplies and adds floats, rounding once. `rounds_bf16`: one instruction rounds f32
-    to bf16. `converts_f16`: there are instructions between f32 and f16. `keeps_nan`: minimum and
-    maximum are NaN if an operand is. `counts_loops`: the overhead of a small loop is noticeable.
-    `takes_lanes`: a dot product reads one lane of a register as factor for all its lanes.
-    `to_nearest_i32(b, x)` rounds an f32 to an i32, ties to even, if that is cheaper than rounding
-    it to a float first; it saturates, and NaN becomes 0. `pair_reach` is the largest offset in
-    bytes of two vectors that one instruction loads or stores, 0 without such an instruction.
-    Addresses have `index_bits`. `has_pool`: a pool of threads runs parallel loops, which are else
-    serial. LLVM needs `attributes` of every function, and `spaces` numbers the address spaces other
-    than the common one.
+    one instruction; lanes whose bit in the i16 `mask` is not set become 0. `fuses`: the machine has
+    fused multiply-add. `rounds_bf16`: it has an instruction that rounds f32 to bf16.
+    `converts_f16`: it has conversions between f32 and f16. `keeps_nan`: its minimum and maximum
+    return NaN if an operand is NaN. `counts_loops`: the overhead of loop counters is significant.
+    `takes_lanes`: its dot product can take one lane of a register as the factor for all lanes.
+    `to_nearest_i32(b, x)` converts an f32 to an i32 with ties to even, saturation, and NaN to 0, if
+    that is cheaper than rounding to a float first. `pair_reach` is the largest offset in bytes of
+    an instruction that loads or stores two vectors, 0 if there is none. `index_bits` is the width
+    of addresses. `has_pool`: a thread pool runs parallel loops; otherwise they are serial.
+    `attributes` are LLVM attributes for every function, and `spaces` numbers the address spaces
+    other than the default one.
     """
 
     scale: Scale | None = None
@@ -95,9 +97,9 @@ class Instructions:
 
 
 class Builder:
-    """Append instructions; equal pure instructions of a basic block are emitted once.
+    """The builder of a function. Equal pure instructions of a basic block are emitted only once.
 
-    `in_memory` caches the memory representation of narrow floats, by value and dtype.
+    `in_memory` caches the memory representation of narrow floats by value and dtype.
     """
 
     def __init__(self, instructions: Instructions = Instructions()) -> None:
@@ -109,16 +111,18 @@ class Builder:
         self._count = 0
 
     def labels(self, count: int) -> int:
-        """Return the first of `count` unused numbers for labels."""
+        """Reserve `count` consecutive label numbers, and return the first."""
         self._count += count
         return self._count - count + 1
 
     def pointer(self, scope: MemoryScope | None) -> Type:
-        """Return the type of a pointer to memory of a scope, or (None) to common memory."""
+        """Return the pointer type for memory of a scope, or for generic memory if the scope is
+        None."""
         return instr.pointer(0 if scope is None else self.instructions.spaces.get(scope, 0))
 
     def variable(self, type_: Type, prefix: str) -> Variable:
-        """Return a variable with an unused name; instructions are called `v`."""
+        """Return a variable with an unused name that begins with `prefix`. The prefix "v" is
+        reserved for instructions."""
         self._count += 1
         return Variable(type_, f"{prefix}{self._count}")
 
@@ -131,7 +135,7 @@ class Builder:
         operands: tuple[Operand, ...],
         attribute: Any = None,
     ) -> Operand:
-        """Append an instruction."""
+        """Append an instruction, and return its result."""
         self._count += 1
         instruction = Instruction(operation, type_, operands, attribute, self._count)
         self.body.append(instruction)
@@ -144,8 +148,8 @@ class Builder:
         operands: tuple[Operand, ...],
         attribute: Any = None,
     ) -> Operand:
-        """Return an instruction whose result depends only on its operands: an equal one of this
-        basic block, or a new one."""
+        """Return the result of an instruction that depends only on its operands: an equal one in
+        this basic block is reused, or else a new one is appended."""
         key = (operation, type_, operands, attribute)
         equal = self._known.get(key)
         if equal is None:
@@ -163,7 +167,8 @@ class Builder:
         operands: tuple[Operand, ...],
         attribute: Any = None,
     ) -> Operand:
-        """Return a pure instruction in the head of the scope at `depth`."""
+        """Insert a pure instruction in the head of the scope at `depth`, or reuse an equal one
+        there; return its result."""
         if depth == HERE:
             return self.pure(operation, type_, operands, attribute)
         scope = self.scopes[depth]
@@ -188,7 +193,8 @@ class Builder:
 
     @contextlib.contextmanager
     def nested(self) -> Iterator[list[Statement]]:
-        """Redirect instructions to a new body, which starts and ends a basic block."""
+        """Redirect instructions to a new list of statements, which starts and ends a basic
+        block."""
         outer = self.body
         self.body, self._known = [], {}
         try:
@@ -203,23 +209,23 @@ class Builder:
         otherwise: Sequence[Statement] = (),
         joined: Sequence[Joined] = (),
     ) -> None:
-        """Append a branch, whose joined variables are defined from here on."""
+        """Append a branch. The `joined` variables (phis) are defined from here on."""
         self.body.append(Branch(condition, then, otherwise, joined, self.labels(3)))
 
     @contextlib.contextmanager
     def only_if(self, condition: Operand) -> Iterator[None]:
-        """Run the instructions within if the condition holds."""
+        """Emit the instructions of the with-block so that they run only if the condition holds."""
         with self.nested() as body:
             yield
         self.branch(condition, body)
 
     def leave(self, result: Operand) -> None:
-        """End the function with a result."""
+        """Append a return from the function with a result."""
         self.body.append(Return(result, self.labels(1)))
 
     def open_scope(self, variable: Variable | None = None) -> LoopScope:
-        """Return a scope whose head is here. `variable` is that of a loop with stepped pointers, if
-        it has any."""
+        """Open a scope whose head is at the current position, and return it. `variable` is the loop
+        variable if pointers may advance with it."""
         scope = LoopScope(variable)
         self.body.append(scope.head)
         self.scopes.append(scope)
@@ -230,7 +236,7 @@ class Builder:
 
     @contextlib.contextmanager
     def at_head(self, depth: int) -> Iterator[None]:
-        """Redirect scalar instructions to the head of the scope at `depth`."""
+        """Redirect instructions, all of them scalar, to the head of the scope at `depth`."""
         body, instructions = self.body, self._known
         scope = self.scopes[depth]
         self.body, self._known = scope.head, scope.known
@@ -242,39 +248,40 @@ class Builder:
     # -- constructors
 
     def op(self, operation: Operation, left: Operand, right: Operand) -> Operand:
-        """Return the arithmetic of two operands of one type."""
+        """Return the result of an arithmetic operation on two operands of the same type."""
         return self.pure(operation, left.type, (left, right))
 
     def icmp(self, order: str, left: Operand, right: Operand) -> Operand:
-        """Return the comparison of integers or pointers in an order such as "slt"."""
+        """Return the comparison of integers or pointers by an LLVM predicate such as "slt"."""
         return self.pure(instr.ICMP, I1.of(left.type.lanes), (left, right), order)
 
     def fcmp(self, order: str, left: Operand, right: Operand) -> Operand:
-        """Return the comparison of floats in an order such as "olt"."""
+        """Return the comparison of floats by an LLVM predicate such as "olt"."""
         return self.pure(instr.FCMP, I1.of(left.type.lanes), (left, right), order)
 
     def choose(self, condition: Operand, then: Operand, otherwise: Operand) -> Operand:
-        """Return `then` if the condition holds, else `otherwise`, lane by lane."""
+        """Return `then` in lanes where the condition holds, and `otherwise` in the other lanes."""
         return self.pure(instr.SELECT, then.type, (condition, then, otherwise))
 
     def convert(self, operation: Operation, x: Operand, to: Type) -> Operand:
-        """Return `x` as another type."""
+        """Return `x` converted to another type by an LLVM conversion operation."""
         return self.pure(operation, to, (x,))
 
     def bitcast(self, x: Operand, to: Type) -> Operand:
-        """Return the bits of `x` as another type."""
+        """Return the bits of `x` reinterpreted as another type."""
         return self.pure(instr.BITCAST, to, (x,))
 
     def fneg(self, x: Operand) -> Operand:
         return self.pure(instr.FNEG, x.type, (x,))
 
     def math(self, name: str, *operands: Operand) -> Operand:
-        """Return a function of operands of one type, which is that of its result."""
+        """Return the result of an LLVM math intrinsic, whose operands and result have the same
+        type."""
         return self.pure(instr.MATH, operands[0].type, operands, name)
 
     def reduce(self, name: str, *operands: Operand, flags: str = "") -> Operand:
-        """Return all lanes of the last operand joined into one value, starting from the operand
-        before it if there is one."""
+        """Return all lanes of the last operand reduced to one value. If there are two operands, the
+        first is the start value."""
         element = vector_element(operands[-1].type)
         return self.pure(instr.REDUCE, element, operands, (name, flags))
 
@@ -285,7 +292,8 @@ class Builder:
         return self.pure(instr.INSERT, x.type, (x, element), lane)
 
     def shuffle(self, x: Operand, other: Operand | None, order: Sequence[int]) -> Operand:
-        """Return lanes of one or two vectors in an order, where -1 is any value."""
+        """Return a vector with the lanes of one or two vectors that `order` selects; -1 selects an
+        undefined value."""
         if other is None:
             other = instr.poison(x.type)
         return self.pure(instr.SHUFFLE, x.type.of(len(order)), (x, other), tuple(order))
@@ -295,20 +303,20 @@ class Builder:
         return self.insert(instr.poison(instr.single_of(x.type)), x, 0)
 
     def splat(self, x: Operand, lanes: int) -> Operand:
-        """Return a scalar in every lane."""
+        """Return a vector with the scalar in every lane."""
         first = self.insert(instr.poison(x.type.of(lanes)), x, 0)
         return self.shuffle(first, None, (0,) * lanes)
 
     def part(self, x: Operand, number: int) -> Operand:
-        """Return one part of a struct or an array."""
+        """Return the member of a struct or array value with this number."""
         return self.pure(instr.EXTRACT_PART, x.type.parts[number], (x,), number)
 
     def with_part(self, x: Operand, part: Operand, number: int) -> Operand:
-        """Return a struct or an array with one part replaced."""
+        """Return a copy of a struct or array value with one member replaced."""
         return self.pure(instr.INSERT_PART, x.type, (x, part), number)
 
     def offset(self, pointer: Operand, nbytes: Operand | int) -> Operand:
-        """Return a pointer plus some bytes."""
+        """Return the address `nbytes` bytes after a pointer."""
         if isinstance(nbytes, int):
             nbytes = instr.index(nbytes)
         return self.pure(instr.OFFSET, pointer.type, (pointer, nbytes))
@@ -316,7 +324,8 @@ class Builder:
     def load(
         self, type_: Type, pointer: Operand, alignment: int, *, is_constant: bool = False
     ) -> Operand:
-        """Return the present content of an address, or its constant content if `is_constant`."""
+        """Return the value in memory at an address. If `is_constant` is true, the memory never
+        changes and loads may be merged."""
         make = self.pure if is_constant else self.emit
         return make(instr.LOAD, type_, (pointer,), alignment)
 
@@ -324,25 +333,26 @@ class Builder:
         self.put(instr.STORE, (value, pointer), alignment)
 
     def call(self, name: str, result: Type | str, *arguments: Argument, flags: str = "") -> Operand:
-        """Return the result of a pure intrinsic of the target."""
+        """Return the result of a pure LLVM intrinsic of the target."""
         operands = tuple(map(operand_of, arguments))
         return self.pure(instr.INTRINSIC, type_named(result), operands, (name, flags))
 
     def effect(self, name: str, result: Type | str, *arguments: Argument) -> Operand:
-        """Append a call of an intrinsic with effects."""
+        """Append a call of an intrinsic with side effects, and return its result."""
         operands, type_ = tuple(map(operand_of, arguments)), type_named(result)
         if type_ is instr.VOID:
             return self.put(instr.INTRINSIC_EFFECT, operands, name)
         return self.emit(instr.INTRINSIC_EFFECT, type_, operands, name)
 
     def assembly(self, text: str, constraints: str, result: Type) -> Operand:
-        """Append a line of the target's assembly."""
+        """Append a line of inline assembly."""
         return self.emit(instr.ASSEMBLY, result, (), (text, constraints))
 
     # -- values
 
     def widen(self, value: Value, lanes: int) -> Value:
-        """Return a scalar in every lane."""
+        """Return a scalar value as a vector with the value in every lane. Vectors are returned
+        unchanged."""
         if value.lanes == lanes:
             return value
         if value.const is not None:
@@ -350,11 +360,13 @@ class Builder:
         return Value(self.splat(value.operand, lanes), value.dtype, lanes)
 
     def widen_group(self, value: Value, lanes: int) -> Value:
-        """Return a group of neighbours, an i32, in every lane, for a dot product.
+        """Return a group of adjacent elements, as one i32, in every lane, as operand of a dot
+        product.
 
-        If the dot product takes one lane of a register, the group is loaded as a float into the
-        first lane. If LLVM saw that the factor comes from memory, it would load it into every lane,
-        which keeps an arithmetic port busy; a vector of another type in between hides it.
+        If the dot product can take one lane of a register, the group is loaded as a float into the
+        first lane only. If LLVM recognized that the factor comes from memory, it would load it into
+        every lane, which occupies an arithmetic port; an intermediate vector of another type
+        prevents that.
         """
         if value.lanes == lanes or not self.instructions.takes_lanes or value.const is not None:
             return self.widen(value, lanes)
@@ -364,7 +376,8 @@ class Builder:
         return Value(self.shuffle(words, None, (0,) * lanes), value.dtype, lanes)
 
     def both(self, left: Value | None, right: Value | None) -> Value | None:
-        """Return the conjunction of two conditions; None means always true."""
+        """Return the conjunction of two conditions; None stands for a condition that is always
+        true."""
         if left is None or right is None:
             return left or right
         lanes = max(left.lanes, right.lanes)
@@ -377,7 +390,8 @@ class Builder:
         return Value(negated, DType.BOOL, condition.lanes)
 
     def select(self, condition: Value, then: Value, otherwise: Value) -> Value:
-        """Return `then` if the condition holds, else `otherwise`, lane by lane."""
+        """Return a value that is `then` in lanes where the condition holds, and `otherwise` in the
+        other lanes."""
         lanes = max(condition.lanes, then.lanes, otherwise.lanes)
         then, otherwise = self.widen(then, lanes), self.widen(otherwise, lanes)
         if then.operand is otherwise.operand:
@@ -387,5 +401,5 @@ class Builder:
 
 
 def vector_element(type_: Type) -> Type:
-    """Return the type of one lane."""
+    """Return the scalar type of one lane of a vector type."""
     return type_.of(1)

@@ -1,4 +1,4 @@
-"""The functions exp and expm1, and a shorter exp for arguments that are not positive."""
+"""The emission of exp and expm1, and of a shorter exp for arguments that are not positive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emit sizes known when the model runs as instructions on i64."""
+"""The emission of sizes that are known only at run time, as i64 instructions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farrier.ir.instr import I1, I64, Operand, Operation, Type
 
 
 class Make(Protocol):
-    """Append a pure instruction, or return an equal one."""
+    """A function that appends a pure instruction, or returns an equal one."""
 
     def __call__(
         self,
@@ -24,8 +24,8 @@ class Make(Protocol):
 
 
 def emit_extent(extent: Extent, value_of: Callable[[Symbol], Operand], make: Make) -> Operand:
-    """Return the operand of an extent: a literal, or the result of instructions. `value_of` returns
-    the operand of a symbol."""
+    """Return the operand for an extent: a literal, or the result of instructions that `make`
+    appends. `value_of` returns the operand for a symbol."""
 
     def op(operation: Operation, left: Operand, right: Operand) -> Operand:
         return make(operation, I64, (left, right))
@@ -63,7 +63,7 @@ def emit_extent(extent: Extent, value_of: Callable[[Symbol], Operand], make: Mak
                 return op(instr.SUB, left, whole)
 
     def quotient(extent: Extent, left: Operand, right: Operand) -> Operand:
-        """`left // right` for a positive divisor."""
+        """Return the floor of `left / right` for a positive divisor."""
         if bounds(extent)[0] >= 0:
             return op(instr.UDIV, left, right)
         # For a negative number it is -1 - (-1 - x) // d.
@@ -77,7 +77,8 @@ def emit_extent(extent: Extent, value_of: Callable[[Symbol], Operand], make: Mak
 def emit_largest(
     extents: Sequence[Extent], value_of: Callable[[Symbol], Operand], make: Make
 ) -> Operand:
-    """Return the operand of the largest of some extents, with arguments as in `emit_extent`."""
+    """Return the operand for the maximum of several extents; the other arguments are those of
+    `emit_extent`."""
     largest, *others = (emit_extent(extent, value_of, make) for extent in extents)
     for other in others:
         is_larger = make(instr.ICMP, I1, (other, largest), "sgt")

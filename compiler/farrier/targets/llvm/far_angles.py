@@ -1,8 +1,8 @@
-"""The reduction of large angles, each by the bits of 2 / pi that it needs (M. Payne, R. Hanek,
-"Radian reduction for trigonometric functions", 1983).
+"""The reduction of large angles modulo pi / 2, with the bits of 2 / pi that each angle needs (M.
+Payne, R. Hanek, "Radian reduction for trigonometric functions", 1983).
 
-It is a function of the module that works on one lane at a time, in `support/far_angle.ll`. Vectors
-that hold a large angle call it; all others skip it.
+The reduction is a separate function of the module, which processes one lane at a time
+(`support/far_angle.ll`). It is called only for vectors that contain a large angle.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _FAR_ANGLE = Symbol(PTR, "farrier.far_angle", Text("far_angle.ll"))
 
 @functools.cache
 def far_angles(kind: Type, near: float) -> Symbol:
-    """Return the function that reduces the angles from `near` on.
+    """Return the function that reduces angles of magnitude `near` or more.
 
-    It takes a vector of angles x, their reductions r and their quadrants q, and returns r and q
-    with the lanes replaced whose |x| >= `near`: |r| <= pi / 4, and NaN for an infinite angle.
+    Its arguments are vectors of angles x, of remainders r and of quadrants q. It returns r and q
+    with the lanes for which |x| >= `near` replaced: |r| <= pi / 4, and NaN for an infinite angle.
     """
     b, lanes = Builder(), kind.lanes
     arguments = [

@@ -1,7 +1,7 @@
-"""Instructions on vectors of one float type, of which elementary functions consist.
+"""The emitter of floating-point instructions from which elementary functions are built.
 
-The steps that many functions share are here as well: the reduction of an exponential's argument,
-and the multiplication by a power of two.
+It includes steps that many functions share: the reduction of an exponential's argument, and the
+multiplication by a power of two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ LN2_LOW = {True: 1.4286068203094172321e-6, False: math.log(2) - 0.693359375}
 
 
 class FloatCode:
-    """Instructions on values of one float type; operands are those of instructions or numbers."""
+    """The emitter of instructions on scalars or vectors of one float type. Operands are results of
+    instructions, or Python numbers."""
 
     def __init__(self, b: Builder, dtype: DType, lanes: int) -> None:
         self.b = b
@@ -52,7 +53,7 @@ class FloatCode:
         return self.b.convert(instr.FPEXT, x, self.as_double().kind)
 
     def truncated(self, wide: FloatCode, x: Operand) -> Operand:
-        """Round a value of `wide` to this type."""
+        """Round a value of the wider type `wide` to this type."""
         return self.b.convert(instr.FPTRUNC, x, self.kind)
 
     def const(self, x: Operand | float) -> Operand:
@@ -64,7 +65,7 @@ class FloatCode:
         return literal(x, self.int_dtype, self.lanes).operand if isinstance(x, int) else x
 
     def of(self, single: float, double: float) -> float:
-        """Choose the constant for this type: `single` for f32, `double` for f64."""
+        """Return the constant for this type: `single` for f32, `double` for f64."""
         return double if self.double else single
 
     def op(self, operation: Operation, x: Operand | float, y: Operand | float) -> Operand:
@@ -96,8 +97,8 @@ class FloatCode:
         return self.b.math("fmuladd", self.const(x), self.const(y), self.const(z))
 
     def product(self, x: Operand | float, y: Operand | float) -> tuple[Operand, Operand]:
-        """Return x · y rounded, and the rounding error. Without fused multiply-add that is computed
-        from the products of both factors' halves, which are exact (T. J. Dekker, "A Floating-Point
+        """Return x · y rounded, and its rounding error. Without fused multiply-add, the error is
+        computed from the exact products of the factors' halves (T. J. Dekker, "A Floating-Point
         Technique for Extending the Available Precision", 1971)."""
         rounded = self.mul(x, y)
         if self.b.instructions.fuses:
@@ -109,7 +110,7 @@ class FloatCode:
         return rounded, self.add(rest, self.mul(low, other_low))
 
     def sum_of_product(self, x: Operand, y: Operand | float, z: float) -> tuple[Operand, Operand]:
-        """Return x · y + z rounded, and the rounding error, for an x · y that is less than z."""
+        """Return x · y + z rounded, and its rounding error, for |x · y| < |z|."""
         if self.b.instructions.fuses:
             total = self.fma(x, y, z)
             return total, self.fma(x, y, self.neg(self.sub(total, z)))
@@ -118,30 +119,32 @@ class FloatCode:
         return total, self.add(self.sub(product, self.sub(total, z)), rest)
 
     def less_product(self, z: Operand, x: Operand, y: Operand) -> Operand:
-        """Return z - x · y for an x · y that is close to z, so that the difference with the rounded
-        product is exact."""
+        """Return z - x · y rounded once, for x · y so close to z that the difference between z and
+        the rounded product is exact."""
         if self.b.instructions.fuses:
             return self.fma(self.neg(x), y, z)
         product, rest = self.product(x, y)
         return self.sub(self.sub(z, product), rest)
 
     def _halves(self, x: Operand | float) -> tuple[Operand, Operand]:
-        """Return the upper half of a number's bits, rounded down, and the rest of it."""
+        """Return a number with the lower half of its mantissa bits cleared, and the remaining part
+        of the number."""
         number = self.const(x)
         upper = -1 << self.mantissa_bits // 2 + 1
         high = self.from_bits(self.int_op(instr.AND, self.to_bits(number), upper))
         return high, self.sub(number, high)
 
     def polynomial(self, x: Operand, coefficients: Sequence[float]) -> Operand:
-        """Evaluate a polynomial by Horner's rule; coefficients start with the constant one."""
+        """Evaluate a polynomial by Horner's rule. `coefficients` start with the constant term."""
         total = self.const(coefficients[-1])
         for coefficient in reversed(coefficients[:-1]):
             total = self.fma(total, x, coefficient)
         return total
 
     def by_pairs(self, x: Operand, coefficients: Sequence[float]) -> Operand:
-        """Evaluate a polynomial of an even number of coefficients by pairs, combined by Horner's
-        rule in x². The chain is half as long, and accumulates less rounding error."""
+        """Evaluate a polynomial with an even number of coefficients: pairs of terms, combined by
+        Horner's rule in x². The dependency chain is half as long as with Horner's rule alone, and
+        rounding errors are smaller."""
         pairs = [
             self.fma(high, x, low)
             for low, high in zip(coefficients[::2], coefficients[1::2], strict=True)
@@ -168,11 +171,11 @@ class FloatCode:
         return self.b.op(instr.OR, left, right)
 
     def at_least(self, x: Operand, bound: float) -> Operand:
-        """Return the greater of `x` and `bound`; a NaN in `x` stays."""
+        """Return the greater of `x` and `bound`; NaN if `x` is NaN."""
         return self.select(self.less(x, bound), bound, x)
 
     def at_most(self, x: Operand, bound: float) -> Operand:
-        """Return the smaller of `x` and `bound`; a NaN in `x` stays."""
+        """Return the smaller of `x` and `bound`; NaN if `x` is NaN."""
         return self.select(self.less(bound, x), bound, x)
 
     def int_op(self, operation: Operation, x: Operand | int, y: Operand | int) -> Operand:
@@ -185,42 +188,42 @@ class FloatCode:
         return self.b.bitcast(x, self.kind)
 
     def bit(self, number: Operand, bit: int) -> Operand:
-        """Test the bit of an integer whose value is `bit`."""
+        """Return the condition that the bit with value `bit` is set in an integer."""
         masked = self.int_op(instr.AND, number, bit)
         return self.b.icmp("ne", masked, self.integer(0))
 
     def bits_of(self, value: float) -> int:
-        """Return the bits of a constant of this type."""
+        """Return the bit pattern of a constant of this type."""
         return int.from_bytes(struct.pack("<d" if self.double else "<f", value), "little")
 
     def round(self, x: Operand) -> tuple[Operand, Operand]:
-        """Round a small number to an integer, returned as a float and in the low bits of an integer
-        whose other bits are those of `magic`."""
+        """Round a small number to the nearest integer by adding and subtracting `magic`. Return the
+        integer as a float, and as the low bits of an integer vector whose other bits are those of
+        `magic`."""
         shifted = self.add(x, self.magic)
         return self.sub(shifted, self.magic), self.to_bits(shifted)
 
     def power_of_two(self, exponent: Operand) -> Operand:
-        """Return 2 ** exponent for an integer vector in the range of normal exponents."""
+        """Return 2 ** exponent for an integer vector within the range of normal exponents."""
         biased = self.int_op(instr.ADD, exponent, self.bias)
         return self.from_bits(self.int_op(instr.SHL, biased, self.mantissa_bits))
 
     @property
     def scales(self) -> bool:
-        """Check whether one instruction of the target multiplies these vectors by powers of
-        two."""
+        """Check whether the target multiplies these vectors by powers of two in one instruction."""
         instructions = self.b.instructions
         has_vectors = not self.double and instructions.scale_bits == 32 * self.lanes
         return instructions.scale is not None and has_vectors
 
     def scaled(self, x: Operand, exponent: Operand, mask: Operand | None = None) -> Operand:
         """Compute x * 2 ** exponent by the target's instruction, rounded once. `exponent` is a
-        float vector of integers; lanes whose bit in `mask`, an i16, is not set become 0."""
+        float vector with integral values; lanes whose bit in the i16 `mask` is not set become 0."""
         scale = self.b.instructions.scale
         assert scale is not None  # Callers check `scales`.
         return scale(self.b, x, exponent, mask or instr.number_of(instr.I16, -1))
 
     def reduced(self, x: Operand, rest: Operand | None = None) -> Reduced:
-        """Return the parts of exp(x + rest), for |rest| far below 1 and a bounded x."""
+        """Return the reduced form of exp(x + rest), for |rest| far below 1 and a bounded x."""
         n, bits = self.round(self.mul(x, 1 / math.log(2)))
         r = self.fma(n, -LN2_HIGH[self.double], x)
         r = self.fma(n, -LN2_LOW[self.double], r)
@@ -231,8 +234,8 @@ class FloatCode:
 
 
 class Reduced:
-    """An exponential exp(n ln 2 + r) = 2 ** n * (1 + excess), |r| <= ln(2) / 2. The integer n is
-    held as a float, `whole`, and in the low bits of an integer."""
+    """An exponential in reduced form: exp(n ln 2 + r) = 2 ** n * (1 + excess) with |r| <= ln(2) /
+    2. The integer n is stored as the float `whole`, and in the low bits of an integer."""
 
     def __init__(self, code: FloatCode, excess: Operand, whole: Operand, bits: Operand) -> None:
         self.code, self.excess, self.whole, self._bits = code, excess, whole, bits
@@ -250,11 +253,11 @@ class Reduced:
         return self.code.fma(x, self.excess, x)
 
     def times(self, x: Operand, where: Operand | None = None) -> Operand:
-        """Compute x * 2 ** n, or x in lanes where the condition `where` is false.
+        """Compute x * 2 ** n in lanes where the condition `where` is true, and x in the others.
 
-        Without an instruction for it the power is applied in two halves, so that results overflow
-        and underflow gradually. Each half is a normal number if n is within twice the range of
-        normal exponents.
+        If the target has no instruction for that, the power is applied in two halves, so that
+        results overflow and underflow gradually. Each half is a normal number if n is within twice
+        the range of normal exponents.
         """
         c = self.code
         if c.scales:

@@ -1,8 +1,9 @@
-"""The sigmoid, and the activations that multiply their operand by it or a similar gate.
+"""The emission of sigmoid, and of activations that multiply their operand by a sigmoid or a similar
+gate.
 
-A gate that tends to 0 does so as an exponential. The power of two is applied last, after the
-product with the operand, so that a normal result does not lose bits to a subnormal gate. The gate
-at -inf is 0 and the product NaN, as the formulas define it.
+A gate that tends to 0 does so exponentially. Its power of two is applied last, after the
+multiplication by the operand, so that a normal result does not lose bits to a subnormal gate. At
+-inf the gate is 0 and the product NaN, as the formulas define it.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _LIFT = 64
 
 
 def sigmoid(c: FloatCode, x: Operand) -> Operand:
-    """Compute 1 / (1 + exp(-|x|)), and for negative x exp(-|x|) times that.
+    """Compute sigmoid(x) as 1 / (1 + exp(-|x|)), multiplied by exp(-|x|) for negative x.
 
-    Without an instruction that scales, the exponential is kept 2^64 times as large until the end,
-    which makes it a normal number.
+    If the target has no instruction that multiplies by powers of two, the exponential is kept
+    scaled by 2^64 until the end, which makes it a normal number.
     """
     # The result of exp is 0 below -103.97 in f32 and -745.1 in f64.
     parts = c.reduced(c.at_least(c.neg(c.abs(x)), c.of(-104.0, -746.0)))
@@ -48,10 +49,11 @@ def swish(c: FloatCode, x: Operand, alpha: Operand | float) -> Operand:
 
 
 def gelu_tanh(c: FloatCode, x: Operand) -> Operand:
-    """Compute x / 2 * (1 + tanh(u)), u = sqrt(2 / pi) * (x + 0.044715 * x^3), as x * sigmoid(2 u).
+    """Compute x / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (x + 0.044715 * x^3), as x * sigmoid(2
+    u).
 
-    The sigmoid's argument is a sum of two numbers: where the sigmoid is small, its relative error
-    is the argument's relative error times the argument.
+    The argument of the sigmoid is represented as a sum of two numbers, because where the sigmoid is
+    small, its relative error is the argument's relative error times the argument.
     """
     near = c.at_least(c.neg(c.abs(x)), c.of(-13.0, -27.0))  # Beyond, the sigmoid is 0 or 1.
     square, square_rest = c.product(near, near)
@@ -80,9 +82,9 @@ def _gated(
     """Compute x * sigmoid(z + rest) where `is_negative`, else x * sigmoid(-z - rest), for z <= 0
     and |rest| far below |z|.
 
-    It is computed like `sigmoid`, but x is multiplied by the exponential's mantissa first and by
-    its power of two last. Below the bound the sigmoid is 0 or 1; down to it, both halves of the
-    power are normal numbers.
+    It is computed as in `sigmoid`, except that x is multiplied first by the exponential's mantissa
+    and last by its power of two. For z below a bound, the sigmoid is 0 or 1; for z above the bound,
+    both halves of the power are normal numbers.
     """
     end = c.of(-174.0, -1416.0)
     is_beyond = c.less(z, end)

@@ -1,4 +1,4 @@
-"""Hyperbolic functions and their inverses."""
+"""The emission of hyperbolic functions and their inverses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _SINH_F64 = (0.16666666666666669, 0.008333333333333148, 0.00019841269841431748,
 
 
 def tanh(c: FloatCode, x: Operand) -> Operand:
-    """Compute tanh by an odd polynomial near zero, and as 1 - 2 / (exp(2 |x|) + 1) elsewhere."""
+    """Compute tanh(x) by an odd polynomial near zero, and as 1 - 2 / (exp(2 |x|) + 1) elsewhere,
+    with the sign of x."""
     size = c.abs(x)
     twice = c.add(size, size)
     if c.double:
@@ -38,7 +39,8 @@ def tanh(c: FloatCode, x: Operand) -> Operand:
 
 
 def sinh(c: FloatCode, x: Operand) -> Operand:
-    """Compute sinh by an odd polynomial up to 1, and as a difference of exponentials beyond."""
+    """Compute sinh(x) by an odd polynomial for |x| <= 1, and as a difference of exponentials
+    elsewhere."""
     size = c.abs(x)
     square = c.mul(size, size)
     series = c.polynomial(square, _SINH_F64 if c.double else _SINH)
@@ -49,23 +51,23 @@ def sinh(c: FloatCode, x: Operand) -> Operand:
 
 
 def cosh(c: FloatCode, x: Operand) -> Operand:
-    """Compute cosh as a sum of exponentials."""
+    """Compute cosh(x) as a sum of exponentials."""
     grown, decayed = _quarters(c, c.abs(x))
     total = c.add(grown, decayed)
     return c.add(total, total)
 
 
 def _quarters(c: FloatCode, size: Operand) -> tuple[Operand, Operand]:
-    """Return e^x / 4 and e^-x / 4: twice their sum is cosh(x) even where e^x itself overflows.
-    Beyond the bound they are infinite and 0."""
+    """Return e^size / 4 and e^-size / 4. Twice their sum is cosh, even where e^size itself
+    overflows. Beyond the range of cosh they are infinity and 0."""
     parts = c.reduced(c.at_most(size, c.of(90.0, 711.0)))
     grown = c.mul(parts.mantissa, c.power_of_two(parts.exponent(-2)))
     return grown, c.div(0.0625, grown)
 
 
 def asinh(c: FloatCode, x: Operand) -> Operand:
-    """Compute log1p(|x| + x^2 / (1 + sqrt(1 + x^2))), and for large |x| log(|x|) + ln 2, which
-    leaves out 1 / (4 x^2)."""
+    """Compute asinh(|x|) as log1p(|x| + x^2 / (1 + sqrt(1 + x^2))), and for large |x| as log(|x|) +
+    ln 2, which neglects 1 / (4 x^2). The result has the sign of x."""
     size = c.abs(x)
     square = c.mul(size, size)
     root = c.intrinsic("sqrt", c.add(square, 1.0))
@@ -74,7 +76,8 @@ def asinh(c: FloatCode, x: Operand) -> Operand:
 
 
 def acosh(c: FloatCode, x: Operand) -> Operand:
-    """Compute log1p(t + sqrt(t^2 + 2 t)) with t = x - 1, and for large x log(x) + ln 2."""
+    """Compute acosh(x) as log1p(t + sqrt(t^2 + 2 t)) with t = x - 1, and for large x as log(x) + ln
+    2."""
     above = c.sub(x, 1.0)
     near = c.add(above, c.intrinsic("sqrt", c.mul(above, c.add(above, 2.0))))
     valid = c.b.fcmp("oge", x, c.const(1.0))
@@ -82,15 +85,15 @@ def acosh(c: FloatCode, x: Operand) -> Operand:
 
 
 def _log_of_sum(c: FloatCode, size: Operand, near: Operand) -> Operand:
-    """Compute log1p(near), or log(2 size) beyond 2^13 (f32) and 2^28 (f64), where 1 is less than an
-    ulp of the square of `size`."""
+    """Compute log1p(near), or log(2 size) for size above 2^13 (f32) or 2^28 (f64), where 1 is less
+    than an ulp of size²."""
     is_large = c.less(c.of(2.0**13, 2.0**28), size)
     value = log1p(c, c.select(is_large, c.sub(size, 1.0), near))
     return c.add(value, c.select(is_large, math.log(2), 0.0))
 
 
 def atanh(c: FloatCode, x: Operand) -> Operand:
-    """Compute log1p(2 |x| / (1 - |x|)) / 2 with the sign of x."""
+    """Compute atanh(x) as log1p(2 |x| / (1 - |x|)) / 2, with the sign of x."""
     size = c.abs(x)
     ratio = c.div(c.add(size, size), c.sub(1.0, size))
     return c.signed_as(c.mul(log1p(c, ratio), 0.5), x)

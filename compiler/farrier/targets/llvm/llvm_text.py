@@ -1,6 +1,7 @@
-"""Instructions as LLVM text: a table of what each operation writes.
+"""The conversion of instructions to LLVM text, by a table with the text of each operation.
 
-Numbers become names and labels here, and what a module declares is what its instructions call.
+Names and labels are derived from instruction numbers, and a module declares the functions that its
+instructions call.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _TYPES = _Types()
 
 
 def type_named(type_: Type | str) -> Type:
-    """Return the type that LLVM writes so: a scalar, a vector, or an array of these."""
+    """Return the type with this LLVM spelling: a scalar, a vector, or an array of these."""
     return _type_named(type_) if isinstance(type_, str) else type_
 
 
@@ -81,7 +82,7 @@ def _type_named(text: str) -> Type:
 
 
 def suffix(type_: Type) -> str:
-    """Return how the name of an intrinsic spells a type: `v16f32` for `<16 x float>`."""
+    """Return the spelling of a type in intrinsic names, such as `v16f32` for `<16 x float>`."""
     if type_.element == "single":
         return f"v1{suffix(type_.parts[0])}"
     element = f"p{type_.space}" if type_.element == "ptr" else type_.element
@@ -89,7 +90,8 @@ def suffix(type_: Type) -> str:
 
 
 def operand_of(argument: Argument) -> Operand:
-    """Return an argument of an intrinsic, which may be an integer or zero as LLVM writes it."""
+    """Return an intrinsic's argument as an operand. The argument may be an integer, or a zero in
+    LLVM's spelling."""
     name, value = argument if isinstance(argument, tuple) else ("", argument)
     if not isinstance(value, str):
         return value
@@ -122,7 +124,7 @@ def _number(number: int | float | bool) -> str:
 
 
 class _Names(dict[Operand, str]):
-    """The names of operands in text. `declare` takes each symbol that is named."""
+    """The names of operands in the text. `declare` is called with each symbol that is named."""
 
     def __init__(self, declare: Callable[[Symbol], None]) -> None:
         super().__init__()
@@ -149,8 +151,8 @@ class _Names(dict[Operand, str]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Convention:
-    """The form of definitions: the calling convention of functions that are seen from outside, the
-    attributes of their arguments, and the attribute of the functions that they call."""
+    """The form of function definitions: the calling convention and the argument attributes of
+    exported functions, and the attribute of the functions that they call."""
 
     name: str = ""
     of_arguments: str = ""
@@ -161,7 +163,7 @@ PLAIN = Convention()
 
 
 class Declarations:
-    """The declarations of a module. Heads of calls are remembered by what they call."""
+    """The declarations of a module. The beginning of each call's text is cached by the callee."""
 
     def __init__(self, lines: set[str], convention: Convention = PLAIN) -> None:
         self.lines = lines
@@ -169,8 +171,8 @@ class Declarations:
         self._heads: dict[tuple[str, Type], tuple[str, str]] = {}
 
     def math(self, name: str, type_: Type, count: int) -> tuple[str, str]:
-        """Declare an intrinsic whose arguments and result have one type. Return the start of its
-        call, and the text between two arguments."""
+        """Declare an intrinsic whose arguments and result have the same type. Return the text of a
+        call up to its first argument, and the text between two arguments."""
         head = self._heads.get((name, type_))
         if head is None:
             text = _TYPES[type_]
@@ -180,7 +182,7 @@ class Declarations:
         return head
 
     def define(self, symbol: Symbol) -> None:
-        """Add what a symbol names, and what that names in turn."""
+        """Add the definition of a symbol, and of the symbols that it refers to."""
         match symbol.definition:
             case Function() as function:
                 attribute = self._convention.of_called
@@ -197,7 +199,7 @@ class Declarations:
                 self.lines.add(f"attributes #0 = {{ {self._convention.of_called} nounwind }}")
 
     def function(self, name: str, result: Type, arguments: Iterable[Type]) -> str:
-        """Declare a function; return what a call of it begins with."""
+        """Declare a function, and return the text of a call up to its first argument."""
         types = ", ".join(_TYPES[argument] for argument in arguments)
         self.lines.add(f"declare {_TYPES[result]} @{name}({types})")
         return f"{_TYPES[result]} @{name}"
@@ -215,7 +217,7 @@ def _binary(name: str) -> _Writer:
 
 
 def _flagged(name: str) -> _Writer:
-    """A binary operation whose attribute may be flags."""
+    """Return the writer of a binary operation whose attribute, if any, is its flags."""
 
     def write(x: Instruction, names: _Names, _: Declarations) -> str:
         left, right = x.operands
@@ -246,7 +248,7 @@ def _typed(operands: Iterable[Operand], names: _Names) -> str:
 
 
 def _listed(name: str) -> _Writer:
-    """An instruction that takes each operand with its type."""
+    """Return the writer of an instruction whose operands are each preceded by their type."""
 
     def write(x: Instruction, names: _Names, _: Declarations) -> str:
         return f"{name} {_typed(x.operands, names)}"
@@ -420,7 +422,8 @@ _WRITERS: Mapping[Operation, _Writer] = {
 
 
 def lines_of(statements: Sequence[Statement], declarations: set[str] | None = None) -> list[str]:
-    """Return the lines of a body; what it calls is added to the declarations."""
+    """Return the lines of text of a function body, and add the functions that it calls to the
+    declarations."""
     body = _Body(Declarations(set() if declarations is None else declarations))
     body.write(statements)
     return body.lines
@@ -432,7 +435,8 @@ def lines_of(statements: Sequence[Statement], declarations: set[str] | None = No
 def definition(
     function: Function, attributes: str, declarations: set[str], convention: Convention = PLAIN
 ) -> str:
-    """Return the text of a function; what it calls is added to the declarations."""
+    """Return the text of a function definition, and add the functions that it calls to the
+    declarations."""
     of_arguments = f" {convention.of_arguments}" if function.is_exported else ""
     of_arguments = of_arguments.rstrip()
     arguments = ", ".join(f"{_TYPES[a.type]}{of_arguments} %{a.name}" for a in function.arguments)
@@ -450,14 +454,14 @@ def definition(
 
 
 def module_text(functions: Iterable[Function], attributes: str = "") -> str:
-    """Return a module of some functions, with what they call."""
+    """Return the text of a module with these functions and the definitions that they need."""
     declared: set[str] = set()
     definitions = [definition(function, attributes, declared) for function in functions]
     return "\n".join([*definitions, *sorted(declared), ""])
 
 
 class _Body:
-    """The lines of a function under construction."""
+    """The lines of a function body under construction."""
 
     def __init__(self, declarations: Declarations) -> None:
         self.lines: list[str] = []
@@ -532,14 +536,15 @@ class _Body:
             self.lines.append(self._phi(handed.variable, ways))
 
     def _side(self, label: str, body: Sequence[Statement], after: str) -> str:
-        """Write one side of a branch; return the label of the block in which it ends."""
+        """Write one side of a branch; return the label of its last basic block."""
         self._open(label)
         self.write(body)
         self.lines.append(f"  br label %{after}")
         return self._block
 
     def _carry(self, start: int, carried: Sequence[Carried], before: str) -> None:
-        """Write what a loop carries where it starts, once the end of its body is known."""
+        """Insert the phis of a loop at its start, once the values at the end of its body are
+        known."""
         self.lines[start:start] = [
             self._phi(handed.variable, ((handed.first, before), (handed.next, self._block)))
             for handed in carried

@@ -1,4 +1,5 @@
-"""The functions log and log1p: e * ln 2 + log(m) for 2^e * m, sqrt(1/2) <= m < sqrt(2)."""
+"""The emission of log and log1p, as e * ln 2 + log(m) for arguments 2^e * m with sqrt(1/2) <= m <
+sqrt(2)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _LOG_F64 = tuple(2 / (2 * k + 3) for k in range(11))
 
 
 def log(c: FloatCode, x: Operand) -> Operand:
-    """Compute the natural logarithm; the largest error is 1 ulp in f32 and 1.5 ulp in f64."""
+    """Compute log(x). The largest error is 1 ulp in f32 and 1.5 ulp in f64."""
     smallest = c.of(2.0**-126, 2.0**-1022)
     is_tiny = c.less(x, smallest)
     normal = c.select(is_tiny, c.mul(x, 2.0**c.mantissa_bits), x)
@@ -33,8 +34,8 @@ def log(c: FloatCode, x: Operand) -> Operand:
 
 
 def log1p(c: FloatCode, x: Operand) -> Operand:
-    """Compute log(1 + x) from the rounded sum 1 + x = 2^e m, where the rounding error is added back
-    to m. If e is 0, m - 1 is then x itself."""
+    """Compute log(1 + x) from the rounded sum 1 + x = 2^e m. The rounding error of the sum is added
+    back to m, so that m - 1 is x itself if e is 0."""
     total = c.add(x, 1.0)
     exponent, m, shifted = split(c, total)
     lost = c.sub(x, c.sub(total, 1.0))
@@ -50,7 +51,8 @@ def log1p(c: FloatCode, x: Operand) -> Operand:
 
 
 def split(c: FloatCode, x: Operand) -> tuple[Operand, Operand, Operand]:
-    """Split a normal number into e as an integer, m, and e in the position of the exponent bits."""
+    """Split a normal number 2^e * m into three parts: e as an integer, m, and e shifted to the
+    position of the exponent bits."""
     bits = c.to_bits(x)
     # Subtract the bits of sqrt(1/2) so that the exponent field counts from there.
     offset = c.int_op(instr.SUB, bits, c.bits_of(math.sqrt(0.5)))

@@ -1,13 +1,14 @@
-"""Elementary functions as straight-line vector code, without tables or calls of libm.
+"""The emission of elementary functions as straight-line vector code, without tables or calls of
+libm.
 
-The only branch leads to the reduction of angles of more than a million. Each function reduces its
-argument to a short interval, evaluates a polynomial that is accurate there to the last bits, and
-undoes the reduction; see J.-M. Muller, "Elementary Functions" (chapters 10 and 11).
+The only branch is for the reduction of angles above one million. Each function reduces its argument
+to a short interval, evaluates a polynomial that is accurate there to the last bits, and undoes the
+reduction; see J.-M. Muller, "Elementary Functions" (chapters 10 and 11).
 
-Literal coefficients are minimax fits, computed with 50 digits, to the function that a comment
-names, relative to the function's full value: polynomials by the Remez exchange algorithm, quotients
-by iteratively reweighted least squares (C. L. Lawson, 1961). The comment states the error of the
-fit; tests/ops/test_accuracy.py bounds the error with rounding, in units in the last place.
+Coefficients are minimax fits, computed with 50 digits, of the function that a comment names,
+relative to the function's full value: polynomials by the Remez exchange algorithm, quotients by
+iteratively reweighted least squares (C. L. Lawson, 1961). The comment states the error of the fit;
+tests/ops/test_accuracy.py bounds the error including rounding, in units in the last place (ulp).
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ Expansion: TypeAlias = Callable[[FloatCode, Operand], Operand]
 
 
 def expand(b: Builder, name: str, x: Value) -> Operand:
-    """Return the SSA value of the function `name` of `x`, a unary operator of the expression
-    grammar without an instruction."""
+    """Emit the function `name` of `x`, and return the result. The function is a unary operator of
+    the expression grammar for which machines have no instruction."""
     return _EXPANSIONS[name](FloatCode(b, x.dtype, x.lanes), x.operand)
 
 
 def power(b: Builder, base: Value, exponent: Value) -> Operand:
-    """`base ** exponent` on floats with C's conventions for zeros, infinities and NaN."""
+    """Emit `base ** exponent` on floats, with C's results for zeros, infinities and NaN; return the
+    result."""
     code = FloatCode(b, base.dtype, base.lanes)
     if exponent.const is not None and exponent.const in powers.SIMPLE_POWERS:
         return powers.SIMPLE_POWERS[exponent.const](code, base.operand)
@@ -47,7 +49,7 @@ def power(b: Builder, base: Value, exponent: Value) -> Operand:
 
 
 def swish(b: Builder, x: Value, alpha: Value) -> Operand:
-    """Compute `x * sigmoid(alpha * x)` on floats."""
+    """Emit `x * sigmoid(alpha * x)` on floats, and return the result."""
     factor = alpha.operand if alpha.const is None else float(alpha.const)
     return gates.swish(FloatCode(b, x.dtype, x.lanes), x.operand, factor)
 

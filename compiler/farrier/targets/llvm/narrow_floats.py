@@ -1,4 +1,5 @@
-"""Narrow floats in memory, f32 in registers, by arithmetic on the bits of all lanes."""
+"""The conversion between narrow floats in memory and f32 in registers, by integer arithmetic on the
+bits of all lanes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _NAN, _INFINITY, _MAGNITUDE = 0x7FC00000, 0x7F800000, 0x7FFFFFFF
 
 
 def decode(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
-    """Return the f32 value of each code."""
+    """Return the f32 value of each narrow-float code."""
     bits = _Bits(b, lanes)
     memory = vector(f"i{8 * dtype.nbytes}", lanes)
     if dtype is DType.F16:
@@ -44,8 +45,8 @@ def decode(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
 
 
 def encode(b: Builder, x: Value) -> Operand:
-    """Return the codes of f32 values rounded to nearest, ties to even. A value beyond the range
-    becomes the format's `overflow`; NaN becomes zero in a format without NaN."""
+    """Return the narrow-float codes of f32 values, rounded to nearest, ties to even. A value beyond
+    the range becomes the format's `overflow`; NaN becomes zero in a format without NaN."""
     bits = _Bits(b, x.lanes)
     whole = bits.of_float(x.operand)
     if x.dtype is DType.F8E8M0:
@@ -84,15 +85,16 @@ def _encode(bits: _Bits, whole: Operand, form: FloatFormat) -> Operand:
 
 
 def _exponent_to_bits(bits: _Bits, code: Operand) -> Operand:
-    """Decode F8E8M0: 2 ** (code - 127), and NaN for 255; the least number is subnormal in f32."""
+    """Decode F8E8M0: 2 ** (code - 127), and NaN for code 255. The smallest number is subnormal in
+    f32."""
     normal = bits.op(instr.SHL, code, _MANTISSA)
     result = bits.select(bits.compare("eq", code, 0), _bits_of(2.0**-127), normal)
     return bits.select(bits.compare("eq", code, 255), _NAN, result)
 
 
 def _bits_to_exponent(bits: _Bits, whole: Operand) -> Operand:
-    """Return the exponent code of the nearest power of two, of two such powers the larger; NaN for
-    zero, negative numbers and numbers beyond the range."""
+    """Encode F8E8M0: return the exponent code of the nearest power of two, the larger one for ties;
+    NaN for zero, negative numbers and numbers beyond the range."""
     code = bits.op(instr.LSHR, bits.op(instr.ADD, whole, 1 << _MANTISSA - 1), _MANTISSA)
     least = bits.compare("ult", whole, _bits_of(1.5 * 2.0**-127))
     code = bits.select(least, 0, code)
@@ -101,7 +103,8 @@ def _bits_to_exponent(bits: _Bits, whole: Operand) -> Operand:
 
 
 class _Bits:
-    """Instructions on the bits of f32 values; operands are those of instructions or integers."""
+    """The emitter of integer instructions on the bits of f32 values. Operands are results of
+    instructions, or Python integers."""
 
     def __init__(self, b: Builder, lanes: int) -> None:
         self.b = b

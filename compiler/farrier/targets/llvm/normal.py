@@ -1,4 +1,4 @@
-"""The error function, and Gelu, which is defined by it."""
+"""The emission of the error function, and of Gelu, which is defined by it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TAIL_UNDER_F64 = (
 
 
 def erf(c: FloatCode, x: Operand) -> Operand:
-    """Compute the error function.
+    """Compute erf(x).
 
     In f32 it is a quotient of polynomials, with an error of at most 4.4 ulp (more than 4 at five of
     a million arguments). In f64 it is an odd polynomial near zero, and elsewhere 1 minus twice the
@@ -72,10 +72,10 @@ def gelu(c: FloatCode, x: Operand) -> Operand:
     """Compute max(x, 0) - |x| * tail(|x|), with the upper tail of the normal distribution, so that
     no digits cancel.
 
-    The tail is exp(-x^2 / 2), whose argument is exact, times a quotient of polynomials. The power
-    of two is applied last, so that a normal result does not lose bits to a subnormal tail. For
-    large negative x, where 1 + erf(x / sqrt(2)) rounds to 0, the error grows to 4.6 ulp in f32 and
-    7 ulp in f64.
+    The tail is exp(-x^2 / 2), with an exactly represented argument, times a quotient of
+    polynomials. The power of two is applied last, so that a normal result does not lose bits to a
+    subnormal tail. For large negative x, where 1 + erf(x / sqrt(2)) rounds to 0, the error grows to
+    4.6 ulp in f32 and 7 ulp in f64.
     """
     size = c.at_most(c.abs(x), c.of(15.0, 39.5))  # Beyond, the product with the tail is 0.
     square, rest = c.product(size, size)

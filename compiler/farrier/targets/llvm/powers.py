@@ -1,4 +1,4 @@
-"""Powers of floats, with C's conventions for zeros, infinities and NaN."""
+"""The emission of powers of floats, with C's results for zeros, infinities and NaN."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LN2_LAST = -2.3407938865678234e-23
 
 
 def power(c: FloatCode, base: Operand, exponent: Operand) -> Operand:
-    """Compute `base ** exponent`; powers of f32 are computed in f64."""
+    """Compute `base ** exponent`. Powers of f32 are computed in f64."""
     if c.double:
         return _power(c, base, exponent)
     wide = c.as_double()
@@ -32,8 +32,8 @@ def power(c: FloatCode, base: Operand, exponent: Operand) -> Operand:
 
 
 def _power(c: FloatCode, x: Operand, y: Operand) -> Operand:
-    """Compute exp(y log |x|) in f64. The product is a sum of two numbers, as the relative error of
-    the exponential is the absolute error of its argument."""
+    """Compute exp(y log |x|) in f64. The product is represented as a sum of two numbers, as the
+    relative error of the exponential is the absolute error of its argument."""
     high, low = _logarithm(c, c.abs(x))
     product, rest = c.product(high, y)
     rest = c.fma(low, y, rest)
@@ -43,7 +43,7 @@ def _power(c: FloatCode, x: Operand, y: Operand) -> Operand:
 
 
 def _signed(c: FloatCode, x: Operand, y: Operand, result: Operand) -> Operand:
-    """Compute x ** y from |x| ** y by setting the sign and the special values."""
+    """Return x ** y, given |x| ** y in `result`, by setting the sign and the special values."""
     size = c.abs(x)
     is_integer = c.equal(c.intrinsic("floor", y), y)
     half = c.mul(y, 0.5)
@@ -62,8 +62,8 @@ def _signed(c: FloatCode, x: Operand, y: Operand, result: Operand) -> Operand:
 
 
 def _logarithm(c: FloatCode, x: Operand) -> tuple[Operand, Operand]:
-    """Return log(x) as a sum of two numbers, to 2^-63: the first two terms of log(m) =
-    2 s + 2/3 s^3 + ... are computed as such sums."""
+    """Return log(x) as a sum of two numbers with an error of 2^-63. The first two terms of log(m) =
+    2 s + 2/3 s^3 + ... are themselves computed as such sums."""
     tiny = c.less(x, 2.0**-1022)
     exponent, m, _ = split(c, c.select(tiny, c.mul(x, 2.0**52), x))
     e = c.b.convert(instr.SITOFP, exponent, c.kind)
@@ -98,20 +98,20 @@ def _logarithm(c: FloatCode, x: Operand) -> tuple[Operand, Operand]:
 
 
 def _sum(c: FloatCode, large: Operand | float, small: Operand) -> tuple[Operand, Operand]:
-    """Return a sum and its rounding error, for |large| >= |small|."""
+    """Return the rounded sum of two numbers and its rounding error, for |large| >= |small|."""
     total = c.add(large, small)
     return total, c.sub(small, c.sub(total, large))
 
 
 def _three_quarters(c: FloatCode, x: Operand) -> Operand:
-    """Compute x ** 0.75, the usual power of local response normalization."""
+    """Compute x ** 0.75, the most common power in local response normalization."""
     root = c.intrinsic("sqrt", c.add(x, 0.0))
     product = c.mul(root, c.intrinsic("sqrt", root))
     return c.select(c.equal(x, -math.inf), math.inf, product)
 
 
 def _root(c: FloatCode, x: Operand) -> Operand:
-    """Compute x ** 0.5, which is +0 for -0, unlike a square root."""
+    """Compute x ** 0.5, which for -0 is +0, unlike the square root."""
     return c.select(c.equal(x, -math.inf), math.inf, c.intrinsic("sqrt", c.add(x, 0.0)))
 
 

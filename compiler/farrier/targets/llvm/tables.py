@@ -1,4 +1,4 @@
-"""Bytes looked up in tables that are part of the code."""
+"""The emission of byte lookups in tables that are constants of the module."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ALIGNMENT = 64
 
 
 def look_up(b: Builder, lookup: TableLookup | None, table: ByteTable, x: Value) -> Value:
-    """The entries at the bytes `x`: by `lookup`, many at once, or one by one where there is none or
-    `x` is one byte."""
+    """Return the table entries for the bytes `x`: many at once by the instruction `lookup`, or one
+    by one if `lookup` is None or `x` is a scalar."""
     if x.const is not None:
         return literal(table.values()[int(x.const) % BYTES], table.dtype, x.lanes)
     pointer = _data(table.entries)
@@ -32,7 +32,7 @@ def look_up(b: Builder, lookup: TableLookup | None, table: ByteTable, x: Value) 
 
 @functools.cache
 def _data(entries: bytes) -> Symbol:
-    """The address of the table, which all kernels of a module share that have the same."""
+    """Return the address of the table. All kernels of a module with an equal table share it."""
     name = f"bytes.{hashlib.sha256(entries).hexdigest()[:16]}"
     return Symbol(PTR, name, Data(entries, _ALIGNMENT))
 
@@ -53,7 +53,8 @@ def _entry(b: Builder, pointer: Operand, index: Operand) -> Operand:
 
 
 def _resized(b: Builder, x: Operand, wanted: int, first: int = 0) -> Operand:
-    """`wanted` lanes from the `first` on; what lies behind the last is anything."""
+    """Return `wanted` lanes of a vector, starting at the lane `first`. Lanes beyond the end of the
+    vector are undefined."""
     lanes = x.type.lanes
     if lanes == wanted:
         return x
@@ -62,7 +63,7 @@ def _resized(b: Builder, x: Operand, wanted: int, first: int = 0) -> Operand:
 
 
 def _joined(b: Builder, parts: list[Operand], wanted: int) -> Operand:
-    """The first `wanted` lanes of vectors of one type, one behind the other."""
+    """Return the first `wanted` lanes of the concatenation of several vectors."""
     while len(parts) > 1:
         both = range(2 * parts[0].type.lanes)
         parts = [b.shuffle(a, c, both) for a, c in zip(parts[::2], parts[1::2], strict=True)]

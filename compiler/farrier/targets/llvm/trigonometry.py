@@ -1,7 +1,7 @@
-"""Trigonometric functions and their inverses.
+"""The emission of trigonometric functions and their inverses.
 
 An angle is reduced in f64 to a quadrant and a remainder of at most pi / 4. Multiples of pi / 2 are
-subtracted in three parts while that is exact; vectors with a larger angle call the function of
+subtracted in three parts as long as that is exact; vectors with a larger angle call the function in
 `far_angles`.
 """
 
@@ -47,7 +47,8 @@ _RIGHT_ANGLE_REST = {True: 6.123233995736766e-17, False: -4.371139000186241e-08}
 
 
 def sine(quadrants: int) -> Callable[[FloatCode, Operand], Operand]:
-    """Return the expansion of sin(x + quadrants * pi / 2): the sine for 0, the cosine for 1."""
+    """Return the emitter of sin(x + quadrants * pi / 2): the sine for `quadrants` 0, the cosine for
+    1."""
 
     def expand(c: FloatCode, x: Operand) -> Operand:
         if not c.double:
@@ -65,7 +66,8 @@ def sine(quadrants: int) -> Callable[[FloatCode, Operand], Operand]:
 
 
 def tan(c: FloatCode, x: Operand) -> Operand:
-    """Compute tan as sine over cosine of the remainder, or -cosine over sine in odd quadrants."""
+    """Compute tan(x) as sine over cosine of the remainder, or as -cosine over sine in odd
+    quadrants."""
     if not c.double:
         wide = c.as_double()
         return c.truncated(wide, tan(wide, c.extended(x)))
@@ -84,8 +86,8 @@ def _both(c: FloatCode, r: Operand) -> tuple[Operand, Operand]:
 
 
 def _reduced(c: FloatCode, x: Operand) -> tuple[Operand, Operand]:
-    """Return the remainder of an angle to the nearest multiple of pi / 2, and the number of that
-    multiple in the low bits of an integer. The remainder of an infinite angle is NaN."""
+    """Return an angle's distance from the nearest multiple of pi / 2, and the number of that
+    multiple in the low bits of an integer. The distance is NaN for an infinite angle."""
     turns, bits = c.round(c.mul(x, 2 / math.pi))
     r = x
     for part in _HALF_PI:
@@ -114,8 +116,9 @@ def _any(b: Builder, mask: Operand, lanes: int) -> Operand:
 
 
 def atan(c: FloatCode, x: Operand) -> Operand:
-    """Compute atan: a polynomial up to tan(pi / 8), then pi / 4 plus a polynomial of
-    (|x| - 1) / (|x| + 1), and from 1 / tan(pi / 8) on pi / 2 plus a polynomial of -1 / |x|."""
+    """Compute atan(x): for |x| up to tan(pi / 8) by a polynomial, then as pi / 4 plus a
+    polynomial of (|x| - 1) / (|x| + 1), and from 1 / tan(pi / 8) on as pi / 2 plus a polynomial
+    of -1 / |x|."""
     size = c.abs(x)
     is_middle, is_far = c.less(math.tan(math.pi / 8), size), c.less(1 / math.tan(math.pi / 8), size)
     over = c.select(is_far, -1.0, c.select(is_middle, c.sub(size, 1.0), size))
@@ -129,7 +132,8 @@ def atan(c: FloatCode, x: Operand) -> Operand:
 
 
 def asin(c: FloatCode, x: Operand) -> Operand:
-    """Compute asin: a polynomial up to 1/2, then pi / 2 - 2 asin(sqrt((1 - |x|) / 2))."""
+    """Compute asin(x): for |x| up to 1/2 by a polynomial, then as pi / 2 - 2 asin(sqrt((1 - |x|) /
+    2))."""
     is_near, angle = _arc(c, x)
     right, rest = _RIGHT_ANGLE[c.double], _RIGHT_ANGLE_REST[c.double]
     far = c.add(c.fma(angle, -2.0, right), rest)
@@ -137,8 +141,8 @@ def asin(c: FloatCode, x: Operand) -> Operand:
 
 
 def acos(c: FloatCode, x: Operand) -> Operand:
-    """Compute acos as pi / 2 - asin(x) up to |x| = 1/2; beyond, as 2 asin(sqrt((1 - |x|) / 2)) for
-    positive x, and pi minus that for negative x."""
+    """Compute acos(x) as pi / 2 - asin(x) for |x| up to 1/2; beyond, as 2 asin(sqrt((1 - |x|) / 2))
+    for positive x, and as pi minus that for negative x."""
     is_near, angle = _arc(c, x)
     right, rest = _RIGHT_ANGLE[c.double], _RIGHT_ANGLE_REST[c.double]
     near = c.sub(right, c.sub(c.signed_as(angle, x), rest))
@@ -148,7 +152,7 @@ def acos(c: FloatCode, x: Operand) -> Operand:
 
 
 def _arc(c: FloatCode, x: Operand) -> tuple[Operand, Operand]:
-    """Return (is_near, angle): is_near holds where |x| < 1/2, and angle is asin(|x|) there, and
+    """Return the condition |x| < 1/2, and an angle: asin(|x|) where the condition holds, and
     asin(sqrt((1 - |x|) / 2)) elsewhere."""
     size = c.abs(x)
     is_near = c.less(size, 0.5)

@@ -1,4 +1,5 @@
-"""Values: operands of instructions with the dtypes of the expressions that they hold."""
+"""Values: the results of instructions together with the dtypes of the expressions that they
+represent."""
 
 from __future__ import annotations
 
@@ -29,10 +30,10 @@ _IN_MEMORY = {
 
 
 class Value(NamedTuple):
-    """An operand of instructions, as a value of the expression grammar.
+    """An operand of instructions that represents a value of the expression grammar.
 
-    `lanes` 1 is a scalar, which stands for every lane of a vectorized loop, or a whole tile of
-    rows. `const` is the number that a literal holds in each lane.
+    With `lanes` 1 it is a scalar, which represents the same value in every lane of a vectorized
+    loop, or else a whole tile of rows. `const` is the number that a literal has in each lane.
     """
 
     operand: Operand
@@ -45,24 +46,24 @@ class Value(NamedTuple):
         return self.operand.type
 
     def held_in(self, operand: Operand) -> Value:
-        """Return another value of this dtype, which is not a literal even if this one is."""
+        """Return a value of the same dtype with another operand. The result is never a literal."""
         return self._replace(operand=operand, const=None)
 
 
 @functools.cache
 def type_of(dtype: DType, lanes: int = 1) -> Type:
-    """The type that holds `lanes` elements in a register."""
+    """Return the register type for `lanes` elements of a dtype."""
     return vector(_IN_REGISTER[dtype], lanes)
 
 
 @functools.cache
 def memory_type(dtype: DType, lanes: int = 1) -> Type:
-    """The type of `lanes` elements in memory."""
+    """Return the memory type for `lanes` elements of a dtype."""
     return vector(_IN_MEMORY[dtype], lanes)
 
 
 def literal(value: int | float | bool, dtype: DType, lanes: int = 1) -> Value:
-    """A constant of `dtype` in every lane, as a value; narrow floats are rounded."""
+    """Return a constant of `dtype` in every lane as a value. Narrow floats are rounded."""
     return _literal(value, math.copysign(1, value), dtype, lanes)
 
 
@@ -74,7 +75,8 @@ def _literal(value: int | float | bool, _sign: float, dtype: DType, lanes: int) 
 
 
 def _held(value: int | float | bool, dtype: DType) -> int | float | bool:
-    """The number that an element of `dtype` holds: floats rounded, integers wrapped around."""
+    """Return the number that an element of `dtype` stores for `value`: floats are rounded, integers
+    wrap around."""
     if dtype is DType.BOOL:
         return bool(value)
     if dtype.is_narrow_float:
@@ -87,7 +89,7 @@ def _held(value: int | float | bool, dtype: DType) -> int | float | bool:
 
 
 def _single(value: float) -> float:
-    """The f32 next to a number."""
+    """Return the f32 nearest to a number."""
     try:
         rounded: float = struct.unpack("<f", struct.pack("<f", value))[0]
     except OverflowError:

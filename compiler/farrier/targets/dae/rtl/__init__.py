@@ -1,5 +1,5 @@
-"""The hardware of an accelerator, by its description: Amaranth, which becomes Verilog.
+"""The hardware of an accelerator, generated from its description in Amaranth, which emits Verilog.
 
-`core.py` joins what the other files have. It is imported only where `farrier[hardware]` is
-installed; `emit.py` says so where it is not.
+`core.py` combines the modules in the other files. It is imported only if `farrier[hardware]` is
+installed; otherwise `emit.py` reports what to install.
 """

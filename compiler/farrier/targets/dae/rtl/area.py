@@ -1,4 +1,4 @@
-"""The area of an accelerator on an ECP5 before it is placed, by yosys."""
+"""The area of an accelerator on an ECP5 FPGA before placement, as synthesized by yosys."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MULTIPLIERS = 156  # Of an ECP5-85.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cells:
-    """Cells of an ECP5: LUTs of four inputs, flip-flops, multipliers of 18 × 18 bits, and block
-    RAMs of 18 Kibit."""
+    """The cells of an ECP5: 4-input LUTs, flip-flops, 18 × 18 bit multipliers, and 18 Kibit block
+    RAMs."""
 
     lut: int
     ff: int
@@ -26,8 +26,8 @@ class Cells:
 
 
 def cells(accelerator: Accelerator) -> Cells:
-    """Return the cells that an accelerator takes. Raises UsageError if a tool is missing or
-    fails."""
+    """Return the number of cells that an accelerator needs. Raises UsageError if a tool is missing
+    or fails."""
     text = rtlil(accelerator)
     # Products beyond the multipliers of the largest part are made of LUTs.
     products = accelerator.matrix.inner * accelerator.matrix.outer + 4 * accelerator.vector.lanes

@@ -1,7 +1,7 @@
-"""The module that computes: steps of the matrix unit and of the vector unit, one a cycle.
+"""The compute module: it issues steps of the matrix unit and of the vector unit, one in each cycle.
 
-A step reads in the cycle in which its addresses are there, and its sums are written `latency`
-cycles later, in one more of which they can be read again.
+A step reads its operands in the cycle in which its addresses are available. Its sums are written
+`latency` cycles later, and can be read one cycle after that.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Compute(Elaboratable):
         return m
 
     def _loops(self, m: Design) -> Loops:
-        """Return the loops of both kinds; those of the vector unit are the inner ones."""
+        """Return the loops for instructions of both units. The loops of the vector unit are the
+        inner ones."""
         fields, front = self._accelerator.fields, self.front
         m.submodules.loops = loops = Loops(GEMM_LOOPS, 3, fields.count, fields.index)
         gemm = fields_of(front.head, Kind.GEMM, self._accelerator)
@@ -111,7 +112,8 @@ class Compute(Elaboratable):
     def _matrix(
         self, m: Design, loops: Loops, is_gemm: Value, advance: Value
     ) -> tuple[dict[str, Value], Value]:
-        """Return what the matrix unit writes, and a flag of the last write."""
+        """Return the writes of the matrix unit, and a signal for the last write of an
+        instruction."""
         accelerator = self._accelerator
         latency, outer = accelerator.matrix.latency, accelerator.matrix.outer
         unit = Matrix(accelerator, latency - 2)
@@ -152,7 +154,7 @@ class Compute(Elaboratable):
         operation: dict[str, Signal],
         advance: Value,
     ) -> dict[str, Value]:
-        """Return what the vector unit writes, and take the steps of the loops."""
+        """Return the writes of the vector unit, and advance the loops at each of its steps."""
         accelerator = self._accelerator
         latency, lanes = accelerator.vector.latency, accelerator.vector.lanes
         outer = accelerator.matrix.batch * accelerator.matrix.outer
@@ -206,7 +208,7 @@ class Compute(Elaboratable):
 
 
 def _delayed(m: Design, advance: Value, cycles: int, *values: Any) -> list[list[Value]]:
-    """Return lists of values, each after 0, 1, … cycles."""
+    """Return the given values after a delay of 0, 1, …, `cycles` cycles."""
     rows: list[list[Value]] = []
     for value in values:
         row = [Value.cast(value)]

@@ -1,4 +1,5 @@
-"""The accelerator: it takes instructions as beats of words, and works on the memory at its port."""
+"""The accelerator core: it receives instructions as beats (transfers of one cycle), and accesses
+memory through its port."""
 
 from __future__ import annotations
 
@@ -21,13 +22,14 @@ from farrier.targets.dae.rtl.sums import SumPad
 
 
 class Core(Elaboratable):
-    """An accelerator.
+    """An accelerator with these ports:
 
-    code_*      beats of instructions, in order, each `port.bytes`
-    base_*      sets where an argument of a kernel begins in memory
-    port_*      the port to memory; its answers come in order
-    finished    holds once `finish` was executed
-    begins, ends  a bit for each module: an instruction begins, or is done
+    code_*      the stream of instructions, in beats of `port.bytes` bytes
+    base_*      the write port for the start addresses of the kernel's arguments
+    port_*      the memory port; memory answers in order
+    finished    high once `finish` has been executed
+    begins      a bit for each module, high in the cycle in which an instruction begins
+    ends        a bit for each module, high in the cycle in which an instruction ends
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -45,7 +47,8 @@ class Core(Elaboratable):
 
     @property
     def ports(self) -> Mapping[str, tuple[Signal, None]]:
-        """The ports by name, as Amaranth takes them: it finds their directions."""
+        """The ports by name, in the form that Amaranth's emitter takes. It infers their
+        directions."""
         every = vars(self).items()
         return {name: (port, None) for name, port in every if isinstance(port, Signal)}
 
@@ -88,7 +91,8 @@ class Core(Elaboratable):
         return m
 
     def _fetch(self, m: Design, fronts: dict[Module, Front]) -> None:
-        """Join beats to words, each of which goes to the queue of its module."""
+        """Assemble beats to instruction words, and put each word into the command queue of its
+        module."""
         bits, port = word_bits(self._accelerator), len(self.code_data)
         beats = -(-bits // port)
         before, beat = Signal(port * max(1, beats - 1)), Signal(range(beats + 1))
@@ -109,7 +113,7 @@ class Core(Elaboratable):
                 m.d.sync += beat.eq(0)
 
     def _tokens(self, m: Design, fronts: dict[Module, Front]) -> None:
-        """Put queues of tokens between neighbours, one each way."""
+        """Connect neighbouring modules by token queues, one in each direction."""
         capacity = self._accelerator.queues.tokens
         for left, right in ((Module.LOAD, Module.COMPUTE), (Module.COMPUTE, Module.STORE)):
             there, back = Tokens(capacity), Tokens(capacity)

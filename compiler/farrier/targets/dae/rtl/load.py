@@ -1,4 +1,4 @@
-"""The module that loads: rows of DRAM to a scratchpad, with padding around them."""
+"""The load module: it copies rows from DRAM to a scratchpad, and writes padding around them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farrier.targets.dae.tokens import bytes_of
 
 
 class Writes:
-    """Writes of whole elements to a scratchpad."""
+    """The signals of a write port for whole elements of a scratchpad."""
 
     def __init__(self, name: str, nbytes: int, index_bits: int) -> None:
         self.enable = Signal(name=f"{name}_enable")
@@ -25,8 +25,9 @@ class Writes:
 
 
 class Load(Elaboratable):
-    """Beats are asked for in order; one side counts them as they come, and writes each element
-    when it is whole, and another writes the padding in the cycles that this leaves free."""
+    """The load module. One process requests beats (transfers of one cycle) from memory in order;
+    another counts the arriving beats and writes each complete element; a third writes the padding
+    in the remaining cycles."""
 
     def __init__(self, accelerator: Accelerator, requests: Requests) -> None:
         self._accelerator = accelerator
@@ -65,7 +66,8 @@ class Load(Elaboratable):
         return m
 
     def _by_pad(self, pad: Value, figure: dict[Pad, int]) -> Value:
-        """Return the figure of the scratchpad and form that an instruction writes."""
+        """Return the value in `figure` for the scratchpad and form that the current instruction
+        writes."""
         value: Value = Const(figure[Pad.INPUT])
         for each in list(Pad)[1:]:
             value = Mux(pad == each.value, figure[each], value)
@@ -76,7 +78,8 @@ class Load(Elaboratable):
         return self._by_pad(pad, {p: -(-bytes_of(p, accelerator) // port) for p in Pad})
 
     def _ask(self, m: Design, fields: dict[str, Value], starts: Signal, is_empty: Value) -> Value:
-        """Ask for all beats; return a flag that holds once they were."""
+        """Request all beats of an instruction; return a signal that is high once all have been
+        requested."""
         port, accelerator = self._accelerator.port.bytes, self._accelerator
         requests, front = self._requests, self.front
         head = fields_of(front.head, Kind.LOAD, accelerator)
@@ -120,8 +123,8 @@ class Load(Elaboratable):
     def _take(
         self, m: Design, fields: dict[str, Value], starts: Signal, is_empty: Value
     ) -> tuple[Writes, Value]:
-        """Take beats as they come; return the writes of elements, and a flag that holds once all
-        were written."""
+        """Receive the beats; return the writes of elements, and a signal that is high once all have
+        been written."""
         accelerator = self._accelerator
         bits = accelerator.fields.index
         widest = max(bytes_of(p, accelerator) for p in Pad)
@@ -163,7 +166,8 @@ class Load(Elaboratable):
     def _pad(
         self, m: Design, fields: dict[str, Value], starts: Signal, data: Writes
     ) -> tuple[Writes, Value]:
-        """Go through the padding; return its writes, and a flag that holds once all were."""
+        """Iterate over the padding; return its writes, and a signal that is high once all have been
+        done."""
         bits = self._accelerator.fields.index
         count = self._accelerator.fields.count + 2
         x, y = Signal(count), Signal(count)
@@ -190,7 +194,8 @@ class Load(Elaboratable):
         return padding, ~walks
 
     def _write(self, m: Design, fields: dict[str, Value], data: Writes, padding: Writes) -> None:
-        """Hand writes of data and padding to the scratchpad that the instruction names."""
+        """Route the writes of data and of padding to the scratchpad that the instruction
+        selects."""
         pad = fields["pad"]
         address = Mux(data.enable, data.address, padding.address)
         enable = data.enable | padding.enable

@@ -1,5 +1,5 @@
-"""The hardware of an accelerator in Verilator, with the instructions and the memory of the
-simulator."""
+"""The comparison of an accelerator's hardware, simulated by Verilator, with the instruction
+simulator on the same program and memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FLAGS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """The cycles at which an instruction begins and ends."""
+    """The cycles in which an instruction begins and ends."""
 
     begin: int
     end: int
@@ -40,17 +40,18 @@ class Span:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a program: its cycles, and the spans of the instructions of each module."""
+    """The result of running a program: its cycles, and for each module the spans of its
+    instructions."""
 
     cycles: int
     spans: dict[Module, list[Span]]
 
 
 class Hardware:
-    """The hardware of an accelerator as a program of Verilator's, built in a folder."""
+    """The hardware of an accelerator, compiled by Verilator to an executable in a folder."""
 
     def __init__(self, accelerator: Accelerator, folder: Path) -> None:
-        """Raise UsageError if a tool is missing or fails."""
+        """Compile the hardware. Raises UsageError if a tool is missing or fails."""
         if not shutil.which("verilator"):
             raise UsageError(
                 "Verilator, which simulates hardware, is not installed",
@@ -67,7 +68,7 @@ class Hardware:
             raise UsageError(f"Verilator failed: {built.stderr.strip()[-400:]}")
 
     def run(self, program: Sequence[Instruction], arguments: Sequence[memoryview]) -> Run:
-        """Run a program with the bytes of its arguments, which it changes. Raises UsageError if it
+        """Run a program on `arguments`, whose bytes it modifies. Raises UsageError if the program
         does not end, or writes beyond its arguments."""
         folder = self._folder
         bases, size = [], 0
@@ -100,7 +101,7 @@ class Hardware:
         return Run(cycles, _spans(events[:-1]))
 
     def _code(self, program: Sequence[Instruction]) -> bytes:
-        """Return the words of a program, each a whole number of beats."""
+        """Return the encoded instructions, each padded to whole beats (transfers of one cycle)."""
         words = encode(program, self.accelerator)
         size, port = len(words) // max(1, len(program)), self.accelerator.port.bytes
         rows = np.frombuffer(words, np.uint8).reshape(-1, size)
@@ -119,7 +120,7 @@ def _spans(events: np.ndarray[tuple[int, int], np.dtype[np.uint64]]) -> dict[Mod
 def simulated(
     program: Sequence[Instruction], accelerator: Accelerator, arguments: Sequence[memoryview]
 ) -> Run:
-    """Run a program in the simulator, with the bytes of its arguments, which it changes."""
+    """Run a program in the instruction simulator on `arguments`, whose bytes it modifies."""
     Functional(accelerator).run(program, arguments)
     timing = simulate(program, accelerator)
     spans: dict[Module, list[Span]] = {module: [] for module in Module}
@@ -130,8 +131,8 @@ def simulated(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Comparison:
-    """A program in the simulator and in hardware. `differing` counts the bytes of arguments that
-    are not the same."""
+    """A comparison of a program in the simulator and in hardware. `differing` is the number of
+    argument bytes that differ afterwards."""
 
     name: str
     simulator: Run
@@ -140,12 +141,14 @@ class Comparison:
 
     @property
     def drift(self) -> float:
-        """The cycles of the hardware beyond those of the simulator, as a part of these."""
+        """The relative difference of the hardware's cycles from the simulator's: 0.01 if the
+        hardware takes 1% more."""
         return self.hardware.cycles / self.simulator.cycles - 1
 
     @property
     def furthest(self) -> int:
-        """The most cycles between the ends of an instruction in one and in the other."""
+        """The largest difference, in cycles, between the ends of the same instruction in hardware
+        and in the simulator."""
         pairs = (
             abs(left.end - right.end)
             for module in Module
@@ -157,8 +160,8 @@ class Comparison:
 
 
 def compare(hardware: Hardware, program: Program, arguments: Sequence[memoryview]) -> Comparison:
-    """Run a program in both, on copies of the same bytes. Raises UsageError if the hardware does
-    not end."""
+    """Run a program in hardware and in the simulator, each on a copy of the arguments, and compare
+    the results. Raises UsageError if the hardware run does not end."""
     by_hardware, by_simulator = ([bytearray(each) for each in arguments] for _ in range(2))
     built = hardware.run(program.instructions, [memoryview(each) for each in by_hardware])
     expected = simulated(

@@ -1,4 +1,5 @@
-"""Nested loops that yield an address for each of several operands, one step a cycle."""
+"""Hardware for nested loops that computes an address for each of several operands, one iteration
+per cycle."""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ from amaranth import Module as Design
 
 
 class Loops(Elaboratable):
-    """Loops, the outermost first. A count of 0 is one iteration.
+    """Nested loops, outermost first. A count of 0 means one iteration.
 
-    `load` takes counts, strides [loop][operand] and first addresses; from the next cycle on
-    `valid` says that `addresses` are those of a step, until the `last` one was taken by `advance`.
+    A pulse of `load` stores counts, strides [loop][operand] and start addresses. From the next
+    cycle on, `addresses` are those of the current iteration while `valid` is high; `advance`
+    proceeds to the next iteration, until the one for which `last` is high.
     """
 
     def __init__(self, loops: int, operands: int, count_bits: int, index_bits: int) -> None:
@@ -34,7 +36,7 @@ class Loops(Elaboratable):
         strides: Sequence[Sequence[Value]],
         firsts: Sequence[Value],
     ) -> None:
-        """Drive what `load` takes."""
+        """Connect the inputs that `load` stores."""
         m.d.comb += [left.eq(right) for left, right in zip(self.counts, counts, strict=True)]
         m.d.comb += [left.eq(right) for left, right in zip(self.firsts, firsts, strict=True)]
         for loop, of_loop in zip(self.strides, strides, strict=True):

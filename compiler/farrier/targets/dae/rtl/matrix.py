@@ -1,4 +1,4 @@
-"""The matrix unit: all products of a step in one cycle, and a tree of adders for each column."""
+"""The matrix unit: all products of a step in one cycle, and an adder tree for each column."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from farrier.targets.dae.rtl.pipeline import Pipeline
 
 
 class Matrix(Elaboratable):
-    """`totals` follow an element of inputs and one of weights after `registers` cycles."""
+    """The matrix unit. `totals` are the products of an input element and a weight element,
+    `registers` cycles after these were applied."""
 
     def __init__(self, accelerator: Accelerator, registers: int) -> None:
         self._matrix = accelerator.matrix

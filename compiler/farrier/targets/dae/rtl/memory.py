@@ -1,4 +1,4 @@
-"""Memories in block RAM, and queues in them."""
+"""Block RAM memories, and queues stored in them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from amaranth import Module as Design
 
 
 class Ram(Elaboratable):
-    """A memory with a port for writes and a port for reads, which take a cycle: an instance of
+    """A memory with one write port and one read port with a latency of one cycle: an instance of
     `ram.v`.
 
-    Amaranth's own memories begin with zeros, which are most of the text of a large one.
+    Amaranth's own memories are initialized with zeros, which make up most of the Verilog text of a
+    large memory.
     """
 
     def __init__(self, width: int, depth: int, lane: int | None = None) -> None:
@@ -45,8 +46,8 @@ class Ram(Elaboratable):
 
 
 class Queue(Elaboratable):
-    """A queue of words. `level` counts those in it, `head` is the first one while `has_head`
-    holds; `push` is taken while `has_room` holds, and `pop` while `has_head` does."""
+    """A queue of words. `level` is the number of words in it. While `has_head` is high, `head` is
+    the first word and `pop` removes it; while `has_room` is high, `push` appends a word."""
 
     def __init__(self, width: int, depth: int) -> None:
         self._depth = max(2, depth)

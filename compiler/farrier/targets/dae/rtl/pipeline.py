@@ -1,4 +1,4 @@
-"""Logic in stages, with the registers that a latency allows."""
+"""Pipelined logic: stages with a number of registers that depends on the configured latency."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from amaranth import Module as Design
 
 
 class Pipeline:
-    """Values that go through stages. `registers` of the `stages` ends have registers, evenly; if
-    there are more registers than stages, the rest of them follow the last one."""
+    """Values that pass through `stages` stages. The `registers` are distributed evenly over the
+    ends of the stages; a stage may end with none or with several."""
 
     def __init__(self, m: Design, stages: int, registers: int) -> None:
         self._m = m
@@ -21,7 +21,7 @@ class Pipeline:
             self._at[-(-stages * n // registers) - 1] += 1
 
     def end(self, **values: Any) -> Mapping[str, Signal]:
-        """End a stage; return its values behind it."""
+        """End a stage with these values; return them behind the stage's registers."""
         registers = self._at[self._number]
         behind = {name: Value.cast(value) for name, value in values.items()}
         for _ in range(registers):
@@ -40,7 +40,7 @@ class Pipeline:
 
 
 def leading_zeros(m: Design, value: Value) -> Value:
-    """Return the number of zeros above the highest bit that is set, by halves."""
+    """Return the number of leading zeros of a value, computed by repeated halving."""
     width = 1 << (len(value) - 1).bit_length()
     wide = Signal(width)
     m.d.comb += wide.eq(value << (width - len(value)))

@@ -1,4 +1,4 @@
-"""The port to memory, which loads and stores share, one instruction at a time."""
+"""The memory port, which loads and stores share, one instruction at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ ADDRESS_BITS = 32
 
 
 class Requests:
-    """Beats of a module that asks for the port. `wants` holds from the first one to the last."""
+    """The memory requests of a module. `wants` is high from the first beat (transfer of one cycle)
+    of an instruction to its last."""
 
     def __init__(self, name: str) -> None:
         self.wants = Signal(name=f"{name}_wants")
@@ -23,9 +24,11 @@ class Requests:
 
 
 class Port(Elaboratable):
-    """A beat a cycle, as far as memory is `ready`; its answers come in order.
+    """The port. It transfers one beat in each cycle in which memory is `ready`; memory answers in
+    order.
 
-    A load's beat is answered by `read_valid` and the bytes, a store's by `written`.
+    The answer to a load's beat is `read_valid` and the bytes, the answer to a store's beat is
+    `written`.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:

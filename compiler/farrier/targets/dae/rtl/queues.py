@@ -1,4 +1,4 @@
-"""Queues of tokens, and the part of each module that begins its instructions in order."""
+"""Token queues, and the part of each module that starts its instructions in order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from farrier.targets.dae.rtl.words import bits_of, fields_of
 
 
 class Tokens(Elaboratable):
-    """A queue of tokens, which carry nothing: two counters.
+    """A token queue. Tokens carry no data, so it consists of two counters.
 
-    `reserve` takes room for a token when the instruction begins that hands it on; `push` puts it
-    there once that instruction is done.
+    `reserve` reserves space for a token when an instruction begins that will push one; `push` adds
+    the token once the instruction has finished.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -36,10 +36,10 @@ class Tokens(Elaboratable):
 
 
 class Front(Elaboratable):
-    """The commands that wait for a module, and the command that it runs.
+    """The command queue of a module, and the state of the instruction that the module executes.
 
-    An instruction begins in the cycle of `begin`, in which `head` is its word, and ends after that
-    of `done`. Its own step begins a cycle later.
+    An instruction begins in the cycle in which `begin` is high, with its word in `head`, and ends
+    after the cycle in which `done` is high. Its first step takes place one cycle after it begins.
     """
 
     def __init__(self, accelerator: Accelerator, module: Module) -> None:

@@ -1,4 +1,4 @@
-"""The module that stores: sums to rows of DRAM, as words or as their lowest bytes."""
+"""The store module: it writes sums to rows in DRAM, as 32-bit words or as their lowest bytes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from farrier.targets.dae.rtl.words import fields_of
 
 
 class Store(Elaboratable):
-    """An element is read while the last beat of the one before it goes out. It is done when memory
-    has answered all of its beats."""
+    """The store module. It reads each element while the last beat (transfer of one cycle) of the
+    previous element is sent. An instruction ends when memory has acknowledged all of its beats."""
 
     def __init__(self, accelerator: Accelerator, port: Port) -> None:
         self._accelerator = accelerator

@@ -1,8 +1,9 @@
-"""The scratchpad of sums: in a cycle one is written by the vector or matrix unit and one by a
-load, and four are read.
+"""The scratchpad of sums. In each cycle, four sums can be read, one written by the matrix or vector
+unit, and one written by a load.
 
-Even and odd elements lie in banks of their own, each of which takes one write a cycle, so that two
-writers rarely meet: loads wait in a queue for a bank. Only if that fills up do the units wait.
+Even and odd elements are in separate banks, each of which accepts one write per cycle, so that
+conflicts of two writers are rare. On a conflict, the write of the load waits in a queue; the units
+stall only if that queue is full.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _BANKS = 2
 
 
 class Read:
-    """A port that reads: `data` follows `address` a cycle after `enable`, and stays."""
+    """A read port. `data` is the element at `address` from the cycle after `enable` on, until the
+    next read."""
 
     def __init__(self, name: str, accelerator: Accelerator) -> None:
         self.enable = Signal(name=f"read_{name}")
@@ -30,7 +32,8 @@ class Read:
 
 
 class SumPad(Elaboratable):
-    """`stalls` holds in cycles in which the units must wait, and `write` is not taken."""
+    """The scratchpad of sums. In a cycle in which `stalls` is high, `write` is not accepted and the
+    units must wait."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator

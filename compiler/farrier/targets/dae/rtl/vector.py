@@ -1,8 +1,9 @@
-"""A lane of the vector unit: the operations on sums, of integers and of floats.
+"""A lane of the vector unit: the integer and floating-point operations on sums.
 
-All arithmetic of floats is one: x · y + z, rounded once, with denormal numbers. A sum is
-x · 1 + z, a product x · y − 0. Its product lies at a fixed place in a word of 78 bits, to which the
-addend is shifted; bits that fall out below are kept as one, which is set if any was.
+All floating-point operations are computed as x · y + z with a single rounding, including denormal
+numbers: a sum as x · 1 + z, a product as x · y − 0. The product is at a fixed position in a word of
+78 bits, and the addend is shifted relative to it. Bits of the addend that are shifted out are
+combined into one sticky bit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _TOP = _WIDTH - _MANTISSA  # The place of an addend that is far greater than the
 
 
 class Lane(Elaboratable):
-    """`result` follows a, b, c and the immediate after `registers` cycles."""
+    """One lane of the vector unit. `result` is the operation on `a`, `b`, `c` and the immediate,
+    `registers` cycles after these were applied."""
 
     def __init__(self, registers: int) -> None:
         self._registers = registers
@@ -64,7 +66,7 @@ class Lane(Elaboratable):
         return m
 
     def _operands(self, v: Mapping[str, Value], converted: Value) -> tuple[Value, Value, Value]:
-        """Return the factors and the addend of the operation of floats."""
+        """Return the factors x, y and the addend z of the current floating-point operation."""
         a, b, c, immediate = v["a"], v["b"], v["c"], self.immediate
         x = Mux(self._is(Alu.SCALE, Alu.SCALE_ADD), converted, a)
         x = Mux(self._is(Alu.ACCUMULATE), b, x)
@@ -79,7 +81,8 @@ class Lane(Elaboratable):
         return Mux(is_product, a, x), Mux(is_product, b, y), z
 
     def _multiply(self, m: Design, pipe: Pipeline, v: Mapping[str, Value]) -> Mapping[str, Value]:
-        """Multiply in parts of 16 bits; the addend's exponent is compared meanwhile."""
+        """Multiply in parts of 16 bits, and compute the addend's exponent relative to the product's
+        in the same stages."""
         is_integer = self._is(Alu.MULTIPLY)
         parts = {name: _Float(v[name]) for name in ("x", "y", "z")}
         x, y, z = parts["x"], parts["y"], parts["z"]
@@ -237,7 +240,8 @@ class Lane(Elaboratable):
         return result
 
     def _quantized(self, m: Design, a: Value) -> Value:
-        """Return the nearest integer to a float, plus a zero point, within two bounds."""
+        """Return a float rounded to the nearest integer, plus a zero point, clamped to two
+        bounds."""
         bits = QUANTIZE_BITS
         zero, low, high = (self.immediate[bits * n : bits * (n + 1)].as_signed() for n in range(3))
         x = _Float(a)
@@ -265,7 +269,7 @@ class Lane(Elaboratable):
 
 
 class _Float:
-    """The parts of an f32. A denormal number has exponent 1."""
+    """The fields of an f32. The exponent of a denormal number is 1."""
 
     def __init__(self, word: Value) -> None:
         self.sign = word[31]
@@ -279,7 +283,8 @@ class _Float:
 
 
 def _shifted(a: Value, b: Value) -> Value:
-    """Return a shifted right by b with its sign, or left by −b; by 31 at most."""
+    """Return `a` shifted right arithmetically by `b`, or left by −b if `b` is negative, by at most
+    31."""
     is_left = b[31]
     by_right = Mux(b[5:31].any(), 31, b[:5])
     less = -b.as_signed()

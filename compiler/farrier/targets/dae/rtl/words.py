@@ -1,4 +1,4 @@
-"""Fields of instructions as signals."""
+"""The fields of instruction words as hardware signals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farrier.targets.dae.instructions import MODULE_OF, Kind, Module, formats
 
 
 def fields_of(word: Value, kind: Kind, accelerator: Accelerator) -> Mapping[str, Value]:
-    """Return the fields of an instruction of a kind as parts of its word."""
+    """Return the fields of an instruction of the given kind, as slices of its word."""
     parts, at = {}, 0
     for field in formats(accelerator)[kind]:
         part = word[at : at + field.bits]
@@ -21,7 +21,7 @@ def fields_of(word: Value, kind: Kind, accelerator: Accelerator) -> Mapping[str,
 
 
 def bits_of(module: Module, accelerator: Accelerator) -> int:
-    """Return the bits of the widest instruction of a module."""
+    """Return the width in bits of the widest instruction of a module."""
     table = formats(accelerator)
     return max(
         sum(field.bits for field in table[kind]) for kind, of in MODULE_OF.items() if of is module

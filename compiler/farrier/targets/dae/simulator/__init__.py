@@ -1,1 +1,1 @@
-"""The simulator of an accelerator: what its programs compute, and the cycles that they take."""
+"""The simulator of an accelerator: the results of its programs, and the cycles that they take."""

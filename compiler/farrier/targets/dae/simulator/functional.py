@@ -1,6 +1,7 @@
-"""The results of a program, bit for bit: its instructions one by one, as numpy over scratchpads.
+"""The functional simulator, which computes the results of a program bit by bit: instructions
+execute sequentially, as numpy operations on scratchpads.
 
-The order in which instructions really run leads to the same results, which `tokens.prove` shows.
+Hardware executes instructions concurrently with the same results, as `tokens.prove` shows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NAN = np.int32(0x7FC00000)
 
 
 class Functional:
-    """An accelerator with its scratchpads, which hold noise at first."""
+    """A functional simulator with its scratchpads, which are initialized with random data."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         matrix = accelerator.matrix
@@ -47,7 +48,7 @@ class Functional:
         self._sums = noise(accelerator.sums, matrix.batch, matrix.outer, dtype=np.int32)
 
     def run(self, program: Sequence[Instruction], arguments: Sequence[memoryview]) -> None:
-        """Run a program with the bytes of its arguments."""
+        """Run a program on `arguments`, whose bytes it modifies."""
         memories = [np.frombuffer(each, np.uint8) for each in arguments]
         steps = {
             Kind.LOAD: self._load,
@@ -118,7 +119,8 @@ class Functional:
     # -- sums
 
     def _alu(self, step: Instruction, memories: Sequence[Array]) -> None:
-        """Work on all points at once, but for loops in which a sum is replaced again."""
+        """Execute a vector instruction for all points at once, except for loops that update the
+        same sum repeatedly."""
         again = [n for n in range(ALU_LOOPS) if step[f"count{n}"] > 1 and not step[f"to{n}"]]
         points = [n for n in range(ALU_LOOPS) if n not in again]
         to = step["to"] + _places(step, "to", points)
@@ -144,7 +146,7 @@ class Functional:
 
 
 def _rows(memory: Array, step: Instruction, nbytes: int) -> Array:
-    """Return rows of bytes in DRAM, as a view."""
+    """Return the rows in DRAM that a load or store accesses, as a view [rows, bytes]."""
     rows, stride = step["rows"], step["stride"]
     part = memory[step["offset"] :]
     assert (rows - 1) * stride + nbytes <= part.size, "an instruction reaches beyond its argument"
@@ -152,7 +154,8 @@ def _rows(memory: Array, step: Instruction, nbytes: int) -> Array:
 
 
 def _places(step: Instruction, name: str, loops: Sequence[int]) -> Ints:
-    """Return the distances that loops go through, the last loop fastest."""
+    """Return the offsets of an operand in all iterations of the loops, the last loop varying
+    fastest."""
     places = np.zeros(1, np.int64)
     for n in loops:
         steps = np.arange(max(1, step[f"count{n}"])) * step[f"{name}{n}"]
@@ -161,8 +164,9 @@ def _places(step: Instruction, name: str, loops: Sequence[int]) -> Ints:
 
 
 def _products(left: Array, right: Array) -> Array:
-    """Return sums over terms: inputs [points, terms, batch, inner] by weights [terms, outer,
-    inner] → i32 [points, batch, outer]. Products of bytes and their sums are exact as f64."""
+    """Return sums of products: inputs [points, terms, batch, inner] and weights [terms, outer,
+    inner] → i32 [points, batch, outer]. They are computed in f64, which represents products of
+    bytes and their sums exactly."""
     points, terms, batch, inner = left.shape
     rows = left.transpose(0, 2, 1, 3).reshape(points * batch, terms * inner)
     columns = right.transpose(0, 2, 1).reshape(terms * inner, -1)
@@ -176,7 +180,7 @@ def _floats(bits: Array) -> Array:
 
 
 def _bits(floats: Array) -> Array:
-    """Return the bits of floats. There is one NaN."""
+    """Return the bits of floats, with every NaN replaced by the accelerator's only NaN."""
     bits = np.asarray(floats, np.float32).view(np.int32)
     is_nan = np.isnan(floats)
     return np.where(is_nan, _NAN, bits) if is_nan.any() else bits
@@ -204,8 +208,9 @@ def _quantize(a: Array, b: Array) -> Array:
 def _multiply_add(a: Array, b: Array, c: Array) -> Array:
     """Return a · b + c of floats, rounded once.
 
-    The product is exact as f64. Its sum with c is rounded to odd: f64 has more than two bits beyond
-    those of f32, so the rounding to f32 that follows is as if it was the only one.
+    The product is exact in f64. Its sum with c is rounded to odd in f64, whose mantissa has more
+    than two bits beyond that of f32; the final rounding to f32 then has the same result as a single
+    rounding.
     """
     product = _floats(a).astype(np.float64) * _floats(b)
     addend = _floats(c).astype(np.float64)

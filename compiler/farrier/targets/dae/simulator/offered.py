@@ -1,4 +1,5 @@
-"""The simulator as agents offer it: the entry point `farrier.simulators` of this package."""
+"""The simulator as a plug-in of device agents: the entry point `farrier.simulators` of this
+package."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from farrier_device.simulators import Simulator
 
 
 def _machine(stated: str) -> MachineDescription:
-    """Return the accelerator of a name, or of the text of a file. Raises ValueError."""
+    """Return the machine description of the accelerator that `stated` names, or that it describes
+    as the text of a file. Raises ValueError."""
     try:
         if "\n" in stated and not stated.lstrip().startswith("{"):
             return BACKEND.read(stated)

@@ -1,20 +1,21 @@
-"""The cycles of a program, event by event: each module, queue and the port to DRAM.
+"""The timing simulator, which computes the cycles of a program by discrete events in each module,
+queue and the port to DRAM.
 
-A module begins an instruction when it was fetched, the one before it is done, and its tokens are
-there; a load or a store also waits for the port. Modules are in order and take a fixed time for an
-instruction, so the times of events are those of a simulation cycle by cycle:
+A module begins an instruction when the instruction has been fetched, the previous one has finished,
+and its tokens are available; a load or store also waits for the port. Modules execute in order and
+each instruction takes a fixed time, so the event times equal those of a cycle-by-cycle simulation:
 
-    fetch     ceil(word / port) cycles an instruction, by a port of its own, as far as the queue of
-              commands of the instruction's module has room
-    load      the port is busy for ceil(element / port) cycles an element, and the last is there
-              `latency` later; padding is written in the cycles in which no element is
-    gemm      a step of the matrix unit a cycle, and its latency
-    alu       ceil(sums / lanes) cycles an element, and the unit's latency; a step that replaces a
-              sum again waits until it was written
-    store     as a load
+    fetch     ceil(word / port) cycles per instruction, on a separate port, while the command
+              queue of the instruction's module has room
+    load      the port is busy for ceil(element / port) cycles per element, and the last element
+              arrives `latency` cycles later; padding is written in cycles without an element
+    gemm      one cycle per step of the matrix unit, and the unit's latency
+    alu       ceil(sums / lanes) cycles per element, and the unit's latency; a step that replaces
+              a sum for the second time waits until the first result is written
+    store     like a load
 
-The rest are the cycles in which the hardware (`rtl/`) decodes an instruction, reads its first sum,
-or writes its last element. `rtl/lockstep.py` compares the two.
+All other cycles are those in which the hardware (`rtl/`) decodes an instruction, reads its first
+sum, or writes its last element. `rtl/lockstep.py` compares the timing with the hardware.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from farrier.targets.dae.tokens import TokenError, bytes_of, pops_and_pushes
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Event:
-    """An instruction in time: it begins and ends at these cycles."""
+    """The execution of an instruction, with the cycles in which it begins and ends."""
 
     number: int
     module: Module
@@ -50,8 +51,8 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timing:
-    """The cycles of a program; those in which each module had work, and those in which the port
-    was taken."""
+    """The cycles of a program in total, the cycles in which each module was busy, and those in
+    which the port was busy."""
 
     cycles: int
     busy: Mapping[Module, int]
@@ -60,15 +61,15 @@ class Timing:
 
     @property
     def bound(self) -> int:
-        """The cycles of the busiest module, or of the port: no program with the same instructions
-        takes less."""
+        """A lower bound of the cycles of any program with the same instructions: those of the
+        busiest module or of the port."""
         return max(*self.busy.values(), self.port)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Work:
-    """The cycles that an instruction takes its module: `before` it asks for the port, those of the
-    port, and the `cycles` behind that; `least` of all together."""
+    """The cycles of an instruction: `before` it requests the port, in which it uses the `port`, and
+    `cycles` after that. The total is at least `least`."""
 
     cycles: int
     port: int = 0
@@ -86,7 +87,7 @@ _ANSWER = 2  # A store takes the answer, and is done.
 
 
 def work_of(instruction: Instruction, accelerator: Accelerator) -> Work:
-    """Return the time of an instruction."""
+    """Return the cycles that an instruction takes in its module and at the port."""
     match instruction.kind:
         case Kind.LOAD:
             return _load(instruction, accelerator)
@@ -118,7 +119,8 @@ def _load(instruction: Instruction, accelerator: Accelerator) -> Work:
 
 
 def _beats(instruction: Instruction, nbytes: int, accelerator: Accelerator) -> int:
-    """Return the cycles of the port for elements of some bytes."""
+    """Return the cycles in which the port transfers the elements of an instruction, each with
+    `nbytes` bytes."""
     beats = -(-nbytes // accelerator.port.bytes)
     return instruction["rows"] * instruction["columns"] * beats
 
@@ -131,7 +133,7 @@ def _steps(instruction: Instruction) -> int:
 
 
 def _steps_of_sums(instruction: Instruction, accelerator: Accelerator) -> int:
-    """Return the cycles in which the vector unit takes the steps of an instruction."""
+    """Return the cycles in which the vector unit issues the steps of an instruction."""
     sums = accelerator.matrix.batch * accelerator.matrix.outer
     cycles = -(-sums // accelerator.vector.lanes)
     again = accelerator.vector.latency + 1  # Until a sum that is replaced can be read.
@@ -145,13 +147,13 @@ def _steps_of_sums(instruction: Instruction, accelerator: Accelerator) -> int:
 
 
 def simulate(program: Sequence[Instruction], accelerator: Accelerator) -> Timing:
-    """Return the timing of a program. Raises TokenError if it never ends."""
+    """Return the timing of a program. Raises TokenError if it deadlocks."""
     return _Simulation(program, accelerator).run()
 
 
 class _Next(NamedTuple):
-    """An instruction that can begin. The port takes them by these: whoever asks first, and of two
-    that ask at once the store."""
+    """An instruction that can begin. Instructions are ordered by the time at which they request the
+    port; of two at the same time, the store comes first."""
 
     asks: int
     is_no_store: bool
@@ -191,8 +193,8 @@ class _Simulation:
         return Timing(cycles, self._busy, self._port_busy, self._events)
 
     def _fill_queues(self) -> None:
-        """Fetch as far as queues have room: instruction n of a module takes the place of
-        instruction n - `commands`."""
+        """Fetch instructions while the command queues have room. Instruction n of a module enters
+        the queue when instruction n - `commands` has left it."""
         depth = self._accelerator.queues.commands
         while self._fetched < len(self._program):
             module = self._program[self._fetched].module
@@ -207,7 +209,8 @@ class _Simulation:
             self._fetched += 1
 
     def _next(self, module: Module) -> _Next | None:
-        """Return the next instruction of a module, None if it is not known when it can begin."""
+        """Return the next instruction of a module; None if the time at which it can begin is not
+        known yet."""
         if not self._queues[module]:
             return None
         number, fetched = self._queues[module][0]

@@ -1,5 +1,5 @@
-"""A program over time, as events of Chrome's trace format: a lane for loads, products, operations
-on sums, and stores. What keeps a module from an instruction stands before it.
+"""The timeline of a program as events of Chrome's trace format, with a lane for loads, products,
+operations on sums, and stores. Before each instruction, an event shows what its module waited for.
 
     load   [input 0][waits for compute][input 1]…
     gemm            [waits for load   ][gemm    ]…
@@ -22,8 +22,8 @@ _LANE = {Kind.LOAD: 0, Kind.GEMM: 1, Kind.ALU: 2, Kind.STORE: 3, Kind.FINISH: 2}
 
 
 def trace(program: Program) -> list[dict[str, Any]]:
-    """Return the events of a program that begins at 0, in the order of their beginnings. Times are
-    microseconds of the accelerator's clock; cycles are among the arguments."""
+    """Return the events of a program that begins at time 0, ordered by their start. Times are in
+    microseconds of the accelerator's clock; the arguments of an event include its cycles."""
     timing = simulate(program.instructions, program.accelerator)
     events: list[dict[str, Any]] = []
     for event, (cause, since) in zip(
@@ -66,8 +66,9 @@ def _name(instruction: Instruction) -> str:
 def _stalls(
     instructions: Sequence[Instruction], events: Sequence[Event]
 ) -> Iterator[tuple[str, int]]:
-    """Yield for each event what its module waited for before it, "" if for nothing, and since
-    when. The nth pop of a queue takes what its nth push put there, at the end of an instruction."""
+    """Yield for each event the reason why its module was idle before it ("" if it was not), and the
+    start of the idle time. The nth pop of a token queue waits for the end of the instruction with
+    its nth push."""
     pushed: dict[tuple[int, int], list[int]] = defaultdict(list)
     for event in sorted(events, key=lambda each: (each.module, each.number)):
         for queue in pops_and_pushes(instructions[event.number])[1]:
