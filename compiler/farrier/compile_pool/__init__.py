@@ -1,5 +1,6 @@
-"""Choose a schedule for each kernel, and compile them to machine code, here and in helper
-processes."""
+"""Choose a schedule for each kernel, and compile the kernels to machine code in this process and in
+helper processes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Builders: processes of a farm, elsewhere, that compile modules of kernels as helpers do.
+"""Builders: remote processes of a farm that compile modules of kernels, as local helper processes
+do.
 
-The unit is one text with kernels, target and threads (`farrier.compile_pool.helper`). The
-implementation of `RemoteCompilers` decides how it is transferred to a builder and back.
+The unit of work is a text with kernels, target and threads (`farrier.compile_pool.helper`). The
+implementation of `RemoteCompilers` decides how the text and the answer are transferred.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _MOST_CHARACTERS = 4 << 20  # The limit for a module; a usual one has 1,000 to 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Built:
-    """The result of a message. With neither field, no builder took it, or they went away."""
+    """The result of a message to a builder. If both fields are empty, no builder took the message,
+    or the builders went away."""
 
     answer: str = ""  # The answer of `farrier.compile_pool.helper.build`.
     crashed: str = ""  # How the process ended in each of the attempts.
@@ -30,23 +32,26 @@ class Built:
 
 class RemoteCompilers(Protocol):
     """A connection to builders, safe to share between threads. Both methods raise FarrierError if
-    it is out of reach."""
+    the service cannot be reached."""
 
     def count(self) -> int:
-        """Return the number of messages that builders work on in parallel, those of others
-        included; 0 means that nothing is to be sent."""
+        """Return the number of messages on which builders can work in parallel, including those of
+        other clients; 0 means that nothing should be sent."""
         ...
 
     def build(self, message: str) -> Built:
-        """Wait for a builder's answer; it ends if the builders go away."""
+        """Send a message, wait for a builder's answer and return it; return an empty result if the
+        builders go away."""
         ...
 
 
 class Dispatcher:
-    """Send builders the modules that local compilers are not free for, in one thread for each
-    module under way, and one for the queue. There are somewhat more under way than the builders
-    work on in parallel, so that a builder has the next one when it is done: the transfer takes a
-    fifth of the time."""
+    """A dispatcher that sends builders the modules for which no local compiler is free.
+
+    One thread watches the queue, and one more waits for each module in flight. Slightly more
+    modules are in flight than the builders work on in parallel, so that a builder has its next
+    module when it finishes one: the transfer takes a fifth of the time.
+    """
 
     def __init__(
         self,
@@ -55,11 +60,8 @@ class Dispatcher:
         write: Callable[[Module], str | None],
         read: Callable[[Mapping[str, Any], Module], Made],
     ) -> None:
-        """Start the thread. `write` returns the message of a module, or None if it cannot be sent;
-        `read` reads its answer. self._builders = builders self._queue = queue self._write = write
-        self._read = read self._under_way = 0 self._allowed = 0 self._counted = -_COUNTED_S
-        self._thread = threading.Thread(target=self._run, name="builders", daemon=True)
-        self._thread.start()"""
+        """Start the thread that watches the queue. `write` returns the message for a module, or
+        None if the module cannot be sent; `read` parses the answer."""
         self._builders = builders
         self._queue = queue
         self._write = write
@@ -95,8 +97,8 @@ class Dispatcher:
         )
 
     def _count(self) -> bool:
-        """Update the number of modules that may be under way; return False if the builders cannot
-        be asked any more."""
+        """Update the number of modules that may be in flight; return False if the builders can no
+        longer be reached."""
         if time.monotonic() - self._counted >= _COUNTED_S:
             try:
                 count = self._builders.count()
@@ -107,7 +109,8 @@ class Dispatcher:
         return True
 
     def _build(self, taken: Claim) -> None:
-        """Compile a module in its thread: it is answered or given back, whatever happens."""
+        """Compile a module, in a thread of its own. Whatever happens, the module is answered or
+        returned to the queue."""
         results: Made | None = None
         try:
             results = self._made(taken.module)

@@ -1,5 +1,6 @@
-"""Choose a schedule for each kernel without measurement: from records, or ranked first by the
-analytic model."""
+"""Choose a schedule for each kernel without measuring: from records, or the first by the ranking of
+the analytic model.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ MARGIN = 0.01  # By which a schedule must beat the default.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScheduledTask:
-    """One task's schedule. `source` is as in the manifest: tuned, transferred or default; `origin`
-    names the model's nodes of the first call."""
+    """The schedule chosen for a task. `source` is as in the manifest: tuned, transferred or
+    default; `origin` names the model's nodes that the first call computes."""
 
     task: Task
     program: TensorProgram | Function
@@ -51,23 +52,24 @@ class ScheduledTask:
 
     @property
     def seconds(self) -> float:
-        """The seconds of all its calls in a run of the model, as measured or predicted."""
+        """The seconds of all calls of the task in a run of the model, as measured or predicted."""
         measured_s = self.measured_s
         call_s = self.space.seconds(self.decisions) if measured_s is None else measured_s
         return self.calls * call_s
 
     @property
     def slow_reason(self) -> str | None:
-        """The reason why it runs element by element on one thread; None if it does not."""
+        """The reason why the kernel runs element by element on one thread; None if it does not."""
         is_default_rule = self.space.rule_of(self.decisions) == self.space.rule
         return self.space.slow_reason if is_default_rule else None
 
     def printed(self) -> tuple[str, TensorProgram | Function]:
-        """The task's name, and what it computes."""
+        """The task's symbol, and the program that the kernel computes, for dumps."""
         return self.task.symbol, self.program
 
     def definition(self, target: Target, threads: int) -> TaskDefinition | None:
-        """Return the definition that its records refer to; None if its program is too long."""
+        """Return the definition to which the task's records refer; None if its program is too
+        long."""
         program = print_ir(self.program)
         if len(program) > MOST_CHARACTERS:
             return None
@@ -101,8 +103,8 @@ def default_schedules(
     listener: Listener,
     reused: Mapping[str, ScheduledTask] | None = None,
 ) -> dict[str, ScheduledTask]:
-    """Return every task, by key, with the schedule that its space's analytic model ranks first.
-    Spaces come from the `reused` choices, for the same target and threads, if there are any."""
+    """Return, for every task by key, the schedule that the analytic model ranks first. The spaces
+    of the choices `reused`, for the same target and threads, are reused."""
     counts: collections.Counter[str] = collections.Counter()
     origins: dict[str, str] = {}
     for call in calls:
@@ -150,7 +152,7 @@ def default_schedules(
 
 
 def _constants(tasks: Mapping[str, Task], calls: Collection[Call]) -> set[str]:
-    """Return the names of the values that calls read as constants."""
+    """Return the names of the constants that calls read."""
     names: set[str] = set()
     for call in calls:
         task = tasks[call.task]
@@ -160,7 +162,7 @@ def _constants(tasks: Mapping[str, Task], calls: Collection[Call]) -> set[str]:
 
 
 def _program(task: Task, calls: Collection[Call], origin: str) -> TensorProgram | Function:
-    """Return the kernel of a task, before it has a schedule. Raises CompilerError and Undecided."""
+    """Return the program of a task, before it is scheduled. Raises CompilerError and Undecided."""
     with _about(task, calls, origin):
         program = lower_region(task.region, task.symbol, task.constant_inputs)
         if check_level() > 0:
@@ -170,7 +172,8 @@ def _program(task: Task, calls: Collection[Call], origin: str) -> TensorProgram 
 
 @contextlib.contextmanager
 def _about(task: Task, calls: Collection[Call], origin: str) -> Iterator[None]:
-    """Add the kernel and the model's nodes to errors raised within."""
+    """Add the names of the kernel and of the model's nodes to errors that are raised within the
+    context."""
     try:
         yield
     except Undecided as error:
@@ -180,14 +183,14 @@ def _about(task: Task, calls: Collection[Call], origin: str) -> Iterator[None]:
 
 
 def of_kernel(error: Exception, name: str, origin: str) -> CompilerError:
-    """Return an error of the compiler with the kernel and the model's nodes at which it
-    happened."""
+    """Return an error of the compiler extended by the name of the kernel and the model's nodes."""
     kernel = f"kernel {name} of node {origin!r}" if origin else f"kernel {name}"
     return CompilerError(f"{kernel}: {error}")
 
 
 def _of_model(error: Undecided, task: Task, calls: Collection[Call]) -> Undecided:
-    """Translate a kernel's open question to one about the sizes of the model, with its node."""
+    """Translate an undecided comparison in a kernel to one about the sizes of the model, with its
+    node."""
     call = next(call for call in calls if call.task == task.key)
     own_dims = task.region.given_dims
     meaning: dict[Atom, Extent] = dict(zip(own_dims, call.dims, strict=True))
@@ -203,8 +206,8 @@ def _of_model(error: Undecided, task: Task, calls: Collection[Call]) -> Undecide
 def schedule_from_records(
     defaults: Mapping[str, ScheduledTask], records: RecordStore, target: Target, threads: int
 ) -> dict[str, ScheduledTask]:
-    """Return the fastest recorded schedule of each task on this target; its default if there is
-    none, or none that is clearly faster."""
+    """Return, for each task, the fastest recorded schedule on this target; its default if there is
+    no record that is clearly faster."""
     chosen = dict(defaults)
     for key, default in defaults.items():
         rules = default.space.rules

@@ -1,8 +1,8 @@
-"""The stages of a kernel: its schedule → scheduled loops → final loops (`lower`) → code
+"""The stages of compiling a kernel: schedule → scheduled loops → final loops (`lower`) → code
 (`codegen`).
 
-Every kernel passes through them, whether its schedule is a default, tuned, for a hot size or a
-candidate of a search, and in whichever process.
+Every kernel passes through these stages, whether its schedule is a default, tuned, for a hot size
+or a candidate of a search, and in whichever process it is compiled.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ Note: TypeAlias = Callable[[str, str, Function | str], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BuildInput:
-    """A kernel to compile: one schedule of a space, and the name of the function. `loops` are its
-    lowered loops if it is lowered already. `origin` names the model's nodes."""
+    """A kernel to compile: a schedule, as decisions in a space, and the name of the function.
+    `loops` are the final loops if the kernel is lowered already. `origin` names the model's nodes.
+    """
 
     space: Space
     decisions: Decisions
@@ -40,7 +41,7 @@ class BuildInput:
 
     @classmethod
     def of(cls, choice: ScheduledTask) -> BuildInput:
-        """Return the kernel of a task in the model."""
+        """Return the input to compile the chosen schedule of a task."""
         return cls(
             choice.space,
             choice.decisions,
@@ -50,14 +51,14 @@ class BuildInput:
         )
 
     def machine(self, target: Target) -> Target:
-        """Return the part of a target that runs it."""
+        """Return the part of a target on which the kernel runs."""
         return target.part(self.runs_in)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel as machine code: `content` is an object that defines it, possibly with other
-    kernels."""
+    """A kernel as machine code: `content` is an object file that defines it, possibly along with
+    other kernels."""
 
     interface: Interface
     content: bytes
@@ -67,8 +68,8 @@ def lower(
     build_input: BuildInput, target: Target, note: Note = lambda folder, name, ir: None
 ) -> Function:
     """Return the final loops of a kernel: its scheduled loops after the loop passes of the backend
-    of the part of the target that runs it. `note` takes the scheduled loops, and those after each
-    pass that changed them. Raises CompilerError."""
+    for the part of the target on which it runs. `note` receives the scheduled loops, and the loops
+    after each pass that changed them. Raises CompilerError."""
     if build_input.loops is not None:
         return build_input.loops
     name = build_input.name
@@ -88,8 +89,8 @@ def lower(
 
 
 def codegen(functions: Sequence[Function], target: Target, runs_in: str = HOST) -> list[Compiled]:
-    """Compile kernels that run in one space to one object of the target; their names must differ.
-    Raises CompilerError."""
+    """Compile kernels that run in one memory space to one object file for the target; their names
+    must differ. Raises CompilerError."""
     machine = target.part(runs_in)
     (content,) = machine.backend.compile(functions, machine)
     content = target.backend.enclosed(content, runs_in)
@@ -100,9 +101,12 @@ def codegen(functions: Sequence[Function], target: Target, runs_in: str = HOST) 
 def lowered(
     choices: Mapping[str, ScheduledTask], target: Target, note: Note | None = None
 ) -> dict[str, BuildInput]:
-    """Return the kernel of every choice. With a `note`, they are lowered here, one after the other;
-    otherwise the process that compiles a kernel lowers it first, since it takes longer to pass
-    loops between processes, or to wait for all of them. Raises CompilerError."""
+    """Return the build input of every choice.
+
+    With a `note`, the kernels are lowered in this process, one after the other. Otherwise the
+    process that compiles a kernel lowers it, since passing loops between processes, or waiting
+    until all are lowered, would take longer. Raises CompilerError.
+    """
     build_inputs = {key: BuildInput.of(choice) for key, choice in choices.items()}
     if note is None:
         return build_inputs
@@ -114,7 +118,8 @@ def lowered(
 
 def note_instructions(build_inputs: Iterable[BuildInput], target: Target, note: Note) -> None:
     """Pass the instructions of kernels, and those after each pass that changes them, to `note` as
-    text. They are generated again when a kernel is compiled, as their texts do not read back."""
+    text. They are generated a second time when a kernel is compiled, because the text cannot be
+    parsed back."""
     for each in build_inputs:
         machine = each.machine(target)
         for name, text in machine.backend.instruction_texts(lower(each, target), machine).items():

@@ -1,4 +1,5 @@
-"""A process that compiles kernels for another one (`farrier.compile_pool`), over a socket.
+"""The main program of a helper process, which compiles kernels for another process
+(`farrier.compile_pool`) over a socket.
 
 helper → parent   {"ready": true}
 parent → helper   {"kernels": [{"program": <IR>, "decisions": {<knob>: <value>}, "name": …}…]},
@@ -42,9 +43,9 @@ _SPACES = 64  # The number of cached spaces, those of the programs used last.
 
 
 def serve() -> None:
-    """Run the main program until the parent is gone. Arguments, each as JSON: the parent's
-    sys.path, the descriptor of the socket, the target's fields, and the number of threads that will
-    run the kernels."""
+    """Run the helper until the parent process is gone. The command line contains, each as JSON: the
+    parent's sys.path, the descriptor of the socket, the target's fields, and the number of threads
+    for which kernels are compiled."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
     gc.disable()  # IR consists of trees, which reference counts free.
     descriptor, fields, threads = map(json.loads, sys.argv[2:])
@@ -59,8 +60,8 @@ def serve() -> None:
 
 
 def build(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Compile the kernels of a self-contained message, which builders get; the answer is a
-    helper's."""
+    """Compile the kernels of a self-contained message, which builders receive; return the answer
+    that a helper would send."""
     try:
         target = read_target(message["target"])
     except Exception as error:
@@ -93,7 +94,7 @@ def _answer(message: Mapping[str, Any], target: Target, threads: int) -> dict[st
 
 @functools.lru_cache(maxsize=_SPACES)
 def _space(text: str, target: Target, threads: int) -> Space:
-    """Return the space of a program, cached because tuning requests it again and again."""
+    """Return the space of a program; cached because tuning requests it repeatedly."""
     program = parse_ir(text)
     assert isinstance(program, TensorProgram | Function)
     return target.backend.space(program, target, threads)
@@ -114,7 +115,7 @@ def _written(kernel_interface: Interface) -> dict[str, Any]:
 
 
 def read_interface(written: Mapping[str, Any]) -> Interface:
-    """Return the interface that a helper wrote."""
+    """Parse the interface of a kernel from the form in which a helper sent it."""
     head = parse_ir(written["kernel"])
     assert isinstance(head, Function)
     dims = {symbol.name: as_extent(symbol) for symbol in head.dims}

@@ -1,10 +1,10 @@
-"""Compile every kernel of a model from its decisions to machine code: here, in helper processes,
-and by builders elsewhere.
+"""Compile all kernels of a model from decisions to machine code, in this process, in helper
+processes, and by remote builders.
 
-This is nearly all of a compilation, and no kernel depends on another. A helper receives kernels as
-text, and answers with their object (`farrier.compile_pool.helper`); a builder of a farm is a helper
-on another machine (`farrier.compile_pool.builders`). The code is the same whoever compiles it,
-because the kernels of a module do not depend on the process that compiles them.
+This takes nearly all the time of a compilation, and no kernel depends on another. A helper receives
+kernels as text, and answers with an object file (`farrier.compile_pool.helper`); a builder of a
+farm is a helper on another machine (`farrier.compile_pool.builders`). The code does not depend on
+the process that compiles it, because modules of kernels are independent of each other.
 """
 
 from __future__ import annotations
@@ -45,25 +45,27 @@ _MOST_HELPERS = 7
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kernels:
-    """Compiled kernels, and their interfaces by task key."""
+    """Compiled kernels: the object files, and the interface of each kernel by task key."""
 
     interfaces: Mapping[str, Interface]
     objects: Sequence[bytes]
 
 
 def helpers_for(nodes: int, cores: int = 0, *, tunes: bool = False) -> int:
-    """Return the number of helpers for a model of `nodes` nodes on this machine, of which it may
-    use `cores` cores (0: all). A model that `tunes` compiles hundreds of candidates, however small
-    it is."""
+    """Return the number of helper processes for a model of `nodes` nodes on this machine, of which
+    `cores` cores may be used (0: all). Tuning (`tunes`) compiles hundreds of candidates, however
+    small the model is."""
     here = len(os.sched_getaffinity(0))
     others = (min(cores, here) if cores else here) - 1
     return others if tunes else min(others, nodes // _NODES_A_HELPER, _MOST_HELPERS)
 
 
 class CompilePool(Closing):
-    """Processes that compile kernels for this one, and builders elsewhere, if there are any. The
-    processes start in the background, and end with the context. `build` is safe to call from
-    several threads in parallel; earlier requests are compiled first."""
+    """A pool of helper processes and, if configured, remote builders that compile kernels.
+
+    The processes start in the background, and end when the context is left. Several threads may
+    call `build` in parallel; earlier requests are compiled first.
+    """
 
     def __init__(
         self, count: int, target: Target, threads: int, builders: RemoteCompilers | None = None
@@ -81,8 +83,9 @@ class CompilePool(Closing):
             Dispatcher(builders, self._queue, self._message, _read)
 
     def begin(self, build_inputs: Mapping[str, BuildInput]) -> None:
-        """Let others start to compile kernels that `compile` will request, while the remaining ones
-        are chosen. A kernel whose schedule changes until then is compiled in vain."""
+        """Let other processes start to compile kernels that `compile` will request, while the
+        remaining schedules are still being chosen. If the schedule of a kernel changes in between,
+        the work is wasted."""
         self._begun.append((dict(build_inputs), self._started(build_inputs)))
 
     def compile(
@@ -90,9 +93,11 @@ class CompilePool(Closing):
         build_inputs: Mapping[str, BuildInput],
         meanwhile: Callable[[Kernels], object] = lambda begun: None,
     ) -> Kernels:
-        """Return every requested kernel, by task key. When the kernels that `begin` started are
-        compiled, this thread calls `meanwhile` with them, while others compile the rest. Raises
-        CompilerError."""
+        """Return every requested kernel, by task key.
+
+        When the kernels that `begin` started are compiled, this thread calls `meanwhile` with them,
+        while other processes compile the rest. Raises CompilerError.
+        """
         begun = [
             (
                 started,
@@ -120,16 +125,16 @@ class CompilePool(Closing):
     def build(
         self, build_inputs: Mapping[str, BuildInput], meanwhile: Callable[[], object] = lambda: None
     ) -> Made:
-        """Return every requested kernel, or the error of its compilation, in their order. This
-        thread calls `meanwhile` before it compiles as well."""
+        """Return every requested kernel, or the error of its compilation, in order. This thread
+        calls `meanwhile` before it takes part in compiling."""
         started = self._started(build_inputs)
         meanwhile()
         built = self._finished(started, build_inputs.keys())
         return {key: built[key] for key in build_inputs}  # Modules are of one space each.
 
     def _started(self, build_inputs: Mapping[str, BuildInput]) -> CompileRequest:
-        """Queue kernels for compilation, and return the request. They are grouped into modules; all
-        kernels of a module run in the same space."""
+        """Queue kernels for compilation, and return the request. They are grouped into modules
+        whose kernels all run in one memory space."""
         by_space: dict[str, list[tuple[str, BuildInput]]] = {}
         for key, build_input in build_inputs.items():
             by_space.setdefault(build_input.runs_in, []).append((key, build_input))
@@ -141,8 +146,8 @@ class CompilePool(Closing):
         return self._queue.put(modules)
 
     def _finished(self, job: CompileRequest, wanted: Collection[str]) -> Made:
-        """Return the results of every module all of whose kernels are `wanted`: an object with
-        another kernel would define that twice."""
+        """Return the results of every module whose kernels are all `wanted`. A module with any
+        other kernel is left out, because its object would define that kernel a second time."""
         kept = job.numbers(wanted)
         with self._queue.awaited(job, kept):
             while (taken := self._queue.take_here(job)) is not None:
@@ -155,7 +160,8 @@ class CompilePool(Closing):
         return {key: result for number in kept for key, result in job.results[number].items()}
 
     def _message(self, module: Module) -> str | None:
-        """Return the message about a module to a builder; None if it cannot be described."""
+        """Return the message with which a builder is asked to compile a module; None if the module
+        cannot be described as text."""
         kernels = _written(module)
         if kernels is None:
             return None
@@ -163,15 +169,15 @@ class CompilePool(Closing):
         return json.dumps({**kernels, "target": target, "threads": self._threads})
 
     def close(self) -> None:
-        """End the processes; a second call does nothing. Results of builders that are still at work
-        are dropped."""
+        """End the helper processes; a second call does nothing. Results of builders that are still
+        at work are dropped."""
         self._queue.close()
         for helper in self._helpers:
             helper.close()
 
 
 def _kernels(results: Made) -> Kernels:
-    """Return compiled kernels; raise the first error instead."""
+    """Return the compiled kernels; if one failed, raise its error instead."""
     interfaces, objects = {}, []
     for key, result in results.items():
         if isinstance(result, CompilerError):
@@ -182,14 +188,15 @@ def _kernels(results: Made) -> Kernels:
 
 
 def _is_same(first: BuildInput, second: BuildInput | None) -> bool:
-    """Check whether both are one kernel, wherever it is lowered."""
+    """Check whether two build inputs describe one kernel, wherever each is lowered."""
     return (
         second is not None and first.space is second.space and first.decisions == second.decisions
     )
 
 
 def _compiled(module: Module, target: Target) -> Made:
-    """Compile a module's kernels; each into its own object if they do not compile together."""
+    """Compile the kernels of a module together; if that fails, compile each into its own object
+    file."""
     results: Made = {}
     functions: dict[str, Function] = {}
     runs_in = _space_of(module)
@@ -210,20 +217,20 @@ def _compiled(module: Module, target: Target) -> Made:
 
 
 def _coded(functions: Mapping[str, Function], target: Target, runs_in: str) -> dict[str, Compiled]:
-    """Return the kernels in one object. Raises CompilerError."""
+    """Return the kernels compiled into one object file. Raises CompilerError."""
     if not functions:
         return {}
     return dict(zip(functions, codegen([*functions.values()], target, runs_in), strict=True))
 
 
 def _space_of(module: Module) -> str:
-    """Return the space in which all kernels of a module run."""
+    """Return the memory space in which all kernels of a module run."""
     return next(build_input.runs_in for build_input in module.values())
 
 
 def _written(module: Module) -> dict[str, Any] | None:
-    """Return the fields that describe a module's kernels to another process; None if one is not a
-    program, or is loops already."""
+    """Return the message fields that describe a module's kernels to another process; None if some
+    kernel is not a program, or is lowered already."""
     kernels = [
         {
             "program": print_ir(build_input.space.program),
@@ -240,7 +247,8 @@ def _written(module: Module) -> dict[str, Any] | None:
 
 
 def _read(answer: Mapping[str, Any], module: Module) -> Made:
-    """Return a module's kernels from another process's answer; nothing if it failed."""
+    """Return the kernels of a module from another process's answer; nothing if the compilation
+    failed."""
     if "failed" in answer:
         return {}
     for build_input, trace in zip(module.values(), answer["traces"], strict=True):
@@ -257,7 +265,7 @@ def _read(answer: Mapping[str, Any], module: Module) -> Made:
 
 
 class _Helper:
-    """One process, and the thread that communicates with it."""
+    """A helper process, and the thread that communicates with it."""
 
     def __init__(self, target: Target, threads: int, modules: ModuleQueue) -> None:
         self._modules = modules
@@ -270,7 +278,8 @@ class _Helper:
         self._thread.start()
 
     def _serve(self) -> None:
-        """Run the thread: module after module, until the queue is closed or the process is gone."""
+        """Send module after module to the process, until the queue is closed or the process is
+        gone."""
         with contextlib.suppress(wire.ClosedError):
             wire.receive(self._process.sock)  # A process that does not get this far takes no work.
             self.is_ready.set()
@@ -281,8 +290,8 @@ class _Helper:
                     return
 
     def _answer(self, module: Module) -> tuple[Made, bool]:
-        """Return the results of a module, whatever happens, because a thread waits for them; and
-        whether the process is gone."""
+        """Return the results of a module, and whether the process is gone. Errors are results too,
+        because a thread waits for the module."""
         try:
             return self._compiled(module), False
         except wire.ClosedError:
@@ -291,7 +300,8 @@ class _Helper:
             return failed(module, f"failed: {error}"), False
 
     def _compiled(self, module: Module) -> Made:
-        """Return the kernels of a module; nothing where that failed. Raises ClosedError."""
+        """Return the kernels that the process compiled; nothing for a failure. Raises
+        ClosedError."""
         kernels = _written(module)
         if kernels is None:
             return {}
@@ -299,7 +309,7 @@ class _Helper:
         return _read(wire.receive(self._process.sock), module)
 
     def close(self) -> None:
-        """Close the process; call it after the modules' queue is closed."""
+        """End the process; call this after the queue of modules is closed."""
         self._process.end()
         self._thread.join()
         self._process.close()

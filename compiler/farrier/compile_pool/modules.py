@@ -1,9 +1,9 @@
-"""The queue of modules to compile, and the assignment of compilers.
+"""The queue of modules to compile, and their assignment to compilers.
 
-A module is some kernels that become one object. Three kinds of compilers take modules: helper
-processes, builders elsewhere, and the thread that waits for a job's kernels, in this process. Jobs
-are served in the order of their arrival. Only one thread compiles here at a time, because two would
-only alternate on the interpreter's lock.
+A module is a group of kernels that become one object file. Three kinds of compilers take modules:
+helper processes, remote builders, and the thread in this process that waits for a job's kernels.
+Jobs are served in the order of their arrival. Only one thread compiles in this process at a time,
+because two would only alternate in holding the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Made: TypeAlias = dict[str, Compiled | CompilerError]  # The result of each kern
 
 @dataclasses.dataclass(eq=False, slots=True)
 class CompileRequest:
-    """A request for modules: the numbers of unclaimed ones, by who may take them, and the results
-    of the others."""
+    """A request to compile modules: the numbers of unclaimed modules, separated by the compilers
+    that may take them, and the results of finished ones."""
 
     modules: Sequence[Module]
     waiting: collections.deque[int]  # For any free compiler.
@@ -44,19 +44,19 @@ class CompileRequest:
         return len(self.results) == len(self.modules)
 
     def numbers(self, wanted: Collection[str]) -> list[int]:
-        """Return the numbers of the modules all of whose kernels are `wanted`."""
+        """Return the numbers of the modules whose kernels are all `wanted`."""
         modules = enumerate(self.modules)
         return [number for number, module in modules if all(key in wanted for key in module)]
 
     def within(self, wanted: Collection[str]) -> Iterator[str]:
-        """Yield the keys of the kernels of those modules."""
+        """Yield the keys of the kernels in the modules whose kernels are all `wanted`."""
         for number in self.numbers(wanted):
             yield from self.modules[number]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """A module that one compiler works on now. Each is answered exactly once, by a method of its
+    """A module on which one compiler works. Each claim is ended exactly once, by a method of the
     queue."""
 
     job: CompileRequest
@@ -68,7 +68,7 @@ class Claim:
 
 
 class ModuleQueue:
-    """The modules of all jobs. Safe to share between threads."""
+    """The queue of the modules of all requests; safe to share between threads."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()  # Every method holds it.
@@ -82,7 +82,7 @@ class ModuleQueue:
         return self._is_closed
 
     def put(self, modules: Sequence[Module]) -> CompileRequest:
-        """Queue modules for helpers and builders."""
+        """Queue modules for helpers and builders, and return the request."""
         job = CompileRequest.of(modules)
         with self.changed:
             self._jobs.append(job)
@@ -90,7 +90,8 @@ class ModuleQueue:
         return job
 
     def take_local(self) -> Claim | None:
-        """Take the next module for a helper, waiting for one; None once closed."""
+        """Take the next module for a helper process, waiting for one if necessary; None once the
+        queue is closed."""
         with self.changed:
             self._idle += 1
             try:
@@ -104,21 +105,21 @@ class ModuleQueue:
                 self._idle -= 1
 
     def take_surplus(self) -> Claim | None:
-        """Take a module for a remote builder, or None if local compilers have capacity for all
-        waiting modules (no transfer needed). Call it with `changed` held."""
+        """Take a module for a remote builder; None if local compilers have capacity for all waiting
+        modules. The caller must hold `changed`."""
         if not self.has_surplus():
             return None
         job = next(job for job in self._jobs if job.waiting)
         return Claim(job, job.waiting.popleft())
 
     def has_surplus(self) -> bool:
-        """Check whether `take_surplus` would return a module. Call it with `changed` held."""
+        """Check whether `take_surplus` would return a module. The caller must hold `changed`."""
         is_here_free = not self._is_here_busy and self._next_here() is not None
         return sum(len(job.waiting) for job in self._jobs) > self._idle + is_here_free
 
     @contextlib.contextmanager
     def awaited(self, job: CompileRequest, wanted: Collection[int]) -> Iterator[None]:
-        """Let the calling thread compile modules of a job by `take_here` within the context.
+        """Within the context, let the calling thread compile modules of a job by `take_here`.
         Modules that are not `wanted` count as finished without kernels."""
         with self.changed:
             for number in range(len(job.modules)):
@@ -138,8 +139,8 @@ class ModuleQueue:
                 self.changed.notify_all()
 
     def take_here(self, job: CompileRequest) -> Claim | None:
-        """Take the next module of a job for the thread that awaits it, when it is its turn to
-        compile here; None once all are finished."""
+        """Take the next module of a job for the thread that waits for the job, as soon as that
+        thread may compile; None once all modules are finished."""
         with self.changed:
             self.changed.wait_for(
                 lambda: job.is_done or (not self._is_here_busy and self._next_here() is job)
@@ -151,14 +152,14 @@ class ModuleQueue:
             return Claim(job, line.popleft())
 
     def leave_here(self) -> None:
-        """Let another thread compile here."""
+        """Allow another thread to compile in this process."""
         with self.changed:
             self._is_here_busy = False
             self.changed.notify_all()
 
     def answer(self, taken: Claim, results: Made) -> None:
-        """Store the results of a module's kernels. Without any, this process compiles it again, to
-        find the error."""
+        """Store the results of a module's kernels. If there are none, this process compiles the
+        module again, to determine the error."""
         with self.changed:
             if taken.number not in taken.job.results:
                 if results:
@@ -175,13 +176,13 @@ class ModuleQueue:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Close the queue, so that no compiler gets another module."""
+        """Close the queue; compilers get no more modules."""
         with self.changed:
             self._is_closed = True
             self.changed.notify_all()
 
     def _next_here(self) -> CompileRequest | None:
-        """Return the job whose turn it is to compile here."""
+        """Return the job whose waiting thread may compile in this process now."""
         for job in self._jobs:
             if job.is_awaited and (job.here or job.local or job.waiting):
                 return job
@@ -189,8 +190,8 @@ class ModuleQueue:
 
 
 def failed(module: Module, how: str) -> Made:
-    """Return the results of a module whose process ended; `how` completes the sentence "the process
-    that compiled …"."""
+    """Return the results for a module whose compiler process ended; `how` completes the sentence
+    "the process that compiled …"."""
     names = ", ".join(build_input.name for build_input in module.values())
     error = CompilerError(f"the process that compiled {names} {how}")
     return dict.fromkeys(module, error)

@@ -1,7 +1,7 @@
-"""The site of each kernel of a model: the device that its target is for, or the host.
+"""Choose the site of each kernel of a model: the device of the target, or the host.
 
-A kernel runs on the device where it can. Only an *island*, kernels of the device that lie between
-kernels of the host, runs on the host too if its copies would take longer than that:
+A kernel runs on the device if it can. The exception is an *island*, device kernels between kernels
+of the host: it runs on the host if copying its inputs and outputs would take longer than that:
 
     host a(x) -> h                            host a(x) -> h
     copy h, gpu b(h) -> y, wait, copy y   →   host b(h) -> y
@@ -35,7 +35,8 @@ def choose_sites(
     calls: Collection[Call] = (),
     constants: Collection[str] = (),
 ) -> dict[str, Site]:
-    """Return the site of each kernel, by the key of its task. `constants` are names of values."""
+    """Return the site of each kernel, by the key of its task. `constants` are the names of
+    constants, which need no copies."""
     sites = {key: site_of(program, target) for key, program in programs.items()}
     others = {site.space for site in sites.values()} - {HOST}
     if not others or HOST not in target.backend.parts(target):
@@ -47,7 +48,7 @@ def choose_sites(
 
 
 class _Island:
-    """Tasks of the device that are connected by values, and the calls of them."""
+    """Device kernels that are connected by values, and the calls of these kernels."""
 
     def __init__(
         self, keys: set[str], calls: Collection[Call], on_host: set[str], constants: Collection[str]
@@ -84,7 +85,7 @@ class _Island:
 def _islands(
     sites: Mapping[str, Site], calls: Collection[Call], constants: Collection[str]
 ) -> Iterator[_Island]:
-    """Yield the largest sets of tasks of the device that values connect."""
+    """Yield the maximal sets of tasks of the device that are connected by values."""
     on_device = {key for key, site in sites.items() if site.space != HOST}
     on_host = {key for key, site in sites.items() if site.space == HOST}
     group = {key: {key} for key in on_device}

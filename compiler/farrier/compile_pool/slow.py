@@ -1,7 +1,8 @@
-"""Kernels that run element by element on one thread: their reasons, and their shares of the time.
+"""Report kernels that run element by element on one thread, with the reason and their share of the
+time.
 
-A space states the reason (`Space.slow_reason`); a user should know of it if such kernels take a
-noticeable part of the model.
+A space states the reason (`Space.slow_reason`); the user is warned if such kernels take a
+noticeable part of the model's time.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _LEAST_S = 5e-6
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlowKernel:
-    """One kernel without a fast schedule. `origin` names the model's nodes of its first call;
-    `share` is of the time of all kernels, as measured or predicted."""
+    """A kernel without a fast schedule. `origin` names the model's nodes of its first call; `share`
+    is its fraction of the time of all kernels, as measured or predicted."""
 
     kernel: str
     origin: str
@@ -35,12 +36,12 @@ class SlowKernel:
         return f"{self.kernel}{node} takes {share} and runs slowly: {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as the report has them."""
+        """Return the fields in the form of the compilation report."""
         return {**dataclasses.asdict(self), "share": round(self.share, 4)}
 
 
 def slow_kernels(choices: Mapping[str, ScheduledTask]) -> list[SlowKernel]:
-    """Return the kernels that run slowly and take a noticeable part of the model, longest first."""
+    """Return the slow kernels that take a noticeable part of the model's time, longest first."""
     seconds = {key: choice.seconds for key, choice in choices.items()}
     total = sum(seconds.values()) or 1.0
     slow = [
@@ -53,8 +54,9 @@ def slow_kernels(choices: Mapping[str, ScheduledTask]) -> list[SlowKernel]:
 
 
 def slow_of_forms(forms: Iterable[Mapping[str, ScheduledTask]]) -> list[list[SlowKernel]]:
-    """Return the slow kernels of each form of a model, by its choices: that for all sizes, then
-    those for hot ones. A node that one form reports is left out of those after it."""
+    """Return the slow kernels of each form of a model, given the choices of each form: first the
+    form for all sizes, then those for hot sizes. A node that one form reports is not reported by
+    later ones."""
     reported: set[str] = set()
     lists = []
     for choices in forms:
@@ -65,7 +67,7 @@ def slow_of_forms(forms: Iterable[Mapping[str, ScheduledTask]]) -> list[list[Slo
 
 
 def messages(kernels: Sequence[SlowKernel]) -> list[str]:
-    """Return a line for each kernel, and if there are several, a line that sums them up."""
+    """Return one line for each kernel and, if there are several, a line with their total."""
     lines = list(map(str, kernels))
     if len(kernels) > 1:
         share = sum(kernel.share for kernel in kernels)

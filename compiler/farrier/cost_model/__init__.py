@@ -1,4 +1,4 @@
-"""The learned cost model: what measurements say about candidates that nobody measured."""
+"""The learned cost model: it predicts the speed of candidates from measurements of others."""
 
 from farrier.cost_model.model import CostModel
 from farrier.cost_model.packaged import PRETRAINED, pretrained

@@ -1,4 +1,4 @@
-"""The quality of a model's ranking on tasks that it has not seen."""
+"""Evaluate a model's ranking on tasks that it was not trained on."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DIFFERS = 0.05  # Pairs of candidates that differ by less than this share are n
 
 
 def figures(predict: Callable[[Samples], Floats], held_out: Sequence[Samples]) -> Figures | None:
-    """Return the figures of the ranking by `predict`, which returns seconds or anything that rises
-    with them. None if the candidates that ran do not differ in any task."""
+    """Return the quality of the ranking by `predict`, which returns seconds or any monotonic
+    function of them, on held-out tasks. None if in no task the candidates that ran differ."""
     pairs, regrets, tops = [], [], []
     for samples in held_out:
         ran = np.isfinite(samples.seconds)

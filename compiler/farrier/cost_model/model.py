@@ -1,14 +1,14 @@
-"""Boosted trees that correct the analytic ranking.
+"""A cost model of boosted trees that corrects the analytic ranking.
 
-The trees begin with the analytic ranking, so it stands until something is measured, and every
-measurement corrects it where it was wrong. They learn which of two candidates of one task is faster
-(xgboost's `rank:pairwise`; Burges, "From RankNet to LambdaRank to LambdaMART", 2010), because
-neither the size of a task nor the speed of the machine decides how its candidates compare. One
-model serves all tasks: features mean the same everywhere (`farrier.space.features`).
+The trees start from the analytic ranking, which therefore holds until something is measured, and
+every measurement corrects it where it was wrong. They learn which of two candidates of one task is
+faster (xgboost's `rank:pairwise`; Burges, "From RankNet to LambdaRank to LambdaMART", 2010),
+because neither the size of a task nor the speed of the machine affects how its candidates compare.
+One model serves all tasks: features mean the same everywhere (`farrier.space.features`).
 
-A model may have a **base**, trained on others' measurements. The base's predictions take the place
-of the analytic seconds; the base itself does not change, and a few measurements here correct it, in
-few and large steps: a search trains such a model again and again.
+A model may have a **base**, trained on measurements of other machines or models. The base's
+predictions replace the analytic seconds; the base itself does not change, and a few local
+measurements correct it, in few and large steps, because a search retrains such a model often.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ class _Samples:
 
 
 class CostModel:
-    """A model that predicts how candidates of a task compare, from features and the analytic prior;
-    deterministic by `seed`."""
+    """A model that predicts how candidates of a task compare, from features and a prior prediction
+    of their seconds; deterministic for a `seed`."""
 
     def __init__(self, seed: int = 0, threads: int = 1, base: CostModel | None = None) -> None:
-        """`threads` bounds the cores that training and prediction use."""
+        """Create an untrained model; `threads` is the number of cores that training and prediction
+        use."""
         self.name = ""  # The name in reports.
         self._base = base
         self._rounds, step = (ROUNDS, STEP) if base is None else (ROUNDS_ON_BASE, STEP_ON_BASE)
@@ -69,13 +70,14 @@ class CostModel:
         self._booster: Any = None
 
     def prior(self, features: Features, analytic: Floats) -> Floats:
-        """Return the seconds of n candidates, [n], before anything is measured here: by the base,
-        or the `analytic` ones without a base. All other methods take these as `prior`."""
+        """Return the seconds of n candidates, [n], as predicted before any local measurement: by
+        the base or, without a base, the `analytic` seconds. All other methods take these as
+        `prior`."""
         return analytic if self._base is None else self._base.predict(features, analytic)
 
     def add(self, task: str, features: Features, prior: Floats, seconds: Floats) -> None:
-        """Add measurements of one task: `features`, `prior` and `seconds` of n candidates; one
-        that failed has infinite seconds."""
+        """Add measurements of n candidates of one task: `features`, `prior` and `seconds`, which
+        are infinite for a candidate that failed."""
         earlier = self._samples.get(task)
         if earlier is None:
             self._samples[task] = _Samples(features, prior, seconds)
@@ -85,7 +87,8 @@ class CostModel:
         earlier.seconds = np.concatenate([earlier.seconds, seconds])
 
     def fit(self) -> None:
-        """Train anew on all added measurements; do nothing before there are `ENOUGH`."""
+        """Retrain the trees on all added measurements; do nothing while there are fewer than
+        `ENOUGH`."""
         if sum(len(s.prior) for s in self._samples.values()) < ENOUGH:
             return
         import xgboost
@@ -101,8 +104,8 @@ class CostModel:
         self._booster = xgboost.train(self._parameters, matrix, num_boost_round=self._rounds)
 
     def predict(self, features: Features, prior: Floats) -> Floats:
-        """Return the seconds of each candidate, [n], up to a factor that is common to a task; the
-        prior itself before `fit` has trained."""
+        """Return the predicted seconds of each candidate, [n], up to a factor common to the task;
+        the prior itself before `fit` has trained."""
         if self._booster is None or not len(prior):
             return prior
         odds = self._booster.predict(self._matrix(features, prior)).astype(np.float64)
@@ -110,8 +113,8 @@ class CostModel:
         return predicted
 
     def _matrix(self, features: Features, prior: Floats) -> Any:
-        """Return xgboost's input: the table of features, and the margins at which the trees
-        begin."""
+        """Return the input of xgboost: the table of features, and the initial margins from the
+        prior."""
         import xgboost
 
         matrix = xgboost.DMatrix(features.under(self._names), nthread=self._parameters["nthread"])
@@ -130,7 +133,8 @@ class CostModel:
 
     @classmethod
     def load(cls, data: bytes, name: str = "") -> CostModel:
-        """Return the inverse of `save`. Raises ValueError for bytes that are not a saved model."""
+        """Return the model that `save` wrote. Raises ValueError for bytes that are not a saved
+        model."""
         try:
             body = json.loads(data)
             model = cls(int(body["parameters"]["seed"]), int(body["parameters"]["nthread"]))
@@ -151,8 +155,8 @@ class CostModel:
 
 
 def _grades(seconds: Floats) -> npt.NDArray[np.int64]:
-    """Return a grade for each candidate of a task, [n]: `GRADES` for the fastest, 0 from `SLOWEST`
-    times its time on."""
+    """Return the relevance grade of each candidate of a task, [n]: `GRADES` for the fastest, and 0
+    for candidates that take at least `SLOWEST` times its time."""
     ran = np.isfinite(seconds)
     if not ran.any():
         return np.zeros(len(seconds), np.int64)

@@ -1,7 +1,7 @@
-"""The cost model that ships with Farrier, for farms that have not measured anything yet.
+"""The cost model that ships with Farrier, for farms that have no measurements yet.
 
-`python -m bench.tuning.pretrain` trains it; docs/tuning/tuning.md has the figures by which it was
-accepted.
+`python -m bench.tuning.pretrain` trains it; docs/tuning/tuning.md has the results of its
+evaluation.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ PRETRAINED = "pretrained.json.gz"
 
 @functools.cache
 def pretrained() -> CostModel:
-    """Return that model, to be a base."""
+    """Return the shipped cost model, to be used as a base."""
     file = resources.files(__package__).joinpath(PRETRAINED)
     return CostModel.load(gzip.decompress(file.read_bytes()), "the one that ships")

@@ -1,7 +1,7 @@
-"""Doubtful measurements: those which other measurements of the same task contradict.
+"""Detect doubtful measurements: those contradicted by other measurements of the same task.
 
-Any measurement may be wrong: a throttled device, a lying agent. A measurement that is far from all
-comparable ones is set aside, and no model learns from it.
+Any measurement may be wrong: of a throttled device, or by a dishonest agent. A measurement that is
+far from all comparable ones is set aside, and no model learns from it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ _FEW = 3  # The fewest neighbours, or times of one candidate, that can contradic
 def outliers(rows: Population, seconds: Floats, bounds: Floats) -> list[str]:
     """Return the reason to doubt each measurement of a task, "" if there is none.
 
-    `rows` [n, knobs] are candidates, of which several may be equal; `seconds` [n] the time of each
-    on comparable devices, infinite for a failure, which is believed; `bounds` [n] the times that no
-    device can beat by the analytic model.
+    `rows` [n, knobs] are the candidates, which need not be distinct; `seconds` [n] their times on
+    comparable devices, infinite for a failure, which is never doubted; `bounds` [n] lower bounds of
+    the times by the analytic model.
 
-    A measurement is doubted if it is faster than its bound by more than the factor `FAR`; if it is
-    `FAR` times off the typical time of the same candidate elsewhere; or, measured once or twice, if
-    it is `FAR` times off each of its neighbours, which differ in one knob.
+    A measurement is doubted if it is faster than its bound by more than the factor `FAR`; if it
+    differs by a factor of `FAR` from the typical time of the same candidate elsewhere; or, for a
+    candidate measured at most twice, if it differs by that factor from the times of all neighbours,
+    which differ in one knob.
     """
     doubts = [""] * len(rows)
     for at in np.flatnonzero(np.isfinite(seconds)):

@@ -1,4 +1,6 @@
-"""The training data of a cost model: a task's records as arrays, by the space of its definition."""
+"""The training data of a cost model: a task's records as arrays, in the space that the task's
+definition describes.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ from farrier.targets.siting import site_of
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Samples:
-    """Candidates of a task, each measured alone on a device of one class: the features that the
-    model sees, the analytic model's seconds, and the measured seconds, infinite for a failure."""
+    """Candidates of a task, each measured alone on a device of one class: their features, the
+    analytic model's seconds, and the measured seconds, infinite for a failure."""
 
     task: str
     device_class: str
@@ -36,12 +38,12 @@ class Samples:
 
 
 class DefinitionError(ValueError):
-    """A definition from which no space can be made; the message says why."""
+    """An error: no space can be built from a task definition; the message contains the reason."""
 
 
 def space_of(definition: TaskDefinition) -> Space:
-    """Return the space of a definition's records. Raises DefinitionError: a stranger's process may
-    have written the definition."""
+    """Return the space of a definition's records. Raises DefinitionError, because a third party's
+    process may have written the definition."""
     try:
         target = read_target(json.loads(definition.target))
         program = parse_ir(definition.program)
@@ -61,8 +63,9 @@ def space_of(definition: TaskDefinition) -> Space:
 def samples_of(
     definition: TaskDefinition, records: Iterable[TuningRecord], most: int
 ) -> tuple[list[Samples], list[SetAside]]:
-    """Return the records of a task for each class of devices: the newest of each schedule, up to
-    `most` of these in all, and the records that are set aside. Raises DefinitionError."""
+    """Return the samples of a task for each class of devices, made from the newest record of each
+    schedule, at most `most` in total; and the records that are set aside. Raises DefinitionError.
+    """
     space = space_of(definition)
     by_class: dict[str, list[TuningRecord]] = {}
     for record in records:
@@ -98,8 +101,8 @@ def _is_usable(record: TuningRecord, definition: TaskDefinition, space: Space) -
 def _believed(
     space: Space, records: Sequence[TuningRecord], threads: int
 ) -> tuple[list[TuningRecord], list[SetAside]]:
-    """Split the records of one device class: return those to learn from, and those set aside
-    because `outliers` doubts their times."""
+    """Split the records of one device class into those to learn from and those set aside, because
+    `outliers` doubts their times."""
     rows = np.stack([space.row(record.knobs) for record in records])
     seconds = np.array([record.seconds for record in records])
     kept, aside = [], []

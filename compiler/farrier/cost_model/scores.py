@@ -1,6 +1,6 @@
-"""Scores of a ranking of candidates whose times are known: arrays of one task, [candidates].
+"""Scores of a ranking of candidates against their measured times: arrays of one task, [candidates].
 
-`predicted` are seconds, or anything that rises with them.
+`predicted` are seconds, or any monotonic function of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ _MOST = 400  # The most candidates whose pairs are compared.
 
 
 def pairwise(predicted: Floats, seconds: Floats, margin: float) -> float | None:
-    """Return the share of pairs that `predicted` puts in the order of `seconds`, of the pairs that
-    differ by more than `margin`, relative; a tie counts half. None if no pair does."""
+    """Return the fraction of pairs of candidates that `predicted` orders as `seconds` does, among
+    the pairs that differ by more than the fraction `margin`; a tie counts as half. None if no pair
+    differs by that much."""
     if len(seconds) > _MOST:
         kept = np.random.default_rng(0).choice(len(seconds), _MOST, replace=False)
         predicted, seconds = predicted[kept], seconds[kept]
@@ -31,8 +32,8 @@ def pairwise(predicted: Floats, seconds: Floats, margin: float) -> float | None:
 
 
 def top(predicted: Floats, seconds: Floats, count: int) -> float:
-    """Return the least time of a random sample over the least time of its first `count` candidates
-    by rank; the mean over many samples, 1 if every sample's fastest is among these."""
+    """Return the best time in a random sample divided by the best time among the `count` candidates
+    of the sample that are ranked first, averaged over many samples; 1 is perfect."""
     rng = np.random.default_rng(0)
     ratios = []
     for _ in range(_DRAWS):
@@ -43,5 +44,5 @@ def top(predicted: Floats, seconds: Floats, count: int) -> float:
 
 
 def regret(predicted: Floats, seconds: Floats) -> float:
-    """Return the time of the first choice over the least time, minus one."""
+    """Return the time of the candidate ranked first divided by the best time, minus one."""
     return float(seconds[np.argmin(predicted)] / seconds.min() - 1)

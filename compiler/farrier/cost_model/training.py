@@ -1,9 +1,10 @@
-"""Train a cost model on many tasks' records, and decide whether it is better than the present one.
+"""Train a cost model on the records of many tasks, and decide whether it is better than the current
+one.
 
-A part of the tasks, by their hashes, is never learned from, by no version, so all versions compare
-on these. A model has to rank their candidates better than the analytic model does, and than each of
-its rivals. If there are several classes of devices, models that have seen all but one show how a
-device of a new class would fare: no worse than by the analytic ranking.
+A fixed part of the tasks, selected by hash, is never trained on by any version, so all versions are
+compared on these tasks. A new model has to rank their candidates better than the analytic model and
+each rival model. If there are several classes of devices, models trained without one class show how
+the model would do on a device of a new class: not worse than the analytic ranking.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CLASSES = 4  # The number of classes that are left out in turn: the ones with t
 
 
 class Training:
-    """Collect the samples to learn from, up to `most` candidates, then train."""
+    """A collection of samples of at most `most` candidates, on which a model is then trained."""
 
     def __init__(self, most: int, seed: int = 0) -> None:
         self._most = most
@@ -43,7 +44,8 @@ class Training:
         return self._candidates >= self._most
 
     def add(self, definition: TaskDefinition, records: Iterable[TuningRecord]) -> None:
-        """Take the records of a task; a definition from which no space can be made is noted."""
+        """Add the records of a task; a definition from which no space can be built is recorded as
+        damaged."""
         most = min(OF_A_TASK, self._most - self._candidates)
         try:
             samples, aside = samples_of(definition, records, most)
@@ -57,8 +59,8 @@ class Training:
         (self._held_out if is_held_out(definition.task) else self._seen).extend(samples)
 
     def outcome(self, rivals: Mapping[str, CostModel]) -> tuple[Outcome, CostModel | None]:
-        """Train a model, and compare it with `rivals`, by name: it has to beat each of them. The
-        model is None if it is not better."""
+        """Train a model, and compare it with the `rivals`, by name. Return the outcome, and the
+        model, or None unless it beats each of them."""
         records = sum(map(len, self._seen))
         model: CostModel | None = None
         of: dict[str, Figures] = {}
@@ -87,7 +89,7 @@ class Training:
         return outcome, model
 
     def _unseen(self) -> dict[str, dict[str, Figures]]:
-        """Return the figures, by class, of models that have only seen the other classes."""
+        """Return, by device class, the evaluation of a model trained only on the other classes."""
         counts: collections.Counter[str] = collections.Counter()
         for samples in self._seen:
             counts[samples.device_class] += len(samples)
@@ -102,7 +104,7 @@ class Training:
 
 
 def is_held_out(task: str) -> bool:
-    """Check whether no version learns from a task."""
+    """Check whether a task is excluded from the training of all versions."""
     return int(hashlib.sha256(task.encode()).hexdigest()[:8], 16) % _HELD_OUT == 0
 
 
@@ -117,8 +119,8 @@ def _trained(samples: Sequence[Samples], seed: int) -> CostModel:
 def _compared(
     held_out: Sequence[Samples], rankings: Mapping[str, CostModel | None]
 ) -> dict[str, Figures]:
-    """Return the figures of each ranking; a ranking without a model is the analytic one. Empty if
-    nothing can be compared."""
+    """Return the evaluation of each ranking on the held-out tasks; a ranking without a model is the
+    analytic one. Empty if nothing can be compared."""
     compared = {}
     for name, model in rankings.items():
         of_ranking = figures(functools.partial(_predicted, model), held_out)

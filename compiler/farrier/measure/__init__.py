@@ -1,4 +1,6 @@
-"""Candidates on a device: from decisions to a batch of native code, and back to results."""
+"""Measure candidates on a device: build a batch of native code from decisions, and interpret the
+results.
+"""
 
 from farrier.measure.batch import Batch, BatchBuilder
 from farrier.measure.floor import floor_of_run

@@ -1,4 +1,6 @@
-"""A batch from decisions: every candidate scheduled, compiled, linked into one library."""
+"""Build a batch from decisions: every candidate is scheduled and compiled, and all are linked into
+one library.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,10 @@ from farrier_device.program import HOST
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """A request, and the result or the place of each candidate.
+    """A request to measure candidates, and the candidates that could not be built.
 
-    `places[i]` is the index of the result of candidate `i` in the answer to the request, or None if
-    it could not be built: then `failures[i]` is its result.
+    `places[i]` is the index of the result of candidate `i` among the results of the request; it is
+    None if the candidate could not be built, and then `failures[i]` is its result.
     """
 
     request: MeasureRequest | None  # None if no candidate could be built.
@@ -53,7 +55,7 @@ class Batch:
     failures: Mapping[int, CandidateResult]
 
     def results(self, measured: Sequence[CandidateResult]) -> list[CandidateResult]:
-        """Return one result for each candidate, in their order."""
+        """Return one result for each candidate, in order, given the results of the request."""
         return [
             self.failures[number] if place is None else measured[place]
             for number, place in enumerate(self.places)
@@ -61,7 +63,8 @@ class Batch:
 
 
 class BatchBuilder:
-    """A builder of batches of one task. Inputs and expected outputs are made and stored once."""
+    """A builder of batches of one task. Inputs and expected outputs are computed and stored
+    once."""
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class BatchBuilder:
         helpers: CompilePool | None = None,
         runs_in: str = HOST,
     ) -> None:
-        """Make a builder. The task's kernels are to run in the space `runs_in` of the target."""
+        """Create a builder for a task whose kernels run in the space `runs_in` of the target."""
         self._task = task
         self._target = target
         self._runs_in = runs_in
@@ -86,7 +89,8 @@ class BatchBuilder:
         self._floor_ns: int | None = None
 
     def build(self, space: Space, candidates: Sequence[Decisions]) -> Batch:
-        """Return a batch of `candidates`; a repeated one is built once and measured twice."""
+        """Return a batch of `candidates`; a candidate that occurs twice is built once and measured
+        twice."""
         packers: dict[tuple[Buffer, ...], Function] = {}
         distinct = dict.fromkeys(pairs(decisions) for decisions in candidates)
         build_inputs = {
@@ -135,7 +139,8 @@ class BatchBuilder:
     def _candidate(
         self, compiled: Compiled | CompilerError, packers: dict[tuple[Buffer, ...], Function]
     ) -> Candidate | CandidateResult:
-        """Return one candidate with its arguments, or the result of a failed compilation."""
+        """Return a compiled kernel with its arguments, or the result that reports a failed
+        compilation."""
         if isinstance(compiled, CompilerError):
             return CandidateResult(Status.REJECTED, message=str(compiled).partition("\n")[0])
         kernel = compiled.interface
@@ -176,7 +181,7 @@ class BatchBuilder:
         return Candidate(launches, tuple(arguments), prepare)
 
     def _laid_out(self, buffer: Buffer, source: Argument) -> Argument:
-        """Return an input in the layout of a kernel's buffer."""
+        """Return the argument for an input, packed into the layout of a kernel's buffer."""
         assert source.blob is not None
         assert buffer.layout is not None
         key = source.blob, buffer.layout
@@ -188,7 +193,7 @@ class BatchBuilder:
         return self._packed[key]
 
     def _floor(self) -> int:
-        """Return the nanoseconds that no call of a candidate can beat."""
+        """Return a lower bound of the time of any candidate's call, in nanoseconds."""
         if self._floor_ns is None:
             task, target = self._task, self._machine
             program = lower_region(task.region, task.symbol, task.constant_inputs)
@@ -196,7 +201,7 @@ class BatchBuilder:
         return self._floor_ns
 
     def _own_memory(self, kernel: Interface) -> list[Argument]:
-        """Return the arguments of a kernel after its params: its own memory."""
+        """Return the arguments for the temporary memory of a kernel, which follow its params."""
         arguments = list[Argument]()
         if kernel.slice_bytes != 0:
             step = static(kernel.slice_bytes) + GAP_BYTES
@@ -208,7 +213,8 @@ class BatchBuilder:
         return arguments
 
     def _data(self) -> tuple[list[Argument], list[Argument]]:
-        """Return the arguments for the region's inputs and outputs, whose blobs are stored."""
+        """Return the arguments for the region's inputs and outputs, after storing their content as
+        blobs."""
         if self._arguments is None:
             data: TaskData = make_task_data(self._task)
             inputs = [

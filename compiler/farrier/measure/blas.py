@@ -1,7 +1,7 @@
-"""numpy's BLAS on one core, so that other work can use the others.
+"""Restrict numpy's BLAS to one core, so that other work can use the others.
 
-OpenBLAS, which numpy's wheels bring, shares a product among its threads, and those go on spinning
-for some 25 ms, each on a core, in case another product comes.
+OpenBLAS, which numpy's wheels contain, divides a product among its threads, which afterwards spin
+for about 25 ms, each on a core, in case another product follows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _limiting = threading.Lock()
 
 @contextlib.contextmanager
 def on_one_core() -> Iterator[None]:
-    """Compute products of matrices on one core within the block; other threads that enter it
-    wait."""
+    """Compute matrix products on one core within the `with` block; other threads that enter such a
+    block wait."""
     with _limiting, _libraries().limit(limits=1, user_api="blas"):
         yield
 

@@ -1,7 +1,7 @@
-"""The reference kernel that shows whether a device kept its pace through a batch.
+"""The reference kernel that shows whether the speed of a device changed during a batch.
 
-It adds up one small array again and again: a chain of additions in the first-level cache, whose
-time only depends on the clock. On a device of blocks and threads every thread does so.
+The kernel sums one small array repeatedly: a chain of dependent additions on first-level cache
+data, whose time depends only on the clock frequency. On a GPU every thread does so.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ _ROUNDS_OF_THREADS = 16
 
 @functools.cache
 def drift_object(target: Target) -> bytes:
-    """Return the object of the kernel."""
+    """Return the object file of the reference kernel."""
     (object_code,) = target.backend.compile([_lowered(target)], target)
     return object_code
 
 
 def drift_candidate(target: Target, blobs: Keeps) -> Candidate:
-    """Return the kernel with its arguments: some 10 µs a call, depending on the clock."""
+    """Return the reference kernel with its arguments: about 10 µs a call, depending on the clock
+    frequency."""
     function = _lowered(target)
     source, result = (number(buffer.nbytes) for buffer in function.params)
     data = np.ones(source // 4, np.float32).tobytes()
@@ -51,14 +52,14 @@ def drift_candidate(target: Target, blobs: Keeps) -> Candidate:
 
 @functools.cache
 def _lowered(target: Target) -> Function:
-    """Return the loops of the kernel."""
+    """Return the final loops of the reference kernel."""
     if len(target.axes) == 1:
         return _function()
     return run_loop_passes(_of_threads(), target.backend.loop_passes(target))
 
 
 def _of_threads() -> Function:
-    """Return the kernel on blocks of threads."""
+    """Return the reference kernel for devices with blocks of threads."""
     source = Buffer("source", DType.F32, (_STEPS,))
     result = Buffer("result", DType.F32, (_BLOCKS, _THREADS))
     total = Buffer("total", DType.F32, (1,), None, MemoryScope.LOCAL)

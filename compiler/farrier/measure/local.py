@@ -1,4 +1,4 @@
-"""Measuring on this machine: a sandboxed child, and a folder of blobs that goes with it."""
+"""Measure on this machine: a runner in a sandboxed child process, and a folder for its blobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _BLOB_BYTES = 2 << 30
 
 
 class _LocalBlobs(BlobStore):
-    """The blobs of a folder that ends with the process. A full disk is the user's problem."""
+    """A blob store in a folder that is removed when the process ends. A full disk raises
+    StorageError."""
 
     def __init__(self, root: Path, max_bytes: int) -> None:
         super().__init__(root, max_bytes, durable=False)
@@ -37,8 +38,8 @@ class _LocalBlobs(BlobStore):
 
 
 class LocalDevice(Closing):
-    """A runner of this machine and the blobs of its batches, in a temporary folder. For native code
-    the runner is a sandboxed child."""
+    """A runner for this machine and a store for the blobs of its batches, in a temporary folder.
+    Native code runs in a sandboxed child process."""
 
     def __init__(self, runner: Runner | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="farrier-measure-"))

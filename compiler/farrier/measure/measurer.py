@@ -1,4 +1,4 @@
-"""The search's measurer: batches of a model's tasks on one runner."""
+"""The measurer of a search: it builds batches of a model's tasks and runs them on one runner."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _RECENT = 0.25  # The weight of the newest batch in the time of a candidate.
 
 
 class TaskMeasurer:
-    """Measure candidates of `tasks`, by task key (`farrier.schedule_search.Measurer`).
+    """A measurer of candidates of `tasks`, by task key (`farrier.schedule_search.Measurer`).
 
     Batches are built one after another, each by all compilers of this process, so the first is
     ready soon; they are measured in parallel, as far as the runner has devices. If this machine
-    measures, it builds nothing and computes nothing `aside` at the same time, which would disturb
-    the times.
+    measures, nothing is built during a measurement, nor computed by callers of `aside`, since that
+    would disturb the times.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class TaskMeasurer:
         clock: Clock | None = None,
         spaces: Mapping[str, str] | None = None,
     ) -> None:
-        """`spaces` are those in which the kernels of tasks run, by task key; the host for missing
-        keys."""
+        """Create a measurer. `spaces` maps task keys to the memory spaces in which their kernels
+        run; the default is the host."""
         self._tasks = tasks
         self._target = target
         self._runner = runner
@@ -59,17 +59,17 @@ class TaskMeasurer:
 
     @property
     def devices(self) -> int | None:
-        """The number of devices that measure now; None if this machine measures."""
+        """The number of remote devices that measure now; None if this machine measures."""
         return self._runner.devices
 
     def aside(self) -> contextlib.AbstractContextManager[object]:
-        """Return a context in which the caller computes, and this machine measures nothing."""
+        """Return a context in which the caller may compute, and this machine measures nothing."""
         return self._quiet if self.devices is None else contextlib.nullcontext()
 
     @property
     def candidate_s(self) -> float:
-        """Return the seconds that a device took for a candidate of the last batches; 0.0 before the
-        first."""
+        """Return the average seconds that a device took for a candidate of the last batches; 0.0
+        before the first."""
         return self._candidate_s
 
     def measure(
@@ -79,8 +79,8 @@ class TaskMeasurer:
         batch: Sequence[Decisions],
         called_off: threading.Event | None = None,
     ) -> list[CandidateResult]:
-        """Return one result a candidate. Raises DeviceFaultError if the device could not run the
-        batch."""
+        """Return one result for each candidate. Raises DeviceFaultError if the device could not run
+        the batch."""
         with self._building:
             built = self._built(task, space, batch, called_off)
             if self.devices is None:  # The next batch is built when this one is measured.

@@ -1,4 +1,6 @@
-"""A runner that notes facts about the device in its results, and reports each once."""
+"""A runner that inspects the results of another for facts about the device, and reports each
+once.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from farrier_device.measurement import MeasureRequest, MeasureResult
 
 
 class NotedRunner:
-    """A runner that looks at the results of another.
+    """A runner that forwards requests to another and inspects its results.
 
-    Times of an emulated device rank candidates, for want of others, but are not reported;
-    `is_emulated` says whether one has measured. The listener gets a warning of such a device, and
-    of a device that measured while hot, in the thread that measures.
+    Times of an emulated device rank candidates if nothing else can, but are not reported;
+    `is_emulated` is set once such a device has measured. The listener gets a warning of an emulated
+    device, and of a device that measured while hot, in the thread that measures.
     """
 
     def __init__(self, runner: Runner, listener: Listener) -> None:
@@ -28,7 +30,7 @@ class NotedRunner:
 
     @property
     def devices(self) -> int | None:
-        """The runner's number of devices."""
+        """The number of devices of the wrapped runner."""
         return self._runner.devices
 
     def measure(
@@ -37,7 +39,7 @@ class NotedRunner:
         blobs: Blobs,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """Measure with the runner."""
+        """Measure with the wrapped runner, and inspect the result."""
         result = self._runner.measure(request, blobs, cancelled)
         if result.emulated:
             self.is_emulated = True
@@ -49,11 +51,11 @@ class NotedRunner:
         return result
 
     def close(self) -> None:
-        """End the runner."""
+        """Close the wrapped runner."""
         self._runner.close()
 
     def say(self, event: Event) -> None:
-        """Send an event to the listener, without times of an emulated device."""
+        """Send an event to the listener, after removing times of an emulated device."""
         self._listener(_without_times(event) if self.is_emulated else event)
 
     def _warn(self, device: str, what: str, more: str) -> None:

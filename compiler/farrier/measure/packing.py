@@ -1,6 +1,6 @@
-"""The kernel that lays constants out as a schedule wants them, for a measurement.
+"""Generate the kernel that packs constants into the layout of a schedule, for a measurement.
 
-A compilation packs weights in numpy, once. A measurement gets them as they are, so that one upload
+A compilation packs weights in numpy, once. A measurement sends them unpacked, so that one upload
 serves every candidate of a task, and packs them on the device before the first call.
 """
 
@@ -19,8 +19,8 @@ from farrier.targets import Target
 def packing_function(
     name: str, params: Sequence[Buffer], pairs: Sequence[tuple[Buffer, Buffer]]
 ) -> Function:
-    """A function of `params` that copies, for each (plain, packed) pair among them, every element
-    from its place in the one layout to its place in the other. Padding is left alone."""
+    """Return a function of `params` that, for each pair (plain, packed) of them, copies every
+    element from the plain buffer to its position in the packed one. Padding is not written."""
     nests: list[Stmt] = []
     for number, (plain, packed) in enumerate(pairs):
         loops = [f"c{number}_{axis}" for axis in range(len(plain.shape))]
@@ -39,11 +39,12 @@ def packing_function(
 
 
 def packing_objects(functions: Sequence[Function], target: Target) -> list[bytes]:
-    """Lower the functions, and return objects that define them."""
+    """Lower and compile the functions, and return object files that define them."""
     passes = target.backend.loop_passes(target)
     return target.backend.compile([run_loop_passes(each, passes) for each in functions], target)
 
 
 def as_argument(buffer: Buffer, name: str = "") -> Buffer:
-    """The buffer as something that a function may write, under another name where one is given."""
+    """Return the buffer as a parameter that a function may write, with another name if `name` is
+    passed."""
     return Buffer(name or buffer.name, buffer.dtype, buffer.shape, buffer.layout, MemoryScope.PARAM)

@@ -1,5 +1,6 @@
-"""The contracts of a runner of batches and of the store of its blobs: the same for this machine and
-for the farm."""
+"""The interfaces of a runner of batches and of the blob store that goes with it, which are the same
+for this machine and for the farm.
+"""
 
 from __future__ import annotations
 
@@ -13,38 +14,40 @@ from farrier_device.measurement import MeasureRequest, MeasureResult
 
 
 class Keeps(Protocol):
-    """A store of immutable bytes by sha256."""
+    """A store of immutable bytes by sha256, to which blobs can only be added."""
 
     def put(self, data: bytes) -> str:
-        """Store the bytes, unless they are there, and return their sha256 hex digest."""
+        """Store the bytes unless they are stored already, and return their sha256 as hex digits."""
         ...
 
 
 class Blobs(Keeps, Protocol):
-    """Immutable bytes by sha256: the objects that a batch refers to are stored here first."""
+    """A store of immutable bytes by sha256; the objects to which a batch refers are stored there
+    first."""
 
     def put(self, data: bytes | memoryview) -> str:
-        """Store the bytes, unless they are there, and return their sha256 hex digest."""
+        """Store the bytes unless they are stored already, and return their sha256 as hex digits."""
         ...
 
     def lend(self, sha256: str, path: Path) -> None:
-        """Make a file elsewhere a blob, without a copy: its bytes have this digest, and it outlives
-        the batches that name it."""
+        """Register an existing file as a blob without copying it. The file must have this digest
+        and must exist as long as batches refer to the blob."""
         ...
 
     def path(self, sha256: str) -> Path:
-        """Return the file with exactly the bytes of this digest; raises if it does not exist."""
+        """Return the path of a file whose content has this digest; raises an error if there is
+        none."""
         ...
 
 
 class Runner(Protocol):
-    """Run batches, one after another or as the devices allow. Several threads may call it at
-    once."""
+    """A runner of batches, one after another or in parallel if there are several devices. Several
+    threads may call it at once."""
 
     @property
     def devices(self) -> int | None:
-        """The number of devices that measure now, each a batch at a time; None if this machine
-        itself measures, which should do nothing else at the same time."""
+        """The number of remote devices that measure now, each one batch at a time; None if this
+        machine itself measures, which should do nothing else at the same time."""
         ...
 
     def measure(
@@ -53,24 +56,24 @@ class Runner(Protocol):
         blobs: Blobs,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """Return one result a candidate in the request's order, or a fault of the device without
-        results.
+        """Return one result for each candidate, in the request's order, or a fault of the device
+        without results.
 
-        A candidate's failure raises nothing and does not touch the other candidates: its result has
-        a message and no samples, an OK result has samples. A library that cannot be loaded rejects
-        all of them. If `blobs` lacks a blob, or a library has other bytes than its name says, the
-        fault is BROKEN, its message names it, and nothing is run. A batch whose `cancelled` is set
-        ends within seconds, as the fault LOST if it has not ended before. `run_s` and `transfer_s`
-        are at most the time of the call.
+        The failure of a candidate raises no error and does not affect the other candidates: its
+        result has a message and no samples, whereas an OK result has samples. A library that cannot
+        be loaded fails all candidates. If `blobs` lacks a blob, or the bytes of a library do not
+        match its digest, the fault is BROKEN, its message names the blob, and nothing is run. After
+        `cancelled` is set, the batch ends within seconds, with the fault LOST unless it has
+        finished. `run_s` and `transfer_s` are at most the time of the call.
 
-        Raises FarrierError if it cannot or should not measure: NoDeviceError, StorageError,
+        Raises FarrierError if the runner cannot or should not measure: NoDeviceError, StorageError,
         ServiceError, CancelledError.
         """
         ...
 
     def close(self) -> None:
-        """End everything that the runner started; a second call does nothing. No batch may be
-        measured at the same time or later."""
+        """End everything that the runner started; a second call does nothing. No batch may be in
+        progress, and none may be measured later."""
         ...
 
 
@@ -81,8 +84,9 @@ def measure_by(
     blobs: Blobs,
     cancelled: threading.Event | None = None,
 ) -> MeasureResult:
-    """Return the runner's result, and add its time to the clock: the device's run to `measure`, the
-    transfer of blobs to `transfer`, the rest to `wait`, most of it for a device."""
+    """Return the runner's result, and charge its time to the clock: the run on the device to
+    `measure`, the transfer of blobs to `transfer`, and the rest, mostly waiting for a device, to
+    `wait`."""
     begin = time.monotonic()
     result = runner.measure(request, blobs, cancelled)
     wait_s = time.monotonic() - begin - result.run_s - result.transfer_s

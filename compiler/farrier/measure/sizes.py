@@ -1,4 +1,4 @@
-"""Sizes that a measured model takes as an argument."""
+"""The argument through which a measured model receives its sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from farrier_device.measurement import Argument, Role
 
 
 def sizes_argument(sizes: Sequence[int], blobs: Blobs) -> list[Argument]:
-    """Return the argument that holds sizes as i64; an empty list for no sizes."""
+    """Return, as a list, the argument that holds sizes as i64; an empty list for an empty
+    sequence."""
     if not sizes:
         return []
     data = np.array(sizes, np.int64).tobytes()

@@ -1,8 +1,9 @@
-"""The input data and expected outputs of a task's candidates: made once a task.
+"""The input data and expected outputs for the candidates of a task, computed once per task.
 
-Activations and weights are random; the expected output is the reference's, in float64. Arrays lie
-in memory as the task's types say: halos are zero; the lanes that fill up a partial block are NaN in
-inputs, since no candidate may read them, and marked as not compared in outputs.
+Activations and weights are random; the expected output is computed by the reference in float64.
+Arrays are in the memory layout of the task's types: halos are zero; elements that pad a partial
+block are NaN in inputs, since no candidate may use them, and are excluded from the comparison of
+outputs.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _MARKS = {DType.F32: 0x7FC0DEAD, DType.BF16: 0x7FED, DType.F16: 0x7EED, DType.I3
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """The bytes of the inputs and of the expected outputs, each in the order of the region;
-    `padding` are the bits of the elements of each output that are not compared."""
+    """The bytes of the inputs and of the expected outputs, each in the order of the region.
+    `padding` is, for each output, the bit pattern of elements that are not compared."""
 
     inputs: tuple[bytes, ...]
     expected: tuple[bytes, ...]
@@ -43,7 +44,7 @@ class TaskData:
 
 
 def make_task_data(task: Task) -> TaskData:
-    """Return the data of a task, deterministic by the task's key."""
+    """Return the data of a task, which is deterministic for the task's key."""
     rng = np.random.default_rng(zlib.crc32(task.key.encode()))
     region = task.region
     arrays = {value.name: _random(value.type, region, rng) for value in region.inputs}
@@ -66,7 +67,8 @@ def make_task_data(task: Task) -> TaskData:
 
 
 def _random(kind: TensorType, region: Graph, rng: np.random.Generator) -> npt.NDArray[Any]:
-    """Return normal floats, random booleans, or integers that index any axis of two elements."""
+    """Return random values of a type: normally distributed floats, booleans, or integers that are
+    valid indices into any axis of at least two elements."""
     shape, dtype = kind.static_shape, kind.dtype
     if dtype.is_float:
         return convert(rng.standard_normal(shape, np.float32), dtype)
@@ -77,7 +79,8 @@ def _random(kind: TensorType, region: Graph, rng: np.random.Generator) -> npt.ND
 
 
 def _mark(kind: TensorType, array: npt.NDArray[Any]) -> int | None:
-    """Return the bits that mark elements of an output as not compared; None if all are compared."""
+    """Return a bit pattern that marks elements of an output as not compared; None if all are
+    compared."""
     if kind.layout is None or not _fills_up(kind.layout, array).any():
         return None
     if kind.dtype in _MARKS:
@@ -96,8 +99,8 @@ def _unsigned(array: npt.NDArray[Any]) -> np.dtype[Any]:
 def _packed(
     kind: TensorType, array: npt.NDArray[Any], filler: np.unsignedinteger[Any] | None
 ) -> npt.NDArray[Any]:
-    """The logical array in memory; elements that fill up a partial block hold the filler, where
-    there is one."""
+    """Return the logical array in memory layout; elements that pad a partial block hold the filler,
+    if one is passed."""
     layout = kind.layout
     if layout is None:
         return array
@@ -108,7 +111,7 @@ def _packed(
 
 
 def _fills_up(layout: Layout, array: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which elements in memory belong neither to the array nor to a halo."""
+    """Return a mask of the elements in memory that belong neither to the array nor to a halo."""
     halo = [layout.halo_of(axis) for axis in range(array.ndim)]
     whole = np.pad(np.ones(array.shape, np.uint8), halo, constant_values=1)
     fills_up: npt.NDArray[np.bool_] = Layout(layout.dims).pack(whole) == 0

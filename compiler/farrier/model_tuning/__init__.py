@@ -1,1 +1,3 @@
-"""Tuning of a whole model: its variants, measured side by side where they run."""
+"""Tuning of a complete model: variants of it are measured against each other on the target
+device.
+"""

@@ -1,4 +1,4 @@
-"""Predict whether a quantized model runs faster than the float model behind it."""
+"""Predict whether a quantized model runs faster than the float model from which it was derived."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MANY = 0.1  # A share of all multiply-adds.
 
 
 def slower_than_floats(imported: Graph, variant: Variant) -> str:
-    """Return a warning if `variant` of a quantized model is not expected to run faster than the
-    float form; "" if it is, and for a model that is not quantized."""
+    """Return a warning if `variant`, a quantized model, is not predicted to run faster than its
+    float form. Return "" if it is, or if the model is not quantized."""
     products = list(products_of_bytes(imported))
     if not products:
         return ""
@@ -79,7 +79,7 @@ def _share_of_floats(variant: Variant) -> float:
 
 
 def _example(imported: Graph, products: list[Node]) -> str:
-    """Return a product that still multiplies floats, and the reason."""
+    """Return as text a product that still multiplies floats, with the reason."""
     constants = {constant.value.name for constant in imported.constants}
     makers = {value.name: node for node in imported.nodes for value in node.outputs}
     for node in products:

@@ -1,10 +1,11 @@
-"""Choose the algorithm of each layer by measurements in the whole model, within the allowed error.
+"""Choose the algorithm of each convolution by measurements within the model, within the allowed
+error.
 
-A Winograd convolution trades arithmetic for weights, so its time depends on the other data that the
-model streams through the caches: alone, F(4,3) at 14x14 beats F(2,3); in ResNet it may lose.
-Therefore a variant of the model is built for each algorithm, all are measured in turns, and layers
-of one shape use the fastest algorithm. The result is a record: `task` is the layer's key, `rule` is
-"algorithm", and the one decision is the tile (0: the direct sum).
+A Winograd convolution does less arithmetic on larger weights, so its time depends on the other data
+that the model streams through the caches: alone, F(4,3) at 14x14 beats F(2,3); in ResNet it may be
+slower. Therefore a variant of the model is built for each algorithm, all variants are measured in
+alternation, and layers of one shape use the fastest algorithm. The result is a record: `task` is
+the layer's key, `rule` is "algorithm", and the single decision is the tile (0: the direct sum).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PLAUSIBLE = 1.6  # Beyond this factor of the best predicted time, an algorithm 
 
 def known_seconds(layer: Layer, settings: Settings, records: RecordStore) -> dict[Algorithm, float]:
     """Return the recorded seconds of a layer's algorithms, including algorithms that are not
-    allowed: the latest of each, since these were measured in turns."""
+    allowed. The latest record of each algorithm counts, since these were measured together."""
     fingerprint = settings.target.fingerprint
     usable_records = usable(records, layer.key, fingerprint, settings.threads, RULE)
     ran = latest(record for record in usable_records if record.samples_ns)
@@ -43,8 +44,8 @@ def known_seconds(layer: Layer, settings: Settings, records: RecordStore) -> dic
 def known_algorithms(
     prepared: Graph, settings: Settings, records: RecordStore
 ) -> dict[str, Algorithm]:
-    """Return the best allowed algorithm of each measured layer, by the layer's key; the predicted
-    best one unless another is clearly faster."""
+    """Return, by layer key, the best allowed algorithm of each measured layer: the one predicted to
+    be best unless another is clearly faster by measurement."""
     chosen = {}
     for layer in layers(prepared, settings):
         seconds = known_seconds(layer, settings, records)
@@ -57,9 +58,12 @@ def known_algorithms(
 
 
 def algorithms_report(prepared: Graph, settings: Settings, records: RecordStore) -> dict[str, Any]:
-    """Report the allowed error of a layer, and the algorithm of each convolution with a choice.
-    `error` is an upper bound of a layer's, as max |error| over max |result|; `measured_us` are
-    means over layers of one shape, in a model."""
+    """Return a report of the allowed error of a layer, and of the algorithm of each convolution for
+    which there is a choice.
+
+    `error` is an upper bound of the error of a layer, as max |error| over max |result|;
+    `measured_us` are means over layers of one shape, measured in a model.
+    """
     rows = []
     for layer in layers(prepared, settings):
         way = settings.algorithm_of(layer)
@@ -77,7 +81,7 @@ def algorithms_report(prepared: Graph, settings: Settings, records: RecordStore)
 
 
 def plausible(layer: Layer) -> list[Algorithm]:
-    """Return the allowed algorithms that may be the fastest."""
+    """Return the allowed algorithms that may be the fastest according to the machine model."""
     bar = _PLAUSIBLE * min(map(layer.seconds, layer.allowed))
     return [way for way in layer.allowed if layer.seconds(way) <= bar or way is layer.fastest]
 
@@ -85,8 +89,8 @@ def plausible(layer: Layer) -> list[Algorithm]:
 def contenders(
     prepared: Graph, default: Variant, chosen_one: Variant, records: RecordStore
 ) -> list[Variant]:
-    """Return the variant with the best known algorithms, and variants with those almost as fast:
-    with other schedules they may win."""
+    """Return the variant with the best known algorithms, and variants with algorithms that are
+    almost as fast, which may win with other schedules."""
     settings = default.settings
     best = known_algorithms(prepared, settings, records)
     variants = [chosen_one]
@@ -105,7 +109,8 @@ def contenders(
 
 
 def unmeasured(prepared: Graph, settings: Settings, records: RecordStore) -> list[Layer]:
-    """Return one layer of each shape with a choice that no record decides."""
+    """Return one layer of each shape for which several algorithms are plausible and no record
+    decides."""
     shapes = {layer.key: layer for layer in layers(prepared, settings)}
     return [
         layer
@@ -124,9 +129,12 @@ def measure_algorithms(
     limit_s: float,
     seed: int,
 ) -> int:
-    """Measure the plausible algorithms of `wanted` layers in the model, within `limit_s`, and add
-    the results to `records`. Return the number of variants, 0 if the time is too short. A variant
-    that does not run has no effect on the records. Raises ComparisonError."""
+    """Measure the plausible algorithms of the `wanted` layers in the model, within `limit_s`
+    seconds, and add the results to `records`.
+
+    Return the number of variants measured, 0 if the time is too short. A variant that fails to run
+    adds no records. Raises ComparisonError.
+    """
     variants = _variants(prepared, default, wanted)
     seconds = _seconds_of_each(variants, comparison, limit_s)
     if seconds is None:
@@ -151,7 +159,8 @@ def measure_algorithms(
 
 
 def _variants(prepared: Graph, default: Variant, wanted: Sequence[Layer]) -> list[Variant]:
-    """Return the default, and for each algorithm the model with `wanted` layers computed by it."""
+    """Return the default variant, and for each algorithm the variant whose `wanted` layers use
+    it."""
     settings = default.settings
     variants = [default]
     for way in Algorithm:
@@ -169,8 +178,8 @@ def _variants(prepared: Graph, default: Variant, wanted: Sequence[Layer]) -> lis
 def _seconds_of_each(
     variants: Sequence[Variant], comparison: Comparison, limit_s: float
 ) -> float | None:
-    """Return the seconds to measure each variant, so that all are compiled and measured within
-    `limit_s`; None if that is too short."""
+    """Return the seconds for which to measure each variant, so that all are compiled and measured
+    within `limit_s`; None if that is too short."""
     # The time of this compilation predicts that of the others.
     comparison.compile(variants[0].choices.values())
     further = {key for variant in variants for key in variant.choices} - set(variants[0].choices)
@@ -185,7 +194,8 @@ def _seconds_of_each(
 
 
 def _samples(alike: Sequence[Layer], calls: Sequence[CallTimes]) -> tuple[int, ...]:
-    """Return nanoseconds of a layer of one shape, the mean over equal layers."""
+    """Return the times of one layer in nanoseconds: for each run, the mean over the layers in
+    `alike`, which have one shape."""
     mine = [
         times.samples_ns for layer in alike for times in calls if computes(times.call.origin, layer)
     ]
@@ -193,7 +203,7 @@ def _samples(alike: Sequence[Layer], calls: Sequence[CallTimes]) -> tuple[int, .
 
 
 def computes(origin: str, layer: Layer) -> bool:
-    """Check whether a call's nodes include all nodes of a layer."""
+    """Check whether the nodes in `origin`, those of a call, include all nodes of a layer."""
     return set(layer.origin.split(",")) <= set(origin.split(","))
 
 

@@ -1,9 +1,10 @@
-"""Time variants of a model in turns on the device, kernel by kernel.
+"""Time variants of a model against each other on the device, kernel by kernel.
 
-Measuring kernels alone misranks kernels that load the caches, so variants are measured as whole
-models. All variants are in one library: one request measures them in turns, so that changes of the
-machine's speed affect all of them alike. Times do not depend on numbers, so memory stays zero, and
-no parameters are packed or sent; sizes that values decide are the typical ones.
+Measuring kernels alone ranks kernels wrongly that put load on the caches, so variants are measured
+as complete models. All variants are linked into one library: one request measures them in
+alternation, so that changes of the machine's speed affect all of them equally. Times do not depend
+on the values in memory, so memory stays zero, and no parameters are packed or sent; sizes that
+values decide are the typical ones.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ _Key: TypeAlias = tuple[str, Pairs]  # A task, and the decisions about it.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallTimes:
-    """The latencies of one call of a variant, in nanoseconds for each run of the model. `device`
-    lists the names of the farm's devices that ran it, separated by commas."""
+    """The times of one call of a variant in nanoseconds, one for each run of the model. `device`
+    lists the names of the farm's devices that ran the variant, separated by commas."""
 
     call: CallRecord
     samples_ns: tuple[int, ...]
@@ -76,7 +77,7 @@ class CallTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FailedVariant:
-    """A variant that did not run, and the reason."""
+    """The outcome of a variant that did not run, with the reason."""
 
     reason: str
 
@@ -86,9 +87,13 @@ Outcome: TypeAlias = list[CallTimes] | FailedVariant
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Race:
-    """The times of every run of a model with default schedules, and of a variant, in nanoseconds;
-    and the undisturbed time of a run of the variant in use (at first the default) and of the
-    variant, in each half of the race."""
+    """The result of a comparison of the default, the variant in use (at first the default) and a
+    new variant.
+
+    `default_ns` and `variant_ns` are the times of all runs of the default and of the new variant.
+    The others are estimates of the time of an undisturbed run, of the variant in use and of the new
+    one, from each half of the runs.
+    """
 
     default_ns: tuple[int, ...]
     variant_ns: tuple[int, ...]
@@ -101,24 +106,29 @@ class Race:
 
     @property
     def is_won(self) -> bool:
-        """Check whether the variant's undisturbed time beats that of the one in use in both halves:
-        of two with equal times one may win by chance, but seldom twice."""
+        """Check whether the new variant is faster than the variant in use in both halves of the
+        runs, by undisturbed time. Of two equally fast variants one may be faster by chance, but
+        seldom twice."""
         halves = zip(self.variant_undisturbed_ns, self.in_use_undisturbed_ns, strict=True)
         return all(variant < in_use for variant, in_use in halves)
 
 
 def mean_samples(calls: Sequence[Sequence[int]], count: int | None = None) -> tuple[int, ...]:
-    """Merge samples of several calls to samples of one, the fastest first: the means of their
-    fastest, of their second fastest, and so on (or sums over `count`, if a call is a part of a
-    whole). A disturbance that only some calls of a run had then does not affect the fastest
-    samples. A call with more samples contributes those at equal shares of the ranks."""
+    """Merge the samples of several calls into those of one call, the fastest first: the mean of
+    their fastest samples, of their second fastest, and so on.
+
+    With `count`, the sums are divided by that instead of the number of calls, for calls that are
+    parts of `count` layers. Averaging by rank keeps a disturbance that hit some calls of a run out
+    of the fastest samples. A call with more samples than others contributes samples at evenly
+    spaced ranks.
+    """
     fewest = min(map(len, calls), default=0)
     ranked = zip(*(_ranks(samples, fewest) for samples in calls), strict=True)
     return tuple(round(sum(place) / (count or len(calls))) for place in ranked)
 
 
 def _ranks(samples: Sequence[int], count: int) -> list[int]:
-    """Return `count` of the samples, from the fastest to the slowest."""
+    """Return `count` of the samples at evenly spaced ranks, the fastest first."""
     ordered = sorted(samples)
     return [ordered[(2 * place + 1) * len(ordered) // (2 * count)] for place in range(count)]
 
@@ -128,7 +138,8 @@ class ComparisonError(Exception):
 
 
 class Comparison:
-    """Measure variants of one model. Kernels compiled for one variant are reused for the others."""
+    """A measurer of variants of one model. Kernels compiled for one variant are reused for the
+    others."""
 
     def __init__(
         self,
@@ -153,28 +164,27 @@ class Comparison:
         self.racers = 2  # The number of variants in the last race.
 
     def by(self, clock: Clock, racers: int) -> Comparison:
-        """Return a copy under another clock and for `racers` variants in a race; the two share
-        their compiled kernels."""
+        """Return a copy that charges its time to another clock and expects `racers` variants in a
+        race; both share their compiled kernels."""
         other = copy.copy(self)
         other._clock, other.racers = clock, racers
         return other
 
     @property
     def devices(self) -> int | None:
-        """The number of devices that measure now; None for this machine."""
+        """The number of remote devices that measure now; None if this machine measures."""
         return self._runner.devices
 
     def by_call(self, variants: Sequence[Variant], seconds: float) -> list[Outcome]:
-        """Measure the calls of each variant, each timed in its place, for some `seconds` of runs
-        (see `cost`), all on one device. Raises ComparisonError if no variant ran, and
-        CompilerError."""
+        """Run each variant for `seconds` (see `cost`), all on one device, and measure each of its
+        calls within the run. Raises ComparisonError if no variant ran, and CompilerError."""
         return self.contests([variants], seconds)[0]
 
     def contests(
         self, contests: Sequence[Sequence[Variant]], seconds: float
     ) -> list[list[Outcome]]:
-        """Run several comparisons in parallel, each on one device. Raises as `by_call` does, if no
-        variant of any comparison ran."""
+        """Run several comparisons in parallel, each on one device. Raises ComparisonError if no
+        variant of any comparison ran, and CompilerError."""
         prepared = [self._prepared(variants, seconds) for variants in contests]
         answers = self._answers([comparison.request for comparison in prepared])
         return _where_any_ran(
@@ -185,33 +195,34 @@ class Comparison:
         )
 
     def pooled(self, variants: Sequence[Variant], seconds: float) -> list[Outcome]:
-        """Measure as `by_call` does, on several devices, each for its share of the seconds. Each
-        device compares all variants, so a slow one affects all alike."""
+        """Measure as `by_call` does, but on several devices, which divide the seconds among
+        themselves. Each device compares all variants, so a slow device affects all equally."""
         count = self.shares(variants[0], seconds)
         prepared = self._prepared(variants, seconds / count)
         answers = self._answers([prepared.request] * count)
         return _where_any_ran([prepared.outcomes(answers)])[0]
 
     def shares(self, variant: Variant, seconds: float) -> int:
-        """Return the number of devices for which `seconds` suffice to measure a few runs on
-        each."""
+        """Return the number of devices on each of which `seconds`, divided among them, allow a few
+        runs."""
         return max(1, min(self.devices or 1, int(seconds / self.cost(variant, 0.0))))
 
     @property
     def race_s(self) -> float:
-        """The seconds that each variant races."""
+        """The seconds for which each variant runs in a race."""
         least, most = _RACE_S
         budget_s = self._clock.budget_s or 0.0
         runs_s = min(_RACE_RUNS * (self._run_s or 0.0), budget_s / 20)
         return max(min(max(_RACE_SHARE * budget_s, least), most), runs_s)
 
     def cost(self, variant: Variant, seconds: float) -> float:
-        """Return the seconds to measure a variant: `seconds`, or the time of the fewest runs."""
+        """Return the seconds to measure a variant for `seconds`: more if the minimum number of runs
+        takes longer."""
         fewest = _LEAST_TURNS * _LEAST_RUNS
         return max(seconds, fewest * (self._run_s or predicted(variant)))
 
     def compile(self, choices: Iterable[ScheduledTask]) -> None:
-        """Compile the kernels that are not compiled yet. Thread-safe."""
+        """Compile the kernels of `choices` that have not been compiled yet. Thread-safe."""
         with self._compiling:
             wanted = {key: choice for choice in choices if (key := _key(choice)) not in self._made}
             if not wanted:
@@ -230,11 +241,12 @@ class Comparison:
                 self.compile_s = (time.monotonic() - begin) / len(wanted)
 
     def is_compiled(self, choice: ScheduledTask) -> bool:
-        """Check whether `compile` compiled a choice's kernel without an error."""
+        """Check whether the kernel of a choice was compiled without an error."""
         return isinstance(self._made.get(_key(choice)), Compiled)
 
     def _candidate(self, number: int, planned: Plan) -> Candidate:
-        """Return the whole model at its typical sizes, with its memory, as a candidate."""
+        """Return the complete model at its typical sizes, with its memory, as candidate `number` of
+        a request."""
         sizes = [*planned.inputs, *planned.outputs]
         sizes += [planned.params_bytes, typical(planned.memory.workspace_bytes)]
         arguments = [Argument(Role.SCRATCH, nbytes) for nbytes in sizes]
@@ -242,7 +254,7 @@ class Comparison:
         return Candidate((Launch(_entry_name(number)),), tuple(arguments))
 
     def _plans(self, variants: Sequence[Variant]) -> list[_Planned]:
-        """Return the variants with memory plans and the objects of their kernels. Raises
+        """Return the variants with their memory plans and the object files of their kernels. Raises
         CompilerError."""
         self.compile(choice for variant in variants for choice in variant.choices.values())
         return [self._planned(variant) for variant in variants]
@@ -261,7 +273,7 @@ class Comparison:
         return _Planned(planned, objects)
 
     def _prepared(self, variants: Sequence[Variant], seconds: float) -> _Prepared:
-        """Return the request of a comparison to a device. Raises CompilerError."""
+        """Return the request that asks a device to compare the variants. Raises CompilerError."""
         plans = self._plans(variants)
         candidates = [
             dataclasses.replace(
@@ -284,7 +296,7 @@ class Comparison:
         return _Prepared(plans, sequence, request)
 
     def _floors(self, variant: Variant, planned: _Planned) -> tuple[int, ...]:
-        """Return the nanoseconds that no run of the variant can beat, then those of each of its
+        """Return lower bounds in nanoseconds: of a run of the variant, then of each of its
         calls."""
         each = [self._floor(variant.choices[call.task]) for call in planned.plan.calls]
         groups = map(len, planned.plan.parts(""))
@@ -304,7 +316,7 @@ class Comparison:
         return self._floors_ns[key]
 
     def _code(self, plans: Sequence[_Planned]) -> CodeObject:
-        """Return the library with an entry for each plan, and their kernels."""
+        """Return the library that contains an entry for each plan, and all their kernels."""
         entries = [
             planned.plan.measured_entry(self._target, _entry_name(number))
             for number, planned in enumerate(plans)
@@ -316,7 +328,7 @@ class Comparison:
         return CodeObject(self._blobs.put(linked), self._target.backend.library_kind)
 
     def _answers(self, requests: Sequence[MeasureRequest]) -> list[MeasureResult]:
-        """Return the result of each request, all of them measured in parallel."""
+        """Return the results of the requests, which are measured in parallel."""
         if len(requests) == 1:
             return [self._answer(requests[0])]
         with ThreadPoolExecutor(len(requests)) as pool:
@@ -345,7 +357,7 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Planned:
-    """A variant with its memory placed, and the objects that define its kernels."""
+    """The memory plan of a variant, and the object files that define its kernels."""
 
     plan: Plan
     objects: Sequence[bytes]
@@ -353,15 +365,15 @@ class _Planned:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A comparison of variants, with the number of the variant behind each candidate of the
-    request."""
+    """A request to compare variants. `sequence` maps each candidate of the request to the number of
+    its variant."""
 
     plans: Sequence[_Planned]
     sequence: Sequence[int]
     request: MeasureRequest
 
     def outcomes(self, answers: Sequence[MeasureResult]) -> list[Outcome]:
-        """Return the outcome of each variant from the answers of the devices, one each."""
+        """Return the outcome of each variant, merged from the results of all devices."""
         turns: list[list[CandidateResult]] = [[] for _ in self.plans]
         for answer in answers:
             if answer.fault is None:
@@ -411,8 +423,8 @@ def _where_any_ran(contests: list[list[Outcome]]) -> list[list[Outcome]]:
 def compared(
     comparison: Comparison, default: Variant, in_use: Variant, variant: Variant, listener: Listener
 ) -> Race | None:
-    """Race the default, the variant `in_use` (which may be the default) and a new variant; return
-    None, with a warning, if they cannot be measured."""
+    """Race the default, the variant `in_use` (which may be the default) and a new variant, and
+    return the result; None, after a warning, if the variants cannot be measured."""
     before = [default] if in_use is default else [default, in_use]
     try:
         outcomes = comparison.by_call([*before, variant], comparison.race_s)
@@ -429,21 +441,25 @@ def compared(
 
 
 def _times(outcome: Outcome) -> list[CallTimes]:
-    """Return the times of a variant. Raises ComparisonError if it failed."""
+    """Return the times of a variant's calls. Raises ComparisonError if the variant failed."""
     if isinstance(outcome, FailedVariant):
         raise ComparisonError(outcome.reason)
     return outcome
 
 
 def _runs(calls: Sequence[CallTimes]) -> tuple[int, ...]:
-    """Return the nanoseconds of the runs of a model from those of its calls."""
+    """Return the nanoseconds of each run of a model, as the sum over its calls."""
     each = ([times.call.runs * ns for ns in times.samples_ns] for times in calls)
     return tuple(map(sum, zip(*each, strict=True)))
 
 
 def _undisturbed_halves(calls: Sequence[CallTimes]) -> tuple[float, float]:
-    """Return the nanoseconds of an undisturbed run, in the first half of the runs and in the
-    second. Hardly any run of a large model is undisturbed as a whole, but many of its calls are."""
+    """Return an estimate of the nanoseconds of an undisturbed run, from the first half of the runs
+    and from the second.
+
+    The estimate is the sum over the calls, because hardly any run of a large model is undisturbed
+    as a whole, but many executions of a single call are.
+    """
 
     def of_runs(some: slice) -> float:
         return sum(times.call.runs * fast_quartile_mean(times.samples_ns[some]) for times in calls)
@@ -458,18 +474,19 @@ def race_cost(comparison: Comparison, variant: Variant) -> float:
 
 
 def total(choice: ScheduledTask) -> float:
-    """Return the seconds of a kernel's calls, measured or predicted."""
+    """Return the seconds of all calls of a kernel in a run of the model, measured or predicted."""
     return choice.seconds
 
 
 def predicted(variant: Variant) -> float:
-    """Return the predicted seconds of a run of the model: the sum of its kernels'."""
+    """Return the predicted seconds of a run of the model: the sum over its kernels."""
     return sum(map(total, variant.choices.values()))
 
 
 def _schedule(seconds: float, run_s: float, threads: int) -> tuple[int, TimingPolicy]:
-    """Return the number of turns, and the policy of a turn, that take `seconds` if a run takes
-    `run_s`. The first run of a turn is not timed, and one more if there is time for it."""
+    """Return the number of turns, and the timing policy of each, for a measurement of about
+    `seconds` of runs that take `run_s` each. The first run of a turn is not timed, and neither is a
+    second one if the turn has many runs."""
     runs = int(seconds / run_s)
     most = max(_TURNS, int(seconds / _TURN_S))
     turns = min(max(runs // _USUAL_RUNS, _LEAST_TURNS), most)
@@ -490,7 +507,7 @@ def _key(choice: ScheduledTask) -> _Key:
 
 
 def _entry_name(number: int) -> str:
-    """Return the symbol of the entry of a variant."""
+    """Return the symbol of the entry of variant `number` in the library."""
     return f"variant_{number}"
 
 

@@ -1,15 +1,15 @@
-"""Search schedules in the model: rounds of candidates of all kernels in parallel.
+"""Search for schedules within the model: rounds of candidates of all kernels at once.
 
-One run of a variant measures a candidate of every kernel in its place, so this learns more in a
-second than measuring kernels alone. It does not compare results with a reference, so a winner is
+One run of a variant measures a candidate of every kernel within the model, so this learns more per
+second than measuring kernels alone. Results are not compared with a reference, so a winner is
 checked alone before it is used. A round measures its candidates briefly; the few that seem to win
-run once more, longer, since the best of many short measurements is mostly a lucky one. Their gain
-is still small compared with the noise of a shared machine. At the end the new schedules are
-therefore measured against the initial ones, for a share of all the time, and must win again.
+run a second time for longer, since the best of many short measurements is mostly a lucky one. Even
+then the gain is small compared with the noise of a shared machine. Therefore the new schedules are
+finally measured against the initial ones, for a fixed share of the total time, and must win again.
 
 Several devices measure different candidates of the same kernels, each in comparison with the
-schedules to beat; meanwhile the next round's candidates are compiled. If a variant does not run,
-only the candidate at fault is dropped.
+schedules to beat; meanwhile the candidates of the next round are compiled. If a variant does not
+run, only the candidate that caused the failure is dropped.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _Candidates: TypeAlias = Mapping[str, Sequence[Decisions]]  # By task.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Round:
-    """The size of a round: candidates in total, the variants over which each device spreads them,
-    the seconds of each of these, the variants that run once more, and whether no time remains for
-    another round."""
+    """The size of a round: the total number of candidates, the number of variants over which each
+    device spreads them, the seconds for each variant, the number of variants that run a second
+    time, and whether this is the last round that fits the time."""
 
     candidates: int
     variants: int
@@ -76,11 +76,12 @@ class _Round:
 
 
 class CoordinateDescent:
-    """Rounds of candidates, from rivals that differ in algorithms to the best variant.
+    """A search in rounds for the best variant, starting from rivals that differ in algorithms.
 
-    Each kernel has a search of its own. The searches share a cost model, trained on measurements in
-    the model and, as if of other kernels, alone. A kernel's share of the candidates follows its
-    possible gain: its share of the time, times its distance from the bound of all schedules.
+    Each kernel has a search of its own. The searches share a cost model, which is trained on
+    measurements in the model and, as if they were of other kernels, on measurements alone. A
+    kernel's share of the candidates is proportional to its possible gain: its share of the time,
+    times its distance from the lower bound of all schedules.
     """
 
     def __init__(
@@ -112,8 +113,9 @@ class CoordinateDescent:
         self._suspected: collections.Counter[_Candidate] = collections.Counter()
 
     def run(self, rivals: Sequence[Variant], listener: Listener) -> Variant:
-        """Return the best variant found before the clock's time (less that of the final race) is
-        over, or all kernels rest; the first of the rivals if no round fits."""
+        """Search until the clock's time, minus that of the final race, is over or no kernel has
+        candidates left. Return the best variant; the first of the rivals if not even one round fits
+        the time."""
         self._rematch_s = _REMATCH * max(0.0, self._clock.left)
         before: dict[str, Decisions] = {}
         for rival in rivals:
@@ -144,7 +146,7 @@ class CoordinateDescent:
         return self._rematch(before, rivals[0], listener)
 
     def _plan(self, rivals: Sequence[Variant]) -> _Round | None:
-        """Return a round that fits the remaining time; None if none does."""
+        """Return the size of a round that fits the remaining time; None if none fits."""
         first, comparison = rivals[0], self._comparison
         left = self._clock.left - race_cost(comparison, first) - self._rematch_s
         left -= _WINNERS * self._check_s
@@ -172,8 +174,8 @@ class CoordinateDescent:
     def _rematch(
         self, before: Mapping[str, Decisions], best: Variant, listener: Listener
     ) -> Variant:
-        """Return the best variant, with the schedule `before` of each kernel whose new schedule
-        does not win again in a direct comparison."""
+        """Measure the new schedules directly against the schedules `before`, and return `best` with
+        the old schedule of each kernel whose new one does not win again."""
         finalists: dict[str, list[Decisions]] = {}
         for key, choice in best.choices.items():
             new = dict(choice.decisions)
@@ -195,8 +197,8 @@ class CoordinateDescent:
             return best
 
     def _tried(self, rivals: Sequence[Variant], size: _Round) -> _Candidates:
-        """Return each kernel's schedule, followed by the candidates to measure against it that
-        compile."""
+        """Return, for each kernel, its current schedule followed by the candidates to compare with
+        it, without candidates that do not compile."""
         ahead, self._ahead = self._ahead, None
         candidates = self._candidates(rivals, size) if ahead is None else ahead.result()
         choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
@@ -213,7 +215,8 @@ class CoordinateDescent:
         }
 
     def _candidates(self, rivals: Sequence[Variant], size: _Round) -> _Candidates:
-        """Return the next candidates of each kernel, compiled if possible."""
+        """Return the next candidates of each kernel, after compiling them as far as they
+        compile."""
         self._model.fit()
         choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
         gains = {
@@ -245,8 +248,8 @@ class CoordinateDescent:
         size: _Round,
         listener: Listener,
     ) -> Variant:
-        """Return the best variant of the candidates, after a second run of those which seemed to
-        win."""
+        """Measure the candidates, repeat the measurement of the apparent winners, and return the
+        best variant."""
         self._trials += sum(len(several) - 1 for several in tried.values())
         records, again = MemoryRecords(), MemoryRecords()
         finals = InModelSelection(self._prepared, rivals, tried, records, self._seed, self._records)
@@ -277,8 +280,9 @@ class CoordinateDescent:
     def _blamed(
         self, failed: Sequence[Variant], tried: _Candidates, records: RecordStore
     ) -> list[TuningRecord]:
-        """Return records of candidates in failed variants that fail alone, too. The others are
-        tried again with other candidates, and dropped after a second such failure."""
+        """Return records of the candidates in failed variants that also fail alone. The other
+        candidates are combined differently in a later round, and dropped after a second such
+        failure."""
         ran = {(record.task, record.decisions) for record in records}
         suspects: dict[_Candidate, ScheduledTask] = {}
         for variant in failed:
@@ -307,7 +311,7 @@ class CoordinateDescent:
         return blamed
 
     def _take_up(self, key: str, choice: ScheduledTask, variant: Variant) -> None:
-        """Start a kernel's search from its records."""
+        """Start the search of a kernel from its records."""
         settings, space = variant.settings, choice.space
         search = EvolutionarySearch(key, space, self._model, self._seed, Context.MODEL)
         fingerprint = settings.target.fingerprint
@@ -320,8 +324,8 @@ class CoordinateDescent:
         self._searches[key] = search
 
     def _checked(self, before: Variant, after: Variant) -> Variant:
-        """Return `after` with the old schedule of each kernel whose new one computes wrong results
-        alone."""
+        """Return the variant `after`, with the schedule in `before` of each kernel whose new
+        schedule computes wrong results when measured alone."""
         choices: dict[str, ScheduledTask] = {}
         begin, count = time.monotonic(), 0
         for key, choice in after.choices.items():
@@ -335,12 +339,12 @@ class CoordinateDescent:
         return dataclasses.replace(after, choices=choices)
 
     def _is_right(self, key: str, choice: ScheduledTask) -> bool:
-        """Check whether a kernel ran and its results equalled the reference's."""
+        """Check whether a kernel ran alone with results equal to those of the reference."""
         result = self._alone(key, choice)
         return result is not None and bool(result.samples_ns)
 
     def _alone(self, key: str, choice: ScheduledTask) -> CandidateResult | None:
-        """Measure a kernel alone; return None if no device could."""
+        """Measure a kernel alone; return None if no device could measure."""
         for _ in range(_FAULTS):
             # This number of faults in a row is bad luck, not the kernel's fault.
             with contextlib.suppress(DeviceFaultError):
@@ -349,7 +353,8 @@ class CoordinateDescent:
         return None
 
     def _keep(self, before: Variant, after: Variant, again: RecordStore) -> None:
-        """Add the times of the new schedules, and of those they replace, to the records."""
+        """Add the times of the new schedules, and of the schedules that they replace, to the
+        records."""
         for key, choice in after.choices.items():
             if choice.decisions != before.choices[key].decisions:
                 records_of_task = {
@@ -359,7 +364,7 @@ class CoordinateDescent:
                 self._records.add(records_of_task[pairs(choice.decisions)])
 
     def _learn(self, best: Variant, *sources: Iterable[TuningRecord]) -> None:
-        """Update the searches with results that were measured in turns."""
+        """Update the searches with results of variants that were measured against each other."""
         for key, choice in best.choices.items():
             if key not in self._searches:
                 self._take_up(key, choice, best)
@@ -387,7 +392,7 @@ def _trial(record: TuningRecord) -> Trial:
 
 
 def _calls(*variants: Variant) -> collections.Counter[str]:
-    """Return the largest number of calls of each kernel in one of the variants."""
+    """Return, by kernel, the largest number of calls in any one of the variants."""
     counts: collections.Counter[str] = collections.Counter()
     for variant in variants:
         counts |= collections.Counter(call.task for call in variant.calls)
@@ -395,20 +400,20 @@ def _calls(*variants: Variant) -> collections.Counter[str]:
 
 
 def _calls_of_largest(variant: Variant) -> int:
-    """Return the calls of the kernel that takes the most time."""
+    """Return the number of calls of the kernel that takes the largest part of the time."""
     key = max(variant.choices, key=lambda key: total(variant.choices[key]))
     return _calls(variant)[key]
 
 
 def _gap(choice: ScheduledTask, variant: Variant) -> float:
-    """Return the greatest share of a kernel's time that it may gain."""
+    """Return the largest fraction of a kernel's time that a better schedule could save."""
     bound = choice.space.bound / variant.settings.threads
     return max(1 - bound * choice.calls / total(choice), _LEAST_GAP)
 
 
 def shared_out(count: int, gains: Mapping[str, float], most: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of candidates of each kernel: its share of `count` by its possible gain,
-    limited by `most`; the excess goes to the others."""
+    """Return the number of candidates of each kernel: `count` divided in proportion to the possible
+    gains, limited by `most`; the excess goes to the other kernels."""
     shares, whole = dict.fromkeys(gains, 0), sum(gains.values())
     open_ones = [key for key, gain in gains.items() if gain > 0]
     for key in sorted(open_ones, key=lambda key: most[key] / gains[key]):
@@ -418,7 +423,8 @@ def shared_out(count: int, gains: Mapping[str, float], most: Mapping[str, int]) 
 
 
 def _as_before(variant: Variant, tried: _Candidates, records: Iterable[TuningRecord]) -> Variant:
-    """Return the variant with the schedules to beat, and their times."""
+    """Return the variant with the schedules that the candidates are compared with, and their
+    times."""
     measured = {(record.task, record.decisions): record.seconds for record in records}
     choices = dict(variant.choices)
     for key, (usual, *_) in tried.items():
@@ -429,7 +435,7 @@ def _as_before(variant: Variant, tried: _Candidates, records: Iterable[TuningRec
 
 
 def _promising(choice: ScheduledTask, records: Iterable[TuningRecord]) -> list[Decisions]:
-    """Return a kernel's schedule, and the fastest of the candidates that beat it."""
+    """Return the current schedule of a kernel, and the fastest of the candidates that beat it."""
     usual = pairs(choice.decisions)
     measured = {r.decisions: r.seconds for r in records if r.task == choice.task.key}
     bar = (1 - MARGIN) * measured.get(usual, 0.0)

@@ -1,4 +1,4 @@
-"""Hot sizes: shapes for which a model with open dims gets specialized code."""
+"""Hot sizes: frequent input shapes for which a model with symbolic dims gets specialized code."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _SHARED_COST = 0.015
 
 
 def hot_asked(model: ImportedModel, hot: Sequence[Hot]) -> Sequence[Hot]:
-    """Return the hot shapes that a user requests. By default these are the typical sizes, and none
-    if a state grows, whose size differs at every call."""
+    """Return the hot shapes that a user requests; without a request, the typical sizes, or () if
+    the model has a growing state, whose size differs at every call."""
     is_default = tuple(hot) == TYPICAL_ALONE
     return () if is_default and any(state.axis is not None for state in model.states) else hot
 
 
 def hot_sizes(dims: Sequence[NamedDim], hot: Sequence[Hot]) -> list[dict[str, int]]:
-    """Return for each hot shape the value of every symbol; a dim without a value has its typical
-    one. Duplicates are dropped, the order is kept. Raises UsageError for a size that the model
-    cannot have."""
+    """Return, for each hot shape, the value of every symbol; a dim that the shape omits has its
+    typical size. Duplicates are dropped and the order is preserved. Raises UsageError for a size
+    that the model cannot have."""
     for shape in hot:
         for dim in dims:
             size = shape.get(dim.name, dim.typical * dim.step)
@@ -83,8 +83,9 @@ def check_hot(model: ImportedModel, hot: Sequence[Hot], sizes: Sequence[Mapping[
 
 
 def for_any_size(settings: Settings, hot: Sequence[Mapping[str, int]]) -> Settings:
-    """Return the settings of a model's general form, next to specialized forms for `hot` sizes. A
-    size at which all open dims are 1, such as a batch of one, uses the general form's kernels."""
+    """Return the settings of a model's general form, which is compiled in addition to specialized
+    forms for the sizes `hot`. A size at which all symbolic dims are 1, such as a batch of one, uses
+    the kernels of the general form."""
     is_beside = any(size != 1 for sizes in hot for size in sizes.values())
     return dataclasses.replace(settings, beside_hot=is_beside)
 
@@ -98,8 +99,8 @@ def shapes_at(model: ImportedModel, sizes: Mapping[str, int]) -> dict[str, tuple
 
 
 def with_shared_panels(hot: Variant, general: Variant) -> Variant:
-    """Return the variant for a hot size, with weights in panels as wide as those of the general one
-    where that costs next to nothing, so that such weights are packed once."""
+    """Return the variant for a hot size with the weights in panels as wide as in the general
+    variant, where that costs next to nothing, so that such weights are packed only once."""
     widths = {weights: general.choices[key].decisions.get(PANEL) for weights, key in _read(general)}
     choices = dict(hot.choices)
     for weights, key in _read(hot):
@@ -113,7 +114,8 @@ def with_shared_panels(hot: Variant, general: Variant) -> Variant:
 
 
 def _read(variant: Variant) -> Iterator[tuple[Hashable, str]]:
-    """Yield the constants with at least two axes that kernels read, and the key of the reader."""
+    """Yield each constant with at least two axes that a kernel reads, with the key of the kernel's
+    task."""
     program = variant.program
     constants = {constant.value.name: constant for constant in program.constants}
     for call in variant.calls:
@@ -124,13 +126,13 @@ def _read(variant: Variant) -> Iterator[tuple[Hashable, str]]:
 
 
 def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]) -> Variant:
-    """Return the variant for a hot size, with kernels of the general one if these are about as
-    fast.
+    """Return the variant for a hot size in which kernels of the general variant replace kernels
+    that are about equally fast.
 
-    If all open dims of a kernel are 1 at that size, as for a batch of one, the general kernel runs
-    the same tiles in the same order as a specialized one with equal decisions. Other kernels are
-    shared if the model spends little time in them, so that no second kernel is compiled, and no
-    weights are packed again, for next to nothing.
+    If all symbolic dims of a kernel are 1 at that size, as for a batch of one, the general kernel
+    runs the same tiles in the same order as a specialized one with equal decisions. Other kernels
+    are shared if the model spends little time in them, since a second kernel to compile and a
+    second packing of weights would gain next to nothing.
     """
     general_calls = _known_at(general, sizes)
     runs = collections.Counter[str]()
@@ -156,7 +158,8 @@ def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]
 def with_own_kernels(
     hot: Variant, general: Variant, sizes: Mapping[str, int], own: Collection[str]
 ) -> Variant:
-    """Return the same if the `own` kernels of the hot size are known, by key."""
+    """Return the variant for a hot size in which kernels of the general variant replace all kernels
+    except those with the keys `own`."""
     general_calls = _known_at(general, sizes)
     keys = {key: choice.task.key for key, choice in hot.choices.items() if key not in own}
     shared = {key: general_calls[task] for key, task in keys.items() if task in general_calls}
@@ -164,8 +167,8 @@ def with_own_kernels(
 
 
 def _sharing(hot: Variant, general: Variant, shared: Mapping[str, Call]) -> Variant:
-    """Return the variant with calls of the general one's kernels, by the key of the kernel that
-    each replaces."""
+    """Return the variant `hot` in which calls of general kernels replace its own, according to
+    `shared`, which maps the key of a replaced kernel to the call."""
     calls, choices = [], dict[str, ScheduledTask]()
     for call in hot.calls:
         own, same = hot.choices[call.task], shared.get(call.task)
@@ -178,7 +181,8 @@ def _sharing(hot: Variant, general: Variant, shared: Mapping[str, Call]) -> Vari
 
 
 def _stages(choice: ScheduledTask) -> int:
-    """Return the number of nests of a kernel, which determines the time to compile it."""
+    """Return the number of stages of a kernel, to which the time of its compilation is
+    proportional."""
     return len(choice.program.stages) if isinstance(choice.program, TensorProgram) else 1
 
 
@@ -188,8 +192,9 @@ def _seconds(choice: ScheduledTask) -> float:
 
 
 def _ratio(own: ScheduledTask, shared: ScheduledTask, dims: Sequence[Extent]) -> float | None:
-    """Return the predicted seconds of a general kernel, called with these dims, over those of a
-    specialized one; None if that is unknown, or the specialized one was tuned."""
+    """Return the predicted seconds of a general kernel, called with these dims, divided by those of
+    the specialized kernel; None if they are not comparable, or if the specialized kernel was tuned.
+    """
     if own.space.rule_of(own.decisions) != shared.space.rule_of(shared.decisions):
         return None
     if own.decisions == shared.decisions and all(extent == 1 for extent in dims):
@@ -200,8 +205,8 @@ def _ratio(own: ScheduledTask, shared: ScheduledTask, dims: Sequence[Extent]) ->
 
 
 def _known_at(variant: Variant, sizes: Mapping[str, int]) -> dict[str, Call]:
-    """Return calls of the variant with dims at these sizes, by the key of the task that they are
-    specialized to."""
+    """Return the calls of the variant at these sizes, by the key that the task has if specialized
+    to them."""
     calls_by_dims: dict[tuple[str, tuple[Extent, ...]], Call] = {}
     for call in variant.calls:
         if call.dims and all(symbol.name in sizes for symbol in symbols(call.dims)):
@@ -213,6 +218,6 @@ def _known_at(variant: Variant, sizes: Mapping[str, int]) -> dict[str, Call]:
 
 
 def _key_at(task: Task, dims: Sequence[Extent]) -> str:
-    """Return the key of the task that results from these values of a task's dims."""
+    """Return the key of a task specialized to these values of its dims."""
     values: dict[Atom, Extent] = dict(zip(task.region.given_dims, dims, strict=True))
     return task_key(substituted(task.region, values), task.constant_inputs)

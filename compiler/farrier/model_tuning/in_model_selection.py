@@ -32,9 +32,12 @@ _A_DEVICE = 2
 
 
 class InModelSelection:
-    """A comparison of variants that differ in algorithms, with the finalists of each of their
-    kernels, the one to beat first. Measurements are added to `records`, and those of algorithms to
-    `algorithms`, which also holds those of other layers."""
+    """A selection among variants (rivals) that differ in algorithms and, for each kernel, among a
+    few finalists, of which the first is the current schedule.
+
+    Measurements are added to `records`, those of algorithms to `algorithms`, which also holds those
+    of other layers.
+    """
 
     def __init__(
         self,
@@ -59,10 +62,13 @@ class InModelSelection:
     def run(
         self, comparison: Comparison, seconds: float, listener: Listener, places: int = 1
     ) -> Variant:
-        """Return the best variant. Each rival runs in several copies, so that every finalist has a
-        call to compute, at least `places` times, each time with others, for `seconds`. Each of
-        several devices measures its share of a kernel's finalists against the one to beat. Variants
-        that did not run are in `failed`. Raises ComparisonError."""
+        """Measure all finalists within the model, and return the best variant.
+
+        Each rival runs for `seconds` in at least `places` copies, in which the calls use different
+        finalists, so that every finalist is used by some call. If there are several devices, each
+        measures a part of a kernel's finalists against the current schedule. Variants that did not
+        run are in `failed`. Raises ComparisonError.
+        """
         if len(self._rivals) == 1 and all(len(mine) == 1 for mine in self._finalists.values()):
             return self._told(self._rivals[0], {})
         contests = [self._contestants(share, places) for share in self._shares(comparison.devices)]
@@ -81,8 +87,9 @@ class InModelSelection:
         return winner
 
     def _shares(self, devices: int | None) -> list[dict[str, list[Decisions]]]:
-        """Return the finalists that each device measures, each share with the one to beat. The
-        number of shares is limited so that a kernel with most finalists has several in each."""
+        """Return the finalists that each device measures, the current schedule always included. The
+        number of devices is limited so that each measures several finalists of the kernel that has
+        the most."""
         most = max((len(mine) - 1 for mine in self._finalists.values()), default=1)
         count = max(1, min(devices or 1, most // _A_DEVICE))
         return [
@@ -93,8 +100,9 @@ class InModelSelection:
     def _contestants(
         self, finalists: Mapping[str, Sequence[Decisions]], places: int
     ) -> list[Variant]:
-        """Return copies of the rivals by turns, each call with the next of its kernel's finalists,
-        so that those are measured equally often; a random call of a kernel computes each."""
+        """Return copies of each rival whose calls use the finalists of their kernels in rotation,
+        so that all finalists are measured equally often; which call of a kernel uses which one is
+        random."""
         for rival in self._rivals:
             counts = collections.Counter(call.task for call in rival.calls)
             needed = [-(-len(finalists[key]) // count) for key, count in counts.items()]
@@ -109,8 +117,9 @@ class InModelSelection:
         contestants: Sequence[Variant],
         outcomes: Sequence[Outcome],
     ) -> None:
-        """Add the measurements of each kernel's finalists by one device. Devices of a class differ
-        in speed, so times are scaled by the time of the schedule to beat on the first device."""
+        """Add the measurements of one device to `measured`. Devices of a class differ in speed, so
+        times are scaled such that the current schedule takes the time that it took on the first
+        device."""
         mine: _Measured = {}
         for variant, outcome in zip(contestants, outcomes, strict=True):
             if isinstance(outcome, FailedVariant):
@@ -135,8 +144,8 @@ class InModelSelection:
                 by_decisions.setdefault(decisions, []).extend(scaled)
 
     def _judge(self, measured: _Measured) -> dict[str, tuple[Decisions, float]]:
-        """Return the best decisions of each task and their seconds; the default's if none beats
-        them clearly."""
+        """Return, by task, the best decisions and their seconds; the current schedule unless
+        another one is clearly faster."""
         best = {}
         for key, ran in measured.items():
             samples = {decisions: mean_samples(several) for decisions, several in ran.items()}
@@ -167,7 +176,7 @@ class InModelSelection:
         )
 
     def _judge_algorithms(self, best: Mapping[str, tuple[Decisions, float]]) -> None:
-        """Record the time of each algorithm of a layer with its best schedule, if several
+        """Record the time of each algorithm of a layer, with its best schedules, if several
         algorithms ran."""
         everywhere = layers(self._prepared, self._settings)
         for layer in {layer.key: layer for layer in everywhere}.values():
@@ -185,7 +194,7 @@ class InModelSelection:
                     self._algorithms.add(dataclasses.replace(record, device=devices))
 
     def _winner(self) -> Variant:
-        """Return the variant with the best algorithms so far."""
+        """Return the variant with the best algorithms according to the measurements so far."""
         if len(self._rivals) == 1:
             return self._rivals[0]
         best = known_algorithms(self._prepared, self._settings, self._algorithms)
@@ -198,7 +207,7 @@ class InModelSelection:
         return make_variant(self._prepared, settings, self._rivals[0])
 
     def _told(self, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> Variant:
-        """Return the variant with the best schedules, and their measurements."""
+        """Return the variant with the best schedules and their measured times."""
         choices = {}
         for key, choice in variant.choices.items():
             if key in best and len(self._finalists[key]) > 1:
@@ -211,7 +220,8 @@ class InModelSelection:
         return dataclasses.replace(variant, choices=choices)
 
     def _measured_alone(self, key: str, choice: ScheduledTask) -> ScheduledTask:
-        """Return the choice with its measured time, if there is one."""
+        """Return the choice with the time that was measured for the kernel alone, if there is
+        one."""
         settings, rules = self._settings, choice.space.rules
         usable_records = usable(
             self._records, key, settings.target.fingerprint, settings.threads, *rules
@@ -232,7 +242,7 @@ def schedule_record(
     seed: int,
     context: Context,
 ) -> TuningRecord:
-    """Return the record of a schedule's measurement, for the model or for screening."""
+    """Return the tuning record of a schedule's measurement, within the model or for screening."""
     return TuningRecord.of(
         space.rule_of(decisions),
         decisions,
@@ -253,7 +263,8 @@ def _seconds(ran: Sequence[tuple[int, ...]]) -> float:
 def _mixed(
     rival: Variant, following: Mapping[str, Iterator[Decisions]], rng: random.Random
 ) -> Variant:
-    """Return the rival with the schedules that follow, those of a kernel's calls in any order."""
+    """Return the rival with the next schedule of `following` for each call, in random order among
+    the calls of a kernel."""
     drawn = {}
     for key, count in collections.Counter(call.task for call in rival.calls).items():
         drawn[key] = list(itertools.islice(following[key], count))

@@ -1,4 +1,4 @@
-"""The rules of this installation, whose records may be used."""
+"""The scheduling rules of this installation, whose tuning records may be used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from farrier.templates import installed as templates
 
 
 def known_rules() -> frozenset[RuleId]:
-    """Return the rules of Farrier and of installed packages with backends, each in its version.
+    """Return the rules of Farrier and of installed packages with backends, each with its version.
     Raises UsageError for a backend that cannot be loaded."""
     of_spaces = (backend.rules for backend in backends())
     return frozenset({algorithms.RULE}).union(templates.rules(), *of_spaces)

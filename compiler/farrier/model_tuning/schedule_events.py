@@ -16,8 +16,8 @@ _AT_ONCE = 100  # The tasks of one event.
 def schedule_events(
     variant: Variant, sizes: Mapping[str, int], before: Variant | None = None
 ) -> Iterator[TasksScheduled]:
-    """Yield the tasks of a variant for these hot sizes, in the order of the model. Tasks that only
-    the variant `before` had are reported with no calls."""
+    """Yield an event for each task of a variant, in the order of the model; the variant is for
+    these hot sizes. Tasks that only the variant `before` had are reported with 0 calls."""
     choices = {choice.task.key: choice for choice in variant.choices.values()}
     if before is not None:
         for choice in before.choices.values():

@@ -1,8 +1,8 @@
-"""Tune a model: algorithms in the whole model, then schedules of its kernels.
+"""Tune a model: first the algorithms of convolutions, then the schedules of kernels.
 
-Within a budget of time, schedules are searched in the model, where one run measures a candidate of
-every kernel (`coordinate_descent`). A number of trials, instead, is spent on kernels alone, and the
-best of those run in the model.
+With a budget of time, schedules are searched within the model, where one run measures a candidate
+of every kernel (`coordinate_descent`). With a number of trials instead, kernels are measured alone,
+and the best candidates are then compared within the model.
 """
 
 from __future__ import annotations
@@ -49,9 +49,12 @@ def tune_model(
     base: CostModel | None = None,
     definitions: TaskStore | None = None,
 ) -> Variant:
-    """Return the best variant found within the options' trials and the remaining time of the clock;
-    `prepared` is the graph behind `default`. Measurements are added to `records`, and the
-    definitions of tuned tasks to `definitions`; `base` is a trained cost model."""
+    """Return the best variant that tuning reaches within the options' trials and the remaining time
+    of the clock; `prepared` is the graph from which `default` was made.
+
+    Measurements are added to `records`, and the definitions of tuned tasks to `definitions`; `base`
+    is a trained cost model.
+    """
     if not default.calls:
         return default  # No kernel has elements to compute.
     with clock.phase("algorithms"):
@@ -100,7 +103,7 @@ def tune_model(
 
 
 def known_variant(prepared: Graph, default: Variant, records: RecordStore) -> Variant:
-    """Return the best variant according to `records`, without measurements."""
+    """Return the best variant according to `records`, without measuring anything."""
     return _with_known_algorithms(prepared, default, records).with_known(records)
 
 
@@ -124,8 +127,8 @@ def _choose_algorithms(
     clock: Clock,
     listener: Listener,
 ) -> int | None:
-    """Measure the algorithms that no record decides, if the options leave time for it. Return the
-    remaining trials."""
+    """Measure the algorithms for which no record decides, if the options leave time for that.
+    Return the number of trials that remain."""
     wanted = unmeasured(prepared, default.settings, records)
     if not wanted:
         return options.trials

@@ -1,4 +1,4 @@
-"""One way to compile a model: the algorithm of each layer, and the schedule of each kernel."""
+"""A variant of a model: the algorithm of each convolution, and the schedule of each kernel."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from farrier.records import RecordStore
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """A model as kernels, with its algorithms chosen by `settings`, and a schedule for every
-    task."""
+    """A model partitioned into kernels, with the convolution algorithms that `settings` choose, and
+    a schedule for every task."""
 
     settings: Settings
     graph: Graph
@@ -26,12 +26,12 @@ class Variant:
 
     @property
     def calls(self) -> Sequence[Call]:
-        """Every call of a kernel, in the order of the program's text."""
+        """Every call of a kernel, in textual order of the program."""
         return self.program.calls
 
     def with_schedules(self, decisions: Sequence[Mapping[str, int]]) -> Variant:
-        """Return the variant with a schedule for each of `calls`, each of which gets its own
-        key."""
+        """Return the variant with the decisions `decisions[i]` for call i; each call gets a key of
+        its own."""
         names = [f"{call.task} {number}" for number, call in enumerate(self.calls)]
         choices = {
             name: dataclasses.replace(self.choices[call.task], decisions=call_decisions)
@@ -53,8 +53,8 @@ class Variant:
 
 
 def make_variant(prepared: Graph, settings: Settings, like: Variant | None = None) -> Variant:
-    """Return a variant of a prepared graph, with algorithms by `settings` and default schedules.
-    Kernels of the variant `like`, for the same target and threads, are reused."""
+    """Return the variant of a prepared graph with the algorithms that `settings` choose and default
+    schedules. Kernels of the variant `like`, for the same target and threads, are reused."""
     graph = finish(prepared, settings)
     tasks, program = extract_tasks(graph, share_channels=settings.beside_hot)
     choices_of_like = None if like is None else like.choices

@@ -1,4 +1,4 @@
-"""Rebuild a variant of the model from the schedules in an artifact."""
+"""Rebuild a variant of a model from the schedules that are stored in an artifact."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from farrier.passes.algorithm import Algorithm
 def variant_from_artifact(
     prepared: Graph, settings: Settings, schedules: Schedules, reports: Sequence[KernelReport]
 ) -> Variant:
-    """Return one form of the model, with the algorithms and schedules of the artifact; a kernel
-    whose schedule this version of Farrier does not have gets its default."""
+    """Return the variant with the algorithms and schedules of one form of the model in an artifact.
+    A kernel whose schedule this version of Farrier does not have gets its default."""
     algorithms = {key: Algorithm(way) for key, way in schedules.algorithms.items()}
     default = make_variant(prepared, dataclasses.replace(settings, algorithms=algorithms))
     reports_by_task: Mapping[str, KernelReport] = {report.task: report for report in reports}

@@ -1,4 +1,4 @@
-"""Tuning records: measurements that are kept for good, and the stores that hold them."""
+"""Tuning records: persistent measurements of candidates, and the stores that hold them."""
 
 from farrier.records.definition import TaskDefinition, TaskStore
 from farrier.records.file_store import FileRecords

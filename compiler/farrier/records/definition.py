@@ -1,5 +1,6 @@
-"""The definition of a tuning task, from which its search space can be rebuilt; records only have
-the task's hash."""
+"""The definition of a tuning task, from which its search space can be rebuilt; records contain only
+the task's hash.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _Text: TypeAlias = Annotated[str, codec.Longest(MOST_CHARACTERS)]
 class TaskDefinition:
     """A task on one kind of machine, with a number of threads.
 
-    `task` and `fingerprint` are as in its records. `program` is the scheduled tensor program or
-    loop nest, as the text of IR, and `target` the fields of the `Target`, as JSON.
+    `task` and `fingerprint` are as in the task's records. `program` is the scheduled tensor program
+    or loop nest, as the text of IR, and `target` the fields of the `Target`, as JSON.
     """
 
     task: _Text
@@ -29,24 +30,24 @@ class TaskDefinition:
     target: _Text
 
     def to_line(self) -> str:
-        """Return one JSON object without a newline."""
+        """Return the definition as one JSON object without a newline."""
         return json.dumps(codec.encode(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_line(cls, line: str) -> TaskDefinition:
-        """Return the inverse of `to_line`. Raises ValueError that names the field at fault; does
-        not check whether the program can be parsed."""
+        """Parse the text that `to_line` returns, without parsing the program. Raises ValueError
+        that names the invalid field."""
         return codec.loads(cls, line, unknown=codec.Unknown.REFUSED, name="definition")
 
 
 class TaskStore(Protocol):
-    """A store of definitions, for cost models that learn from records.
+    """A store of task definitions, for cost models that learn from records.
 
-    A definition that the store has already is stored once. Of different definitions of a task the
-    newest counts: an older compiler may have made another program for it.
+    A definition that the store already contains is not stored again. Of several definitions of a
+    task the newest counts: an older compiler may have made another program for the task.
     """
 
     def define(self, definitions: Sequence[TaskDefinition]) -> None:
         """Store the definition of each task, before its first record is added. Raises StorageError
-        if the disk is full, ServiceError if the store is out of reach."""
+        if the disk is full, ServiceError if the store cannot be reached."""
         ...

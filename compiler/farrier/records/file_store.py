@@ -18,17 +18,17 @@ from farrier_device.storage import durable
 
 
 class FileRecords:
-    """A store in the file `path`, created when the first record is added.
+    """A store in the file `path`, which is created when the first record is added.
 
-    A record is on the disk when `add` returns. A line that a crash cut short, that is damaged
-    otherwise, or that is longer than `LONGEST_LINE`, is skipped and listed in `damaged`, and stays
-    in the file. Several processes may append to one file, also while `remove` replaces it; each
-    sees the others' records when it opens the file.
+    A record is on the disk when `add` returns. A line that is damaged, for example cut short by a
+    crash, or longer than `LONGEST_LINE` is skipped and listed in `damaged`, and stays in the file.
+    Several processes may append to one file, even while `remove` replaces it; each of them reads
+    the others' records only when it opens the file.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises StorageError if it cannot be read, UsageError if it holds something
-        else, which records would damage."""
+        """Read the file. Raises StorageError if it cannot be read, and UsageError if it contains
+        something other than records, which appending would damage."""
         self.path = path
         self.damaged: tuple[Damage, ...] = ()
         self._records = MemoryRecords()
@@ -56,8 +56,8 @@ class FileRecords:
         self.add_all([record])
 
     def add_all(self, records: Iterable[TuningRecord]) -> int:
-        """Add the records together, and return how many are new. Raises as `add`; records that are
-        on the disk by then are not added again by a second call."""
+        """Add the records together, and return the number of new ones. Raises as `add` does; a
+        repeated call does not add records again that reached the disk before an error."""
         new = [record for record in dict.fromkeys(records) if record not in self._records]
         if not new:
             return 0
@@ -73,7 +73,7 @@ class FileRecords:
         return len(new)
 
     def remove(self, records: Collection[TuningRecord]) -> None:
-        """Rewrite the file without these records, whole or not at all. Raises StorageError."""
+        """Replace the file atomically by one without these records. Raises StorageError."""
         gone = set(records)
 
         def write_to(file: IO[bytes]) -> None:
@@ -109,7 +109,7 @@ class FileRecords:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
-        """Open the file, which other processes do not write in the meantime."""
+        """Open the file and lock it against writes by other processes; yield the descriptor."""
         while True:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:

@@ -1,4 +1,4 @@
-"""Files of JSON lines, read a line at a time however large they are."""
+"""Read files of JSON lines one line at a time, however large they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST_LINE = 256 << 10  # In bytes; a record has some 1,500.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Damage:
-    """A line that is not a record: `line` counts from 1."""
+    """A line that is not a valid record: its number, counted from 1, and the reason."""
 
     line: int
     reason: str
@@ -24,8 +24,9 @@ class Damage:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, without their ends, and their numbers from 1. A line that
-    is too long is cut to `LONGEST_LINE + 2` bytes, which shows that it was. Raises StorageError."""
+    """Yield the number, counted from 1, and the content of each line that is not blank. A line that
+    is too long is cut to `LONGEST_LINE + 2` bytes, by which the caller detects it. Raises
+    StorageError."""
     try:
         with path.open("rb") as file:
             number = 0
@@ -40,7 +41,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def read_lines(path: Path) -> Iterator[TuningRecord | Damage]:
-    """Yield the record of each line, or its damage. Raises StorageError."""
+    """Yield for each line its record, or the damage if it is not a valid record. Raises
+    StorageError."""
     for number, line in numbered_lines(path):
         try:
             yield record_of(line)
@@ -49,15 +51,15 @@ def read_lines(path: Path) -> Iterator[TuningRecord | Damage]:
 
 
 def record_of(line: bytes) -> TuningRecord:
-    """Parse a line, whatever it contains. Raises ValueError with the reason."""
+    """Parse a line with arbitrary content as a record. Raises ValueError with the reason."""
     if len(line) > LONGEST_LINE:
         raise ValueError(f"it is longer than {LONGEST_LINE} bytes")
     return TuningRecord.from_line(line.decode())
 
 
 def malformed(line: str, reason: ValueError) -> UsageError:
-    """Return the error that ends an import at a malformed line; `line` names the line, with its
-    number and its place."""
+    """Return the error that aborts an import at a malformed line; `line` describes the line by file
+    and number."""
     return UsageError(
         f"{line} is not a tuning record: {reason}; the records before it are added, and the others "
         "are not",

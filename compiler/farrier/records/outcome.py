@@ -1,4 +1,6 @@
-"""The outcome of a training, as processes send it, store it, and show it."""
+"""The outcome of training a cost model, in the form in which processes send, store and display
+it.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,21 @@ _LOSS = 0.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """Figures over tasks: the mean share of pairs of candidates that are put in order; the
-    geometric mean of the time of the first choice over the least measured time, minus one; and the
-    mean of the least measured time over the least of the first five choices."""
+    """The quality of a ranking over several tasks: the mean fraction of pairs of candidates that
+    are in the right order; the geometric mean of the time of the first choice over the best time,
+    minus one; and the mean of the best time over the best of the first five choices."""
 
     pairs: _Figure
     regret: _Figure
     top5: _Figure
 
     def leads(self, other: Figures) -> bool:
-        """Check whether these figures are better: more pairs in order, and about the same first
-        choices. The time of the very first choice depends too much on chance to decide it."""
+        """Check whether these figures are better than `other`: more pairs in order, and first
+        choices about as good. The time of the very first choice alone is too random to decide."""
         return self.pairs > other.pairs + _LEAD and self.holds_with(other)
 
     def holds_with(self, other: Figures) -> bool:
-        """Check whether these figures are about the same, or better."""
+        """Check whether these figures are about equal to `other`, or better."""
         return self.pairs > other.pairs - _LEAD and self.top5 > other.top5 - _LOSS
 
     def __str__(self) -> str:
@@ -49,7 +51,7 @@ _Contest: TypeAlias = Annotated[Mapping[_Text, Figures], _FEW]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SetAside:
-    """A record that training leaves out, and the reason."""
+    """A record that is excluded from training, and the reason."""
 
     task: _Text
     rule: _Text
@@ -61,13 +63,14 @@ class SetAside:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """`is_better` says whether the trained model is to be used, and `reason` why.
+    """The outcome of a training; `is_better` is set if the trained model is to be used, and
+    `reason` explains the decision.
 
-    `of` are figures on the tasks that were held out: of the `trained` model, of the `analytic` one,
-    and of each rival. `unseen` are the same by the class of devices: of a `trained` model that has
-    not seen it, and of the `analytic` one. `records` of `tasks` were learned from, and `held_out`
-    tasks were not. Of the `set_aside` records some are `shown`, and `damaged` names definitions
-    from which no space can be made: the reason by task.
+    `of` holds figures on the held-out tasks: of the `trained` model, of the `analytic` one, and of
+    each rival. `unseen` holds such figures by device class: of a model trained without that class
+    (`trained`), and of the `analytic` one. The model learned from `records` records of `tasks`
+    tasks; `held_out` tasks were excluded. `shown` lists some of the `set_aside` records, and
+    `damaged` maps tasks whose definitions are unusable to the reasons.
     """
 
     is_better: bool
@@ -82,12 +85,12 @@ class Outcome:
     damaged: Annotated[Mapping[_Text, _Text], _FEW] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object; `from_dict` is the inverse."""
+        """Return the outcome as a JSON object; `from_dict` is the inverse."""
         fields: dict[str, Any] = codec.encode(self)
         return fields
 
     @classmethod
     def from_dict(cls, raw: object) -> Outcome:
-        """Return the inverse of `to_dict`. Raises ValueError for anything that no training returns:
-        it comes from a process that has parsed input of strangers."""
+        """Parse the object that `to_dict` returns. Raises ValueError for any other object: it comes
+        from a process that has parsed untrusted input."""
         return codec.decode(cls, raw, name="outcome")

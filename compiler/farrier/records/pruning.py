@@ -1,4 +1,4 @@
-"""Pruning: which records are removed, and in which order."""
+"""Pruning of records: the selection and the order of the records to remove."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from farrier.records.store import latest
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pruning:
-    """Prune the records of a selection. Of each task, rule and device class it keeps the `keep`
-    fastest schedules, measured alone and in the model, each by its latest record, so that `best`
-    returns the same record as before. Raises UsageError without any criterion."""
+    """A rule for pruning the records of a selection.
+
+    Of each task, rule and device class, the `keep` fastest schedules are preserved, measured alone
+    and in the model, each by its latest record, so that `best` returns the same record as before.
+    Raises UsageError without any criterion.
+    """
 
     selection: Selection
     keep: int | None = None
@@ -32,11 +35,11 @@ class Pruning:
             raise UsageError(f"{self.keep} schedules cannot be kept", hint="keep 1 or more")
 
     def records_to_remove(self, records: Collection[TuningRecord]) -> list[TuningRecord]:
-        """Return the records to remove, of all `records` of a task on a target, in a safe order: if
-        it is interrupted and begun again, the result is the same.
+        """Return the records to remove out of `records`, all records of a task on a target, in a
+        safe order: an interrupted removal that is repeated has the same result.
 
-        An older record of a schedule is removed before the latest one, and the latest only with all
-        of the older ones: otherwise a record that the latest has corrected would count again.
+        An older record of a schedule is removed before the latest one, and the latest only together
+        with all older ones: otherwise a record that the latest has corrected would count again.
         """
         chosen = [record for record in records if self.selection.admits(record)]
         if self.keep is None:
@@ -65,7 +68,7 @@ def _counts(record: TuningRecord) -> bool:
 
 
 def _kind(record: TuningRecord) -> Hashable:
-    """Return a key of the records that compare with each other."""
+    """Return a key that is equal for records whose times are comparable."""
     return record.fingerprint, record.threads, record.made_by, record.context
 
 
@@ -74,7 +77,7 @@ def _schedule(record: TuningRecord) -> Hashable:
 
 
 def _newest(records: Iterable[TuningRecord]) -> dict[Hashable, TuningRecord]:
-    """Return the last record of each schedule, of the records that count."""
+    """Return the last record of each schedule, among the records that `best` considers."""
     kinds: dict[Hashable, list[TuningRecord]] = defaultdict(list)
     for record in records:
         if _counts(record):

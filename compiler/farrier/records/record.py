@@ -1,4 +1,6 @@
-"""Tuning records: one measured candidate of a task on one kind of machine, and its JSON line."""
+"""Tuning records: the measurement of one candidate of a task on one kind of machine, and its form
+as a JSON line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ Pairs: TypeAlias = tuple[tuple[str, int], ...]  # The decisions, sorted by knob.
 
 
 def pairs(decisions: Mapping[str, int]) -> Pairs:
-    """Return decisions in the canonical form of `TuningRecord.decisions`."""
+    """Return decisions in the canonical form that `TuningRecord.decisions` has: sorted pairs."""
     return tuple(sorted((name, int(value)) for name, value in decisions.items()))
 
 
@@ -27,7 +29,8 @@ _Nanoseconds: TypeAlias = Annotated[int, codec.Range(0, (1 << 63) - 1)]
 
 
 class Context(enum.StrEnum):
-    """The circumstances in which a candidate was measured."""
+    """The circumstances in which a candidate was measured: alone, in a model, or briefly for
+    screening."""
 
     ALONE = "alone"  # Only this kernel ran, with cold weights.
     MODEL = "model"  # It ran as a kernel of the whole model, at one of its calls.
@@ -37,10 +40,10 @@ class Context(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RuleId:
-    """The rule that turns decisions into schedules, by name and version.
+    """The name and version of a rule, which turns decisions into schedules.
 
-    The version rises whenever equal decisions no longer make equal code. Records of another version
-    are kept but never used.
+    The version is incremented whenever equal decisions lead to different code. Records of another
+    version are preserved but not used.
     """
 
     name: str
@@ -54,12 +57,12 @@ class RuleId:
 class TuningRecord:
     """The measurement of one schedule of one task.
 
-    `task` is the structural hash of the task's region, `fingerprint` that of the target it ran on.
-    `decisions` are the knob values from which version `version` of the space rule `rule` builds the
-    schedule; `trace` is the schedule as text, empty if the rule failed to make one. `samples_ns`
-    holds every timed call, in nanoseconds; it is empty unless `status` is OK. Times of different
-    contexts do not compare. `device_class` and `device` name the device of a farm that measured it,
-    "" if none did; names of several devices have commas between.
+    `task` is the structural hash of the task's region, `fingerprint` that of the target on which it
+    ran. `decisions` are the knob values from which version `version` of the space rule `rule`
+    builds the schedule; `trace` is the schedule as text, empty if the rule failed to build one.
+    `samples_ns` holds the time of every timed call, in nanoseconds; it is empty unless `status` is
+    OK. Times of different contexts are not comparable. `device_class` and `device` name the farm
+    device that measured, "" if none did; several names are separated by commas.
     """
 
     task: _Text
@@ -91,7 +94,8 @@ class TuningRecord:
         seed: int = 0,
         context: Context = Context.ALONE,
     ) -> TuningRecord:
-        """Return the record of a result measured just now, by the device that the result names."""
+        """Return the record of a result that was measured just now, by the device that the result
+        names."""
         return cls(
             task=task,
             fingerprint=fingerprint,
@@ -110,34 +114,35 @@ class TuningRecord:
 
     @property
     def measured_by(self) -> frozenset[str]:
-        """Return the devices whose times it has: in a model, several may have measured it."""
+        """Return the names of the devices that contributed times: in a model, there may be
+        several."""
         return frozenset(filter(None, self.device.split(",")))
 
     @property
     def made_by(self) -> RuleId:
-        """The rule that made these decisions."""
+        """The rule to which the decisions belong."""
         return RuleId(self.rule, self.version)
 
     @property
     def seconds(self) -> float:
-        """The time of an undisturbed call; infinity for a candidate that failed."""
+        """The time of an undisturbed call in seconds; infinity for a candidate that failed."""
         return fast_quartile_mean(self.samples_ns) * 1e-9
 
     @property
     def knobs(self) -> dict[str, int]:
-        """Return the decisions by name."""
+        """Return the decisions as a mapping from knob to value."""
         return dict(self.decisions)
 
     def to_line(self) -> str:
-        """Return one JSON object without a newline. Equal records have the same text, in every
-        version that could write them."""
+        """Return the record as one JSON object without a newline. Equal records have the same text
+        in every version of Farrier that could write them."""
         return json.dumps(codec.encode(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_line(cls, line: str) -> TuningRecord:
-        """Return the inverse of `to_line`. Raises ValueError that names the field at fault.
+        """Parse the text that `to_line` returns. Raises ValueError that names the invalid field.
 
-        Lines written when one version stood for all rules read as records of every rule in that
-        version, from which each rule has counted on.
+        Old lines, written when one version number applied to all rules, are read as records of that
+        version of their rule, from which each rule's own count continues.
         """
         return codec.loads(cls, line, unknown=codec.Unknown.REFUSED, name="record")

@@ -1,4 +1,4 @@
-"""Selections of records: by device class, task, age, outcome, and version of the rule."""
+"""Select records by device class, device, task, age, outcome, and rule version."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from farrier.records.record import RuleId, TuningRecord
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
-    """The records that meet all criteria; None and False select all.
+    """The records that meet all criteria; a criterion that is None or False admits all records.
 
-    Times are Unix seconds, `since` included and `before` not. `failed` selects the records without
-    a time, and `rules` the records that none of these rules made. `device` selects the records that
-    have a time of that device.
+    `since` (inclusive) and `before` (exclusive) are Unix seconds. `failed` selects records of
+    failed candidates, `rules` selects records that belong to none of these rules, and `device`
+    selects records with a time of that device.
     """
 
     device_class: str | None = None

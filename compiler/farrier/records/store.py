@@ -1,4 +1,4 @@
-"""The contract of a store of records, and the store in memory."""
+"""The interface of a record store, and the store in memory."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from farrier.records.record import Context, Pairs, RuleId, TuningRecord
 class RecordStore(Protocol):
     """An append-only set of records.
 
-    Adding is idempotent: a record that is there already, field for field, is not stored twice and
-    keeps its place, so a report that is delivered twice counts once. Once `add` has returned,
+    Adding is idempotent: a record that is already stored, field for field, is not stored twice and
+    keeps its position, so a report that is delivered twice counts once. Once `add` has returned,
     `find` and iteration return the record, in the order of addition, as durably as the store
-    promises. Names may be any text. One thread uses a store at a time.
+    promises. Names may be any text. Only one thread may use a store at a time.
 
     A persistent store returns the same records in the same order to the next object that opens it.
-    It passes over lines that it cannot parse: another version wrote them, or a crash cut them
-    short.
+    It skips lines that it cannot parse, such as lines of another version or lines cut short by a
+    crash.
     """
 
     def add(self, record: TuningRecord) -> None:
-        """Add a record. Raises StorageError if the disk is full, ServiceError if the store
-        is out of reach. It is right to add it again then, whether or not it was stored."""
+        """Add a record. Raises StorageError if the disk is full, ServiceError if the store cannot
+        be reached. After such an error it is safe to add the record again, whether or not it was
+        stored."""
         ...
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
-        """Return all records of a task on a target: every status, every version of every rule, any
-        thread count. The caller may change the list."""
+        """Return all records of a task on a target, of every status, rule, rule version and thread
+        count. The caller may modify the list."""
         ...
 
     def __iter__(self) -> Iterator[TuningRecord]:
-        """Yield every record that was there when the iteration began; records that are added in the
-        meantime may follow."""
+        """Yield every record that is stored when the iteration starts, and possibly records added
+        later."""
         ...
 
 
 class MemoryRecords:
-    """A store that lasts as long as its object."""
+    """A store in memory, which lasts as long as the object."""
 
     def __init__(self, records: Iterable[TuningRecord] = ()) -> None:
         self._records: dict[TuningRecord, None] = {}
@@ -67,8 +68,8 @@ class MemoryRecords:
 def usable(
     store: RecordStore, task: str, fingerprint: str, threads: int, *rules: RuleId
 ) -> list[TuningRecord]:
-    """Return the records that apply to this build: of this target and thread count, and of one of
-    these rules in this version."""
+    """Return the records of a task that apply to a build: of this target and thread count, and of
+    one of these rules in its current version."""
     return [
         record
         for record in store.find(task, fingerprint)
@@ -81,9 +82,11 @@ def usable(
 def best(
     store: RecordStore, task: str, fingerprint: str, threads: int, *rules: RuleId
 ) -> TuningRecord | None:
-    """Return the fastest usable record that ran and was right: of the records in a model if there
-    are any, and of each schedule the latest. Screened records decide nothing: the fastest of many
-    short runs is the luckiest."""
+    """Return the fastest usable record of a candidate that ran with correct results.
+
+    Records measured in a model take precedence over others, and of each schedule only the latest
+    record counts. Records of screening are ignored: the fastest of many short runs is mostly luck.
+    """
     records = usable(store, task, fingerprint, threads, *rules)
     ran = [r for r in records if r.samples_ns and r.context is not Context.SCREENED]
     in_model = [r for r in ran if r.context is Context.MODEL]
@@ -91,8 +94,8 @@ def best(
 
 
 def latest(records: Iterable[TuningRecord]) -> dict[Pairs, TuningRecord]:
-    """Return the last record of each schedule, by its decisions, in the order of creation: the
-    earlier records of a schedule decide nothing."""
+    """Return the last record of each schedule, by its decisions, in the order of creation; it
+    supersedes the earlier records of the schedule."""
     newest: dict[Pairs, TuningRecord] = {}
     for record in sorted(records, key=lambda r: r.created):
         newest.pop(record.decisions, None)

@@ -1,4 +1,4 @@
-"""Summaries of records: how many there are of each rule, and the fastest schedules."""
+"""Summaries of records: counts for each rule, and the fastest schedules."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from farrier.records.store import latest
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RuleSummary:
-    """The records of one rule on one device class, "" for records without a class. `tasks` are
-    distinct; `oldest` and `newest` are when they were made, in Unix seconds."""
+    """The number of records of one rule on one device class ("" for records without one). `tasks`
+    is the number of distinct tasks; `oldest` and `newest` are creation times in Unix seconds."""
 
     device_class: str
     rule: str
@@ -26,8 +26,8 @@ class RuleSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KnownSchedule:
-    """A schedule of a task, by its latest record: `us` are microseconds of an undisturbed call,
-    `created` Unix seconds. Times of different contexts do not compare."""
+    """A schedule of a task, by its latest record: `us` is the time of an undisturbed call in
+    microseconds, `created` in Unix seconds. Times of different contexts are not comparable."""
 
     device_class: str
     fingerprint: str
@@ -55,8 +55,8 @@ class KnownSchedule:
 
 
 def summarize(records: Iterable[TuningRecord]) -> list[RuleSummary]:
-    """Summarize records by device class and rule. Memory holds the names of tasks, and no
-    record."""
+    """Summarize records by device class and rule. Only the names of tasks are held in memory, not
+    the records."""
     tasks: dict[tuple[str, str], set[str]] = defaultdict(set)
     counts: dict[tuple[str, str], tuple[int, int, float, float]] = {}
     for record in records:
@@ -76,9 +76,8 @@ def summarize(records: Iterable[TuningRecord]) -> list[RuleSummary]:
 
 
 def fastest(records: Iterable[TuningRecord], limit: int) -> list[KnownSchedule]:
-    """Return the `limit` fastest schedules of a task, of each device class, target, thread count
-    and context; schedules that were measured in a model come first. Screened records decide
-    nothing."""
+    """Return the `limit` fastest schedules of a task for each device class, target, thread count
+    and context; schedules measured in a model come first. Records of screening are ignored."""
     groups: dict[tuple[str, str, int, str], list[TuningRecord]] = defaultdict(list)
     for record in records:
         if record.samples_ns and record.context is not Context.SCREENED:
