@@ -1,5 +1,5 @@
-"""Conversion of models by the frameworks that made them, on the machine of their user.
+"""Conversion of models by the frameworks that created them, on the user's machine.
 
-`jax` turns what JAX exports into the text that `frontends/stablehlo` reads, and `tensorflow` has
+`jax` converts exports of JAX to the text that `frontends/stablehlo` reads, and `tensorflow` has
 Keras and TensorFlow write ONNX or TFLite. Neither framework is imported before it is needed.
 """

@@ -1,4 +1,4 @@
-"""Identify the framework of a model, and have its framework convert it."""
+"""Identify the framework of a model file, and convert the file by that framework."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _PACKAGES = {
 
 
 def convert(source: Path, output: Path) -> None:
-    """Convert a model by its own framework to a file that Farrier compiles. A model of Keras or
-    TensorFlow becomes `.onnx` or `.tflite`, one of JAX `.mlir`. Raises UsageError if `source` is
-    not such a model, if the suffix of `output` does not fit, and if the framework is not installed;
-    the hint then names the packages to install."""
+    """Convert a model file to a file that Farrier compiles: a model of Keras or TensorFlow to
+    `.onnx` or `.tflite`, one of JAX to `.mlir`. Raises UsageError if `source` is not such a model,
+    if the suffix of `output` does not match, or if the framework is not installed; the hint then
+    names the packages to install."""
     is_tensorflow = _is_tensorflow(source)
     suffixes = _TENSORFLOW if is_tensorflow else _JAX
     if output.suffix not in suffixes:
@@ -50,7 +50,8 @@ def convert(source: Path, output: Path) -> None:
 
 
 def _is_tensorflow(source: Path) -> bool:
-    """Return whether a model is of Keras or TensorFlow. Raises UsageError if nothing is there."""
+    """Check whether a model was saved by Keras or TensorFlow. Raises UsageError if the file does
+    not exist."""
     if source.is_dir():
         if (source / "saved_model.pb").exists():
             return True

@@ -1,4 +1,5 @@
-"""Functions of JAX and their exports → the text of a StableHLO module in MLIR's generic form."""
+"""Convert functions of JAX and their exports to the text of a StableHLO module in MLIR's generic
+form."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ _ARGUMENTS = 'farrier.compile(jax.jit(f), args=(x,), dynamic_shapes=("batch, ...
 
 
 def is_jax(model: object) -> bool:
-    """Return whether an object is a compiled function of JAX, or an exported one, without importing
-    jax."""
+    """Check whether an object is a compiled function of JAX, or an exported function, without
+    importing jax."""
     jax = sys.modules.get("jax")
     if jax is None:
         return False
@@ -31,12 +32,12 @@ def exported(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> Model:
-    """Return the module of a function of JAX, which is exported with its example arguments, or of
-    an export.
+    """Return the StableHLO module of a JAX function, which is exported with its example arguments,
+    or of an existing export.
 
-    `dynamic_shapes` are the shapes of the positional arguments as `jax.export.symbolic_args_specs`
-    takes them: one text, or one for each argument. Raises UsageError without example arguments, and
-    UnsupportedOperatorError if JAX cannot export the function.
+    `dynamic_shapes` are the shapes of the positional arguments in the syntax of
+    `jax.export.symbolic_args_specs`: one text for all, or one for each argument. Raises UsageError
+    without example arguments, and UnsupportedOperatorError if JAX cannot export the function.
     """
     from jax import export
 
@@ -62,7 +63,7 @@ def exported(
 
 
 def text_of(exported: Any) -> str:
-    """Return the module of an exported function, with the names of open dims."""
+    """Return the text of an exported function's module, including the names of open dims."""
     from jax.extend.mlir import ir
     from jax.interpreters import mlir
 
@@ -85,8 +86,8 @@ def text_of(exported: Any) -> str:
 
 
 def text_of_bytes(data: bytes) -> str:
-    """Return the module of a file: MLIR bytecode, or what `Exported.serialize` returns. Raises
-    UsageError if it is neither, or is damaged."""
+    """Return the text of a module in a file: MLIR bytecode, or the result of `Exported.serialize`.
+    Raises UsageError if it is neither, or is damaged."""
     from jax import export
     from jax.extend.mlir import ir
     from jax.extend.mlir.dialects import stablehlo

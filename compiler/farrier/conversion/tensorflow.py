@@ -1,4 +1,4 @@
-"""Models of Keras and TensorFlow → ONNX or TFLite, by their own exporters."""
+"""Convert models of Keras and TensorFlow to ONNX or TFLite, by their own exporters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MOST_SHOWN = 300  # Characters of a framework's error.
 
 
 def convert(source: Path, output: Path) -> None:
-    """Convert a `.keras` or `.h5` file, or the folder of a SavedModel, to the format that the
-    output's name says: `.onnx` or `.tflite`. Raises UnsupportedOperatorError with the reason of the
-    exporter."""
+    """Convert a `.keras` or `.h5` file, or the folder of a SavedModel, to the format of the
+    output's suffix: `.onnx` or `.tflite`. Raises UnsupportedOperatorError with the exporter's
+    message."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # Its notes on this machine's features.
     try:
         if output.suffix == ".tflite":

@@ -1,5 +1,5 @@
-"""A compiled model for readers: its kernels, their code, the graph of their calls.
+"""A listing of a compiled model for people: its kernels, their code, and the graph of their calls.
 
-`listing.py` makes it from a model and its artifact, `rebuild.py` compiles the code again for it,
-and `archive.py` is the file that stores it, which can be read without any of that.
+`listing.py` creates it from a model and its artifact, `rebuild.py` compiles the code again for that
+purpose, and `archive.py` reads and writes the file that stores it, independently of both.
 """

@@ -1,10 +1,11 @@
-"""The file of a listing: an index, and the texts of each kernel, read one by one.
+"""The file format of a listing: an index, and the texts of each kernel, which can be read
+separately.
 
-    magic | length of the index (u64, little-endian) | index | texts of kernel 0 | those of 1 | …
+    magic | length of the index (u64, little-endian) | index | texts of kernel 0 | of kernel 1 | …
 
-The index is the JSON object {"listing": …, "texts": [[offset, length] | null, …]}; offsets count
-from its end. The texts of a kernel are an object of texts. Each is compressed separately (zlib).
-The file may be hostile: everything is read and unpacked with a bound.
+The index is the JSON object {"listing": …, "texts": [[offset, length] | null, …]}; offsets are
+relative to its end. The texts of a kernel are a JSON object of strings, compressed separately
+(zlib). The file is not trusted: all sizes are limited when reading and decompressing.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ _LEVEL = 3  # A level of zlib: 6 takes twice the time for a tenth less.
 
 
 def packed(texts: Mapping[str, str]) -> bytes:
-    """Return the texts of a kernel in their form in the file; too long ones are cut at the end."""
+    """Return the texts of a kernel compressed for the file; texts that are too long are
+    truncated."""
     cut = {name: _cut(text) for name, text in texts.items()}
     return zlib.compress(json.dumps(cut).encode(), _LEVEL)
 
 
 def write(file: IO[bytes], listing: Mapping[str, Any], texts: Iterable[bytes]) -> None:
-    """Write a listing with the `packed` texts of its kernels, in their order. Texts beyond the
-    limit of the file are left out."""
+    """Write a listing with the `packed` texts of its kernels, in order. Texts beyond the size limit
+    of the file are omitted."""
     places: list[tuple[int, int] | None] = []
     kept: list[bytes] = []
     at, room = 0, MOST_BYTES - MOST_INDEX - (1 << 10)
@@ -51,15 +53,14 @@ def write(file: IO[bytes], listing: Mapping[str, Any], texts: Iterable[bytes]) -
 
 
 def read_listing(path: Path) -> Any:
-    """Return the listing, as JSON types. Raises ArtifactError for a file that does not contain
-    one."""
+    """Return the listing as JSON types. Raises ArtifactError for a file that is not a listing."""
     with path.open("rb") as file:
         return _index(file)[0].get("listing")
 
 
 def read_texts(path: Path, kernel: int) -> dict[str, str] | None:
-    """Return the texts of a kernel; None if they were left out. Raises ArtifactError as
-    `read_listing`, LookupError if `kernel` is out of range."""
+    """Return the texts of a kernel, or None if they were omitted. Raises ArtifactError as
+    `read_listing` does, and LookupError if `kernel` is out of range."""
     with path.open("rb") as file:
         index, start = _index(file)
         places = index.get("texts")
@@ -81,7 +82,7 @@ def read_texts(path: Path, kernel: int) -> dict[str, str] | None:
 
 
 def _index(file: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """Return the index, and the offset of its end."""
+    """Return the index, and the file offset of its end."""
     head = file.read(len(_MAGIC) + _LENGTH.size)
     if len(head) != len(_MAGIC) + _LENGTH.size or not head.startswith(_MAGIC):
         raise _damaged("no listing")

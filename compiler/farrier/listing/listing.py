@@ -1,4 +1,4 @@
-"""An artifact's kernels as a document: the meaning of each, its time, and its code."""
+"""Create the listing of an artifact's kernels: the operators, time and code of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LONGEST = 200  # The most characters of a name.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listing:
-    """A document, and the `texts` of each kernel, packed (`archive.packed`)."""
+    """A listing as JSON types, and the `texts` of each kernel, compressed (`archive.packed`)."""
 
     document: Mapping[str, Any]
     texts: Sequence[bytes]
@@ -46,8 +46,8 @@ def list_kernels(
     artifact: Artifact,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Listing:
-    """Return the kernels of an artifact that was made from `model` with `options`. Calls `progress`
-    with the number of listed kernels and the number of all. Raises FarrierError."""
+    """Return the listing of an artifact that was compiled from `model` with `options`. `progress`
+    is called with the numbers of finished and of all kernels. Raises FarrierError."""
 
     def texts(variants: tuple[Variant, ...]) -> list[bytes]:
         listed, choices = [], _choices(variants)
@@ -68,8 +68,8 @@ def list_kernels(
 
 
 def _choices(variants: Sequence[Variant]) -> dict[str, ScheduledTask]:
-    """Return every kernel, by key, from the first of the shown order that has it: hot variants,
-    then the general one."""
+    """Return all kernels with their schedules, by key. A kernel of several variants is taken from
+    the first one, where variants for hot sizes come before the general one."""
     general, *hot = variants
     ordered = [*hot, general]
     choices: dict[str, ScheduledTask] = {}
@@ -164,8 +164,8 @@ def _bytes(value: Value) -> int:
 def _graph(
     rebuilt: Rebuilt, numbers: Mapping[str, int], names: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the calls of the shown variant in the order of the program's text, with its inputs
-    before and its outputs behind them; edges lead from the writers of a buffer to its readers."""
+    """Return the graph of kernel calls of the shown variant, in the order of execution, with the
+    inputs first and the outputs last. Edges lead from the writers of a buffer to its readers."""
     program = rebuilt.shown.program
     buffers = _Buffers(program)
     nodes: list[dict[str, Any]] = []
@@ -211,7 +211,7 @@ def _graph(
 
 
 class _Buffers:
-    """The nodes that have written each buffer: several if each writes a part."""
+    """The nodes that have written each buffer; there are several if each writes a part."""
 
     def __init__(self, program: DriverProgram) -> None:
         self._program = program
@@ -236,8 +236,8 @@ class _Buffers:
 
 
 def _carried(program: DriverProgram) -> Iterator[tuple[str, str]]:
-    """Yield pairs of names of values that share a buffer, as far as a reader of the graph can
-    see."""
+    """Yield pairs of buffer names that are treated as the same buffer, because a loop carries or
+    slices the value in them."""
     for step in steps_in(program.steps):
         if isinstance(step, Repeat):
             for carried in step.carried:

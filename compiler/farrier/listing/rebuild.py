@@ -1,7 +1,7 @@
-"""Compile an artifact's kernels again: the model, with the schedules of the artifact.
+"""Compile an artifact's kernels again, from the model and the schedules in the artifact.
 
-Nothing is measured or chosen. The result is compared with the artifact's own library, byte by byte:
-code is a function of the model, the schedules, the target and the versions of the tools.
+Nothing is measured or chosen. The resulting library is compared with the artifact's own, byte by
+byte: the code depends only on the model, the schedules, the target and the versions of the tools.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The variants of the model, the one for all sizes first, and the names of its open dims by
-    symbol. `is_same`: their library equals the artifact's."""
+    """The result: the model's variants, beginning with the general one, and the imported model.
+    `is_same` is true if the library equals the artifact's."""
 
     imported: ImportedModel
     variants: tuple[Variant, ...]
@@ -45,7 +45,8 @@ class Rebuilt:
 
     @property
     def shown(self) -> Variant:
-        """The variant of the shown figures: the first at hot sizes, if there is one."""
+        """The variant that the listing shows: the first one for hot sizes, or the general one if
+        there is none."""
         return self.variants[1] if len(self.variants) > 1 else self.variants[0]
 
 
@@ -55,8 +56,9 @@ def rebuild(
     artifact: Artifact,
     meanwhile: Callable[[tuple[Variant, ...]], T],
 ) -> tuple[Rebuilt, T]:
-    """Return the kernels of `artifact`, which was made from `model` with `options`, and the result
-    of `meanwhile`, which runs here while helper processes compile them. Raises FarrierError."""
+    """Compile the kernels of `artifact`, which was compiled from `model` with `options`, in helper
+    processes. Meanwhile call `meanwhile` in this process, and return both results. Raises
+    FarrierError."""
     settings = _settings(options, artifact)
     schedules = artifact.schedules
     reports = artifact.manifest.kernels
@@ -97,8 +99,8 @@ def rebuild(
 
 
 def _settings(options: CompileOptions, artifact: Artifact) -> Settings:
-    """Return the settings. Raises ArtifactError if the artifact is for another machine than the
-    options name."""
+    """Return the compiler's settings. Raises ArtifactError if the artifact was compiled for another
+    machine than the options name."""
     target, manifest = parse_target(options.target), artifact.manifest
     made_for = manifest.architecture, manifest.machine, manifest.features
     if (target.arch, target.cpu, target.features) != made_for:

@@ -1,10 +1,10 @@
-"""ONNX's standard backend interface (onnx.backend.base), answered by compiled code.
+"""ONNX's standard backend interface (onnx.backend.base), implemented by compiled code.
 
     import farrier.onnx_backend as backend
     (y,) = backend.prepare(model).run([x])
 
-This module implements ONNX's own Python interface, whose arguments are protobuf messages: except
-for the importer, only this module imports onnx.
+The arguments of this interface are protobuf messages: except for the importer, only this module
+imports onnx.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Key: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
 
 
 class PreparedModel(BackendRep):  # type: ignore[misc]
-    """A model, compiled for every combination of input shapes that it is run with.
+    """A model that is compiled for every combination of input shapes that it is run with.
 
-    Inputs whose values decide ranks and the like (axes) are constants of a compilation: the code is
-    kept for the shapes of the others and the values of these.
+    Inputs whose values decide shapes (such as axes) are constants of a compilation: compiled code
+    is cached by the shapes of the other inputs and the values of these.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         target: str = "host",
         run: Run = Artifact.run,
     ) -> None:
-        """Compile at once if the model leaves no shape open. `threads` 0: one a core. `run` runs
-        artifacts if this machine is not the target.
+        """Compile now if all shapes are static. With `threads` 0 there is one thread per core.
+        `run` executes artifacts if this machine is not the target.
 
         Raises FarrierError if the model cannot be compiled.
         """
@@ -68,9 +68,11 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
                     raise
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Array, ...]:
-        """Return the outputs, a named tuple. `inputs` are arrays in the model's order, or by name.
+        """Return the outputs as a named tuple. `inputs` are arrays in the model's order, or by
+        name.
 
-        Raises InputMismatchError, and FarrierError if the shapes cannot be compiled.
+        Raises InputMismatchError, and FarrierError if the model cannot be compiled for these
+        shapes.
         """
         arrays = self._by_name(inputs)
         results = self.named(arrays)
@@ -94,7 +96,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
         }
 
     def named(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        """Return the outputs of the compiled model by name. Raises as `run`."""
+        """Return the outputs by name. Raises as `run` does."""
         while True:
             try:
                 artifact = self._artifact(arrays)
@@ -137,8 +139,8 @@ class PreparedModel(BackendRep):  # type: ignore[misc]
 
 
 class PreparedSequences(BackendRep):  # type: ignore[misc]
-    """A model with sequences or optionals among its inputs or outputs: compiled as a model of
-    tensors, anew for every number of tensors that it is run with."""
+    """A model with sequences or optionals among its inputs or outputs. It is compiled as a model of
+    tensors, once for each combination of sequence lengths that it is run with."""
 
     def __init__(
         self,
@@ -152,7 +154,7 @@ class PreparedSequences(BackendRep):  # type: ignore[misc]
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Return the outputs: arrays, lists of arrays for sequences, None for an absent optional.
-        `inputs` are the same, in the model's order."""
+        `inputs` have the same forms, in the model's order."""
         values = dict(zip((info.name for info in self._model.graph.input), inputs, strict=True))
         arrays = {
             name: np.asarray(array)
@@ -172,8 +174,8 @@ Prepared: TypeAlias = PreparedModel | PreparedSequences
 def prepared(
     model: onnx.ModelProto, threads: int, target: str = "host", run: Run = Artifact.run
 ) -> Prepared:
-    """Return the model, ready to run, with tensors or with sequences as its inputs and outputs
-    need."""
+    """Return a PreparedModel, or a PreparedSequences if the model has inputs or outputs that are
+    not tensors."""
     infos = (*model.graph.input, *model.graph.output)
     kinds = {info.type.WhichOneof("value") for info in infos}
     if kinds <= {"tensor_type", None}:
@@ -182,7 +184,8 @@ def prepared(
 
 
 def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
-    """Return the tensors of an input, by name; of a sequence, by place as well."""
+    """Return the tensors of an input as (name, tensor); the items of a sequence have numbered
+    names."""
     if value is None:
         return []
     if isinstance(value, list):
@@ -191,8 +194,8 @@ def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
 
 
 def _of_tensors(model: onnx.ModelProto, values: Mapping[str, Any]) -> onnx.ModelProto:
-    """Return the model with a tensor input for each tensor in `values`; nodes that make sequences
-    and optionals from these stand before its nodes."""
+    """Return the model with its inputs replaced by tensor inputs for `values`; additional nodes at
+    the start construct sequences and optionals from the tensors."""
     converted = onnx.ModelProto()
     converted.CopyFrom(model)
     del converted.graph.input[:]
@@ -216,7 +219,7 @@ def _of_tensors(model: onnx.ModelProto, values: Mapping[str, Any]) -> onnx.Model
 
 
 def _gathered(info: onnx.ValueInfoProto, results: Mapping[str, Array]) -> Any:
-    """Return an output of a model, from the tensors that the compiled model returns."""
+    """Return an output in ONNX's form (array, list or None) from the compiled model's tensors."""
     if info.name in results:
         return results[info.name]
     items = [array for name, array in results.items() if name.rpartition(".")[0] == info.name]
@@ -225,14 +228,15 @@ def _gathered(info: onnx.ValueInfoProto, results: Mapping[str, Array]) -> Any:
 
 
 class FarrierBackend(Backend):  # type: ignore[misc]
-    """Farrier behind ONNX's interface."""
+    """The implementation of ONNX's backend interface."""
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
-        """Return the model, ready to run; `threads` is the number it may use, 0 one a core. It is
-        compiled for `target`, by default this machine; `run` runs artifacts of another target.
+        """Return the model, ready to run. `threads` is the number of threads to use, 0 for one per
+        core. It is compiled for `target`, by default this machine; `run` executes artifacts of
+        another target.
 
-        Raises UsageError for another device than the CPU, FarrierError if the model cannot be
+        Raises UsageError for a device other than the CPU, FarrierError if the model cannot be
         compiled.
         """
         if not cls.supports_device(device):
@@ -249,8 +253,7 @@ class FarrierBackend(Backend):  # type: ignore[misc]
         outputs_info: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Array, ...]:
-        """Return the outputs of one node, of the operator's version `opset_version` or the
-        newest."""
+        """Return the outputs of a single node, in opset `opset_version` or the newest."""
         names = [name for name in node.input if name]
         arrays = [np.asarray(array) for array in inputs]
         infos = [
@@ -268,12 +271,12 @@ class FarrierBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Check whether `device` ("CPU", "CUDA:1") is the CPU."""
+        """Check whether `device` (such as "CPU" or "CUDA:1") is the CPU."""
         return bool(Device(device).type == DeviceType.CPU)
 
 
 def _fixed(dims: tuple[int | str, ...] | None) -> tuple[int, ...] | None:
-    """Return the dims as a shape, None if one of them is open."""
+    """Return the dims as a static shape, or None if one of them is symbolic."""
     shape = tuple(dim for dim in dims or () if isinstance(dim, int))
     return shape if dims is not None and len(shape) == len(dims) else None
 

@@ -1,7 +1,7 @@
-"""Farrier under ONNX Runtime's names: `import farrier.onnxruntime as ort`.
+"""ONNX Runtime's Python API, implemented by Farrier: `import farrier.onnxruntime as ort`.
 
-docs/guide/onnxruntime.md lists the differences. The package `onnxruntime` is not
-needed, and never imported here.
+docs/guide/onnxruntime.md lists the differences. The package `onnxruntime` is not needed, and never
+imported here.
 """
 
 from farrier.onnxruntime.binding import IOBinding

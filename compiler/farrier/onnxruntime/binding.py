@@ -1,4 +1,4 @@
-"""`IOBinding`: inputs and outputs in memory that the caller keeps from call to call."""
+"""`IOBinding`: inputs and outputs in memory that the caller reuses from call to call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compile a model, with sizes fixed by the names of dims."""
+"""Compile the model of a session, with dims fixed by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARTIFACT = ".farrier"  # The suffix of files that are compiled already.
 
 
 def is_compiled(model: Path | bytes) -> TypeGuard[Path]:
-    """Return whether the model is the path of an artifact."""
+    """Check whether the model is the path of an artifact."""
     return isinstance(model, Path) and model.suffix == ARTIFACT
 
 
@@ -30,7 +30,8 @@ def artifact_of(
     model: Path | bytes, chosen: Chosen, sizes: Mapping[str, int], warn: Callable[[str], None]
 ) -> Artifact:
     """Return the model's artifact: loaded if the path is an artifact's, else from the cache, else
-    compiled and put there. The compiler is imported only to compile. Raises FarrierError."""
+    compiled and stored in the cache. The compiler is imported only to compile. Raises FarrierError.
+    """
     if is_compiled(model):
         if sizes or chosen.options != CompileOptions(threads=chosen.options.threads):
             warn(f"{model} is compiled already: options of the compiler and sizes do not apply")
@@ -66,8 +67,8 @@ def _compiled(model: Model, request: Request, warn: Callable[[str], None]) -> Ar
 def _shapes(
     model: Model, sizes: Mapping[str, int], warn: Callable[[str], None]
 ) -> dict[str, GivenShape]:
-    """Return the shapes of the inputs that have dims of these names; their other open dims stay
-    open."""
+    """Return the shapes of the inputs with dims named in `sizes`, which are fixed; their other open
+    dims stay open."""
     from farrier.frontends.onnx.importer.inspect import inspect
 
     inputs = inspect(model).inputs

@@ -36,20 +36,21 @@ _STATE = "onnxruntime.capi.onnxruntime_pybind11_state"
 
 
 class EPFail(Exception):
-    """An execution provider has failed. Farrier never raises it."""
+    """An execution provider failed. Farrier never raises this error."""
 
 
 class Fail(Exception):
-    """An error without a class of its own: a wrong type in a graph, an input of None, a terminated
+    """An error that has no specific class: a wrong type in a graph, an input of None, a terminated
     run."""
 
 
 class InvalidArgument(Exception):
-    """An input or output of another name, dtype, rank or size; or a file without a graph."""
+    """An input or output has an unknown name, or a wrong dtype, rank or size; or a file has no
+    graph."""
 
 
 class InvalidGraph(Exception):
-    """A graph that is not valid, or has unknown operators."""
+    """A graph is not valid, or contains unknown operators."""
 
 
 class InvalidProtobuf(Exception):
@@ -57,11 +58,11 @@ class InvalidProtobuf(Exception):
 
 
 class NoSuchFile(Exception):
-    """The path of a model leads to nothing."""
+    """The path of a model does not exist."""
 
 
 class NotImplemented(Exception):
-    """An operator, option or type that Farrier lacks."""
+    """An operator, option or type is not supported by Farrier."""
 
 
 class RuntimeException(Exception):
@@ -107,16 +108,16 @@ _GRAPH = 7  # The number of the field `graph` of a ModelProto (onnx.proto).
 
 
 def refused(base: type[FarrierError], kinds: str, message: str, hint: str = "") -> FarrierError:
-    """Return the error to raise: a `base` that is also each of ONNX Runtime's `kinds`, names with
-    commas between."""
+    """Return an error to raise, which is an instance of `base` and of each of ONNX Runtime's
+    classes `kinds`, a comma-separated list of names."""
     plain = next(kind for kind in base.__mro__ if kind.__module__ != __name__)
     return _class(plain, tuple(kinds.split(",")), _STATE in sys.modules)(message, hint=hint)
 
 
 @functools.cache
 def _class(base: type, kinds: tuple[str, ...], has_other: bool) -> type[FarrierError]:
-    """Return the class of an error; the same class for the same arguments, so that classes compare
-    equal."""
+    """Return the class of errors that derives from `base` and from ONNX Runtime's classes `kinds`.
+    The same arguments return the same class."""
     other = sys.modules[_STATE] if has_other else None
     bases: list[type] = [base]
     for name in kinds:
@@ -133,7 +134,7 @@ def _class(base: type, kinds: tuple[str, ...], has_other: bool) -> type[FarrierE
 
 @contextmanager
 def as_onnxruntime_loads(model: Path | bytes) -> Iterator[None]:
-    """Raise the errors of reading and compiling a model as classes of ONNX Runtime."""
+    """A context that converts errors of reading and compiling a model to ONNX Runtime's classes."""
     try:
         yield
     except FarrierError as error:
@@ -142,7 +143,8 @@ def as_onnxruntime_loads(model: Path | bytes) -> Iterator[None]:
 
 @contextmanager
 def as_onnxruntime_runs() -> Iterator[None]:
-    """Raise the errors of a call whose inputs fit the model as classes of ONNX Runtime."""
+    """A context that converts errors of a call to ONNX Runtime's classes, after the inputs were
+    checked."""
     try:
         yield
     except InputMismatchError as error:
@@ -158,13 +160,13 @@ def _told(error: FarrierError, kinds: str) -> FarrierError:
 
 
 def as_provider_option(hint: str) -> str:
-    """Replace options of the command line in a hint by those of the provider, which take the same
-    text: `--shape x=1,3` → `provider option shapes x=1,3`."""
+    """Replace command-line options in a hint by the equivalent provider options: `--shape x=1,3` →
+    `provider option shapes x=1,3`."""
     return _COMMAND_LINE.sub(lambda match: f"provider option {_OPTIONS[match[1]]}", hint)
 
 
 def _of_loading(error: FarrierError, model: Path | bytes) -> str:
-    """Return the kinds for an error of a compilation."""
+    """Return the names of ONNX Runtime's classes for an error of reading or compiling a model."""
     if isinstance(model, Path) and not model.is_file():
         return "InvalidProtobuf" if model.exists() else "NoSuchFile"
     if isinstance(error, UnsupportedOperatorError):
@@ -175,8 +177,9 @@ def _of_loading(error: FarrierError, model: Path | bytes) -> str:
 
 
 def _of_invalid(model: Path | bytes) -> str:
-    """Return the kinds for a graph that is not valid. ONNX Runtime has three classes for these, and
-    chooses among them by no rule: such an error is of all three."""
+    """Return the names of ONNX Runtime's classes for an invalid graph. ONNX Runtime has three
+    classes for these, and chooses among them by no documented rule, so the error belongs to all
+    three."""
     try:
         message = memoryview(model) if isinstance(model, bytes) else MappedFile(model).view
         numbers = {field.number for field in fields(message, 0, len(message))}

@@ -62,12 +62,13 @@ def wanted(output_names: Sequence[str] | None, declaration: Declaration) -> list
 
 
 class Taken:
-    """The requirements of one input: dtype, rank, and the sizes that are fixed."""
+    """The requirements on an input: dtype, rank, and the fixed sizes."""
 
     __slots__ = ("_declared", "_dtype", "_fixed", "_name", "_sizes", "_spec")
 
     def __init__(self, spec: TensorSpec, declared: Sequence[DeclaredSize] = ()) -> None:
-        """`declared` are the dims in the model's file; empty if it does not declare them."""
+        """Derive the requirements from `spec`. `declared` are the dims declared in the model's
+        file; empty if there are none."""
         self._declared = declared
         self._spec = spec
         self._name = spec.name

@@ -20,7 +20,7 @@ class NodeArg(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """The origin and the description of a model, from its file."""
+    """The metadata of a model's file, such as producer and description."""
 
     producer_name: str = ""
     graph_name: str = ""
@@ -48,8 +48,8 @@ def metadata(declaration: Declaration) -> ModelMetadata:
 
 
 def declaration_of(manifest: Manifest) -> Declaration:
-    """Return the interface that the ONNX file declares, or the artifact's own if it keeps no
-    declaration; without the states, which the session holds."""
+    """Return the interface declared in the ONNX file, or the artifact's own interface if the
+    artifact has no declaration. States, which the session keeps, are not included."""
     declared = manifest.declaration or Declaration(
         tuple(map(_of_spec, manifest.inputs)),
         tuple(map(_of_spec, manifest.outputs)),

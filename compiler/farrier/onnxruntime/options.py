@@ -1,8 +1,8 @@
-"""`SessionOptions` and `RunOptions` under ONNX Runtime's names, and which options apply here.
+"""`SessionOptions` and `RunOptions` of ONNX Runtime's API, and which options have an effect.
 
-An option has one of four effects. It is honoured. Or it changes nothing that a program could see
-(arenas, levels of optimization). Or it does not apply, and a warning names it. Or, if ignoring it
-would change results, it is an error.
+An option has one of four effects. It is honoured. Or it is accepted silently, because it cannot
+change anything visible to a program (arenas, levels of optimization). Or it is ignored with a
+warning that names it. Or, if ignoring it would change results, it is an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExecutionOrder(enum.IntEnum):
 
 
 class _Options:
-    """Attributes of fixed names and types, and entries of text."""
+    """A base class with a fixed set of typed attributes, and free text entries."""
 
     _defaults: ClassVar[dict[str, Any]] = {}
     _values: dict[str, Any]
@@ -106,7 +106,8 @@ class SessionOptions(_Options):
         vars(self).update(_sizes={}, _ignored=[])
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry. None applies to Farrier, and a session warns of it."""
+        """Store a configuration entry. No entry has an effect in Farrier, and a session warns of
+        it."""
         self._add(key, value)
 
     def get_session_config_entry(self, key: str) -> str:
@@ -140,11 +141,12 @@ class SessionOptions(_Options):
         )
 
     def add_provider(self, name: str, options: object = None) -> None:
-        """Note that the provider is ignored: all providers of a session are Farrier."""
+        """Record that the provider is ignored, for a warning: all providers of a session are
+        Farrier's."""
         vars(self)["_ignored"].append(f"the provider {name}")
 
     def has_providers(self) -> bool:
-        """Return False: providers come from the argument of the session."""
+        """Return False: providers are passed as an argument of the session."""
         return False
 
 
@@ -180,8 +182,8 @@ _NOTICED = {
 
 
 def not_applied(options: Any) -> list[str]:
-    """Return the options of a SessionOptions, this module's or ONNX Runtime's, that are set and do
-    not apply, each with the behaviour that applies instead."""
+    """Return descriptions of the options in a SessionOptions (Farrier's or ONNX Runtime's) that are
+    set but have no effect, each with the behaviour that applies instead."""
     defaults = SessionOptions._defaults
     ignored = [
         f"{name} ({reason})"

@@ -1,4 +1,5 @@
-"""Execution providers: Farrier's own, and ONNX Runtime's name for CPUs, which also runs Farrier."""
+"""Execution providers: Farrier's own, and ONNX Runtime's name for CPUs, which also selects
+Farrier."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _SERVED_BY_CPU = ("use_arena",)  # An option of ONNX Runtime's provider that cha
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Chosen:
-    """The providers in use, first choice first, and the options of the compilation."""
+    """The providers in use, in order of preference, and the options for the compiler."""
 
     names: tuple[str, ...]
     options: CompileOptions
@@ -42,9 +43,9 @@ def choose(
     threads: int,
     warn: Callable[[str], None],
 ) -> Chosen:
-    """Return the providers and options of a session. A provider that does not exist here is left
-    out with a warning, as in ONNX Runtime. Raises ValueError for anything but a list of names or of
-    names with options; UsageError for options that Farrier does not know."""
+    """Return the providers and compiler options for a session's arguments. A provider that does not
+    exist here is skipped with a warning, as in ONNX Runtime. Raises ValueError for anything but a
+    list of names or of (name, options); UsageError for options unknown to Farrier."""
     names: list[str] = []
     settings: dict[str, Any] = {}
     for name, options in _pairs(providers, provider_options):
@@ -101,8 +102,8 @@ def _listed(value: Any, what: str) -> list[Any]:
 
 
 def _read(value: Any, key: str) -> Any:
-    """Return an option's value, which ONNX Runtime's interface passes as text: JSON, one of
-    Python's words in any case, or the text of the command line. Raises UsageError."""
+    """Parse an option's value, which ONNX Runtime's interface passes as text: JSON, True, False or
+    None in any case, or the syntax of the command line. Raises UsageError."""
     if not isinstance(value, str) or key in _TEXTS:
         return value
     try:

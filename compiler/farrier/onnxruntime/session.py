@@ -155,7 +155,7 @@ class InferenceSession:
         return self._session.state()
 
     def load_state(self, arrays: Mapping[str, Any]) -> None:
-        """Set states, as `Session.load_state`."""
+        """Set states to arrays, by name of input, as `Session.load_state` does."""
         with as_onnxruntime_runs():
             self._session.load_state(arrays)
 
@@ -195,7 +195,8 @@ class InferenceSession:
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Check that these providers have the session's options; the compiled model stays the same.
+        """Check that these providers have the same options as the session. The compiled model does
+        not change.
 
         Raises ValueError for other options.
         """
@@ -228,9 +229,9 @@ class InferenceSession:
         return 0
 
     def _overriding(self, feed: Mapping[str, Any]) -> InferenceSession:
-        """Return the session in which the initializers that a call passes are inputs, or this
-        session if it passes none. Raises NotImplemented if the model is an artifact, which is
-        compiled already."""
+        """Return a session in which the initializers that `feed` has values for are inputs, or this
+        session if there are none. Raises NotImplemented if the model is an artifact, which cannot
+        be recompiled."""
         names = frozenset(feed).intersection(self._declaration.defaults)
         if not names:
             return self
@@ -258,7 +259,8 @@ class InferenceSession:
         into: Mapping[str, Array],
         run_options: Any,
     ) -> list[Any]:
-        """Run the model and return the values of outputs; those in `into` are written there."""
+        """Run the model and return the requested outputs; outputs in `into` are written to these
+        arrays."""
         if getattr(run_options, "terminate", False):
             raise refused(CancelledError, "Fail", "the call's RunOptions say terminate")
         arrays = {name: taken.array(feed[name]) for name, taken in self._inputs.items()}
@@ -285,13 +287,13 @@ def _rank(value: Any) -> int:
 
 
 def _as_object(array: Array) -> Array:
-    """Return strings as ONNX Runtime returns them, with the dtype object."""
+    """Return an array of strings with dtype object, as ONNX Runtime returns it."""
     return array.astype(object) if array.dtype.kind == "U" else array
 
 
 def _checked(options: Any) -> Any:
-    """Return options after a check that they are a SessionOptions, this module's or ONNX Runtime's.
-    Raises TypeError."""
+    """Return the options if they are a SessionOptions, Farrier's or ONNX Runtime's. Raises
+    TypeError otherwise."""
     if options is None:
         return SessionOptions()
     if not hasattr(options, "intra_op_num_threads"):

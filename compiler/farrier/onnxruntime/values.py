@@ -30,7 +30,8 @@ _IN_MEMORY = ("cpu",)
 
 
 class OrtValue:
-    """An array under ONNX Runtime's methods. Class methods create it."""
+    """A tensor or sequence with the interface of ONNX Runtime's OrtValue. Class methods create
+    it."""
 
     def __init__(self, value: Array | list[Any] | None) -> None:
         self._value = value
@@ -133,7 +134,7 @@ class OrtValue:
         return self._value is not None
 
     def is_tensor(self) -> bool:
-        """Return whether the value is a dense tensor."""
+        """Check whether the value is a dense tensor."""
         return isinstance(self._value, np.ndarray)
 
     def is_sparse_tensor(self) -> bool:
@@ -141,12 +142,12 @@ class OrtValue:
         return False
 
     def is_tensor_sequence(self) -> bool:
-        """Return whether the value is a sequence of tensors."""
+        """Check whether the value is a sequence of tensors."""
         return isinstance(self._value, list)
 
 
 def check_device(device_type: str) -> None:
-    """Raise RuntimeError for memory that is not the host's."""
+    """Raise RuntimeError for memory of a device other than the host."""
     if str(device_type).lower() not in _IN_MEMORY:
         raise refused(
             UsageError,
@@ -157,8 +158,7 @@ def check_device(device_type: str) -> None:
 
 
 def element_dtype(element_type: Any) -> np.dtype[Any]:
-    """Return the numpy dtype of a dtype, or of ONNX's number of an element type. Raises
-    RuntimeError."""
+    """Return the numpy dtype for a dtype or for ONNX's element type number. Raises RuntimeError."""
     try:
         if isinstance(element_type, int):
             return DType(_BY_CODE[element_type]).numpy

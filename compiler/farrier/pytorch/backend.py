@@ -1,9 +1,9 @@
 """The backend of `torch.compile(module, backend="farrier")`.
 
-A graph of dynamo is exported at its first call and compiled with open sizes where dynamo has them.
-Weights are inputs of the code, by address: an update in place or a replaced Parameter is seen by
-the next call, because nothing of a weight is kept. With the option `freeze` they are constants, and
-each call checks that they are what they were.
+A graph of dynamo is exported at its first call, and compiled with open sizes where dynamo has
+symbolic ones. Weights are inputs of the code, passed by address: an update in place or a replaced
+Parameter takes effect in the next call, because no copy of a weight exists. With the option
+`freeze` weights are constants, and each call checks that they have not changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _LOG = logging.getLogger("farrier.pytorch")
 
 @dataclasses.dataclass(slots=True)
 class Compiled:
-    """A graph of dynamo, for `explain`: why it runs in eager mode, or "" if it does not."""
+    """The state of a graph of dynamo, for `explain`: the reason for which it runs in eager mode, or
+    "" if it runs compiled."""
 
     operators: int
     reason: str = "it was not called yet"
@@ -44,7 +45,7 @@ def farrier(
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """Return a function that computes the same as the graph. Raises UsageError for modes and
-    options that Farrier does not have."""
+    options that Farrier does not support."""
     calls = sum(node.op.startswith("call") for node in graph.graph.nodes)
     note = Compiled(calls)
     GRAPHS.append(note)
@@ -52,8 +53,8 @@ def farrier(
 
 
 class _Function:
-    """A graph with its code, which is compiled at the first call and when a tensor has changed that
-    the code has as a constant."""
+    """A graph with its compiled code. The graph is compiled at the first call, and again when a
+    tensor that is a constant of the code has changed."""
 
     def __init__(
         self,
@@ -98,16 +99,16 @@ class _Function:
         return self._eager(*arguments)
 
     def _marked(self, arguments: Sequence[Any]) -> list[tuple[int, int]]:
-        """Return what changes with the constants of the code: addresses, and torch's count of
-        writes."""
+        """Return a fingerprint of the tensors that are constants of the code: their addresses and
+        torch's counts of writes."""
         constant = [(x.data_ptr(), x._version) for x in map(arguments.__getitem__, self._constant)]
         return constant + [
             (x.data_ptr(), 0 if x.is_inference() else x._version) for x in self._held
         ]
 
     def _build(self, arguments: Sequence[Any]) -> None:
-        """Have code for this call's constants, or none if the graph runs in eager mode. Weights
-        that change after they were frozen are inputs from then on."""
+        """Obtain code for the constants of this call, or none if the graph is to run in eager mode.
+        Weights that changed after they were frozen become inputs."""
         if self._marks is not None and self._constant:
             self._freezes = False
         self._code, self._constant = None, []
@@ -151,8 +152,8 @@ class _Function:
         follow.start()
 
     def _follow(self, compilation: Compilation, graph: TensorGraph, build: int) -> None:
-        """Wait for a process that compiles, and have the next call run its code, unless constants
-        have changed since."""
+        """Wait for a compilation in another process, and use its code from the next call on, unless
+        constants have changed in the meantime."""
         try:
             artifact = compilation.artifact(compile_beside)
             if build == self._builds:
@@ -161,8 +162,8 @@ class _Function:
             self._runs_eager(error)
 
     def _use(self, artifact: Artifact, graph: TensorGraph) -> None:
-        """Have the next call run an artifact. A frozen weight that the graph writes became an input
-        by the export: then the next call compiles with weights as inputs."""
+        """Use an artifact from the next call on. If the graph writes a frozen weight, the export
+        has made it an input; then the next call compiles with weights as inputs."""
         names = {each.name for each in graph.inputs}
         if not names.issuperset(spec.name for spec in artifact.manifest.inputs):
             self._freezes, self._marks = False, None
@@ -181,7 +182,7 @@ def _is_foreign(tensor: torch.Tensor) -> bool:
 
 
 def explain(module: Any, args: Sequence[Any], kwargs: Any = None) -> str:
-    """Call a module through `torch.compile`, and return a report on its graphs and breaks."""
+    """Call a module through `torch.compile`, and return a report on its graphs and graph breaks."""
     GRAPHS.clear()
     torch._dynamo.reset()
     report = torch._dynamo.explain(module)(*args, **dict(kwargs or {}))

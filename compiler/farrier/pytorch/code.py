@@ -1,4 +1,4 @@
-"""The code of a graph, called with torch's tensors."""
+"""The compiled code of a graph, called with torch's tensors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Kept: TypeAlias = tuple[torch.Tensor, int, Any]
 
 
 class Code:
-    """Tensors in, tensors out, without copies: arrays are views of tensors, and the results are
-    tensors over the memory that the code has written.
+    """A function from tensors to tensors, without copies: input arrays are views of tensors, and
+    output tensors are views of the memory that the code has written.
 
-    The array of a weight is kept from call to call, and made anew if the tensor is another one or
-    lies elsewhere. Writes into the tensor show in the array.
+    The array of a weight is cached between calls, and replaced if the weight is another tensor or
+    has moved. Writes into the tensor are visible in the array.
     """
 
     def __init__(self, artifact: Artifact, graph: TensorGraph) -> None:
@@ -40,8 +40,8 @@ class Code:
         ]
 
     def __call__(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the outputs for the arguments of a call of dynamo. Raises InputMismatchError for
-        sizes that the code does not take."""
+        """Return the outputs for the arguments of a call by dynamo. Raises InputMismatchError for
+        sizes that the code was not compiled for."""
         kept = self._kept
         arrays = dict(self._arrays)
         for number, (at, name) in enumerate(self._weights):

@@ -1,4 +1,4 @@
-"""From a graph of dynamo to code: from the cache on disk, or exported and compiled."""
+"""Obtain the code of a graph of dynamo: from the cache on disk, or by export and compilation."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _LOG = logging.getLogger("farrier.pytorch")
 
 
 class Compilation:
-    """One graph, for the tensors of its first call. Other processes find the artifact on disk by
-    what the graph computes, and need no export."""
+    """The compilation of a graph, for the tensors of its first call. The artifact is cached on disk
+    under a description of the graph, so that other processes find it without an export."""
 
     def __init__(
         self, graph: TensorGraph, tensors: Sequence[torch.Tensor], options: CompileOptions
@@ -44,20 +44,21 @@ class Compilation:
         self._model: Model | None = None
 
     def export(self) -> None:
-        """Export the graph, which `artifact` does otherwise. It has to happen in the thread that
-        runs torch. Raises UnsupportedOperatorError."""
+        """Export the graph now, rather than in `artifact`. This must happen in the thread that runs
+        torch. Raises UnsupportedOperatorError."""
         sizes = [dict.fromkeys(x.open_axes, torch.export.Dim.AUTO) for x in self._graph.inputs]
         self._model = self._model or exported(self._graph.module, self._tensors, None, tuple(sizes))
 
     def kept(self) -> Artifact | None:
-        """Return the artifact that is on disk, or None."""
+        """Return the artifact if it is in the cache on disk, else None."""
         try:
             return self.artifact(_refused)
         except _NotKeptError:
             return None
 
     def artifact(self, compile: Compile) -> Artifact:
-        """Return the artifact, from disk or else compiled. Raises FarrierError."""
+        """Return the artifact, from the cache on disk or compiled by `compile`. Raises
+        FarrierError."""
         if self._text is None:
             return self._compiled(compile)
         artifact = self._cached(self._text, compile)
@@ -92,7 +93,7 @@ class Compilation:
 
 
 class _NotKeptError(Exception):
-    """The artifact is not on disk."""
+    """Error: the artifact is not in the cache on disk."""
 
 
 def _refused(model: Model, options: CompileOptions) -> Artifact:
@@ -100,13 +101,13 @@ def _refused(model: Model, options: CompileOptions) -> Artifact:
 
 
 def compile_here(model: Model, options: CompileOptions) -> Artifact:
-    """Compile in this process."""
+    """Compile a model in this process."""
     return pipeline.compile_model(model, options, listener=_log)
 
 
 def compile_beside(model: Model, options: CompileOptions) -> Artifact:
-    """Compile in another process, which leaves this one to the caller's calls. It ends with the
-    thread that waits for it."""
+    """Compile a model in another process, so that this one can serve calls. That process ends with
+    the thread that waits for it."""
     with tempfile.TemporaryDirectory(prefix="farrier-torch-") as folder:
         path = Path(folder, "graph.farrier")
         order = {
@@ -129,6 +130,7 @@ def compile_beside(model: Model, options: CompileOptions) -> Artifact:
 
 
 def _log(event: Event) -> None:
-    """Log a warning. That of sizes of 1 would be wrong: dynamo compiles these by themselves."""
+    """Log a compiler's warning, except the one on sizes of 1, which does not apply: dynamo compiles
+    such sizes separately."""
     if isinstance(event, Warned):
         _LOG.info("%s", event.message)

@@ -1,4 +1,4 @@
-"""A module of PyTorch → the bytes of a `.pt2` file, on the machine of its user."""
+"""Export a PyTorch module to the bytes of a `.pt2` file, on the user's machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ARGUMENTS = "farrier.compile(module, args=(example,), dynamic_shapes=…)"
 
 
 def is_module(model: object) -> bool:
-    """Return whether an object is a module of PyTorch, without importing torch."""
+    """Check whether an object is a PyTorch module, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
@@ -53,7 +53,7 @@ def exported(
 
 
 def _where(error: BaseException) -> str:
-    """The last line outside of installed packages that led to an error."""
+    """Return the last line outside of installed packages in the traceback of an error."""
     frames = traceback.extract_tb(error.__traceback__)
     stated = re.findall(r'File "([^"]+)", line (\d+)', str(error))
     places = [(frame.filename, str(frame.lineno)) for frame in frames] + stated

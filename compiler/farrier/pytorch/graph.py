@@ -1,4 +1,4 @@
-"""A graph of dynamo as Farrier compiles it: tensors in, tensors and numbers out."""
+"""Convert a graph of dynamo to a graph that takes only tensors, and returns tensors and numbers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Result(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Input:
-    """A tensor that the graph takes: its `position` among the arguments of a call, and the tensor
-    as dynamo traced it, whose open sizes are symbols."""
+    """A tensor that the graph takes: its `position` among the arguments of a call, and dynamo's
+    traced tensor, whose open sizes are symbols."""
 
     name: str
     position: int
@@ -34,37 +34,37 @@ class Input:
 
     @property
     def open_axes(self) -> list[int]:
-        """The axes whose sizes are open."""
+        """The axes with symbolic sizes."""
         return [n for n, size in enumerate(self.traced.shape) if isinstance(size, torch.SymInt)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorGraph:
-    """A graph whose arguments are tensors alone: a size that dynamo hands in as a number is read
-    from a tensor that has it."""
+    """A graph whose arguments are all tensors. A size that dynamo passes as a number is read from a
+    tensor with an axis of that size."""
 
     module: torch.fx.GraphModule
     inputs: tuple[Input, ...]
 
     def tensors(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
-        """Return the inputs among the arguments of a call."""
+        """Return the tensors that the graph takes, from the arguments of a call."""
         return [arguments[each.position] for each in self.inputs]
 
     @property
     def results(self) -> list[tuple[Result, Any]]:
-        """The kinds of the outputs, and the values of constants."""
+        """The kinds of the outputs; for a constant output also its value."""
         (output,) = (n for n in self.module.graph.nodes if n.op == "output")
         return [(_kind(value), value) for value in output.args[0]]
 
     @property
     def held(self) -> list[torch.Tensor]:
-        """The tensors that the graph has by itself, and does not take in a call."""
+        """The tensors that the graph contains, in contrast to those it takes as arguments."""
         return [*self.module.parameters(), *self.module.buffers()]
 
 
 def tensor_graph(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> TensorGraph | None:
-    """Return a graph of dynamo with tensors alone, or None if it takes another number than a size
-    of one of them."""
+    """Convert a graph of dynamo to a graph that takes only tensors. Return None if it takes a
+    number that is not the size of a tensor."""
     holders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     traced = [n.meta.get("example_value", x) for n, x in zip(holders, examples, strict=True)]
     inputs = tuple(
@@ -97,7 +97,8 @@ def tensor_graph(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Tensor
 
 
 def frozen(graph: TensorGraph, arguments: Sequence[Any]) -> TensorGraph:
-    """Return the graph with the weights of a call as its own buffers."""
+    """Return the graph with its weights, taken from the arguments of a call, as buffers of the
+    graph."""
     inner = torch.fx.Graph()
     nodes = {}
     buffers: dict[str, torch.Tensor] = {}
@@ -121,8 +122,8 @@ def frozen(graph: TensorGraph, arguments: Sequence[Any]) -> TensorGraph:
 
 
 def description(graph: TensorGraph) -> bytes | None:
-    """Return a text that is equal for graphs of equal meaning in other processes, or None if the
-    graph calls code of the user's, which may change."""
+    """Return a text that is equal in all processes for graphs that compute the same, or None if the
+    graph calls code of the user, which may change."""
     if not all(map(_is_fixed, _nodes(graph.module))):
         return None
     lines = [f"torch {torch.__version__}"]
@@ -142,7 +143,8 @@ def _copied(
     nodes: dict[torch.fx.Node, torch.fx.Node],
     source: torch.fx.Graph | None = None,
 ) -> torch.fx.GraphModule:
-    """Return a module with a graph that begins with copies of the placeholders in `nodes`."""
+    """Return a module of `root` whose graph `inner` is extended by copies of the nodes of `source`;
+    `nodes` maps the placeholders to their counterparts."""
     for node in (source or root.graph).nodes:
         if node.op != "placeholder":
             nodes[node] = inner.node_copy(node, lambda n: nodes[n])
@@ -150,7 +152,8 @@ def _copied(
 
 
 def _is_weight(node: torch.fx.Node) -> bool:
-    """Return whether dynamo takes the tensor from a module, which has it at one address."""
+    """Check whether dynamo takes the tensor from a module, in which case its address stays the
+    same."""
     return bool((node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type"))
 
 

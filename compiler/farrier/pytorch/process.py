@@ -1,4 +1,5 @@
-"""The process that compiles while a graph runs in eager mode. It does not import torch.
+"""The process that compiles in the background while a graph runs in eager mode. It does not import
+torch.
 
 parent → child   {"model": …, "options": …, "artifact": <path to write>}
 child → parent   {"done": true} or {"failed": <problem>}
@@ -26,7 +27,8 @@ _NICE = 10  # Calls of the compiled module go first.
 
 
 def serve() -> None:
-    """Compile one model. The argument is the descriptor of the socket, as JSON."""
+    """Compile a model in this process, which was started for it. The first command-line argument is
+    the descriptor of the socket, as JSON."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.nice(_NICE)
     with (

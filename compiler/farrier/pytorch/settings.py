@@ -1,4 +1,4 @@
-"""The words of `torch.compile(…, mode=, options=)`, as options of Farrier."""
+"""Translate the arguments `mode` and `options` of `torch.compile` to Farrier's options."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _COMPILING = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """The options of one `torch.compile`. With `freeze` weights are constants of the code; with
-    `background` another process compiles, and the graph runs in eager mode until it has."""
+    """The settings of a `torch.compile`. With `freeze` weights are constants of the code; with
+    `background` another process compiles, and the graph runs in eager mode until that has finished.
+    """
 
     options: CompileOptions
     freeze: bool = False
@@ -35,7 +36,7 @@ class Settings:
 
 
 def settings_of(mode: str | None, options: Mapping[str, Any] | None) -> Settings:
-    """Return the settings that a mode and options mean. Raises UsageError for unknown words."""
+    """Return the settings for a mode and options. Raises UsageError for unknown ones."""
     if (mode or "default") not in _MODES:
         raise UsageError(
             f"torch.compile has no mode {mode!r} with Farrier", hint=f"modes: {', '.join(_MODES)}"

@@ -1,4 +1,4 @@
-"""Tests that an implementation of a protocol of Farrier passes, for packages that bring their own.
+"""Test suites for packages that implement a protocol of Farrier.
 
     from farrier.testing import BackendContract
 
@@ -6,8 +6,8 @@
         module = "abacus"
         machine = "abacus"
 
-`pytest`, which this package needs, collects the guarantees in such a subclass. Nothing else of
-Farrier imports it.
+`pytest`, which this package requires, collects the tests in such a subclass. No other part of
+Farrier imports this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The guarantees of `farrier.targets.Backend` as tests."""
+"""Tests of the guarantees that `farrier.targets.Backend` documents."""
 
 from __future__ import annotations
 
@@ -52,18 +52,19 @@ _CLOSE = 1e-5  # Sums of f32 in another order differ by less, relative to the ra
 
 
 class BackendContract:
-    """The guarantees of every backend.
+    """The tests that every backend must pass.
 
-    A subclass states the `module` whose `BACKEND` is registered, and the `machine` for which the
-    tests make code, by a name that the backend knows. `run` runs an artifact on this machine; a
-    subclass with an emulator overrides it.
+    A subclass sets `module`, whose `BACKEND` is registered, and `machine`, the name of the machine
+    for which the tests compile. `run` executes an artifact on this machine; a subclass with an
+    emulator overrides it.
     """
 
     module: str
     machine: str
 
     def run(self, artifact: Artifact, inputs: Arrays, threads: int) -> Arrays:
-        """Return the outputs of a call, by name. Skips the test where nothing can run it here."""
+        """Return the outputs of a call, by name. Skips the test if artifacts of the target cannot
+        be executed here."""
         manifest = artifact.manifest
         if reason := why_not_here(manifest.architecture, manifest.machine, manifest.features):
             pytest.skip(reason)
@@ -79,7 +80,7 @@ class BackendContract:
 
     @property
     def rules(self) -> frozenset[RuleId]:
-        """The rules of its schedules."""
+        """The identifiers of the backend's schedule rules."""
         return self.backend.rules
 
     @property
@@ -100,19 +101,21 @@ class BackendContract:
         return compile_model(model, options, name="small", records=records)
 
     def space(self, name: str) -> Space:
-        """The space of a kernel. Skips the test where the host of a device would run it."""
+        """Return the schedule space of a kernel. Skips the test if the kernel would run on the host
+        of the device."""
         program, target = kernels.kernel(name), self.target
         if reason := self.backend.why_not_on_device(program, target):
             pytest.skip(reason)
         return self.backend.space(program, target, target.threads)
 
     def loops(self, space: Space, decisions: Decisions) -> Function:
-        """The final loops of a candidate."""
+        """Return the lowered loops of a candidate."""
         function = space.schedule(decisions).function
         return run_loop_passes(function, self.backend.loop_passes(self.target))
 
     def default(self, name: str) -> Function:
-        """The final loops of a kernel for which nothing was measured."""
+        """Return the lowered loops of a kernel with the default schedule, which is used without
+        measurements."""
         space = self.space(name)
         return self.loops(space, space.default())
 
@@ -175,7 +178,8 @@ class BackendContract:
         assert not reason.endswith(".")
 
     def test_it_describes_machines_without_a_compiler(self) -> None:
-        """Loading an artifact asks, where no compiler is installed and time counts."""
+        """Machines can be described without a compiler and quickly, because this happens whenever
+        an artifact is loaded."""
         done = subprocess.run(
             [sys.executable, "-c", _DESCRIBE.format(module=self.module)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -228,7 +232,8 @@ class BackendContract:
             _assert_close(self._outputs(function, inputs), expected)
 
     def _outputs(self, function: Function, inputs: Arrays) -> Arrays:
-        """Run final loops: those with barriers by the interpreter of threads, which finds races."""
+        """Execute lowered loops and return the outputs. Loops with barriers are executed by the
+        interpreter of threads, which detects races."""
         if not any(isinstance(stmt, Barrier) for stmt in walk_stmts(function.body)):
             return run_loops(function, inputs)
         meanings = {declared.name: declared.semantics for declared in self.backend.intrinsics}
@@ -291,7 +296,8 @@ class BackendContract:
 
 
 def _assert_close(outputs: Arrays, expected: Arrays) -> None:
-    """Compare outputs by name; a schedule may have joined axes of a kernel's."""
+    """Assert that outputs are close to the expected ones, by name. A schedule may have merged axes
+    of a kernel's outputs."""
     assert outputs.keys() == expected.keys()
     for name, array in expected.items():
         most = float(np.abs(array).max())

@@ -1,4 +1,4 @@
-"""Kernels and a model that every backend must compile, with their values."""
+"""Kernels, and a model, that every backend must compile, with example values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def region(x: f32[2, 3, 3]):
 
 @functools.cache
 def kernel(name: str) -> TensorProgram | Function:
-    """Return the program of a region, or its loops where its operator has loops of its own."""
+    """Return the tensor program of the kernel `name`, or its loops if its operator has a loop
+    nest."""
     graph = parse_ir(REGIONS[name])
     assert isinstance(graph, Graph)
     return lower_region(graph, name, [value.name for value in graph.inputs if value.name == "w"])
@@ -68,8 +69,7 @@ def kernel(name: str) -> TensorProgram | Function:
 
 @functools.cache
 def example(name: str) -> tuple[Arrays, Arrays]:
-    """Return random inputs of a kernel and its outputs, by name, as the interpreter of its program
-    computes them."""
+    """Return random inputs of a kernel and its outputs, by name, computed by the interpreter."""
     program, graph = kernel(name), parse_ir(REGIONS[name])
     assert isinstance(graph, Graph)
     rng = np.random.default_rng(0)

@@ -1,9 +1,7 @@
 """Represent a sequence of data-dependent length as tensors (`builder.names.Listed`).
 
-items of equal shapes            ->  a single tensor, of which they are the slices along axis 0
-items of different lengths       ->  a single tensor, in which they are concatenated, and a tensor
-of
-                                     their lengths
+items of equal shapes        ->  a single tensor, of which they are the slices along axis 0
+items of different lengths   ->  a single tensor, in which they are concatenated, and their lengths
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The frontend for exported PyTorch programs (`.pt2`): archive → dataclasses → the builder.
 
-It reads files that `torch.export.save` writes, without torch. The bytes come from strangers:
-pickles are never loaded, formulas never evaluated, and every offset is checked.
+It reads files that `torch.export.save` writes, without torch. The bytes are not trusted: pickles
+are never loaded, formulas never evaluated, and every offset is checked.
 """
 
 from farrier.frontends.torch.document import inspection

@@ -1,7 +1,8 @@
-"""Tensors that share memory: writing one of them writes the others.
+"""Tensors that share memory: a write to one of them is visible in the others.
 
-Programs as exported work in place: `x[:, 0] = 1` is a slice of x, and a fill of it. A write to a
-view becomes a new value of the tensor that it is a view of, whose views are computed anew.
+Exported programs may work in place: `x[:, 0] = 1` is a slice of x, and a fill of that slice. The
+graph has no mutable tensors, so a write to a view becomes a new value of the view's base, and all
+views of the base are recomputed from it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ Again = Callable[[str], str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _View:
-    """A view: how it is computed from its base, and the operator that does (None: the same)."""
+    """A view of a base tensor: the operator and arguments that produce it, and a function that
+    recomputes it from a new base (None: it is the base itself)."""
 
     base: str
     again: Again | None
@@ -28,7 +30,7 @@ class _View:
 
 
 class Aliases:
-    """The views among the values of a graph, by name, in the order of their definition."""
+    """The views among the values of a graph, by name, in order of definition."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = values
@@ -42,12 +44,12 @@ class Aliases:
         target: str = "",
         arguments: Sequence[Any] = (),
     ) -> None:
-        """Note that a value is a view of another."""
+        """Record that the value `name` is a view of the value `base`."""
         self._views[name] = _View(base, again, target, arguments)
 
     def write(self, name: str, value: str, s: Scope) -> None:
-        """Give a value new elements, and all that share its memory. Raises NotSupported for a view
-        whose elements cannot be written back."""
+        """Replace a value, its bases, and all views that share their memory, after an in-place
+        write. Raises NotSupported for a view whose elements cannot be written back."""
         path = {name}
         self._values[name] = value
         while name in self._views:
@@ -64,7 +66,7 @@ class Aliases:
                 changed.add(other)
 
     def _written(self, view: _View, value: str, s: Scope) -> str:
-        """Return the base of a view with the view's elements replaced."""
+        """Return the base of a view with the view's elements replaced by `value`."""
         base = self._values[view.base]
         match view.target:
             case "":

@@ -1,7 +1,7 @@
-"""The archive of a `.pt2` file: a zip of stored members, read where they lie.
+"""The archive of a `.pt2` file: a zip whose members are stored uncompressed and read in place.
 
 Nothing is unpacked or executed: JSON is parsed, raw weights become views of the mapped file, and a
-member that is a pickle is refused.
+member that is a pickle is rejected.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SAVE = 'torch.export.save(exported_program, "model.pt2")'
 
 
 class Archive:
-    """A `.pt2` file in memory. Members are named without the folder that holds them all."""
+    """A mapped `.pt2` file. Members are named without their common top folder."""
 
     def __init__(self, data: memoryview) -> None:
-        """Read the directory. Raises InvalidModelError."""
+        """Read the zip's directory. Raises InvalidModelError."""
         self._data = data
         try:
             with zipfile.ZipFile(_Reader(data)) as archive:
@@ -52,7 +52,7 @@ class Archive:
 
     @property
     def names(self) -> list[str]:
-        """The members' names."""
+        """The names of the members."""
         return list(self._members)
 
     def member(self, name: str) -> memoryview:
@@ -108,7 +108,7 @@ class Archive:
 
 
 class _Reader(io.RawIOBase):
-    """A file over bytes in memory, which are not copied."""
+    """A file object over bytes in memory, which are not copied."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0

@@ -1,4 +1,4 @@
-"""A program → nodes of the builder, call by call."""
+"""Convert an exported program, call by call, to nodes of the builder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _MOST_SHOWN = 50  # Unknown operators in a message.
 
 
 def check_operators(program: Program) -> None:
-    """Raise UnsupportedOperatorError with all operators that have no rule, and the user's lines."""
+    """Raise UnsupportedOperatorError with all operators for which no rule exists, and the user's
+    source lines that call them."""
     unknown: dict[str, list[Call]] = {}
     for call in calls_in(program.graph):
         if rule_of(call.target) is None and call.target not in _HIGHER:
@@ -46,7 +47,7 @@ def check_operators(program: Program) -> None:
 
 
 def calls_in(graph: Graph) -> Iterator[Call]:
-    """Yield the calls of a graph and of those nested in it."""
+    """Yield the calls of a graph and of its nested graphs."""
     for call in graph.calls:
         yield call
         for argument in (*call.positional, *call.keywords.values()):
@@ -55,7 +56,7 @@ def calls_in(graph: Graph) -> Iterator[Call]:
 
 
 class Build:
-    """One build of a program: the values by the names of its graph."""
+    """One conversion of a program to nodes, with the values by name in the program's graph."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Build:
         self._aliases = Aliases(self._values)
 
     def run(self) -> None:
-        """Add all nodes and outputs."""
+        """Add all nodes, and make the program's results outputs of the builder."""
         tied: dict[Any, str] = {}
         for spec in self._program.inputs:
             if not isinstance(spec.value, Ref):
@@ -149,7 +150,8 @@ class Build:
                 self._values[output] = result
 
     def _written(self, call: Call, scope: Scope, result: Any) -> None:
-        """Let a tensor, and all that share its memory, have the result of a call in place."""
+        """Replace the tensor that an in-place call writes, and all tensors that share its memory,
+        by the call's result."""
         target = call.positional[0]
         if not isinstance(target, Ref) or not isinstance(result, str):
             raise NotSupported(f"{call.target} in place")
@@ -192,7 +194,8 @@ class Build:
         self._define_all(call, results)
 
     def _while(self, call: Call) -> None:
-        """Add a loop that goes on while its condition holds for what it carries."""
+        """Add a loop that continues while a nested graph's condition on the carried tensors
+        holds."""
         condition, body, carried, operands = call.positional
         first, more = self._tensors(call, carried), self._resolved(operands)
 
@@ -225,7 +228,8 @@ class Build:
         self._define_all(call, results)
 
     def _tensors(self, call: Call, values: Any) -> list[str]:
-        """Return what a loop carries or scans, which are tensors."""
+        """Return the values that a loop carries or scans. Raises UnsupportedOperatorError unless
+        all are tensors."""
         resolved: list[str] = self._resolved(list(values))
         if not resolved or not all(isinstance(value, str) for value in resolved):
             raise UnsupportedOperatorError(
@@ -239,7 +243,7 @@ class Build:
         self._define(call, [results] if is_list else results)
 
     def _inner(self, body: Graph, operands: Iterable[Any]) -> list[Any]:
-        """Add the nodes of a nested graph for these values and return its outputs."""
+        """Add the nodes of a nested graph for these operands, and return its outputs."""
         arguments = list(operands)
         names = [argument.name for argument in body.inputs if isinstance(argument, Ref)]
         outside, aliases = self._values, self._aliases
@@ -264,7 +268,7 @@ class Build:
 
 
 def _add_line(error: FarrierError, call: Call) -> None:
-    """Name the user's line in an error, once."""
+    """Append the user's source line to an error's message, unless it is already there."""
     line = call.line
     if line and "\n" not in line and f" at {line}" not in error.message:
         error.message = f"{error.message}, at {line}"

@@ -1,4 +1,4 @@
-"""The contents of zip archives that are not exported programs, by members that each of them has."""
+"""Recognize zip archives that are not exported programs by the members that each kind contains."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CONTENTS = (
 
 
 def content_of(names: Sequence[str]) -> tuple[str, str]:
-    """Return the content of an archive with members of these names, in words, and a hint."""
+    """Return a description of an archive with members of these names, and advice on what to do."""
     for pattern, content, hint in _CONTENTS:
         if any(map(re.compile(pattern).search, names)):
             return f"it holds {content}", hint

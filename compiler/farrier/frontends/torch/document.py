@@ -1,4 +1,4 @@
-"""The document on a `.pt2` file (`frontends/inspection.py`)."""
+"""The inspection report of a `.pt2` file (`frontends/inspection.py`)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from farrier.frontends.torch.weights import Weights
 
 
 def inspection(model: Model) -> Inspection:
-    """Return what there is to say of a program, and why it does not compile if it does not."""
+    """Return the report on a program, which contains the reason if it does not compile."""
     document = Inspection(shown(model.name), format=Format.TORCH.value)
     try:
         archive = Archive(model.message)
@@ -53,7 +53,7 @@ def inspection(model: Model) -> Inspection:
 
 
 def _typed(document: Inspection, model: Model, interface: Interface) -> Inspection:
-    """Return the document with inputs and outputs, and what an import says of them."""
+    """Return the report with inputs, outputs and the results of an import added."""
     declared = interface.declared()
     document = dataclasses.replace(
         document,
@@ -96,7 +96,7 @@ def _reason(call: Call) -> str:
 
 
 def _graph(program: Program) -> ModelGraph:
-    """Return inputs, then calls, then outputs; the first of too many."""
+    """Return the graph to draw: inputs, calls, outputs; of too many, only the first ones."""
     graph, interface = program.graph, Interface(program)
     return draw(
         list(interface.inputs.items()),

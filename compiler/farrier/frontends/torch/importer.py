@@ -18,7 +18,7 @@ from farrier.options.shapes import GivenShape, Hot
 
 
 def read_program(archive: Archive) -> Program:
-    """Return the program of an archive. Raises InvalidModelError."""
+    """Parse the program of an archive. Raises InvalidModelError."""
     models = [n for n in archive.names if n.startswith("models/") and n.endswith(".json")]
     if len(models) != 1:
         raise InvalidModelError(
@@ -34,11 +34,12 @@ def import_model(
     hot: Sequence[Hot] = (),
     typical: Hot = MappingProxyType({}),
 ) -> ImportedModel:
-    """Return the program, typed. `shapes` fix dims that it leaves open, by input name, and `hot`
-    and `typical` are sizes of dims that stay open.
+    """Return the typed graph of a program. `shapes` fixes dims that the program leaves open, by
+    input name; `hot` and `typical` are sizes of dims that stay open, by name of dim.
 
     Raises InvalidModelError for a damaged file, UnsupportedOperatorError with all unknown operators
-    at once, or UsageError for shapes that clash with the program."""
+    at once, or UsageError for shapes that contradict the program.
+    """
     archive = Archive(model.message)
     program = read_program(archive)
     check_operators(program)
@@ -63,7 +64,8 @@ def import_model(
 
 
 def _of_least_sizes(imported: ImportedModel, raised: Collection[str]) -> Iterator[str]:
-    """Yield notices of dims that have 1 as least size although the program states 2."""
+    """Yield a notice for each dim in `raised` that is compiled for size 1, although the program was
+    exported for 2 or more."""
     for dim in imported.dims:
         if dim.name in raised and dim.low < 2:
             yield (

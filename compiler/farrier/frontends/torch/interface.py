@@ -1,4 +1,4 @@
-"""The inputs and outputs of a program: names, types, and the dims that are open."""
+"""The inputs and outputs of a program: names, types, and open dims."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_LEAVES = 10_000
 
 
 class Interface:
-    """The interface of a program. Buffers that it changes are inputs and outputs too."""
+    """The interface of a program. Buffers that the program modifies are both inputs and outputs."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -32,7 +32,8 @@ class Interface:
                 self.inputs[spec.value.name] = spec.target
 
     def declared(self) -> list[Declared]:
-        """Return the inputs. Raises FarrierError for what cannot be an input."""
+        """Return the inputs with a supported dtype. Raises FarrierError for a value that cannot be
+        an input."""
         return [
             Declared(name, meta.dtype, tuple(self._dim(name, size) for size in meta.sizes))
             for name, meta in self._metas()
@@ -40,7 +41,8 @@ class Interface:
         ]
 
     def shapes(self, fixed: Mapping[str, GivenShape]) -> dict[str, GivenShape]:
-        """Return shapes by input, with the ranges of the program and the shapes of the user."""
+        """Return the shapes of inputs with open dims: the user's `fixed` shapes, or else the
+        program's ranges."""
         shapes = dict(fixed)
         for declared in self.declared():
             dims = declared.dims or ()
@@ -49,8 +51,8 @@ class Interface:
         return shapes
 
     def raised(self, fixed: Mapping[str, GivenShape]) -> set[str]:
-        """Return the open dims for which the program states 2 as least size and the user nothing:
-        the exporter's default, which leaves open whether the module computes otherwise for 1."""
+        """Return the open dims without a user's shape whose least size is 2 in the program. This is
+        the exporter's default, and does not mean that the module is invalid for size 1."""
         return {
             dim
             for declared in self.declared()
@@ -60,7 +62,7 @@ class Interface:
         }
 
     def outputs(self) -> Iterator[tuple[str, Any]]:
-        """Yield the outputs: a name, and the value that it has."""
+        """Yield the outputs as (name, value)."""
         users = [spec.value for spec in self._program.outputs if spec.kind == "user_output"]
         names = _leaf_names(self._program.output_tree)
         if len(names) != len(users) or len(set(names)) != len(names):
@@ -126,7 +128,7 @@ class Interface:
         return _text(formula)
 
     def _ranged(self, dim: int | str) -> int | str:
-        """Return a dim with the range that the program states for it."""
+        """Return a dim as text with the range that the program declares."""
         if isinstance(dim, int) or not dim.isidentifier():
             return dim
         low, high = self._program.ranges.get(dim, (None, None))
@@ -145,7 +147,7 @@ class Interface:
         return self._steps().get(name) == factor
 
     def _steps(self) -> dict[str, int]:
-        """Return the symbols of which only one multiple is a dim, with its factor."""
+        """Return the symbols that occur only as one multiple, such as 2·s, with its factor."""
         factors: dict[str, set[int]] = {}
         for _, meta in self._metas():
             for size in meta.sizes:
@@ -159,8 +161,8 @@ class Interface:
 
 
 def _changed(program: Program) -> dict[str, Ref]:
-    """Return the buffers and inputs that the program changes, with the values that they have
-    afterwards: as its signature says, or where operators work in place on them."""
+    """Return the buffers and inputs that the program modifies, with their final values. The
+    program's signature lists some of them; others are written in place by operators."""
     changed = {
         spec.target: spec.value
         for spec in program.outputs
@@ -192,7 +194,7 @@ def _text(formula: Linear) -> str:
 
 
 def _leaf_names(tree: str) -> list[str]:
-    """Return names of the leaves of a pytree: keys of dicts, and places in tuples."""
+    """Return names of the leaves of a pytree: keys of dicts, and positions in tuples."""
     try:
         _, root = json.loads(tree) if tree else (0, None)
         names = [] if root is None else list(_leaves(root, ""))

@@ -1,7 +1,7 @@
-"""An exported program as its JSON describes it: typed dataclasses of the graph and its signature.
+"""The dataclasses of an exported program's graph and signature, parsed from JSON.
 
-The schema is that of `torch.export` (major version 8). An argument is a tagged union; here it is a
-Python value: a number, a string, a list, None, or one of the classes below.
+The schema is that of `torch.export` (major version 8). An argument is a tagged union there; here it
+is a Python value: a number, a string, a list, None, or one of the classes below.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _NO_DTYPE = {9: "complex32", 10: "complex64", 11: "complex128"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ref:
-    """A value of the graph, by its name."""
+    """A reference to a value of the graph, by name."""
 
     name: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Formula:
-    """A size as a formula over symbols, in the text that `symbols` parses."""
+    """A size that is a formula of symbols, as text that `symbols` parses."""
 
     text: str
     hint: int | None = None
@@ -75,8 +75,8 @@ Argument: TypeAlias = Any  # A number, str, None, DType, Ref, Graph, or a list.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """A node: the operator's name, its arguments, and the names of its results, in lists where the
-    operator returns a list."""
+    """A node of the graph: the operator's name, its arguments, and the names of its results, in a
+    list where the operator returns a list."""
 
     name: str
     target: str
@@ -87,13 +87,14 @@ class Call:
 
     @property
     def line(self) -> str:
-        """The user's Python line that made the node: `net.py:12: x = self.norm(x)`."""
+        """The line of the user's Python code that created the node, such as `net.py:12: x =
+        self.norm(x)`."""
         return _user_line(self.trace)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Graph:
-    """A graph, or one nested in a higher-order operator."""
+    """The graph of a program, or a nested graph of a higher-order operator."""
 
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
@@ -103,8 +104,8 @@ class Graph:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One input of the graph. `kind` is parameter, buffer, tensor_constant, user_input, …;
-    `target` the qualified name of a weight."""
+    """An input of the graph. `kind` is parameter, buffer, tensor_constant, user_input, …; `target`
+    is the qualified name of a weight."""
 
     kind: str
     value: Argument
@@ -113,7 +114,7 @@ class InputSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """One output: a user_output, or the new content of a buffer or input (`target`)."""
+    """An output of the graph: a user_output, or the new content of the buffer or input `target`."""
 
     kind: str
     value: Argument
@@ -133,8 +134,7 @@ class Program:
 
 
 def program_of(document: Mapping[str, Any]) -> Program:
-    """Return the program that the JSON of `models/model.json` describes. Raises
-    InvalidModelError."""
+    """Parse the JSON of `models/model.json`. Raises InvalidModelError."""
     try:
         major = int(document["schema_version"]["major"])
         if major != SCHEMA:
@@ -210,7 +210,7 @@ def _results(item: Mapping[str, Any]) -> str | tuple[str, ...]:
 
 
 def argument(item: Mapping[str, Any], level: int = 0) -> Argument:
-    """Return the Python value of a tagged argument. Raises ValueError for an unknown tag."""
+    """Parse a tagged argument to a Python value. Raises ValueError for an unknown tag."""
     ((tag, value),) = item.items()
     match tag:
         case "as_none":
@@ -268,7 +268,7 @@ def _dtype(number: int) -> DType:
 
 
 def tensor_meta(entry: Mapping[str, Any]) -> TensorMeta:
-    """Return the type of a tensor from its JSON. Raises ValueError, KeyError, TypeError."""
+    """Parse the type of a tensor. Raises ValueError, KeyError, TypeError."""
     number = int(entry["dtype"])
     return TensorMeta(
         DTYPES.get(number),
@@ -321,7 +321,8 @@ def _output_tree(module: Mapping[str, Any]) -> str:
 
 
 def _user_line(trace: str) -> str:
-    """The last frame of a stack trace outside of installed packages, or else the last one."""
+    """Return the last frame of a stack trace outside of installed packages, or the last frame if
+    there is none."""
     frames = []
     lines = trace.splitlines()
     for number, line in enumerate(lines):

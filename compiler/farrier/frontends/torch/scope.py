@@ -1,4 +1,4 @@
-"""The scope of a rule: nodes, constants, sizes, and torch's promotions of types."""
+"""The interface of rules to the builder: nodes, constants, sizes, and torch's type promotion."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LAST = np.iinfo(np.int64).max  # As torch writes an omitted end of a slice.
 
 
 class Scope:
-    """A call at hand. Tensors are names of the builder's values; a size is an extent, or the name
-    of an i64 scalar that is known only at run time."""
+    """The call for which a rule adds nodes. Tensors are names of values of the builder; a size is
+    an extent, or the name of an i64 scalar that is known only at run time."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class Scope:
         metas: Sequence[TensorMeta | None],
         notices: list[str],
     ) -> None:
-        """`metas` are the types of the call's results, as the program states them; a rule adds to
-        the `notices` what the user should know of a model that compiles."""
+        """Create the scope of a call. `metas` are the types of its results in the program. Rules
+        add to `notices` facts about the compiled model that the user should know."""
         self.b, self.call, self._metas, self.notices = builder, call, metas, notices
         self.numbers = Numbers(builder)
 
@@ -46,21 +46,21 @@ class Scope:
     def nodes(
         self, op: str, operands: Sequence[Operand], outputs: int, **attrs: Any
     ) -> tuple[str, ...]:
-        """Add a node of several outputs and return their names."""
+        """Add a node with several outputs and return their names."""
         return self.b.node(op, operands, attrs, origin=self.call.name, outputs=outputs)
 
     def scalar(self, value: Scalar, dtype: DType) -> str:
-        """Return a constant of rank 0."""
+        """Add a constant of rank 0, and return its name."""
         if dtype.is_integer and isinstance(value, float):
             value = int(value)
         return self.b.constant(np.array(value).astype(dtype.numpy), dtype)
 
     def ints(self, values: Sequence[int]) -> str:
-        """Return a constant vector of i64."""
+        """Add a constant vector of i64, and return its name."""
         return self.b.constant(np.array(values, np.int64).reshape(len(values)))
 
     def tensor(self, value: Any, dtype: DType) -> str:
-        """Return an operand as a tensor of that type: a name, a number or a size."""
+        """Return an operand (a name, a number or a size) as a tensor of a dtype."""
         if isinstance(value, str):
             return self.cast(value, dtype)
         if isinstance(value, bool | int | float):
@@ -84,7 +84,7 @@ class Scope:
 
     @property
     def sizes(self) -> tuple[Any, ...]:
-        """The sizes of the first result as the program states them."""
+        """The sizes of the first result in the program."""
         meta = self._metas[0] if self._metas else None
         return () if meta is None else meta.sizes
 
@@ -97,11 +97,12 @@ class Scope:
         return self.b.shape(x)
 
     def rank(self, x: str) -> int:
-        """Return how many axes a tensor has."""
+        """Return the number of axes of a tensor."""
         return len(self.b.shape(x))
 
     def axis(self, x: str, dim: int, extra: int = 0) -> int:
-        """Return an axis of `x` counted from the front; `extra` axes may be added to it."""
+        """Return an axis of `x` counted from the front; `extra` is the number of axes by which the
+        result has more."""
         rank = max(self.rank(x) + extra, 1)
         if not -rank <= dim < rank:
             raise Mismatch(f"the dimension {dim} of a tensor of {rank} dimensions")
@@ -113,14 +114,15 @@ class Scope:
         return [self.axis(x, d) for d in dims] if dims else list(range(self.rank(x)))
 
     def cast(self, x: str, dtype: DType | None) -> str:
-        """Return the tensor converted to a type, itself if it has it or None is asked for."""
+        """Return the tensor converted to a dtype; unchanged if it has that dtype or `dtype` is
+        None."""
         if dtype is None or self.dtype(x) is dtype:
             return x
         return self.node("Cast", x, to=dtype.value)
 
     def promoted(self, *operands: Any) -> DType:
-        """Return the type in which torch computes with tensors and Python numbers: tensors of rank
-        0 and numbers count only if they are of a higher category."""
+        """Return the dtype to which torch promotes tensors and Python numbers. Tensors of rank 0
+        and numbers affect it only if they are of a higher category (bool, integer, float)."""
         best: DType | None = None
         for level in (2, 1):
             for x in operands:
@@ -137,59 +139,59 @@ class Scope:
         return best
 
     def promote(self, *operands: Any) -> tuple[str, ...]:
-        """Return the operands as tensors of the type in which torch computes with them."""
+        """Return the operands as tensors of the dtype to which torch promotes them."""
         dtype = self.promoted(*operands)
         return tuple(self.tensor(x, dtype) for x in operands)
 
     def floating(self, x: str) -> str:
-        """Return a tensor of floats unchanged, and any other tensor converted to f32."""
+        """Return a float tensor unchanged, and any other tensor converted to f32."""
         return x if self.dtype(x).is_float else self.cast(x, DType.F32)
 
     # Shapes --------------------------------------------------------------------------------------
 
     def reshape(self, x: str, sizes: Sequence[Number]) -> str:
-        """Return the tensor in another shape; -1 stands for the rest."""
+        """Return the tensor reshaped to `sizes`; -1 is computed from the number of elements."""
         return self.node("Reshape", x, self.vector(sizes), allowzero=1)
 
     def vector(self, sizes: Sequence[Number]) -> Operand:
-        """Return sizes as an operand."""
+        """Return sizes, each an extent or a name, as an operand."""
         return list(sizes) if sizes else self.ints([])
 
     def transpose(self, x: str, permutation: Sequence[int]) -> str:
-        """Return the tensor with its axes in another order."""
+        """Return the tensor with its axes permuted."""
         if list(permutation) == sorted(permutation):
             return x
         return self.node("Transpose", x, perm=tuple(permutation))
 
     def swapped(self, x: str, first: int, second: int) -> str:
-        """Return the tensor with two axes exchanged."""
+        """Return the tensor with two axes swapped."""
         order = list(range(self.rank(x)))
         first, second = self.axis(x, first), self.axis(x, second)
         order[first], order[second] = second, first
         return self.transpose(x, order)
 
     def slice(self, x: str, axis: int, start: Number, end: Number, step: Number = 1) -> str:
-        """Return elements of an axis."""
+        """Return the elements from `start` to `end` in steps of `step` along an axis."""
         return self.node("Slice", x, [start], [end], [axis], [step])
 
     def expand(self, x: str, shape: Sequence[Number]) -> str:
-        """Return the tensor repeated along its axes of length 1."""
+        """Return the tensor repeated along its axes of extent 1."""
         return self.node("Expand", x, self.vector(shape))
 
     def concat(self, parts: Sequence[str], axis: int) -> str:
-        """Return tensors joined along an axis."""
+        """Return tensors concatenated along an axis."""
         return parts[0] if len(parts) == 1 else self.node("Concat", *parts, axis=axis)
 
     def unsqueeze(self, x: str, *axes: int) -> str:
-        """Return the tensor with axes of length 1 added."""
+        """Return the tensor with axes of extent 1 inserted."""
         return self.node("Unsqueeze", x, self.ints(axes))
 
     def squeeze(self, x: str, *axes: int) -> str:
-        """Return the tensor without axes of length 1."""
+        """Return the tensor without these axes, which have extent 1."""
         return self.node("Squeeze", x, self.ints(axes))
 
     def full(self, shape: Sequence[Number], value: Scalar | str, dtype: DType) -> str:
-        """Return a tensor of one value."""
+        """Return a tensor filled with a value."""
         if isinstance(value, str):
             return self.expand(self.cast(value, dtype), shape)
         if dtype is DType.BOOL:
@@ -199,30 +201,31 @@ class Scope:
         return self.node("ConstantOfShape", self.vector(shape), dtype=dtype.value, value=value)
 
     def truth(self, x: str) -> str:
-        """Return the tensor as truth values."""
+        """Return the tensor converted to bool."""
         return self.cast(x, DType.BOOL)
 
     def place(self, x: str, axis: int, index: int) -> Extent:
-        """Return an index counted from the front of an axis."""
+        """Return an index along an axis, counted from the front."""
         return index if index >= 0 else self.shape(x)[axis] + index
 
     @contextlib.contextmanager
     def batched(self, x: str, rank: int) -> Iterator[Batched]:
-        """Within it, work on `batch.x`, which has an axis of batches before the channels and
-        `rank` axes; afterwards `batch.result` is `batch.y` with the axes that `x` has."""
+        """A context for an operator that requires a batch axis, which `x` may lack. `batch.x` is x
+        with a batch axis before the channels and the `rank` spatial axes. The caller sets
+        `batch.y`; `batch.result` is then y without an added batch axis."""
         lacks = self.rank(x) == rank + 1
         batch = Batched(self.unsqueeze(x, 0) if lacks else x)
         yield batch
         batch.result = self.squeeze(batch.y, 0) if lacks else batch.y
 
     def is_size(self, x: str, axis: int, size: Extent) -> bool:
-        """Return whether an axis has a size for certain."""
+        """Check whether an axis is certain to have a size."""
         return self.shape(x)[axis] == size
 
 
 @dataclasses.dataclass(slots=True)
 class Batched:
-    """Input and output of an operator on batches."""
+    """The input and output of an operator with a batch axis, for `Scope.batched`."""
 
     x: str
     y: str = ""
@@ -230,7 +233,8 @@ class Batched:
 
 
 def each(values: Any, rank: int) -> tuple[Any, ...]:
-    """Return a value for each of `rank` axes: torch may state one for all of them."""
+    """Return a tuple of `rank` values, one per axis; torch may state a single value for all
+    axes."""
     listed = list(values) if isinstance(values, Sequence) else [values]
     return tuple(listed * rank if len(listed) == 1 else listed)
 
@@ -244,7 +248,7 @@ def _number_category(value: Any) -> int:
 
 
 def _wider(left: DType, right: DType) -> DType:
-    """The type that holds both, as torch has it."""
+    """Return the dtype to which torch promotes two dtypes."""
     if left is right:
         return left
     if _category(left) != _category(right):

@@ -1,4 +1,4 @@
-"""Formulas of sizes, as sympy writes them: parsed by Python's grammar, never evaluated.
+"""Parse formulas of sizes in sympy's notation, by Python's grammar; they are never evaluated.
 
 Mul(Integer(2), Symbol('s26', positive=True, integer=True))   →   {s26: 2}, 0
 """
@@ -20,13 +20,13 @@ _TOKENS = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Linear:
-    """A sum of multiples of symbols and a number."""
+    """A linear formula: a sum of multiples of symbols, plus a constant."""
 
     terms: tuple[tuple[str, int], ...]
     constant: int = 0
 
     def plus(self, other: Linear) -> Linear:
-        """Return the sum of both."""
+        """Return the sum of this formula and another one."""
         terms = dict(self.terms)
         for name, factor in other.terms:
             terms[name] = terms.get(name, 0) + factor
@@ -34,14 +34,14 @@ class Linear:
         return Linear(left, self.constant + other.constant)
 
     def times(self, factor: int) -> Linear:
-        """Return a multiple."""
+        """Return this formula multiplied by an integer."""
         terms = tuple((name, own * factor) for name, own in self.terms) if factor else ()
         return Linear(terms, self.constant * factor)
 
 
 def linear(text: str) -> Linear | None:
-    """Return the formula, or None if it is not linear in its symbols. Raises InvalidModelError
-    for other text."""
+    """Parse a formula; return None if it is not linear in its symbols. Raises InvalidModelError for
+    text that is not a formula."""
     if len(text) > _MOST_CHARACTERS or not _TOKENS.fullmatch(text):
         raise _malformed(text)
     try:

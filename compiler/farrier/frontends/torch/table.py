@@ -1,4 +1,4 @@
-"""The table of operators: a rule for each name."""
+"""The table of rules, by name of ATen operator."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ VIEWS: set[str] = set()  # Operators whose result shares the memory of their fir
 
 
 def aten(*names: str, view: bool = False) -> Callable[[R], R]:
-    """Declare the rule of operators: `aten.linear.default`. A rule takes the scope and the call's
-    arguments, and returns a name, or several in a tuple or list. The result of a `view` is written
-    when its operand is, and the other way round."""
+    """Declare the decorated function as the rule of operators such as `aten.linear.default`. A rule
+    takes the scope and the call's arguments, and returns a name, or several in a tuple or list. A
+    result of a `view` shares memory with the operand, so a write to either is visible in the other.
+    """
 
     def declare(rule: R) -> R:
         for name in names:
@@ -28,7 +29,7 @@ def aten(*names: str, view: bool = False) -> Callable[[R], R]:
 
 
 def writes_in_place(target: str) -> bool:
-    """Return whether an operator writes into its first operand: `aten.add_.Tensor`."""
+    """Check whether an operator writes into its first operand, such as `aten.add_.Tensor`."""
     parts = target.split(".")
     return (
         target not in RULES
@@ -39,8 +40,8 @@ def writes_in_place(target: str) -> bool:
 
 
 def rule_of(target: str) -> tuple[Rule, str] | None:
-    """Return the rule of an operator and the name that it has in the table, or None. An operator
-    in place has the rule of its form that returns a new tensor."""
+    """Return the rule of an operator and its name in the table, or None. An in-place operator uses
+    the rule of its variant that returns a new tensor."""
     if writes_in_place(target):
         namespace, name, overload = target.split(".")
         target = f"{namespace}.{name[:-1]}.{overload}"

@@ -1,4 +1,4 @@
-"""Weights of an archive: views of the mapped file, by their qualified names."""
+"""The weights in an archive: views of the mapped file, by qualified name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _FOLDERS = {"weights": "model_weights_config.json", "constants": "model_constant
 
 
 class Weights(Mapping[str, npt.NDArray[Any]]):
-    """The parameters, buffers and constants of a program. Tied weights share one member."""
+    """The parameters, buffers and constants of a program. Tied weights share a member of the
+    archive."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -41,7 +42,8 @@ class Weights(Mapping[str, npt.NDArray[Any]]):
         return len(self._entries)
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        """Return a weight. Raises InvalidModelError for what cannot be read as raw elements."""
+        """Return a weight as an array. Raises InvalidModelError if it is not stored as raw
+        elements."""
         if name not in self._entries:
             raise InvalidModelError(
                 f"the .pt2 file has no weight {name!r}, which its graph uses",
@@ -62,7 +64,7 @@ class Weights(Mapping[str, npt.NDArray[Any]]):
 
 
 def _view(name: str, data: memoryview, meta: TensorMeta) -> npt.NDArray[Any]:
-    """Return the elements of a member with a tensor's strides."""
+    """Return a view of a member's bytes with the shape and strides of a tensor."""
     if meta.dtype is None:
         raise _bad(name, f"its element type {meta.type_name} is one that Farrier does not have")
     dtype = meta.dtype.numpy
@@ -86,7 +88,8 @@ def _view(name: str, data: memoryview, meta: TensorMeta) -> npt.NDArray[Any]:
 
 
 def _overlaps(shape: list[int], steps: list[int]) -> bool:
-    """Return whether two indices may lead to one element; a stride of 0 repeats an axis."""
+    """Check whether two different indices may address the same element. A stride of 0, which
+    repeats an axis, is allowed."""
     reach = 0
     axes = [(t, n) for t, n in zip(steps, shape, strict=True) if n > 1 and t]
     for step, size in sorted(axes):

@@ -1,4 +1,5 @@
-"""The rules of ATen operators, one family a file. Importing this fills the table."""
+"""The rules that convert ATen operators to nodes; one module per family. Importing the package
+fills the table."""
 
 from farrier.frontends.torch.aten import (
     assertions,

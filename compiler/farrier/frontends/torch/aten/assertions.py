@@ -1,7 +1,8 @@
-"""Assertions: `torch._check`, and the ranges of sizes that values decide.
+"""Rules of assertions: `torch._check`, and the ranges of data-dependent sizes.
 
-Assertions that hold for all sizes are left out, and a run checks the others. Notices name
-assertions that the sizes of the import never fulfil, and assertions that no check expresses.
+Assertions that hold for all sizes are left out, and the others become checks at run time. Notices
+name assertions that are never true at the sizes of the import, and assertions that cannot be
+expressed as a check.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ def constrain_range(s: Scope, size: Any, min: int | None = None, max: int | None
 
 @aten("aten._assert_tensor_metadata.default")
 def assert_metadata(s: Scope, x: str, *arguments: Any, **keywords: Any) -> None:
-    """Hold a tensor against the type that it had in the export."""
+    """Raise Mismatch if a tensor's dtype differs from the dtype that the exporter recorded."""
     dtype = keywords.get("dtype", arguments[2] if len(arguments) > 2 else None)
     if isinstance(dtype, DType) and s.dtype(x) is not dtype:
         raise Mismatch(f"the module asserts that a tensor of {s.dtype(x)} is of {dtype}")
 
 
 def _check(s: Scope, truth: Any, message: str) -> None:
-    """Add the checks that end a run unless a truth about sizes holds."""
+    """Add checks that end a run unless `truth`, a condition on sizes, holds."""
     match truth:
         case Later("and_", x, y):
             _check(s, x, message)
@@ -87,7 +88,7 @@ def _compare(s: Scope, op: str, x: Any, y: Any, message: str) -> None:
 
 
 def _require(s: Scope, value: Any, limit: Extent, demand: Demand, message: str) -> None:
-    """Add a check that a size is in a relation to a limit, unless the answer is certain."""
+    """Add a check that a size is in the relation `demand` to a limit, unless this is certain."""
     left = s.numbers.known(value)
     holds = None if left is None else _holds(left - limit, demand)
     if holds is False:
@@ -97,7 +98,8 @@ def _require(s: Scope, value: Any, limit: Extent, demand: Demand, message: str) 
 
 
 def _holds(distance: Extent, demand: Demand) -> bool | None:
-    """Return whether a distance from a limit meets a demand, or None if that depends on sizes."""
+    """Check whether a size that exceeds a limit by `distance` is in the relation `demand` to it;
+    None if that depends on sizes."""
     low, high = bounds(distance)
     match demand:
         case Demand.LEAST:
@@ -114,7 +116,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _shown(message: str) -> str:
-    """Return the expression in a message of the exporter, or else the message."""
+    """Return the expression in an exporter's message, or the entire message if there is none."""
     expression = _EXPRESSION.search(message)
     text = " ".join((expression[1] if expression else message).split())
     return "".join(c if c.isprintable() else "?" for c in text[:_MOST_SHOWN])

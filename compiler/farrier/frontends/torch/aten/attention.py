@@ -1,4 +1,5 @@
-"""Attention, which the exporter keeps whole, by the products and the softmax that passes know."""
+"""Rules of attention, which the exporter does not decompose: the products and softmax that passes
+recognize."""
 
 from __future__ import annotations
 
@@ -52,19 +53,19 @@ def _masked(s: Scope, scores: str, mask: str) -> str:
 
 
 def _without_empty(s: Scope, weights: str) -> str:
-    """Return zeros instead of NaN in a row that attends to nothing, as torch does."""
+    """Replace NaN by zeros in the weights of a query that attends to no key, as torch does."""
     return s.node("Where", s.node("IsNaN", weights), s.scalar(0.0, s.dtype(weights)), weights)
 
 
 def _causal(s: Scope, query: str, key: str) -> str:
-    """Return which keys a query sees, aligned at the first ones, as torch does."""
+    """Return the causal mask, aligned at the first query and the first key, as torch does."""
     rows, columns = s.shape(query)[-2], s.shape(key)[-2]
     row = s.unsqueeze(s.node("Range", 0, rows, 1), 1)
     return s.node("LessOrEqual", s.node("Range", 0, columns, 1), row)
 
 
 def _repeated(s: Scope, x: str, query: str) -> str:
-    """Return the heads of keys or values, each as often as queries share it."""
+    """Return keys or values with each head repeated for the query heads that share it."""
     heads, wanted = s.shape(x)[-3], s.shape(query)[-3]
     if heads == wanted:
         return x

@@ -1,4 +1,5 @@
-"""Convolutions, kept whole, and the shuffles of channels."""
+"""Rules of convolutions, which the exporter does not decompose, and of channel and pixel
+shuffles."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def conv(
     dilation: Any = 1,
     groups: int = 1,
 ) -> str:
-    """Add a convolution."""
+    """Add a convolution, and return its name."""
     rank = s.rank(weight) - 2
     attrs: dict[str, Any] = {
         "strides": each(stride, rank),

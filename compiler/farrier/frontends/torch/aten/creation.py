@@ -1,4 +1,4 @@
-"""Tensors from sizes and numbers."""
+"""Rules of operators that create tensors from sizes and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that compute each element by itself."""
+"""Rules of elementwise operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and writing by indices."""
+"""Rules of operators that read or write elements by index."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def index(s: Scope, x: str, indices: Sequence[str | None]) -> str:
 
 
 def _gathered(s: Scope, x: str, axes: Sequence[int], selectors: Sequence[str]) -> str:
-    """Return the elements at indices into several axes, which are broadcast together."""
+    """Return the elements at the positions `selectors` along several axes, where the selectors are
+    broadcast together."""
     rest = [axis for axis in range(s.rank(x)) if axis not in axes]
     points = _points(s, x, axes, selectors)
     picked = s.node("GatherND", s.transpose(x, [*axes, *rest]), points)
@@ -82,7 +83,7 @@ def _gathered(s: Scope, x: str, axes: Sequence[int], selectors: Sequence[str]) -
 
 
 def _points(s: Scope, x: str, axes: Sequence[int], selectors: Sequence[str]) -> str:
-    """Return the indices as points: broadcast, and stacked along a last axis."""
+    """Broadcast the selectors, and stack them along a new last axis."""
     places = [
         _positive(s, x, a, s.cast(p, DType.I64)) for a, p in zip(axes, selectors, strict=True)
     ]
@@ -95,7 +96,7 @@ def _points(s: Scope, x: str, axes: Sequence[int], selectors: Sequence[str]) -> 
 
 
 def _positive(s: Scope, x: str, axis: int, places: str) -> str:
-    """Return indices counted from the front."""
+    """Return indices along an axis with negative ones counted from the front."""
     constant = s.b.data(places)
     if (
         constant is not None
@@ -154,7 +155,8 @@ def index_copy(s: Scope, x: str, dim: int, indices: str, source: str, alpha: flo
 
 
 def _copied(s: Scope, x: str, axis: int, indices: str, source: str, adds: bool = False) -> str:
-    """Return the tensor with slices of an axis replaced by those of a source."""
+    """Return the tensor with slices of an axis replaced by those of `source`, or, with `adds`,
+    added to them."""
     order = [axis, *(a for a in range(s.rank(x)) if a != axis)]
     points = s.unsqueeze(s.cast(indices, DType.I64), 1)
     written = s.node(

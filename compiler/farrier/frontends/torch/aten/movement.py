@@ -1,4 +1,4 @@
-"""Operators that move elements, and views."""
+"""Rules of operators that move elements, and of views."""
 
 from __future__ import annotations
 

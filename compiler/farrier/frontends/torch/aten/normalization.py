@@ -1,4 +1,4 @@
-"""Normalizations, kept whole, and softmax."""
+"""Rules of normalizations, which the exporter does not decompose, and of softmax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EPSILONS = {DType.F16: 2.0**-10, DType.BF16: 2.0**-7, DType.F32: 2.0**-23, DTyp
 
 
 def _affine(s: Scope, x: str, weight: str | None, bias: str | None) -> tuple[str, str]:
-    """Return scale and offset of each channel."""
+    """Return scale and offset of each channel; 1 and 0 if omitted."""
     channels = [s.shape(x)[1]]
     dtype = s.dtype(x)
     return weight or s.full(channels, 1.0, dtype), bias or s.full(channels, 0.0, dtype)

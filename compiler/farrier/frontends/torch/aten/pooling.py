@@ -1,4 +1,4 @@
-"""Pooling."""
+"""Rules of pools."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def _adaptive(rank: int, op: str, reduction: str) -> Callable[..., str]:
 
 
 def _parts(s: Scope, x: str, axis: int, size: Any, reduction: str) -> str:
-    """Return an axis reduced to `size` parts of nearly equal length, which may overlap."""
+    """Reduce an axis to `size` elements, by reducing parts of nearly equal length, which may
+    overlap (adaptive pooling)."""
     extent = s.shape(x)[axis]
     if extent == size:
         return x
@@ -102,7 +103,8 @@ for _rank in (1, 2, 3):
 
 
 def _without_indices(rule: Callable[..., str]) -> Callable[..., tuple[str, str]]:
-    """Return a rule of an operator that returns indices too, which nobody may read."""
+    """Return the rule of an operator that also returns indices. The indices are not computed, and
+    reading them is an error."""
 
     def both(s: Scope, *arguments: Any) -> tuple[str, str]:
         return rule(s, *arguments), ""

@@ -1,4 +1,5 @@
-"""LSTM, GRU and RNN, kept whole: one recurrence a layer."""
+"""Rules of LSTM, GRU and RNN, which the exporter does not decompose: one recurrent node for each
+layer."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def rnn(s: Scope, x: str, state: str, weights: Sequence[str], *rest: Any) -> Any
 
 
 class _Layers:
-    """Layers of one cell, each over the sequence that the layer below returns."""
+    """A stack of recurrent layers, each of which reads the output sequence of the layer below."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class _Layers:
         self._weights = weights
 
     def run(self, x: str, state: Sequence[str]) -> tuple[str, ...]:
-        """Return the sequence of the last layer, and the last states of all layers."""
+        """Return the output sequence of the last layer, and the final states of all layers."""
         s, finals = self._s, list[tuple[str, ...]]()
         x = s.swapped(x, 0, 1) if self._batch_first else x
         for layer in range(self._layers):
@@ -87,7 +88,8 @@ class _Layers:
         return (joined, *outputs[1:])
 
     def _stacked(self, layer: int, position: int) -> str:
-        """Return a weight of each direction, [direction, gates · hidden, …], in Farrier's order."""
+        """Return the weights at `position` of all directions of a layer, [direction, gates ·
+        hidden, …], with gates in Farrier's order."""
         first = layer * self._directions
         parts = [
             self._ordered(self._weights[(first + direction) * self._each + position])

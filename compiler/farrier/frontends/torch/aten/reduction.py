@@ -1,4 +1,4 @@
-"""Reductions, and what scans or sorts an axis."""
+"""Rules of reductions, scans and sorts along axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interpolation, padding, and sampling by a grid."""
+"""Rules of interpolation, padding, and sampling by a grid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PADS = {"reflect": "reflect", "replicate": "edge", "circular": "wrap", "constan
 
 
 def _resized(s: Scope, x: str, sizes: Any, factors: Sequence[Any], attrs: dict[str, Any]) -> str:
-    """Resize all axes behind the channels to `sizes`, or by the factors."""
+    """Resize all spatial axes to `sizes`, or by `factors`."""
     axes = tuple(range(2, s.rank(x)))
     if sizes is not None:
         return s.node("Resize", x, "", "", list(sizes), axes=axes, **attrs)

@@ -1,4 +1,4 @@
-"""Sizes: reading them from tensors, computing with them, and comparing them."""
+"""Rules of sizes: reading them from tensors, arithmetic, and comparisons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Later:
-    """A truth about sizes that only a run decides: a comparison, "and_", "or_" or "not"."""
+    """A condition on sizes that is known only at run time: a comparison, "and_", "or_" or "not"."""
 
     op: str
     x: Any
@@ -37,7 +37,7 @@ class Later:
 
 
 class Quotient:
-    """A quotient of sizes that is not rounded yet."""
+    """A quotient of sizes before it is rounded."""
 
     def __init__(self, dividend: Any, divisor: Any) -> None:
         self.dividend, self.divisor = dividend, divisor

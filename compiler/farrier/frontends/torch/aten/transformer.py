@@ -1,4 +1,5 @@
-"""The layer of `torch.nn.TransformerEncoder`, which torch calls as one operator in inference."""
+"""The rule of `torch.nn.TransformerEncoder`'s layer, which torch calls as a single operator in
+inference."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def encoder_layer(
 
 
 def _attended(s: Scope, together: str, width: int, heads: int) -> str:
-    """Return the attention of queries, keys and values that lie side by side."""
+    """Return the attention of queries, keys and values that are concatenated along the last axis,
+    each `width` long."""
     batch, length, _ = s.shape(together)
     query, key, value = (
         s.transpose(

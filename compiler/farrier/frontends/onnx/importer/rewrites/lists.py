@@ -1,10 +1,8 @@
 """Operations on sequences of data-dependent length, stored as tensors
 (`frontends.builder.names.Listed`).
 
-items of equal shapes            ->  a single tensor, of which they are the slices along axis 0
-items of different lengths       ->  a single tensor, in which they are concatenated, and a tensor
-of
-                                     their lengths
+items of equal shapes        ->  a single tensor, of which they are the slices along axis 0
+items of different lengths   ->  a single tensor, in which they are concatenated, and their lengths
 """
 
 from __future__ import annotations
