@@ -1,5 +1,5 @@
-"""The architectures that code is for, and what each has. The table is asked before LLVM is: an
-instruction that an architecture lacks ends the process."""
+"""The supported NVIDIA architectures and their properties. The table is checked before LLVM is
+called, because LLVM aborts the process on an instruction that the architecture does not have."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _K = 1 << 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Architecture:
-    """A compute capability. `ptx` is the version of PTX, ten times, that code for it is in.
-    `threads` and `shared_bytes` are those of a multiprocessor."""
+    """A compute capability. `ptx` is the PTX version of generated code, times ten. `threads` and
+    `shared_bytes` are the limits of a multiprocessor."""
 
     ptx: int
     threads: int
@@ -38,6 +38,7 @@ OLDEST = next(iter(ARCHITECTURES))
 
 
 def architecture_of(cpu: str, features: Sequence[str]) -> str:
-    """Return the architecture of code for a machine: the newest in its features, or its name."""
+    """Return the architecture to generate code for: the newest in the machine's features, or the
+    machine's name if that is an architecture."""
     named = [name for name in ARCHITECTURES if name in features or name == cpu]
     return named[-1] if named else OLDEST

@@ -1,4 +1,5 @@
-"""NVIDIA's assembler, where it is installed: by a toolkit, or by the package nvidia-cuda-nvcc."""
+"""NVIDIA's assembler ptxas, if it is installed by a CUDA toolkit or by the package
+nvidia-cuda-nvcc."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ _FRAME = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Frame:
-    """The frame of a thread of an entry point: its registers, and the bytes of its stack and of
-    spilled registers."""
+    """The resources of a thread of an entry point: its registers, and the bytes of its stack frame
+    and of spilled registers."""
 
     entry: str
     registers: int
@@ -42,7 +43,7 @@ class Frame:
 
 @functools.cache
 def find_ptxas() -> str | None:
-    """Return the path of the assembler; None if it is not installed."""
+    """Return the path of ptxas; None if it is not installed."""
     if on_path := shutil.which("ptxas"):
         return on_path
     spec = importlib.util.find_spec("nvidia")
@@ -52,8 +53,8 @@ def find_ptxas() -> str | None:
 
 
 def assemble(text: str, cpu: str, ptxas: str) -> tuple[bytes, tuple[Frame, ...]]:
-    """Return the cubin of a module for an architecture, and what its entry points take. Raises
-    CompilerError."""
+    """Return the cubin of a PTX module for an architecture, and the resources of its entry points.
+    Raises CompilerError."""
     with tempfile.TemporaryDirectory() as folder:
         source, result = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text)
@@ -70,8 +71,8 @@ def assemble(text: str, cpu: str, ptxas: str) -> tuple[bytes, tuple[Frame, ...]]
 
 
 def cubins(kernels: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the cubins of modules of PTX by name, each for the architecture of its text: none
-    where the assembler is not installed, or is too old for them."""
+    """Return the cubins for PTX modules by name, each for the architecture in its text. Return none
+    if ptxas is not installed or too old for the modules."""
     if (ptxas := find_ptxas()) is None:
         return {}
 

@@ -1,4 +1,5 @@
-"""The targets `cuda:sm_75` to `cuda:sm_120`: PTX for one architecture, which later ones run too."""
+"""The backend of the targets `cuda:sm_75` to `cuda:sm_120`: PTX for one architecture, which GPUs of
+later architectures run too."""
 
 from __future__ import annotations
 
@@ -36,11 +37,12 @@ _ALIGNMENT = 256  # Bytes: that of the driver's own allocations.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CudaTarget(DrivenTarget):
-    """A GPU by its name, or an architecture, which is the name of any GPU that has it."""
+    """An NVIDIA GPU as a target, given by its name or by an architecture, which stands for any GPU
+    of that architecture."""
 
     @property
     def architecture(self) -> str:
-        """The architecture of its code."""
+        """The architecture of the generated code."""
         return architecture_of(self.cpu, self.features)
 
     @property
@@ -62,7 +64,8 @@ class CudaTarget(DrivenTarget):
 
 
 class CudaBackend(GpuBackend):
-    """Kernels run on the GPU as far as the renderer can express them, and otherwise on the host."""
+    """The backend for CUDA. A kernel runs on the GPU if the renderer supports it, and otherwise on
+    the host."""
 
     space_of_device = GPU
     kernel_kind = PTX

@@ -1,4 +1,4 @@
-"""The kernels that the renderer can express so far; the host runs the others."""
+"""The decision whether the CUDA renderer supports a kernel. The host runs all other kernels."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LIMITS = Limits(threads=256, workgroup_bytes=48 << 10, buffers=510, lanes=SUBGRO
 def why_not(
     program: TensorProgram | Function, lowered: Callable[[], Function], architecture: str
 ) -> str:
-    """Return the reason why no kernel for CUDA can be rendered, a clause; "" where one can.
-    `lowered` are its loops by the default schedule."""
+    """Return the reason why a kernel cannot be rendered for CUDA, as a clause; "" if it can.
+    `lowered` returns the kernel's loops as lowered with the default schedule."""
     try:
         render(lowered(), architecture)
     except InexpressibleError as error:

@@ -1,4 +1,4 @@
-"""Expressions of a thread as instructions."""
+"""The emission of a thread's expressions as instructions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ _OF_INDICES = frozenset(
 
 
 class Expressions:
-    """Writes expressions, and returns their values. `base` returns where a buffer begins."""
+    """The emitter of expressions. `base` is a function that returns the address at which a buffer
+    starts."""
 
     def __init__(self, builder: Builder, simplifier: Simplifier, base: Base) -> None:
         self._b = builder
@@ -54,22 +55,22 @@ class Expressions:
         self.indices = Indices(builder, simplifier, self._apply)
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Operand:
-        """Return the address of an element."""
+        """Emit the address of an element."""
         form = flatten(buffer, indices, self.indices.simplifier, buffer.dtype.nbytes)
         return self.indices.address(self._base(buffer), form, buffer.nbytes)
 
     def alignment(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
-        """Return a power of two whose multiples the address of an element surely is one of: LLVM
-        joins accesses to neighbours where it knows that of the first."""
+        """Return a power of two that is known to divide the address of an element. LLVM merges
+        accesses to adjacent elements if it knows the alignment of the first one."""
         form = flatten(buffer, indices, self.indices.simplifier, buffer.dtype.nbytes)
         return max(buffer.dtype.nbytes, self.indices.divisor(form, ALIGNMENT))
 
     def evaluate(self, expr: Expr) -> Value:
-        """Write an expression."""
+        """Emit an expression, and return its value."""
         return self.indices.value(expr) if _is_index(expr) else self._apply(expr)
 
     def _apply(self, expr: Expr) -> Value:
-        """Write the operator at the root of an expression."""
+        """Emit the operator at the root of an expression, and return its value."""
         match expr:
             case Const(value, dtype):
                 return literal(value, dtype)
@@ -115,7 +116,8 @@ class Expressions:
         return arithmetic.cast(self._b, dtype, self.evaluate(operand))
 
     def _select(self, condition: Expr, then: Expr, otherwise: Expr) -> Value:
-        """Write a choice. A side that loads is run only where it is chosen."""
+        """Emit a Select, and return its value. A side that loads from memory is executed only if it
+        is chosen."""
         chosen = self.evaluate(condition)
         if chosen.const is not None:
             return self.evaluate(then if chosen.const else otherwise)
@@ -138,7 +140,8 @@ def _loads(expr: Expr) -> bool:
 
 
 def _is_index(expr: Expr) -> bool:
-    """Check whether an expression is arithmetic on loop variables and sizes alone."""
+    """Check whether an expression consists only of integer arithmetic on loop variables and
+    sizes."""
     match expr:
         case Var() | Size():
             return True

@@ -1,5 +1,5 @@
-"""The intrinsics of tensor cores as instructions. A lane's words of a fragment lie on the stack,
-which LLVM's passes turn into registers."""
+"""The emission of tensor-core intrinsics. Each thread stores its words of a fragment (a tile
+distributed over a warp) in a stack slot, which LLVM's passes turn into registers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ _MMA = {
 
 
 class Fragments:
-    """Writes calls of the intrinsics, whose tiles lie where `expressions` says."""
+    """The emitter of intrinsic calls on fragments. Addresses of tiles in memory are those of
+    `expressions`."""
 
     def __init__(self, builder: Builder, expressions: Expressions) -> None:
         self._b, self._expressions = builder, expressions
@@ -77,13 +78,14 @@ class Fragments:
         self._slots[buffer.name] = slot
 
     def write(self, call: Intrinsic) -> None:
-        """Write a call. Raises InexpressibleError for an intrinsic that CUDA does not have."""
+        """Emit an intrinsic call. Raises InexpressibleError for an intrinsic that CUDA does not
+        have."""
         if call.name not in self._writers:
             raise InexpressibleError(f"CUDA has no intrinsic {call.name}")
         self._writers[call.name](*call.operands)
 
     def _words(self, tile: Tile) -> list[Operand]:
-        """Return the addresses of a lane's words of a fragment."""
+        """Return the addresses of a thread's words of a fragment."""
         buffer = tile.buffer
         at: Expr = e.index(0)
         for axis, (extent, index) in enumerate(zip(buffer.shape, tile.origin, strict=True)):
@@ -104,7 +106,7 @@ class Fragments:
             self._b.store(value, word, _WORD)
 
     def _called(self, name: str, types: Sequence[Type], *operands: Operand) -> list[Operand]:
-        """Call an intrinsic of the whole subgroup that returns several values."""
+        """Emit the call of a warp-wide LLVM intrinsic that returns several values; return these."""
         result = self._b.effect(name, instr.struct_of(*types), *operands)
         return [self._b.part(result, at) for at in range(len(types))]
 
@@ -113,7 +115,7 @@ class Fragments:
             self._b.store(instr.number_of(I32, 0), word, _WORD)
 
     def _multiply(self, product: FragmentProduct, c: Tile, a: Tile, b: Tile) -> None:
-        """Multiply: the instruction has eight columns, and the product sixteen."""
+        """Emit a fragment product, as two mma instructions of eight columns each."""
         name, kind = _MMA[product.name]
         total = _TYPES[product.total]
         left, right, old = self._loaded(a, kind), self._loaded(b, kind), self._loaded(c, total)
@@ -126,7 +128,8 @@ class Fragments:
     def _load(
         self, product: FragmentProduct, side: int, across: bool, fragment: Tile, memory: Tile
     ) -> None:
-        """Read a factor: each lane names a row of 16 bytes of one of the matrices of 8 by 8."""
+        """Emit ldmatrix, which loads a factor: each thread passes the address of a 16-byte row of
+        one of the 8 × 8 matrices."""
         nbytes = product.depth * _COLUMNS * fragment.buffer.dtype.nbytes
         count = nbytes // SUBGROUP_SIZE // _WORD
         of_own, of_terms = (3, 4) if side == 0 or count == 2 else (4, 3)
@@ -142,7 +145,7 @@ class Fragments:
         self._keep(fragment, self._called(name, [I32] * count, place))
 
     def _store(self, product: FragmentProduct, memory: Tile, c: Tile) -> None:
-        """Store totals: a lane has pairs of neighbours in two rows of each half."""
+        """Emit the stores of totals: each thread has two pairs of adjacent totals in two rows."""
         total = _TYPES[product.total]
         values = self._loaded(c, total)
         group = self._b.op(instr.LSHR, self._lane(), _number(2))
@@ -157,7 +160,8 @@ class Fragments:
                 self._b.store(both, self._b.offset(base, 8 * _WORD * side), 2 * _WORD)
 
     def _exchange(self, mask: int, to: Tile, source: Tile) -> None:
-        """Get the word of the thread whose number differs in one bit."""
+        """Emit a warp shuffle, by which each thread receives the word of the thread whose number
+        differs in one bit."""
         kind, name = (F32, "f32") if to.buffer.dtype is DType.F32 else (I32, "i32")
         addresses = [self._expressions.address(tile.buffer, tile.origin) for tile in (to, source)]
         word = self._b.load(kind, addresses[1], _WORD)
@@ -166,14 +170,14 @@ class Fragments:
         self._b.store(other, addresses[0], _WORD)
 
     def are_choices(self, copy: Intrinsic, clear: Intrinsic) -> bool:
-        """Check whether one call copies to a tile, and the other one clears it."""
+        """Check whether one call copies to a tile, and the other call clears the same tile."""
         dtype = copy.operands[0].buffer.dtype
         names = (copy_name(dtype), clear_name(dtype))
         return (copy.name, clear.name) == names and copy.operands[0] == clear.operands[0]
 
     def copy(self, target: Tile, source: Tile, holds: Operand | None = None) -> None:
-        """Begin to copy, or to clear the target if a condition does not hold: no branch parts the
-        threads of a subgroup."""
+        """Emit an asynchronous copy. If the condition `holds` is false, the target is cleared
+        instead, without a branch that would diverge within a warp."""
         for tile in (target, source):
             if self._expressions.alignment(tile.buffer, tile.origin) % COPY_BYTES:
                 raise InexpressibleError(f"a copy of {tile.buffer.name} may be misaligned")
@@ -190,12 +194,13 @@ class Fragments:
         self._b.effect(f"{_CP_ASYNC}.s", instr.VOID, to, nowhere, _number(0))
 
     def wait(self, most: int) -> None:
-        """Close a group of copies, and wait until at most `most` groups are under way."""
+        """Commit the copies so far as a group, and wait until at most `most` groups are pending."""
         self._b.effect("llvm.nvvm.cp.async.commit.group", instr.VOID)
         self._b.effect("llvm.nvvm.cp.async.wait.group", instr.VOID, _number(most))
 
     def _chunk(self, memory: Tile, row: Operand, chunk: Operand) -> Operand:
-        """Return the address of a chunk of a row of a tile in workgroup memory."""
+        """Return the address of a 16-byte chunk in a row of a tile in shared memory, with the
+        tile's swizzle applied."""
         buffer = memory.buffer
         swizzle = buffer.layout.swizzle if buffer.layout is not None else None
         if swizzle is None:
@@ -224,7 +229,7 @@ class Fragments:
         return self._b.op(instr.MUL, value, _number(factor))
 
     def _row(self, memory: Tile, row: Operand) -> Operand:
-        """Return the address of a row of a tile in workgroup memory."""
+        """Return the address of a row of a tile in shared memory."""
         buffer = memory.buffer
         last = len(buffer.shape) - 1
         if not buffer.is_plain or memory.axes != (last - 1, last) or memory.steps:
@@ -240,7 +245,7 @@ class Fragments:
         return self._b.call(_LANE, I32)
 
     def _bit(self, bit: int, weight: int) -> Operand:
-        """Return a bit of the lane's number, times a power of two."""
+        """Return a bit of the thread's number in its warp, multiplied by `weight`."""
         shifted = self._b.op(instr.LSHR, self._lane(), _number(bit))
         return self._b.op(instr.MUL, self._b.op(instr.AND, shifted, _number(1)), _number(weight))
 

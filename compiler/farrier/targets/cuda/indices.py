@@ -1,5 +1,5 @@
-"""Indices and addresses of a thread. They are computed in 32 bits where their values fit, as a GPU
-computes 64 bits in pairs of instructions. LLVM's passes hoist them and step pointers."""
+"""The emission of a thread's indices and addresses. They are computed in 32 bits if their values
+fit, since a GPU needs several instructions for 64 bits. LLVM's passes hoist them out of loops."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _EXTREMES = {BinaryOp.MIN: "smin", BinaryOp.MAX: "smax"}
 
 
 class Indices:
-    """Writes index expressions. `evaluate` writes any other one.
+    """The emitter of index expressions. `evaluate` is a function that emits all other expressions.
 
-    `constants` are the variables of unrolled loops, `variables` those of others, each of I32 or of
-    I64, and `sizes` the values of symbols.
+    `constants` are the variables of unrolled loops, `variables` those of other loops (i32 or i64),
+    and `sizes` the values of symbols.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Indices:
         self.sizes: dict[str, Operand] = {}
 
     def value(self, expr: Expr) -> Value:
-        """Return an index as a value."""
+        """Emit an index, and return its value."""
         form = self.simplifier.linear(expr)
         kind = self._type_of(form)
         total, const = self._parts(form, kind)
@@ -52,7 +52,8 @@ class Indices:
         return Value(self._converted(self._sum(total, const, kind), I64), DType.I64)
 
     def address(self, base: Operand, form: Linear, nbytes: Extent) -> Operand:
-        """Return the address that is a form of bytes behind the start of an array."""
+        """Emit the address at a byte offset, given as a linear form, from the start of an array of
+        `nbytes` bytes."""
         const = form.const if isinstance(form.const, int) else _LIMIT
         # The sum without the constant fits as well: it is used within the array alone.
         kind = I32 if _most(nbytes) + abs(const) < _LIMIT else I64
@@ -64,7 +65,8 @@ class Indices:
         return self._b.offset(base, self.size(const_behind))
 
     def divisor(self, form: Linear, most: int) -> int:
-        """Return the greatest divisor of a power of two `most` that all values of a form have."""
+        """Return the largest divisor of `most`, a power of two, that is known to divide all values
+        of a linear form."""
         const, divisor = form.const, most
         for atom, coefficient in form.terms.items():
             if isinstance(atom, Var) and atom.name in self.constants:
@@ -74,13 +76,14 @@ class Indices:
         return math.gcd(divisor, const if isinstance(const, int) else 1)
 
     def size(self, extent: Extent) -> Operand:
-        """Return an extent, of I64, as it is computed where the function begins."""
+        """Return an extent as an i64 operand, computed at the start of the function."""
         if isinstance(extent, int):
             return instr.index(extent)
         return emit_extent(extent, self._symbol, functools.partial(self._b.hoisted, 0))
 
     def counted(self, extent: Extent) -> tuple[Type, Operand]:
-        """Return the type of the variable of a loop, and its extent in that type."""
+        """Return the type of the variable of a loop with this extent, and the extent as an operand
+        of that type."""
         kind = I32 if _most(extent) < _LIMIT else I64
         return kind, self._converted(self.size(extent), kind)
 
@@ -88,7 +91,8 @@ class Indices:
         return self.sizes[symbol.name]
 
     def _type_of(self, form: Linear) -> Type:
-        """Return the type that holds the values of a form, with its constant and without."""
+        """Return the type (i32 or i64) that holds all values of a linear form, with and without its
+        constant."""
         low, high = self.simplifier.bounds_of(form)
         least, most = (
             bounds(low - maximum(form.const, 0))[0],
@@ -97,7 +101,8 @@ class Indices:
         return I32 if least >= -_LIMIT and most < _LIMIT else I64
 
     def _parts(self, form: Linear, kind: Type) -> tuple[Operand | None, Extent]:
-        """Return the sum of a form's terms, if it has any, and its constant."""
+        """Emit the sum of a linear form's terms. Return the sum (None for a form without terms) and
+        the form's constant."""
         const: Extent = form.const
         # Terms that are not negative add up to no more than the whole.
         flags = _NSW if self._is_natural(form.terms) else None
@@ -138,8 +143,8 @@ class Indices:
         return self._converted(self._evaluate(atom).operand, kind)
 
     def _narrow(self, atom: Binary) -> Operand | None:
-        """Return a quotient, a remainder, an exclusive or, or an extreme of numbers of 32 bits that
-        are not negative, as such a number; None for any other."""
+        """Emit a quotient, remainder, exclusive or, minimum or maximum in 32 bits if both operands
+        are non-negative and fit; else return None."""
         sides = [self.simplifier.linear(side) for side in (atom.left, atom.right)]
         least = 1 if atom.op in _DIVISIONS else 0
         for side, low in zip(sides, (0, least), strict=True):

@@ -1,4 +1,4 @@
-"""The instructions that the shared emitter has for an architecture."""
+"""The properties of an NVIDIA architecture that the shared LLVM emitter uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _FIRST_WITH_BF16 = 80  # PTX ISA, `cvt`: to bf16 from sm_80 on.
 
 @functools.cache
 def instructions_of(cpu: str) -> Instructions:
-    """Return what LLVM does not find by itself for an architecture, or not every one has."""
+    """Return the instruction properties of an architecture, which select instructions that LLVM
+    would not choose by itself."""
     return Instructions(
         converts_f16=True,
         keeps_nan=True,

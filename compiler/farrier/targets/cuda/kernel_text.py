@@ -1,9 +1,10 @@
-"""Render a lowered kernel as LLVM text for NVPTX: a module with an entry point for each launch.
+"""The renderer of lowered kernels as LLVM text for NVPTX: a module with an entry point for each
+launch.
 
-Every parameter is a pointer to global memory. The sizes of a kernel with open dims are one more, of
-i64, and its workspace buffers share the last. Blocks and threads are numbered along one axis.
-Arrays of a block lie in address space 3; arrays of a thread are stack slots, which LLVM's passes
-turn into registers.
+Every parameter is a pointer to global memory. A kernel with open dims has an additional parameter
+with i64 sizes, and the workspace buffers share the last parameter. Blocks and threads are numbered
+along one axis. Workgroup arrays are in address space 3; arrays of a thread are stack slots, which
+LLVM's passes turn into registers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SIZE_BYTES = 8
 
 
 def render(function: Function, cpu: str) -> str:
-    """Return the module of a lowered kernel for an architecture. Raises InexpressibleError."""
+    """Return the LLVM module of a lowered kernel for an architecture. Raises InexpressibleError."""
     declarations: set[str] = set()
     entries = zip(entry_points(function), launches(function), strict=True)
     parts = [_Entry(function, launch, entry, cpu).text(declarations) for entry, launch in entries]
@@ -41,7 +42,7 @@ def render(function: Function, cpu: str) -> str:
 
 
 def scratch_bytes(function: Function) -> Extent:
-    """Return the bytes of a kernel's workspace buffers, which lie one after the other."""
+    """Return the bytes of a kernel's workspace buffers, which are placed one after another."""
     total: Extent = 0
     for buffer in workspaces(function):
         total = total + _aligned(buffer)
@@ -53,7 +54,7 @@ def _aligned(buffer: Buffer) -> Extent:
 
 
 class _Entry:
-    """One entry point."""
+    """The renderer of one entry point."""
 
     def __init__(self, function: Function, launch: Launch, entry: EntryPoint, cpu: str) -> None:
         self._function = function
@@ -68,7 +69,8 @@ class _Entry:
         self._statements = Statements(self._b, Simplifier(ranges))
 
     def text(self, declarations: set[str]) -> str:
-        """Return the definition; what it refers to is added to the declarations."""
+        """Return the text of the function definition, and add the functions that it calls to the
+        declarations."""
         lowered = LoweredLaunch.of(self._launch)
         for buffer in lowered.shared:
             declarations.add(self._shared(buffer))
@@ -122,7 +124,8 @@ class _Entry:
         return self._b.call(f"{_SREG}.{register}", I32)
 
     def _digits(self, loops: Sequence[For], of: Operand) -> None:
-        """Set the variables of a nest, from the number of a point in it, which has 31 bits."""
+        """Emit the loop variables of a nest, computed from the number of a point, which fits in 31
+        bits."""
         inner: Extent = 1
         for loop in reversed(loops):
             digit = of

@@ -1,8 +1,8 @@
-"""NVIDIA's GPUs that have a name, and the architectures, each by the figures of a GPU.
+"""The named NVIDIA GPUs, and the architectures, each with the figures of a GPU.
 
-A name is `cuda:` and the GPU. A GPU has code of its architecture; an architecture without a GPU's
-name is ranked by the figures of a GPU that stands for it. Clocks are those of a boost. Sources
-that are stated as "from memory" were not at hand when the table was written.
+A name is `cuda:` followed by the GPU. Code for a GPU is generated for its architecture; for an
+architecture without a GPU's name, the figures of a representative GPU rank schedules. Clocks are
+boost clocks. Sources marked "from memory" were not available when the table was written.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _WARP = 32  # Threads in lockstep, of all architectures.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures(gpu.Figures):
-    """A GPU, with the architecture of code for it."""
+    """The figures of a GPU, and the architecture of its code."""
 
     architecture: str
     host: str = ""  # The machine that it is a part of, where that has a name.
 
     def device(self) -> Device:
-        """Return the GPU for rules."""
+        """Return the GPU as a Device for cost estimates."""
         has = ARCHITECTURES[self.architecture]
         usual = gpu.Figures.device(self)
         return dataclasses.replace(usual, threads=has.threads, workgroup_bytes=has.shared_bytes)
 
     def described(self) -> MachineDescription:
-        """Return the GPU as a machine."""
+        """Return the GPU as a machine description."""
         return MachineDescription(
             arch=ARCH,
             cpu=self.cpu,
@@ -144,8 +144,8 @@ MACHINES = {
 
 
 def figures_of(cpu: str) -> Figures | None:
-    """Return the figures of a GPU by the name that its driver has for it, None if nothing is
-    published of it here. Words may follow: memory, or the form of the board."""
+    """Return the figures of the GPU that a driver reports under the name `cpu`; None if it is not
+    in the table. The memory size or the form factor may follow the name."""
     for each in FIGURES.values():
         rest = cpu.removeprefix(each.cpu)
         if cpu.startswith(each.cpu) and not rest[:1].isalnum():
@@ -154,6 +154,6 @@ def figures_of(cpu: str) -> Figures | None:
 
 
 def ranked_by(cpu: str, features: tuple[str, ...]) -> Figures:
-    """Return the figures that rank schedules: those of the GPU, or of a GPU that stands for its
-    architecture."""
+    """Return the figures that rank schedules: those of the GPU, or of the representative GPU for
+    its architecture."""
     return figures_of(cpu) or FIGURES[_STANDS_FOR[architecture_of(cpu, features)]]

@@ -1,5 +1,5 @@
-"""LLVM text to PTX, through llvmlite. LLVM's passes run first: they keep a thread's arrays in
-registers, and put Farrier's functions where they are called."""
+"""The compilation of LLVM text to PTX, through llvmlite. LLVM's optimization passes run first; they
+move a thread's arrays to registers and inline Farrier's functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OPT = 2  # LLVM's -O2
 
 
 def ptx_of(text: str, cpu: str) -> str:
-    """Return the PTX of a module for an architecture. Raises CompilerError."""
+    """Return the PTX of a module of LLVM text for an architecture. Raises CompilerError."""
     llvm, machine = initialized(), _machine(cpu)
     header = f'target triple = "{TRIPLE}"\ntarget datalayout = "{machine.target_data}"\n'
     try:

@@ -1,4 +1,4 @@
-"""Measure on the GPU of NVIDIA of this machine."""
+"""The runner that measures on this machine's NVIDIA GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from farrier_device.nvidia import find_gpu
 
 
 class CudaRunner(GpuRunner):
-    """A runner for the first GPU of the driver."""
+    """A runner for the first GPU that the driver reports."""
 
     def __init__(self) -> None:
         super().__init__(find_gpu, "`farrier-device --adapter cuda:NAME` measures where one is")

@@ -1,4 +1,4 @@
-"""The statements of a thread as instructions."""
+"""The emission of a thread's statements as instructions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OF_WARP = "llvm.nvvm.bar.warp.sync"
 
 
 class Statements:
-    """Writes statements. `bases` are the pointers to buffers by their names."""
+    """The emitter of statements. `bases` are the pointers to buffers by name."""
 
     def __init__(self, builder: Builder, simplifier: Simplifier) -> None:
         self._b = builder
@@ -46,7 +46,7 @@ class Statements:
         self._fragments = Fragments(builder, self.expressions)
 
     def write(self, stmt: Stmt) -> None:
-        """Write a statement. Raises InexpressibleError."""
+        """Emit a statement. Raises InexpressibleError."""
         match stmt:
             case Block(statements):
                 for part in statements:
@@ -120,7 +120,7 @@ class Statements:
                 self._loop(loop)
 
     def _loop(self, loop: For) -> None:
-        """Write a loop of at least one iteration."""
+        """Emit a loop that has at least one iteration."""
         b, (kind, end) = self._b, self.indices.counted(loop.extent)
         counter = b.variable(kind, "i")
         self.indices.variables[loop.var] = counter

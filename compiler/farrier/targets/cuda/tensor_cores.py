@@ -1,9 +1,10 @@
-"""The products of NVIDIA's tensor cores, and other instructions of a warp, and which architectures
-have them.
+"""The matrix products of NVIDIA's tensor cores, other warp-wide instructions, and the architectures
+that have them.
 
-Where elements lie is that of the PTX ISA, section "Matrix multiply-accumulate operation using mma
-instruction": lane `l` of a warp is in group `l // 4`, a row of `a` and `c` and a column of `b`. A
-product here is two of the instruction's, side by side, so that one `ldmatrix` reads a factor.
+The positions of elements are those in the PTX ISA, section "Matrix multiply-accumulate operation
+using mma instruction": lane `l` of a warp belongs to group `l // 4`, which is a row of `a` and `c`
+and a column of `b`. A product in this module combines two mma instructions for adjacent columns, so
+that one `ldmatrix` loads a whole factor.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _MOST_STAGES = 4  # More take shared memory that other blocks could have.
 
 
 def _layouts(depth: int, each: int) -> tuple[Layout, Layout, Layout]:
-    """The layouts of fragments whose words hold `each` neighbours of k."""
+    """Return the layouts of the fragments `a`, `b` and `c`. Each word of `a` and `b` holds `each`
+    neighbours along k."""
     halves = depth // (4 * each)
     own, part = PhysicalDim(0, 1, 8), PhysicalDim(1, each, 4)
     of_a = [own, part, *([PhysicalDim(1, 4 * each)] if halves > 1 else []), PhysicalDim(0, 8)]
@@ -80,13 +82,14 @@ _FEATURE = {intrinsic.name: feature for intrinsic in INTRINSICS for feature in i
 
 
 def products_of(cpu: str) -> tuple[FragmentProduct, ...]:
-    """Return the products that an architecture has, the deepest of each kind first."""
+    """Return the fragment products that an architecture supports, those with most terms of each
+    kind first."""
     return tuple(product for product in PRODUCTS if product.feature in FEATURES[cpu])
 
 
 def require_features(function: Function, cpu: str) -> None:
-    """Raise CompilerError if a kernel has an instruction that an architecture lacks: LLVM would end
-    the process."""
+    """Raise CompilerError if a kernel uses an instruction that the architecture does not have, for
+    which LLVM would abort the process."""
     for stmt in walk_stmts(function.body):
         if isinstance(stmt, Intrinsic) and _FEATURE.get(stmt.name) not in FEATURES[cpu]:
             message = f"kernel {function.name} has the intrinsic {stmt.name}, which {cpu} lacks"

@@ -1,2 +1,2 @@
-"""The parts that all GPUs share: rules that give kernels to blocks of threads, and the loop passes
-after them."""
+"""The common part of all GPU targets: schedule rules that assign kernels to blocks of threads, and
+the loop passes that run after them."""

@@ -1,7 +1,7 @@
-"""The rule `attention`: two products and the softmax between them in one launch, by the primitive
-`attend`. A block computes a few rows of scores, which stay in workgroup memory, so rows of open or
-great length are left to the rule `tiles`, which makes three launches.
-"""
+"""The rule `attention`: two matrix products and the softmax between them in one launch, by the
+schedule primitive `attend`. Each block of threads computes a few rows of scores, which stay in
+workgroup memory. Rows of open or great length are therefore left to the rule `tiles`, which uses
+three launches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _SUMMED_OPERATIONS = 8  # Operations of a score in the passes over a row, such a
 
 @dataclasses.dataclass(frozen=True)
 class _Attention:
-    """Two products, and the names of the buffers between them."""
+    """The two products of an attention, and the names of the buffers that are computed between
+    them."""
 
     first: Tiled
     between: tuple[str, ...]
@@ -48,8 +49,8 @@ class _Attention:
 
 
 def space(program: TensorProgram | Function, limits: Limits, device: Device) -> Space | None:
-    """Return the space of an attention's schedules; None if a kernel has no attention, or its rows
-    exceed workgroup memory."""
+    """Return the schedule space of an attention. Return None if the kernel is not an attention, or
+    its rows of scores do not fit in workgroup memory."""
     if isinstance(program, Function):
         return None
     program = inline(program)
@@ -66,7 +67,8 @@ def _grid() -> Columns:
 
 
 def _attention_of(program: TensorProgram) -> _Attention | None:
-    """Return the first two products of a program that `attend` joins."""
+    """Return the first two products of a program that the primitive `attend` can fuse, with the
+    stages between them; None if there are none."""
     order = [stage.buffer.name for stage in program.stages]
     products = products_of(program)
     for first, last in itertools.pairwise(products):
@@ -99,7 +101,7 @@ def _rows_each(rows: int) -> int:
 
 
 class _Kernel:
-    """The parts of the space."""
+    """The kernel of the rule: its knobs, allowed candidates, cost estimate and schedule."""
 
     def __init__(
         self, program: TensorProgram, attention: _Attention, limits: Limits, device: Device
@@ -117,8 +119,8 @@ class _Kernel:
         return within & (self._workgroup_bytes(columns) <= self._limits.workgroup_bytes)
 
     def _workgroup_bytes(self, columns: Columns) -> npt.NDArray[np.int64]:
-        """Return the bytes that a block keeps, at most: its scores, a part of both factors of each
-        product, and two numbers of each thread for each of two reductions."""
+        """Return an upper bound of the workgroup memory of a block in bytes: its scores, a slice of
+        both factors of each product, and two numbers per thread for each of two reductions."""
         height, depth = columns["attend_rows"], columns["attend_depth"]
         width = columns["attend_threads"] * _COLUMNS_EACH
         scores = height * self._attention.first.shape.columns

@@ -1,4 +1,5 @@
-"""The part of a backend that all GPUs share: its passes, its rules, and where kernels run."""
+"""The part of a backend that all GPUs share: graph passes, schedule rules, and the decision where
+each kernel runs."""
 
 from __future__ import annotations
 
@@ -23,26 +24,28 @@ if TYPE_CHECKING:
 
 
 class GpuBackend(DrivenBackend):
-    """Kernels run on the GPU as far as its renderer can express them, and otherwise on the host."""
+    """The base class of GPU backends. A kernel runs on the GPU if the backend's renderer supports
+    it, and otherwise on the host."""
 
     @abc.abstractmethod
     def why_not_expressible(
         self, program: TensorProgram | Function, lowered: Callable[[], Function], target: Target
     ) -> str:
-        """Return the reason why the renderer cannot express a kernel, a clause; "" where it can.
-        `lowered` returns its loops by the default schedule."""
+        """Return the reason why the renderer does not support a kernel, as a clause; "" if it does.
+        `lowered` returns the kernel's loops as lowered with the default schedule."""
 
     @abc.abstractmethod
     def device(self, target: Target) -> tuple[Limits, Device]:
-        """Return the limits of a GPU, and the figures that rank schedules for it."""
+        """Return the limits of a GPU, and the performance figures for its cost estimates."""
 
     def products(self, target: Target) -> Sequence[FragmentProduct]:
-        """Return the products that the subgroups of a GPU compute, the best of each kind first."""
+        """Return the matrix products that the GPU's subgroups support in hardware (tensor cores),
+        best of each kind first."""
         return ()
 
     @abc.abstractmethod
     def scratch_bytes(self, function: Function) -> Extent:
-        """Return the bytes of the workspace buffers of a lowered kernel."""
+        """Return the bytes of all workspace buffers of a lowered kernel."""
 
     @property
     def passes(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The figures of a GPU that rules rank schedules by, and the limits that these keep."""
+"""The performance figures of a GPU for cost estimates, and the limits that schedules must keep."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from farrier.ir.types import DType
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """The largest launch: the threads of a block, the bytes that these share, and the arrays of a
-    kernel. An element of shared memory takes `element_bytes` at least. Elements of the types
-    `packed` share words of the device's memory, and a thread writes whole words. Up to `lanes`
-    neighbouring threads exchange what lies in their registers."""
+    """The limits of a launch: the threads of a block, the bytes of workgroup memory, and the number
+    of buffers of a kernel. An element in workgroup memory takes at least `element_bytes`. Elements
+    of the dtypes `packed` share 32-bit words in device memory, and a thread must write whole words.
+    Up to `lanes` neighbouring threads can exchange registers."""
 
     threads: int
     workgroup_bytes: int
@@ -25,13 +25,15 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU: units that each run blocks of threads, in groups that go in lockstep.
+    """A GPU: a number of units (multiprocessors) that each run blocks of threads, in groups (warps)
+    of threads in lockstep.
 
-    In a cycle a unit begins an operation of `lanes` threads. It holds up to `threads` threads at
-    once, with `registers` of 32 bits and `workgroup_bytes` among them. Bandwidths are in bytes a
-    second: that of the device's memory, and that of the cache that all units share. An operation
-    waits `latency` cycles for the result of another one, and `memory_latency` for a load; the
-    threads of a block wait `barrier` cycles for each other. Launches are `launch_s` seconds apart.
+    In each cycle, a unit starts one operation for `lanes` threads. It holds up to `threads` threads
+    at once, which share `registers` 32-bit registers and `workgroup_bytes` of memory. Bandwidths
+    are in bytes per second: `bandwidth` of the device's memory, and `cache_bandwidth` of the cache
+    that all units share. An operation waits `latency` cycles for the result of another one, and
+    `memory_latency` cycles for a load; a barrier takes `barrier` cycles. Successive launches start
+    at least `launch_s` seconds apart.
     """
 
     units: int
@@ -72,7 +74,7 @@ LEAST = Limits(threads=256, workgroup_bytes=16 << 10, buffers=8, element_bytes=4
 
 
 def features(device: Device) -> dict[str, float]:
-    """Return the figures of a device for the learned model, as logarithms. Their names are not
-    those of a processor's figures, which mean other things."""
+    """Return the figures of a device, as logarithms, as features of the learned cost model. Their
+    names differ from those of a processor's figures, which have other meanings."""
     figures = dataclasses.asdict(device)
     return {f"machine.gpu.{name}": math.log2(1.0 + value) for name, value in figures.items()}

@@ -1,8 +1,8 @@
-"""The rule `direct`: sums of few products, or of products that share little, where each thread adds
-up a few neighbours in registers. It takes convolutions of each channel by itself, those of few
-channels, and those of few terms.
+"""The rule `direct`: products that have few terms or little reuse of their factors, where each
+thread computes a few neighbouring results in registers. It covers depthwise convolutions,
+convolutions of few channels, and sums of few terms.
 
-The nest of each product becomes a launch by the primitive `sum_neighbours`, all other nests become
+Each product's nest becomes a launch by the primitive `sum_neighbours`. All other nests become
 launches as in the rules `rows` and `points`.
 """
 
@@ -52,9 +52,10 @@ _ALONE = 0.1  # The share of the shorter one of computing and reading that the o
 
 @dataclasses.dataclass(frozen=True)
 class Direct:
-    """A product of a kernel, by the names of its buffers, and what its cost depends on: where open
-    dims have their typical sizes, the points that have no neighbours in a thread, the last axis of
-    the rows and of the columns, and the loops of the sum."""
+    """A product of a kernel, by the names of the buffer of its sums (`total`) and of their reader,
+    with the sizes for its cost at typical extents: `outer` is the number of points outside the last
+    axes of rows and columns, `last` the extents of these two axes, and `sums` the extents of the
+    summed axes."""
 
     total: str
     reader: str
@@ -99,7 +100,7 @@ def _operations(value: Expr) -> int:
 
 
 def _nbytes(product: Product) -> float:
-    """Return the bytes of the arrays that a product reads and writes."""
+    """Return the bytes of all buffers that a product reads or writes."""
     sides: tuple[Factor, ...] = (product.rows, product.columns)
     buffers = {load.buffer for side in sides for load in loads(side.value)}
     buffers.add(product.store.buffer)
@@ -107,7 +108,8 @@ def _nbytes(product: Product) -> float:
 
 
 def space(program: TensorProgram | Function, limits: Limits, device: Device) -> Space | None:
-    """Return the space of a kernel's schedules; None if the rule takes none of its products."""
+    """Return the schedule space of a kernel; None if no product of the kernel is suitable for the
+    rule."""
     if isinstance(program, Function):
         return None
     program = inline(program)
@@ -116,14 +118,15 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device) -> 
 
 
 def _is_taken(product: Product) -> bool:
-    """Check whether tiles of a product are mostly empty, or serve few terms."""
+    """Check whether a product has few terms, and tiles of it would be mostly empty or reused too
+    little."""
     terms = _size(product_of(extent for _, extent in product.sums))
     sizes = [_size(side.extent) for side in (product.rows, product.columns)]
     return terms <= _MOST_TERMS and (min(sizes) <= _FEW or terms <= _FEW_TERMS)
 
 
 def cost(product: Direct, device: Device, columns: Columns) -> Estimate:
-    """Return the seconds of a product, [candidates]."""
+    """Return the estimated seconds of a product for each candidate."""
     threads = columns["direct_threads"].astype(np.float64)
     each = [columns[name].astype(np.float64) for name in ("direct_rows", "direct_columns")]
     count = np.full(len(threads), float(product.outer))
@@ -154,13 +157,14 @@ def cost(product: Direct, device: Device, columns: Columns) -> Estimate:
 
 
 def _hidden(each: list[Floats], unrolled: Floats) -> Floats:
-    """Return the loads of a thread that are on their way at once, as those of one turn are."""
+    """Return the number of a thread's loads that are in flight at the same time: those of one
+    unrolled iteration, up to a limit."""
     hidden: Floats = np.minimum(16.0, (each[0] + each[1]) * np.maximum(1.0, unrolled / 2))
     return hidden
 
 
 def _unrolled_terms(product: Direct, columns: Columns) -> Floats:
-    """Return the terms that are written out, [candidates]."""
+    """Return the number of terms that are unrolled, for each candidate."""
     ends = np.array([math.prod(product.sums[len(product.sums) - n :]) for n in _counts(product)])
     chosen = np.minimum(columns["unrolled_sums"], len(product.sums))
     return ends[chosen].astype(np.float64)
@@ -171,7 +175,8 @@ def _counts(product: Direct) -> range:
 
 
 def allowed(product: Direct, limits: Limits, columns: Columns) -> npt.NDArray[np.bool_]:
-    """Check which candidates fill their threads and keep code short, [candidates]."""
+    """Check for each candidate that its threads have enough work and its unrolled code stays
+    short."""
     each = columns["direct_rows"] * columns["direct_columns"]
     within: npt.NDArray[np.bool_] = columns["direct_threads"] <= limits.threads
     within &= (each <= _MOST_EACH) & (columns["unrolled_sums"] <= len(product.sums))
@@ -186,7 +191,7 @@ def allowed(product: Direct, limits: Limits, columns: Columns) -> npt.NDArray[np
 
 
 def apply(schedule: Schedule, product: Direct, decisions: Decisions) -> None:
-    """Compute a product by one launch."""
+    """Schedule a product as one launch."""
     schedule.sum_neighbours(
         product.total,
         product.reader,
@@ -197,7 +202,7 @@ def apply(schedule: Schedule, product: Direct, decisions: Decisions) -> None:
 
 
 class _Kernel:
-    """The parts of the space."""
+    """The kernel of the rule: its knobs, allowed candidates, cost estimate and schedule."""
 
     def __init__(
         self, program: TensorProgram, products: list[Direct], limits: Limits, device: Device
@@ -226,7 +231,7 @@ class _Kernel:
         return points.with_the_rest(schedule, self._program, frozenset(done), self._limits.packed)
 
     def _best(self, product: Direct) -> Decisions:
-        """The decisions that the model ranks first."""
+        """Return the decisions with the smallest estimated time for a product."""
         grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
         columns = dict(zip(_VALUES, grid, strict=True))
         seconds = cost(product, self._device, columns).seconds

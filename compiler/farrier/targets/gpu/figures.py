@@ -1,4 +1,4 @@
-"""The figures of a GPU that has a name, as its maker publishes them."""
+"""The published figures of a named GPU."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from farrier.targets.gpu.device import USUAL, Device
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """A GPU as its maker describes it. A unit begins a multiply-add of f32 in each of its `lanes`
-    in each of `clock` cycles in a second at most; `group` threads run in lockstep. The `bandwidth`
-    is that of the memory, in bytes a second."""
+    """A GPU as its maker describes it. In each of at most `clock` cycles per second, a unit starts
+    an f32 multiply-add in each of its `lanes`. `group` threads run in lockstep. `bandwidth` is that
+    of the memory, in bytes per second."""
 
     cpu: str  # The name that its driver has for it begins so.
     units: int
@@ -25,11 +25,12 @@ class Figures:
 
     @property
     def operations(self) -> float:
-        """The operations on f32 in a second: a multiply-add is two."""
+        """The f32 operations per second; a multiply-add counts as two."""
         return 2 * self.units * self.lanes * self.clock
 
     def device(self) -> Device:
-        """Return the GPU for rules; the figures that nobody publishes are the usual ones."""
+        """Return the GPU as a Device for cost estimates. Unpublished figures have the usual
+        values."""
         return dataclasses.replace(
             USUAL,
             units=self.units,

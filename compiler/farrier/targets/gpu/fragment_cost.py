@@ -1,4 +1,5 @@
-"""The analytic cost of a product that subgroups compute by fragments."""
+"""The analytic cost model of a matrix product that subgroups compute on fragments (tiles
+distributed over the registers of a subgroup), as tensor cores do."""
 
 from __future__ import annotations
 
@@ -29,13 +30,14 @@ _MOST_REGISTERS = 255  # Of a thread, on all architectures.
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """The extents of a product, and its declaration."""
+    """The extents of a product, and the declaration of the fragment product that computes it."""
 
     product: product_cost.Shape
     declared: FragmentProduct
 
     def tile(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        """Return the rows, the columns and the terms of a turn of a block."""
+        """Return the rows and columns that a block computes, and the number of terms that it adds
+        in one iteration of its main loop (a turn)."""
         rows = columns["groups_y"] * columns["each_y"] * self.declared.rows
         width = columns["groups_x"] * columns["each_x"] * self.declared.columns
         depth = columns["steps"] * self.declared.depth
@@ -50,19 +52,20 @@ class Shape:
         return columns["stages"] * factors + results * self.declared.total.nbytes
 
     def registers(self, columns: Columns) -> Floats:
-        """Return the registers of a thread, about."""
+        """Return the approximate number of registers of a thread."""
         fragments = columns["each_y"] * columns["each_x"] * 8.0
         own = _REGISTERS + fragments + 4.0 * (columns["each_y"] + columns["each_x"])
         return own + self.is_kept(columns) * self.copied_each(columns) / _WORD
 
     def is_kept(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check whether threads keep what they copy for the next turn: without copies that go on by
-        themselves."""
+        """Check whether threads must load the factors of the next iteration to registers early,
+        because `stages` exceeds the number of stages for which the device has asynchronous
+        copies."""
         kept: npt.NDArray[np.bool_] = columns["stages"] > self.declared.stages
         return kept
 
     def copied_each(self, columns: Columns) -> Floats:
-        """Return the bytes that a thread copies in a turn."""
+        """Return the bytes that each thread copies in one iteration of the main loop."""
         rows, width, depth = self.tile(columns)
         left, right = self.product.element_bytes
         threads = columns["groups_y"] * columns["groups_x"] * 32
@@ -70,7 +73,7 @@ class Shape:
 
 
 def allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.bool_]:
-    """Check which blocks keep the limits and are mostly filled, [candidates]."""
+    """Check for each candidate that it keeps the limits and its blocks are mostly filled."""
     threads = columns["groups_y"] * columns["groups_x"] * 32
     within: npt.NDArray[np.bool_] = threads <= limits.threads
     within &= shape.workgroup_bytes(columns) <= limits.workgroup_bytes
@@ -87,7 +90,7 @@ def allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.bo
 
 
 def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
-    """Return the seconds of a product, [candidates]."""
+    """Return the estimated seconds of a product for each candidate."""
     product = shape.product
     rows, width, depth = shape.tile(columns)
     groups = (columns["groups_y"] * columns["groups_x"]).astype(np.float64)

@@ -1,7 +1,6 @@
-"""The rule `fragment-parts`: a product of fragments whose sums are computed in parts, each by its
-own blocks, and joined by a second launch. It is for products with fewer than two tiles for each
-unit of the device, which leave units idle.
-"""
+"""The rule `fragment-parts`: split-K matrix products on fragments. Sums are divided into parts,
+each computed by its own blocks, and combined by a second launch. It applies to products with fewer
+than two tiles for each unit of the device, which would leave units idle."""
 
 from __future__ import annotations
 
@@ -30,8 +29,9 @@ def space(
     device: Device,
     declared: Sequence[FragmentProduct],
 ) -> Space | None:
-    """Return the space of a kernel's schedules, the number of parts; None unless its only sum is of
-    a declared product with few tiles."""
+    """Return the schedule space of a kernel, whose knob is the number of parts. None unless the
+    kernel's only sum is that of a product with few tiles for which the device declares a fragment
+    product."""
     if isinstance(program, Function) or not declared:
         return None
     program = inline(program)
@@ -46,12 +46,12 @@ def space(
 
 
 class _Kernel(parts.Kernel):
-    """The parts of the space."""
+    """The kernel of the rule: the knobs and schedule of the rule `parts`, with fragments."""
 
     declared: FragmentProduct
 
     def tiles_of(self, count: int) -> float:
-        """Return the blocks of the launch that multiplies."""
+        """Return the number of blocks in the launch that multiplies."""
         return self._figure(count, "tiles")
 
     def first(self, count: int) -> float:

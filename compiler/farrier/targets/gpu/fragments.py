@@ -1,9 +1,10 @@
-"""The rule `fragments`: products whose subgroups multiply fragments, on devices that declare
-products of them for the types of the factors. The factors of f32 products stay as they are.
+"""The rule `fragments`: matrix products that subgroups compute on fragments, on devices that
+declare fragment products (tensor cores) for the dtypes of the factors. The factors of f32 products
+are not rounded for this purpose.
 
-The nest of each such product becomes a launch by the primitive `subgroup_product`, with the nest
-that reads its sums. Other products are those of the rule `tiles`, and all else of `rows` and
-`points`.
+Each such product becomes a launch by the primitive `subgroup_product`, together with the nest that
+reads its sums. Other products are scheduled as in the rule `tiles`, all other nests as in `rows`
+and `points`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ _LEAST = 8  # Rows and columns: with fewer, most of what a fragment computes is 
 
 @dataclasses.dataclass(frozen=True)
 class OfFragments:
-    """A product of a kernel, by the names of its buffers, and its declaration."""
+    """A product of a kernel, by the names of its buffers, and the declaration of the fragment
+    product that computes it."""
 
     total: str
     reader: str
@@ -59,8 +61,8 @@ def space(
     device: Device,
     declared: Sequence[FragmentProduct],
 ) -> Space | None:
-    """Return the space of a kernel's schedules with fragments, or None if no product is of declared
-    types. Its decisions are those of the largest product."""
+    """Return the schedule space of a kernel with fragments; None if the device declares no fragment
+    product for the dtypes of its products. The knobs are those of the largest product."""
     if isinstance(program, Function) or not declared:
         return None
     program = inline(program)
@@ -71,7 +73,7 @@ def space(
 
 
 def products_of(program: TensorProgram, declared: Sequence[FragmentProduct]) -> list[OfFragments]:
-    """Return the products of a program that subgroups can multiply."""
+    """Return the products of a program that subgroups can compute on fragments."""
     nest = NestView(to_loops(program), "fragments")
     products = []
     for tiled in tiles.products_of(program):
@@ -86,12 +88,12 @@ def products_of(program: TensorProgram, declared: Sequence[FragmentProduct]) -> 
 
 
 def _fills(shape: product_cost.Shape) -> bool:
-    """Check whether half of a fragment is filled at least."""
+    """Check whether a product fills at least half of a fragment."""
     return min(shape.rows, shape.columns) >= _LEAST
 
 
 class _Kernel:
-    """The parts of the space."""
+    """The kernel of the rule: its knobs, allowed candidates, cost estimate and schedule."""
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class _Kernel:
 
 
 def best(shape: Shape, limits: Limits, device: Device) -> Decisions:
-    """Return the decisions that the model ranks first."""
+    """Return the decisions with the smallest estimated time for a product."""
     grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
     columns = dict(zip(_VALUES, grid, strict=True))
     seconds = cost(shape, device, columns).seconds
@@ -139,7 +141,7 @@ def best(shape: Shape, limits: Limits, device: Device) -> Decisions:
 
 
 def multiply(schedule: Schedule, product: OfFragments, decisions: Decisions) -> None:
-    """Compute a product by fragments."""
+    """Schedule a product as one launch on fragments."""
     groups = decisions["groups_y"], decisions["groups_x"]
     each = decisions["each_y"], decisions["each_x"]
     depth = decisions["steps"] * product.declared.depth
@@ -156,7 +158,8 @@ def multiply(schedule: Schedule, product: OfFragments, decisions: Decisions) -> 
 
 
 def keep_apart(schedule: Schedule, factor: str) -> None:
-    """Bring eight rows of a factor, which a subgroup reads at once, to banks of their own."""
+    """Change the layout (swizzle) of a factor in workgroup memory so that the eight rows that a
+    subgroup reads at once lie in different memory banks."""
     alloc = NestView(schedule.function, "fragments").path_to_alloc(factor)[-1]
     assert isinstance(alloc, Alloc)
     chunk = CHUNK // alloc.buffer.dtype.nbytes

@@ -1,4 +1,4 @@
-"""The error of a renderer for a kernel that its language does not express."""
+"""The error of a renderer for a kernel that its target language cannot express."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from farrier.errors import CompilerError
 
 
 class InexpressibleError(CompilerError):
-    """A renderer cannot express a kernel, for a reason that is a clause. The host runs it then."""
+    """The error of a renderer that does not support a kernel. Its message is a clause with the
+    reason. Such a kernel runs on the host."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, hint="--target host compiles for the processor")

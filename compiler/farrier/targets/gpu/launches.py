@@ -1,4 +1,4 @@
-"""Facts about lowered kernels that the renderers of all GPUs ask for."""
+"""Properties of lowered kernels that the renderers of all GPUs use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def entry_points(function: Function) -> tuple[EntryPoint, ...]:
 
 
 def is_natural(expr: Expr) -> bool:
-    """Check whether an integer is surely not negative."""
+    """Check whether an integer expression is known to be non-negative from its form."""
     match expr:
         case Const(value, _):
             return value >= 0

@@ -1,11 +1,11 @@
-"""The rule `parts`: long sums of few results, of which each has several blocks. A launch computes
-the sums of the parts, by tiles or by rows, and another one joins them.
+"""The rule `parts`: long sums with few results, each of which is computed by several blocks. One
+launch computes the sums of parts, by tiles or by rows, and a second launch adds them (split-K).
 
     y[m, n] = sum(x[m, k] * w[k, n])     →    p[m, n, part] = sum(x[m, k] * w[k, n] of the part)
                                               y[m, n] = sum(p[m, n, part])
 
-Tiles of a product with few rows and columns leave most units of a device idle, and so do few rows.
-Parts are as long as each other.
+A product with few rows and columns has too few tiles to occupy all units of a device, and few rows
+do neither. All parts have the same length.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _MARGIN = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Sum:
-    """A sum of a kernel, by the buffer that stores it, with its outermost long axis and the extent
-    of this. `product` is the product that it is of, if any."""
+    """A sum of a kernel: the name of the buffer in which it is stored, its outermost axis with an
+    extent other than 1, and that axis's extent. `product` is the matrix product that it sums, if
+    any."""
 
     stored: str
     axes: tuple[Axis, ...]
@@ -51,7 +52,8 @@ class Sum:
 
     @property
     def total(self) -> str:
-        """The name of the buffer of its values; the parameter is stored elsewhere."""
+        """The name of the buffer in which the sum is accumulated. For an output, this is a separate
+        buffer."""
         return f"{self.stored}_sum" if self.is_output else self.stored
 
     @property
@@ -64,11 +66,11 @@ class Sum:
 
     @property
     def partial(self) -> str:
-        """The name of the buffer of its parts."""
+        """The name of the buffer for the sums of the parts."""
         return f"{self.total}_parts"
 
     def part(self, count: int) -> tiles.Tiled:
-        """The product that computes parts."""
+        """Return the product that computes the sums of `count` parts."""
         assert self.product is not None
         shape = self.product.shape
         shape = dataclasses.replace(
@@ -78,8 +80,8 @@ class Sum:
 
 
 def space(program: TensorProgram | Function, limits: Limits, device: Device) -> Space | None:
-    """Return the space of a kernel's schedules: the number of parts. None for a kernel that does
-    not have exactly one long sum."""
+    """Return the schedule space of a kernel, whose knob is the number of parts. None unless the
+    kernel has exactly one sum and that is long."""
     if isinstance(program, Function):
         return None
     program = inline(program)
@@ -91,8 +93,8 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device) -> 
 
 
 def sum_of(program: TensorProgram) -> Sum | None:
-    """Return the only sum of a program, if it is long and its outermost loop has a number of
-    iterations."""
+    """Return the only sum of a program if its outermost loop has a constant extent and the rule
+    `tiles` or `rows` can schedule it; else None."""
     sums = [stage for stage in program.stages if isinstance(stage.body, Reduce)]
     if len(sums) != 1:
         return None
@@ -116,7 +118,7 @@ def sum_of(program: TensorProgram) -> Sum | None:
 
 
 class Kernel:
-    """The parts of the space."""
+    """The kernel of the rule: its knobs, allowed candidates, cost estimate and schedule."""
 
     def __init__(self, program: TensorProgram, total: Sum, limits: Limits, device: Device) -> None:
         self._program, self.sum = program, total
@@ -130,7 +132,8 @@ class Kernel:
         return np.isin(columns["parts"], self.counts)
 
     def _is_allowed(self, count: int) -> bool:
-        """Check whether parts are equally long, and the results too few for a device."""
+        """Check whether `count` parts have equal length and enough terms, and the results alone are
+        too few to occupy the device."""
         total = self.sum
         is_long = total.terms >= count * _LEAST_TERMS and total.extent % count == 0
         return is_long and total.results <= self.device.units * self.device.threads
@@ -145,7 +148,7 @@ class Kernel:
         return Estimate(_MARGIN * (first + join), {"compute": first, "overhead": join})
 
     def first(self, count: int) -> float:
-        """The seconds of the launch that computes parts."""
+        """Return the estimated seconds of the launch that computes the sums of the parts."""
         if self.sum.product is not None:
             shape = self.sum.part(count).shape
             tile = tiles.best(shape, self.limits, self.device)
@@ -160,7 +163,8 @@ class Kernel:
         return float(rows.cost(group, self.device, columns, self.limits.lanes).seconds[0])
 
     def _split(self, count: int) -> Schedule:
-        """Compute parts of the sum, and the sum of them where it is stored or read."""
+        """Return a schedule in which the sums of the parts are computed first, and added where the
+        sum is stored or read."""
         schedule, total = Schedule(to_loops(self._program)), self.sum
         if total.is_output:
             schedule.cache_write(total.stored, total.total)
@@ -176,7 +180,7 @@ class Kernel:
         return schedule
 
     def multiply(self, schedule: Schedule, count: int) -> None:
-        """Compute the products of parts."""
+        """Schedule the product that computes the sums of the parts."""
         part = self.sum.part(count)
         tiles.tile(schedule, part, tiles.best(part.shape, self.limits, self.device))
 

@@ -1,14 +1,14 @@
-"""The rule `points`: a thread for each point of a nest. It fits every kernel, and is the measure of
-what better rules gain.
+"""The rule `points`: one thread for each point of a loop nest. It can schedule every kernel, and is
+the baseline for all other rules.
 
     for i in serial(4):              for p in block(1):
         for j in serial(9):   →          for t in thread(64):
             y[i, j] = x[j]                   if p * 64 + t < 36:
                                                  y[(p * 64 + t) // 9, …] = x[…]
 
-The thread that stores a sum computes it in a local variable. Where elements share words that a
-device writes whole, a thread has the points of a word. Statements that depend on each other
-run on one thread, which is slow and reported.
+A thread computes the sum that it stores in a local variable. If a device writes whole words only,
+and elements share words, a thread computes all elements of a word. Statements that depend on each
+other run on one thread, which is slow and reported as such.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _WORD = 4  # bytes
 
 
 def space(program: TensorProgram | Function, packed: frozenset[DType] = frozenset()) -> Space:
-    """Return the space of a kernel: the number of threads of a block. `packed` are those of the
-    limits."""
+    """Return the schedule space of a kernel, whose knob is the number of threads of a block.
+    `packed` are the dtypes of `Limits.packed`."""
     if isinstance(program, Function):
         base = Schedule(with_usual_choices(program))
     else:
@@ -74,16 +74,17 @@ def space(program: TensorProgram | Function, packed: frozenset[DType] = frozense
 def with_the_rest(
     schedule: Schedule, program: TensorProgram, done: frozenset[str], packed: frozenset[DType]
 ) -> Schedule:
-    """Make launches of the nests of a program that are left, where those of the buffers `done` are
-    launches already. `packed` are those of the limits."""
+    """Schedule all nests that are not launches yet, as launches with one thread for each point. The
+    nests of the buffers `done` are launches already. `packed` are the dtypes of `Limits.packed`."""
     schedule = with_local_sums(schedule, program, done)
     return bind_points(schedule, split_up(schedule), _THREADS[0], packed)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Nest:
-    """A nest that becomes a launch, with its outermost loops, whose iterations are independent.
-    `is_alone`: it is one iteration around statements that depend on each other."""
+    """A nest that becomes a launch, and its outermost loops (`points`), whose iterations are
+    independent. If `is_alone` is true, the nest is a single iteration around statements that depend
+    on each other."""
 
     stmt: For
     points: tuple[str, ...]
@@ -93,8 +94,8 @@ class Nest:
 def with_local_sums(
     schedule: Schedule, program: TensorProgram, done: frozenset[str] = frozenset()
 ) -> Schedule:
-    """Compute each sum of a program where the one element is stored that reads it, except for the
-    stages that are `done`."""
+    """Compute each sum of a program within the iteration that reads it, if that is possible, except
+    for the sums in `done`."""
     outputs = {buffer.name for buffer in program.outputs}
     for stage in program.stages:
         if isinstance(stage.body, Reduce) and stage.axes and stage.buffer.name not in done:
@@ -110,8 +111,9 @@ def with_local_sums(
 def _compute_locally(
     schedule: Schedule, program: TensorProgram, stage: Stage, is_output: bool
 ) -> None:
-    """Compute a sum within the innermost loop of the nest that reads it. Raises ScheduleError if an
-    element is read by several iterations, an iteration reads several, or several nests do."""
+    """Move the computation of a sum into the innermost loop of the nest that reads it. Raises
+    ScheduleError if several iterations read the same element, if an iteration reads several
+    elements, or if several nests read the sum."""
     name = stage.buffer.name
     nest = NestView(schedule.function, "points")
     if is_output:
@@ -137,8 +139,8 @@ def copy(schedule: Schedule) -> Schedule:
 
 
 def split_up(schedule: Schedule) -> tuple[Nest, ...]:
-    """Give each statement of a function a nest of its own, and memory between nests to the device;
-    return the nests that have no blocks yet."""
+    """Make each statement of a function a nest of its own, and move memory that is used between
+    nests to device memory; return the nests that are not launches yet."""
     nests: list[Nest] = []
 
     def visit(stmt: Stmt) -> Stmt:
@@ -165,7 +167,7 @@ def split_up(schedule: Schedule) -> tuple[Nest, ...]:
 
 
 def _with_local_memory(stmt: Stmt) -> Stmt:
-    """The statement with the scratch memory within it as that of one thread."""
+    """Return the statement with its scratch memory changed to memory of a single thread."""
     buffers = {
         buffer.name: dataclasses.replace(buffer, scope=MemoryScope.LOCAL)
         for buffer in allocated(stmt)
@@ -191,7 +193,8 @@ def _independent(stmt: Stmt, ranges: Mapping[str, Extent]) -> tuple[str, ...]:
 def bind_points(
     base: Schedule, nests: Sequence[Nest], threads: int, packed: frozenset[DType] = frozenset()
 ) -> Schedule:
-    """The nests, each a launch over its points; a thread has those of a word."""
+    """Schedule each nest as a launch over its points. Each thread computes one point, or the points
+    of one word if the nest writes dtypes in `packed`."""
     schedule = copy(base)
     for number, nest in enumerate(nests):
         for name in nest.points:
@@ -210,6 +213,7 @@ def bind_points(
 
 
 def _neighbours(stmt: Stmt, packed: frozenset[DType]) -> int:
-    """The elements of a word that a nest writes, at most."""
+    """Return the largest number of elements of a word that a nest writes, 1 if it writes no packed
+    dtype."""
     written = (b.dtype for s in walk_stmts(stmt) for b in s.writes if b.scope is MemoryScope.PARAM)
     return max((_WORD // dtype.nbytes for dtype in written if dtype in packed), default=1)

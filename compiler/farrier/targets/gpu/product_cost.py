@@ -1,4 +1,4 @@
-"""The analytic cost of a product that blocks of threads compute tile by tile."""
+"""The analytic cost model of a matrix product that blocks of threads compute tile by tile."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _OFTEN = 16  # Statements of a loop's body beyond which a compiler takes long.
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """The extents of a product, where open dims have their typical sizes.
+    """The extents of a product; open dims have their typical sizes.
 
-    Of each factor there are the bytes of an element, and the divisions that turn the number of a
-    row or column and that of a term into its place. `epilogue` counts the operations of a result.
+    For each factor, `element_bytes` is the size of an element, and `digits` the number of integer
+    divisions that convert a row or column number and a term number to indices. `epilogue` counts
+    the operations on a result.
     """
 
     batch: int
@@ -55,12 +56,12 @@ class Shape:
 
     @property
     def work(self) -> float:
-        """Multiplications of the product."""
+        """The number of multiplications."""
         return float(self.batch) * self.rows * self.columns * self.terms
 
 
 def _digits(factor: Factor) -> int:
-    """The divisions that turn the number of a row or column into its place."""
+    """Return the number of divisions that convert a row or column number of a factor to indices."""
     return sum(extent != 1 for _, extent in factor.axes) - 1
 
 
@@ -69,8 +70,8 @@ def _size(extent: Extent) -> int:
 
 
 def workgroup_bytes(shape: Shape, columns: Columns, element_bytes: int = 1) -> Floats:
-    """Return the bytes of workgroup memory of a block, at most: float [candidates]. An element
-    takes `element_bytes` at least."""
+    """Return an upper bound of the workgroup memory of a block in bytes, float [candidates]. An
+    element takes at least `element_bytes`."""
     total = np.zeros(len(columns["depth"]))
     for side, (axis, other) in enumerate((("y", "x"), ("x", "y"))):
         width = columns[f"threads_{axis}"] * columns[f"each_{axis}"] + 1
@@ -81,7 +82,8 @@ def workgroup_bytes(shape: Shape, columns: Columns, element_bytes: int = 1) -> F
 
 
 def copied_each(columns: Columns) -> Floats:
-    """Return the elements of both factors that a thread copies in a turn: float [candidates]."""
+    """Return the elements of both factors that a thread copies in one iteration of the main loop,
+    float [candidates]."""
     total = np.zeros(len(columns["depth"]))
     threads = columns["threads_y"] * columns["threads_x"]
     for axis, other in (("y", "x"), ("x", "y")):
@@ -92,7 +94,7 @@ def copied_each(columns: Columns) -> Floats:
 
 
 def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
-    """Return the seconds of a product, [candidates]."""
+    """Return the estimated seconds of a product for each candidate."""
     knobs = {name: columns[name].astype(np.float64) for name in KNOBS}
     each = knobs["each_y"] * knobs["each_x"]
     threads = knobs["threads_y"] * knobs["threads_x"]

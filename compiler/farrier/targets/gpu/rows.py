@@ -1,8 +1,9 @@
-"""The rule `rows`: norms, softmax and reductions, where blocks go from row to row. The threads of a
-row reduce it together, and keep what lies between two passes over it in workgroup memory.
+"""The rule `rows`: normalization, softmax and other reductions, where each block of threads
+processes whole rows. The threads of a row reduce it together, and keep intermediate values between
+two passes over the row in workgroup memory.
 
-Nests that follow each other and keep to their row become one launch by the primitive `share_rows`,
-all others launches as in the rule `points`.
+Successive nests that process each row independently become one launch by the primitive
+`share_rows`. All other nests become launches as in the rule `points`.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ AHEAD = 4  # Loads of a thread that are on their way at once.
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """The buffers that a launch computes, and what its cost depends on: the number of rows, and of
-    each pass over a row the elements and the operations of one. `nbytes` are those of an element in
-    the longest pass, and `least_bytes` those of the narrowest."""
+    """The buffers that one launch computes, and the sizes for its cost: the number of rows, and for
+    each pass over a row its elements and the operations on each element. `nbytes` is the size of an
+    element in the longest pass, and `least_bytes` that in the pass with the narrowest elements."""
 
     names: tuple[str, ...]
     rows: int
@@ -60,8 +61,9 @@ class Group:
 
 
 def space(program: TensorProgram | Function, limits: Limits, device: Device) -> Space | None:
-    """Return the space of a kernel's schedules by rows: the shape of the blocks of its largest
-    group, where the others have what the model ranks first. None if it has no group."""
+    """Return the schedule space of a kernel with row-wise groups of nests; None if it has none. The
+    knobs are the block shape of the largest group; the other groups use the block shapes with the
+    smallest estimated time."""
     if isinstance(program, Function):
         return None
     program = inline(program)
@@ -72,8 +74,8 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device) -> 
 
 
 def groups_of(function: Function) -> list[Group]:
-    """Return the groups of nests that `share_rows` takes and that other rules do not do as well:
-    each is as long as possible."""
+    """Return the longest groups of successive nests that `share_rows` can fuse and for which that
+    is better than other rules."""
     statements = outermost_block(function.body)
     nest = NestView(function, "rows")
     groups = []
@@ -105,7 +107,8 @@ def _names(statements: Iterable[Stmt]) -> tuple[str, ...]:
 
 
 def _is_worth_it(rows: Rows) -> bool:
-    """Check whether a row is passed over several times, or is too long for a thread."""
+    """Check whether a group makes several passes over a row, or its rows are too long for a single
+    thread."""
     passes = [part for part in rows.parts if part.inner]
     return len(passes) > 1 or any(_size(part) > _OWN_ROW for part in passes)
 
@@ -129,7 +132,8 @@ def _group(names: tuple[str, ...], rows: Rows) -> Group:
 
 
 def _is_dense(part: Part) -> bool:
-    """Check whether neighbours of a row lie together in what a pass loads most often."""
+    """Check whether some load in a pass reads adjacent elements of a row from adjacent
+    addresses."""
     inner = Var(part.inner[-1][0])
     simplifier = Simplifier({})
     steps = [
@@ -141,7 +145,8 @@ def _is_dense(part: Part) -> bool:
 
 
 def cost(group: Group, device: Device, columns: Columns, lanes: int = 1) -> Estimate:
-    """Return the seconds of a group, [candidates], where that many threads exchange registers."""
+    """Return the estimated seconds of a group for each candidate. `lanes` is the number of threads
+    that can exchange registers."""
     threads = columns["row_threads"].astype(np.float64)
     rows = columns["rows_each"].astype(np.float64)
     blocks = np.ceil(group.rows / rows)
@@ -185,7 +190,7 @@ def cost(group: Group, device: Device, columns: Columns, lanes: int = 1) -> Esti
 
 
 def allowed(group: Group, limits: Limits, columns: Columns) -> npt.NDArray[np.bool_]:
-    """Check which blocks keep the limits and are mostly filled, [candidates]."""
+    """Check for each candidate that it keeps the limits and its blocks are mostly filled."""
     threads, rows = columns["row_threads"], columns["rows_each"]
     longest = max(size for size, _ in group.passes)
     ends = {
@@ -202,7 +207,7 @@ def allowed(group: Group, limits: Limits, columns: Columns) -> npt.NDArray[np.bo
 
 
 def share(schedule: Schedule, group: Group, decisions: Decisions, limits: Limits) -> None:
-    """Compute a group by one launch."""
+    """Schedule a group as one launch."""
     rows, threads = decisions["rows_each"], decisions["row_threads"]
     least = group.least_bytes
     most = limits.workgroup_bytes * least // max(least, limits.element_bytes)
@@ -210,7 +215,7 @@ def share(schedule: Schedule, group: Group, decisions: Decisions, limits: Limits
 
 
 def best(group: Group, limits: Limits, device: Device) -> dict[str, int]:
-    """Return the decisions that the model ranks first."""
+    """Return the decisions with the smallest estimated time for a group."""
     grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
     columns = dict(zip(_VALUES, grid, strict=True))
     seconds = cost(group, device, columns, limits.lanes).seconds
@@ -219,8 +224,8 @@ def best(group: Group, limits: Limits, device: Device) -> dict[str, int]:
 
 
 def share_all(schedule: Schedule, limits: Limits, device: Device) -> frozenset[str]:
-    """Compute each group among the nests that are left as the model ranks first; return the names
-    of their buffers."""
+    """Schedule all row-wise groups among the nests that are not launches yet, each with the
+    smallest estimated time; return the names of their buffers."""
     names: set[str] = set()
     for group in groups_of(schedule.function):
         share(schedule, group, best(group, limits, device), limits)
@@ -229,7 +234,7 @@ def share_all(schedule: Schedule, limits: Limits, device: Device) -> frozenset[s
 
 
 class _Kernel:
-    """The parts of the space."""
+    """The kernel of the rule: its knobs, allowed candidates, cost estimate and schedule."""
 
     def __init__(
         self, program: TensorProgram, groups: list[Group], limits: Limits, device: Device

@@ -1,4 +1,5 @@
-"""The space of a kernel for a device whose threads come in blocks: the rules that know it."""
+"""The schedule space of a kernel for a device with blocks of threads, joined from the spaces of all
+rules that apply."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ def space(
     device: Device = USUAL,
     products: Sequence[FragmentProduct] = (),
 ) -> Space:
-    """Return all schedules of a kernel: those of the special rules that take it, where the default
-    is of the first, and those of `points`, which takes everything. The subgroups of the device
-    compute `products`."""
+    """Return the space with all schedules of a kernel: those of the specialized rules that apply,
+    the first of which provides the default, and those of the rule `points`, which always applies.
+    `products` are the fragment products of the device's subgroups."""
     spaces = _special(program, limits, device, products)
     spaces.append(points.space(program, limits.packed))
     whole = spaces[0] if len(spaces) == 1 else JoinedSpace(spaces, spaces[0])
@@ -48,9 +49,9 @@ def _special(
     device: Device,
     products: Sequence[FragmentProduct],
 ) -> list[Space]:
-    """Return the spaces of the special rules that take a kernel, the best one first: an attention
-    as such, a product of fragments as such, any other by the model. Rows are for kernels without
-    products for tiles."""
+    """Return the spaces of the specialized rules that apply to a kernel, best first. An attention
+    always precedes, then a product of fragments; the others are ordered by estimated time. The rule
+    `rows` is used only for kernels without tiled products."""
     attended = attention.space(program, limits, device)
     of_fragments = fragments.space(program, limits, device, products)
     tiled = tiles.space(program, limits, device)
@@ -69,5 +70,5 @@ def _special(
 
 
 def _seconds(space: Space) -> float:
-    """Return the time that the model predicts for the default of a space."""
+    """Return the estimated time of the default schedule of a space."""
     return space.seconds(space.default())

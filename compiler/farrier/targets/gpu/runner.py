@@ -1,4 +1,4 @@
-"""Measure on a GPU of this machine."""
+"""The runner that measures on a GPU of this machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class GpuRunner:
-    """Implements `farrier.measure.Runner` by sandboxed children, in which the driver is. `find`
-    looks for the GPU when the first batch is measured: NoDeviceError, with the hint, if there is
-    none."""
+    """An implementation of `farrier.measure.Runner` in sandboxed child processes, which load the
+    GPU driver. When the first batch is measured, `find` searches for the GPU. Raises NoDeviceError
+    with `hint` if there is none."""
 
     devices: int | None = None
 

@@ -1,10 +1,10 @@
-"""The rule `tiles`: products by blocks that each compute a tile, with operands in workgroup memory
-and sums in registers. With two stages, copies for the next turn go on during a turn, by the
-primitive `double_buffer`. A convolution is a product whose operand is gathered as it is copied.
+"""The rule `tiles`: matrix products and convolutions, where each block of threads computes one tile
+with the factors in workgroup memory and the sums in registers. With two stages, the factors of the
+next iteration are copied during the current one, by the primitive `double_buffer`. A convolution is
+a product whose input is gathered as it is copied.
 
-The nest of each product becomes a launch by the primitive `tile_product`, and so does the nest
-that reads its sums element by element. All other nests become launches as in the rules `rows` and
-`points`.
+Each product becomes a launch by the primitive `tile_product`, together with the nest that reads its
+sums element by element. All other nests become launches as in the rules `rows` and `points`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _MOST_STATEMENTS = 512  # Operations in all that are written out so.
 
 @dataclasses.dataclass(frozen=True)
 class Tiled:
-    """A product of a kernel, by the names of its buffers."""
+    """A product of a kernel, by the names of the buffers of its sums (`total`) and of their
+    reader."""
 
     total: str
     reader: str
@@ -57,8 +58,9 @@ class Tiled:
 
 
 def space(program: TensorProgram | Function, limits: Limits, device: Device) -> Space | None:
-    """Return the space of a kernel's schedules with tiles: the shape of those of its largest
-    product, where the others have what the model ranks first. None if no product has tiles."""
+    """Return the schedule space of a kernel with tiled products; None if it has none. The knobs are
+    the tile shape of the largest product; the other products use the tiles with the smallest
+    estimated time."""
     if isinstance(program, Function):
         return None
     program = inline(program)
@@ -69,7 +71,7 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device) -> 
 
 
 def products_of(program: TensorProgram) -> list[Tiled]:
-    """Return the products of a program that `tile_product` takes."""
+    """Return the products of a program that the primitive `tile_product` can schedule."""
     return [
         Tiled(total, reader, Shape.of(product))
         for total, reader, product in named_products(program, _is_worth_it)
@@ -79,8 +81,8 @@ def products_of(program: TensorProgram) -> list[Tiled]:
 def named_products(
     program: TensorProgram, is_taken: Callable[[Product], bool]
 ) -> list[tuple[str, str, Product]]:
-    """Return the sums of products in a program that a rule takes, each behind the names of two
-    buffers: that of the sums, and that of their reader."""
+    """Return the sums of products in a program for which `is_taken` holds, as tuples: the name of
+    the buffer of the sums, the name of the buffer that their reader writes, and the product."""
     function = to_loops(program)
     outputs = {buffer.name for buffer in program.outputs}
     products = []
@@ -105,12 +107,12 @@ def named_products(
 
 
 def _is_worth_it(product: Product) -> bool:
-    """Check whether several results read each element of one of the factors."""
+    """Check whether the product has both rows and columns, so that factors are reused."""
     return bool(product.columns.axes and product.rows.axes)
 
 
 class _Kernel:
-    """The parts of the space."""
+    """The kernel of the rule: its knobs, allowed candidates, cost estimate and schedule."""
 
     def __init__(
         self, program: TensorProgram, products: list[Tiled], limits: Limits, device: Device
@@ -140,7 +142,7 @@ class _Kernel:
 
 
 def best(shape: Shape, limits: Limits, device: Device) -> Decisions:
-    """Return the tile that the model ranks first."""
+    """Return the tile with the smallest estimated time for a product."""
     grid = np.array(list(itertools.product(*_VALUES.values())), np.int64).T
     columns = dict(zip(_VALUES, grid, strict=True))
     seconds = np.where(
@@ -170,7 +172,7 @@ def _allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.b
 
 
 def tile(schedule: Schedule, product: Tiled, decisions: Decisions) -> None:
-    """Compute a product by tiles."""
+    """Schedule a product as one launch, tile by tile."""
     threads = decisions["threads_y"], decisions["threads_x"]
     each = decisions["each_y"], decisions["each_x"]
     schedule.tile_product(product.total, product.reader, threads, each, decisions["depth"])

@@ -1,4 +1,5 @@
-"""GPUs of all vendors through WebGPU: WGSL within the default limits that every adapter has."""
+"""The backend for GPUs of all vendors through WebGPU: kernels in WGSL that keep the default limits,
+which every adapter supports."""
 
 from farrier.targets.webgpu.backend import BACKEND
 

@@ -1,4 +1,4 @@
-"""The target `webgpu`: any adapter, within WebGPU's default limits."""
+"""The backend of the target `webgpu`: any adapter, within WebGPU's default limits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LIMITS = "the default limits of the WebGPU specification: 8 storage buffers, 25
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebGpuTarget(DrivenTarget):
-    """An adapter, by its name; `webgpu` is any."""
+    """A WebGPU adapter as a target, given by its name; `webgpu` stands for any adapter."""
 
     @property
     def backend(self) -> WebGpuBackend:
@@ -64,7 +64,8 @@ class WebGpuTarget(DrivenTarget):
 
 
 class WebGpuBackend(GpuBackend):
-    """Kernels run on the GPU as far as WGSL can express them, and otherwise on the host."""
+    """The backend for WebGPU. A kernel runs on the GPU if WGSL can express it, and otherwise on the
+    host."""
 
     space_of_device = GPU
     kernel_kind = WGSL

@@ -1,7 +1,7 @@
-"""The kernels that WGSL can express with the values of the IR.
+"""The decision whether WGSL can express a kernel with the exact values of the IR.
 
-A kernel of f32, i32, u32 and booleans alone is one by its types. For another one the default
-schedule is rendered, and the reason is that of the error.
+A kernel that uses only f32, i32, u32 and booleans is always expressible. Any other kernel is
+rendered with its default schedule; if that fails, the reason is that of the error.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _PLAIN = frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL})
 def why_not(
     program: TensorProgram | Function, lowered: Callable[[], Function], has_f16: bool = False
 ) -> str:
-    """Return the reason why WGSL cannot express a kernel, a clause; "" where it can. `lowered` are
-    its loops by the default schedule, `has_f16` is that of `render`."""
+    """Return the reason why WGSL cannot express a kernel, as a clause; "" if it can. `lowered`
+    returns the kernel's loops as lowered with the default schedule; `has_f16` is the argument of
+    `render`."""
     params, written = _params(program)
     reasons = (why_not_type(buffer, buffer.name in written) for buffer in params)
     if reason := next(filter(None, (*reasons, *map(_why_not_size, params))), ""):
@@ -55,7 +56,7 @@ def _why_not_size(buffer: Buffer) -> str:
 
 
 def _params(program: TensorProgram | Function) -> tuple[tuple[Buffer, ...], frozenset[str]]:
-    """The arguments of a kernel, and the names of its outputs."""
+    """Return the arguments of a kernel, and the names of its outputs."""
     if isinstance(program, TensorProgram):
         written = frozenset(buffer.name for buffer in program.outputs)
         return (*program.inputs, *program.outputs), written
@@ -73,7 +74,8 @@ def _roots(program: TensorProgram | Function) -> list[Any]:
 
 
 def _computes_sizes(params: Sequence[Buffer]) -> bool:
-    """Check whether a kernel makes a few integers of 64 bits of no more than that."""
+    """Check whether a kernel computes only a few i64 or booleans from each other, as shape
+    computations do."""
     types = {buffer.dtype for buffer in params}
     is_of_integers = DType.I64 in types and types <= {DType.I64, DType.BOOL}
     most = _MOST_SIZES * DType.I64.nbytes
@@ -81,8 +83,8 @@ def _computes_sizes(params: Sequence[Buffer]) -> bool:
 
 
 def why_slow(program: TensorProgram | Function) -> str:
-    """Return the reason why a kernel that calculates with integers of 64 bits should not run on a
-    GPU, a clause; "" where it should."""
+    """Return the reason why a kernel that computes in i64 would be slow on a GPU and should run on
+    the host, as a clause; "" if it should run on the GPU."""
     if all(buffer.dtype is not DType.I64 for buffer in _params(program)[0]):
         return ""
     space = points.space(program)
@@ -91,8 +93,8 @@ def why_slow(program: TensorProgram | Function) -> str:
 
 
 def _dtypes(nodes: Iterable[Any]) -> set[DType]:
-    """The types of all elements, conversions and constants. Small constants of i64 do not count:
-    they are those of indices."""
+    """Return the dtypes of all elements, conversions and constants. Small i64 constants do not
+    count, as they occur in indices."""
     dtypes = set()
     for root in nodes:
         for node in walk(root):

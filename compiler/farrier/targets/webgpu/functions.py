@@ -1,8 +1,9 @@
-"""Functions of WGSL that keep the meaning of the IR's operators where WGSL's own do not.
+"""WGSL functions that implement the IR's operators where WGSL's built-ins differ in their results.
 
-WGSL lets a compiler assume that no value is NaN or infinite, so NaN is recognized by its bits. Its
-integer division truncates, its shifts wrap around, its conversions leave NaN open, and it has no
-erf, expm1 or log1p. Each function here is a text, and calls others by their names.
+A WGSL compiler may assume that no value is NaN or infinite, so NaN is recognized by its bits.
+WGSL's integer division truncates, its shifts take the amount modulo the width, its conversions of
+NaN are undefined, and it has no erf, expm1 or log1p. Each function is a text, and calls others by
+name.
 """
 
 from __future__ import annotations
@@ -362,7 +363,7 @@ _BY_NAME = {_name(text): text.strip() for text in (*_TEXTS, *wide.TEXTS)}
 
 
 def functions(names: Iterable[str]) -> str:
-    """Return the texts of the functions with these names and of all that they call."""
+    """Return the texts of the functions `names` and of all functions that they call."""
     needed: dict[str, str] = {}
 
     def add(name: str) -> None:

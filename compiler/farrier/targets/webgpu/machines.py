@@ -1,9 +1,9 @@
-"""The GPUs that have a name, each by figures that are published, or follow from them.
+"""The named GPUs for WebGPU, with figures that are published or derived from published ones.
 
-A name is `webgpu:` and the GPU. Code for one of them keeps to WebGPU's default limits, as that for
-any adapter does; the figures rank schedules, and bound a roofline. Where no bandwidth is published
-it is the rate of the memory times the width of its bus. Groups in lockstep, caches and the memory
-of parts of a processor are estimates, and so are Adreno's lanes, which follow from its peak.
+A name is `webgpu:` followed by the GPU. Code for a named GPU keeps WebGPU's default limits like
+code for any adapter; the figures rank schedules, and bound a roofline. An unpublished bandwidth is
+computed as memory data rate times bus width. The sizes of lockstep groups, caches and workgroup
+memories are estimates, and so are Adreno's lanes, which are derived from its peak rate.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _SHARED = 16 << 10  # WebGPU's default limit: the memory that the threads of a b
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures(gpu.Figures):
-    """A GPU, with the features of its adapter."""
+    """The figures of a GPU, and the features of its adapter."""
 
     features: tuple[str, ...] = _F16
     host: str = ""  # The machine that it is a part of, where that has a name.
 
     def described(self) -> KnownMachine:
-        """Return the GPU as a machine."""
+        """Return the GPU as a known machine."""
         description = MachineDescription(
             arch="webgpu",
             cpu=self.cpu,
@@ -84,7 +84,7 @@ MACHINES = {name: figures.described() for name, figures in FIGURES.items()}
 
 
 def figures_of(cpu: str) -> Figures | None:
-    """Return the figures of an adapter by its name, None if nothing is published of it here. A
-    driver may put its own name behind the GPU's."""
+    """Return the figures of the GPU that an adapter's name contains; None if it is not in the
+    table. A driver may append its own name to the GPU's."""
     named = [each for each in FIGURES.values() if cpu.startswith(each.cpu)]
     return max(named, key=lambda each: len(each.cpu), default=None)

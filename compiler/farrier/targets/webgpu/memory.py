@@ -1,8 +1,9 @@
-"""The places of elements of each type in the memory of WebGPU, which consists of words.
+"""The representation of elements in WebGPU's memory, which consists of 32-bit words.
 
-Registers and the memory of a block have a place for each element. A storage buffer has elements as
-the host has them: of 64 bits in two words, of 32 bits in one, and narrower ones packed from the
-lowest bits of a word on. f16 has a type of its own where the device has the feature `shader-f16`.
+In private and workgroup memory, each element has a variable or array element of its own. A storage
+buffer has the layout of the host: 64-bit elements in two words, 32-bit elements in one, and
+narrower elements packed into words from the lowest bits up. f16 has a type of its own if the device
+has the feature `shader-f16`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _PARTS = {1: "byte", 2: "half"}  # By the bytes of an element.
 
 
 def element_type(dtype: DType, has_f16: bool) -> str:
-    """Return the type of the elements of a storage buffer."""
+    """Return the WGSL element type of a storage buffer for elements of `dtype`."""
     if dtype is DType.F16 and has_f16:
         return "f16"
     if dtype is DType.I64:
@@ -59,7 +60,7 @@ def element_type(dtype: DType, has_f16: bool) -> str:
 
 
 def loaded(memory: str, at: str, dtype: DType, has_f16: bool) -> str:
-    """Return the value of element `at` of a storage buffer."""
+    """Return a WGSL expression for the value of element `at` of a storage buffer."""
     if dtype is DType.F16 and has_f16:
         return f"f32({memory}[{at}])"
     if dtype is DType.I64:
@@ -71,8 +72,8 @@ def loaded(memory: str, at: str, dtype: DType, has_f16: bool) -> str:
 
 
 def stored(memory: str, at: str, value: str, dtype: DType, has_f16: bool) -> list[str]:
-    """Return the statements that store a value as element `at` of a storage buffer. No other
-    thread may write a part of the same word."""
+    """Return the WGSL statements that store a value as element `at` of a storage buffer. No other
+    thread may write to the same word concurrently."""
     if dtype is DType.F16 and has_f16:
         return [f"{memory}[{at}] = f16({value});"]
     if dtype is DType.I64:
@@ -88,19 +89,20 @@ def stored(memory: str, at: str, value: str, dtype: DType, has_f16: bool) -> lis
 
 
 def as_word(value: str, dtype: DType) -> str:
-    """Return the bits of a value that has a word of its own."""
+    """Return a WGSL expression for the 32-bit word that represents a value."""
     if dtype is DType.BOOL:
         return f"select(0u, 1u, {value})"
     return f"bitcast<u32>({value})"
 
 
 def of_word(word: str, dtype: DType) -> str:
-    """Return the value of a word that `as_word` made."""
+    """Return a WGSL expression for the value that a word from `as_word` represents."""
     return f"({word} != 0u)" if dtype is DType.BOOL else f"bitcast<{TYPES[dtype]}>({word})"
 
 
 def rounded(value: str, dtype: DType) -> str:
-    """Return an f32 as the nearest number that a narrower float has."""
+    """Return a WGSL expression for an f32 rounded to the nearest number of a narrower float
+    type."""
     if dtype in (DType.F16, DType.BF16):
         return _VALUES[dtype].format(_BITS[dtype].format(value))
     return value

@@ -1,5 +1,5 @@
-"""The rates that the GPU of this machine reaches right now: multiply-adds in registers, and memory
-that is read in a stream."""
+"""The measurement of the rates that this machine's GPU currently reaches: multiply-adds in
+registers, and sequential reads from memory."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _STREAM = f"""
 
 
 def measured(gpu: WebGpuDevice) -> Peaks:
-    """Return the best rates of some runs. The modules of a model are loaded in the place of these
-    when it is opened again."""
+    """Return the best rates of several runs. This replaces the modules loaded on the GPU; those of
+    a model are loaded again when it is next opened."""
     gpu.load_modules({"multiply_adds": _MULTIPLY_ADDS, "stream": _STREAM})
     blocks = _BLOCKS_EMULATED if gpu.is_emulated else _BLOCKS
     few = gpu.allocate(256, 0)

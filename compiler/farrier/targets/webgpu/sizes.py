@@ -1,4 +1,4 @@
-"""The sizes of arrays that kernels of WebGPU reach."""
+"""The check that WebGPU kernels can address their arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from farrier_device.webgpu_library import GPU, MOST_BYTES
 
 
 def check_sizes(program: DriverProgram, kernels: Mapping[str, Interface]) -> None:
-    """Raise CompilerError for an array that no kernel of the GPU can reach all of."""
+    """Raise CompilerError for an array that is too large for a WebGPU kernel to address
+    completely."""
     for call in program.calls:
         if kernels[call.task].space != GPU:
             continue

@@ -1,12 +1,13 @@
-"""Render a lowered kernel as WGSL: a module with an entry point for each launch.
+"""The renderer of lowered kernels as WGSL: a module with an entry point for each launch.
 
-Every parameter is a storage buffer, bound in order; constants are read only, and all others are
-read and written, because a buffer may not be bound in both ways at once and one arena holds most
-values. `targets/webgpu/memory.py` has how elements lie in them. The sizes of a kernel with open
-dims are one more, of i64, and its workspace buffers share the last, of words. Sizes are read only:
-all threads have to arrive at a barrier, and Tint takes what a written buffer holds for a value that
-threads may see differently. Blocks are numbered along two axes of the grid, of which a device
-allows 65,535 each. Indices are i32: a binding has at most 2^31 bytes.
+Every parameter is a storage buffer, bound in order. Constants are read-only and all other buffers
+read-write, because WebGPU does not allow a buffer to be bound both ways and most values share one
+arena. `targets/webgpu/memory.py` defines how elements are stored. A kernel with open dims has an
+additional buffer of i64 sizes; all workspace buffers share the last buffer, of words. The sizes are
+read-only, because all threads must reach a barrier together, and Tint (a WGSL compiler) treats
+values from a writable buffer as possibly different between threads. Blocks are numbered along two
+axes of the grid, each of which has at most 65,535. Indices are i32, since a binding has at most
+2^31 bytes.
 """
 
 from __future__ import annotations
@@ -133,8 +134,8 @@ _WRAPPED = {
 
 
 def render(function: Function, has_f16: bool = False) -> str:
-    """Return the module of a lowered kernel. `has_f16`: the device has the feature `shader-f16`.
-    Raises InexpressibleError."""
+    """Return the WGSL module of a lowered kernel. `has_f16` is true if the device has the feature
+    `shader-f16`. Raises InexpressibleError."""
     written = _written(function)
     alone = (DType.F16,) if has_f16 else ()
     if shared := sorted(shared_words(function, alone)):
@@ -171,7 +172,8 @@ def _written(function: Function) -> frozenset[str]:
 
 
 def why_not_type(buffer: Buffer, is_written: bool) -> str:
-    """Return the reason why no kernel can read or write an array of its type; "" if one can."""
+    """Return the reason why kernels cannot read or write an array of the buffer's dtype, as a
+    clause; "" if they can."""
     if buffer.dtype in memory.STORED:
         return ""
     verb = "write" if is_written else "read"
@@ -184,7 +186,7 @@ def _check_type(buffer: Buffer, is_written: bool) -> None:
 
 
 def scratch_bytes(function: Function) -> Extent:
-    """Return the bytes of a kernel's workspace buffers, which lie one after the other."""
+    """Return the bytes of a kernel's workspace buffers, which are placed one after another."""
     total: Extent = 0
     is_wide = has_wide_values(function)
     for buffer in workspaces(function):
@@ -193,7 +195,8 @@ def scratch_bytes(function: Function) -> Extent:
 
 
 def _words(buffer: Buffer, is_wide: bool) -> Extent:
-    """The words of a workspace buffer, in which each element has one; of i64 two, if `is_wide`."""
+    """Return the number of words of a workspace buffer. Each element takes one word, or two if it
+    is an i64 and `is_wide` is true."""
     each = 2 if is_wide and buffer.dtype is DType.I64 else 1
     return each * product(buffer.element_layout.physical_shape(buffer.shape))
 
@@ -210,12 +213,13 @@ def _binding(position: int, buffer: Buffer, is_written: bool, has_f16: bool) -> 
 
 
 def _memory(name: str) -> str:
-    """The name of a buffer. Names of WGSL and of variables have another beginning."""
+    """Return the WGSL name of a buffer. It has a prefix that WGSL keywords and variables do not
+    have."""
     return f"m_{name}"
 
 
 def _elements(buffer: Buffer) -> int:
-    """The number of elements of an array for a buffer, which WGSL wants to be positive."""
+    """Return the number of elements of the WGSL array for a buffer, which must be positive."""
     nbytes = buffer.type.nbytes
     if not isinstance(nbytes, int):
         raise InexpressibleError(f"its array {buffer.name} has an open size, and threads have none")
@@ -227,7 +231,7 @@ def _variable(name: str) -> str:
 
 
 class _Entry:
-    """One entry point."""
+    """The renderer of one entry point."""
 
     def __init__(
         self, function: Function, launch: Launch, entry: EntryPoint, has_f16: bool
@@ -295,7 +299,7 @@ class _Entry:
         return lines
 
     def _digits(self, loops: Sequence[For], of: str) -> list[str]:
-        """The variables of a nest, from the number of a point in it."""
+        """Return the statements that compute the loop variables of a nest from a point's number."""
         lines: list[str] = []
         inner: Extent = 1
         for loop in reversed(loops):
@@ -394,7 +398,8 @@ class _Entry:
         return memory.stored(_memory(buffer.name), at, text, buffer.dtype, self._has_f16)
 
     def _has_pairs(self, buffer: Buffer) -> bool:
-        """Check whether a buffer of i64 may hold numbers of more than 32 bits."""
+        """Check whether an i64 buffer may contain numbers of more than 32 bits, so that its
+        elements are pairs of words."""
         return buffer.dtype is DType.I64 and self._has_wide_values
 
     def _store_wide(self, buffer: Buffer, at: str, text: str) -> list[str]:
@@ -411,7 +416,8 @@ class _Entry:
         return f"{wide.PAIR}({', '.join(words)})"
 
     def _as_element(self, value: Expr, dtype: DType) -> str:
-        """A value as memory holds it, in a place of its own."""
+        """Return a value rounded to the precision of its dtype, for an element with a variable of
+        its own."""
         text = self._expr(value)
         is_rounded = isinstance(value, Cast | Load) and e.dtype_of(value) is dtype
         return text if is_rounded else memory.rounded(text, dtype)
@@ -420,15 +426,16 @@ class _Entry:
         return buffer.scope in (MemoryScope.WORKGROUP, *PRIVATE)
 
     def _is_wide(self, buffer: Buffer) -> bool:
-        """Check whether a buffer holds elements of 64 bits as the host has them."""
+        """Check whether a buffer contains 64-bit elements in the layout of the host."""
         return buffer.dtype is DType.I64 and buffer in self._function.params
 
     def _word(self, buffer: Buffer, at: str) -> str:
-        """The word of an element of a workspace buffer."""
+        """Return the WGSL expression for the word at an offset of a workspace buffer."""
         return f"{_SCRATCH}[{self._extent(self._scratch[buffer.name])} + {at}]"
 
     def _offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        """The number of an element in its memory, which 32 bits hold."""
+        """Return the WGSL expression for the element number at which `indices` are stored, as an
+        i32."""
         around, self._is_index = self._is_index, True
         text = self._expr(to_expr(flatten(buffer, indices, self._simplifier, 1)))
         self._is_index = around
@@ -474,7 +481,7 @@ class _Entry:
         assert_never(expr)
 
     def _wide(self, expr: Expr) -> str:
-        """The two words of an integer of 64 bits that is not an index."""
+        """Return the WGSL expression, a pair of words, for an i64 value that is not an index."""
         match expr:
             case Const(value, _):
                 return wide.constant(int(value))
@@ -496,13 +503,13 @@ class _Entry:
         raise InexpressibleError("it computes in i64 what kernels of WebGPU do not")
 
     def _fits(self, expr: Expr) -> bool:
-        """Check that 32 bits hold an integer over variables and sizes, of which open ones do not
-        count: all sizes are smaller."""
+        """Check whether 32 bits hold an integer expression of loop variables and sizes. Open bounds
+        are ignored, as sizes always fit."""
         ends = (end for end in self._simplifier.bounds(expr) if isinstance(end, int))
         return all(-_MOST <= end <= _MOST for end in ends)
 
     def _widened(self, operand: Expr) -> str:
-        """The conversion of a value to an integer of 64 bits."""
+        """Return the WGSL expression for the conversion of a value to i64, as a pair of words."""
         source = e.dtype_of(operand)
         if source is DType.I64:
             return self._wide(operand)
@@ -516,7 +523,7 @@ class _Entry:
         return f"wide({text})" if TYPES[source] == "i32" else f"{wide.PAIR}({text}, 0u)"
 
     def _of_wide(self, dtype: DType, operand: Expr) -> str:
-        """The conversion of an integer of 64 bits to a value."""
+        """Return the WGSL expression for the conversion of an i64 value to another dtype."""
         text = self._wide(operand)
         if dtype is DType.BOOL:
             return f"any({text} != {wide.constant(0)})"
@@ -591,8 +598,8 @@ class _Entry:
 
 
 def _extremes(function: Function) -> frozenset[str]:
-    """Return the buffers of i64 that hold the least or greatest of some numbers: all of these are
-    beyond the first value, which may therefore be the least or greatest one of 32 bits."""
+    """Return the i64 buffers that hold a running minimum or maximum. Their initial value, an i64
+    extreme, can be replaced by the extreme of 32 bits, since all numbers compared are within it."""
     ends = BinaryOp.MIN, BinaryOp.MAX
     return frozenset(
         stmt.buffer.name
@@ -604,8 +611,8 @@ def _extremes(function: Function) -> frozenset[str]:
 
 
 def has_wide_values(function: Function) -> bool:
-    """Check whether a kernel takes values of i64 from elements, which may have more than 32 bits.
-    All others are numbers of elements."""
+    """Check whether a kernel computes with i64 values from elements, which may need more than 32
+    bits. Other i64 values are indices."""
     params = {buffer.name for buffer in function.params}
 
     def visit(node: object, is_index: bool) -> bool:
@@ -626,7 +633,8 @@ def has_wide_values(function: Function) -> bool:
 
 
 def _is_data(expr: Expr) -> bool:
-    """Check whether an integer depends on an element, and not on variables and sizes alone."""
+    """Check whether an integer expression depends on an element of a buffer, rather than on
+    variables and sizes alone."""
     return any(isinstance(node, Load) for node in walk(expr))
 
 

@@ -1,7 +1,7 @@
-"""Functions of WGSL for integers of 64 bits, which it has not: pairs of words, the lower one first.
+"""WGSL functions for 64-bit integers, which WGSL lacks: pairs of words, the lower word first.
 
-They have the values of the IR: sums wrap around, quotients are rounded down, floats saturate, and
-an integer becomes the nearest float.
+They return the same values as the IR's operators: sums wrap around, quotients are rounded down,
+conversions from float saturate, and conversions to float round to nearest.
 """
 
 from __future__ import annotations
@@ -169,5 +169,5 @@ fn float_of_wide(a: vec2<u32>) -> f32 {
 
 
 def constant(value: int) -> str:
-    """Return an integer."""
+    """Return the WGSL expression of an i64 constant, as a pair of words."""
     return f"{PAIR}({value & 0xFFFFFFFF}u, {(value >> 32) & 0xFFFFFFFF}u)"

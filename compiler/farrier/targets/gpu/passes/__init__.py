@@ -1,4 +1,4 @@
-"""Graph → graph: the passes that suit a graph to GPUs."""
+"""The graph passes for GPUs."""
 
 from farrier.passes.passes import for_any_settings
 from farrier.targets.gpu.passes.byte_products import byte_products

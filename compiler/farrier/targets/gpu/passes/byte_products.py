@@ -1,4 +1,4 @@
-"""Let products of dequantized bytes be products of bytes."""
+"""The pass `byte-products`, which computes products of dequantized bytes in integers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from farrier.passes.settings import Settings
 
 
 def byte_products(graph: Graph, settings: Settings) -> Graph:
-    """Compute a Conv, MatMul or Gemm of a tensor that was dequantized from bytes and dequantized
-    constant weights in integers, if the subgroups of the GPU multiply bytes: one exact sum, scaled
-    once. Zero points of the tensor pad it, and are taken off the bias.
+    """Compute a Conv, MatMul or Gemm in integers if its operands are dequantized from bytes, its
+    weights are constant, and the GPU's subgroups multiply bytes: one exact integer sum, scaled
+    once. The zero point of the tensor becomes the value of its padding, and its contribution is
+    subtracted from the bias.
 
     before:
         @graph

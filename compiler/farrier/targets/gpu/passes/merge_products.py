@@ -1,4 +1,5 @@
-"""Compute products that share an operand by one kernel."""
+"""The pass `merge-products`, which computes several products with the same left factor by one
+kernel."""
 
 from __future__ import annotations
 
@@ -25,11 +26,12 @@ _ALIGNMENT = 256
 
 
 def merge_products(graph: Graph) -> Graph:
-    """Turn products of a value and constant weights of one shape, such as those of queries, keys
-    and values, into one product whose results lie behind each other. A Part of it takes no code. A
-    launch takes as long to start as a small product takes, and one with the blocks of several
-    products fills a GPU better. Elementwise nodes other than the addition of a bias would need a
-    kernel of their own behind a Part, so products before them stay.
+    """Merge products of one value with constant weights of equal shape, such as those for queries,
+    keys and values of an attention, into one batched product. The original results become Parts of
+    the batch, which take no code. Starting a launch takes as long as a small product, and one
+    launch with the blocks of several products occupies a GPU better. A product followed by
+    elementwise nodes other than a bias is not merged, because these would need a kernel of their
+    own after the Part.
 
     before:
         @graph
@@ -67,7 +69,8 @@ def merge_products(graph: Graph) -> Graph:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Member:
-    """A product with constant weights, and the addition of a constant row behind it, if any."""
+    """A product with constant weights that can be merged, and the addition of a constant bias after
+    it, if any."""
 
     product: Node
     weights: Constant
@@ -84,7 +87,7 @@ class _Member:
 
 
 class _Search:
-    """A search for the products of a graph that share an operand."""
+    """The search for products of a graph that can be merged."""
 
     def __init__(self, graph: Graph) -> None:
         self._nodes = graph.nodes
@@ -93,7 +96,7 @@ class _Search:
         self._returned = frozenset(value.name for value in graph.outputs)
 
     def groups(self) -> list[list[_Member]]:
-        """The products that become one, in order."""
+        """Return the groups of products to merge, in the order of the graph."""
         groups: dict[tuple[Value, TensorType], list[_Member]] = {}
         for node in self._nodes:
             member = self._member(node)
@@ -102,7 +105,7 @@ class _Search:
         return [group for group in groups.values() if len(group) > 1]
 
     def _member(self, node: Node) -> _Member | None:
-        """The part of a group that a product is; None where it stays alone."""
+        """Return a product as a member of a group; None if it cannot be merged."""
         if not MATMUL.matches(node) or node.attrs:
             return None
         x, weights = (self._constant(value) for value in node.inputs)
@@ -125,7 +128,7 @@ class _Search:
         return _Member(node, weights, None, None)
 
     def _is_worth_it(self, value: Value) -> bool:
-        """Check whether a value can be a part, and no kernel loses its epilogue by that."""
+        """Check whether a value can be a Part without separating an epilogue from its product."""
         readers = self._readers.get(value.name, [])
         return (
             value.type.nbytes % _ALIGNMENT == 0
@@ -139,14 +142,14 @@ class _Search:
 
 
 def _is_row(bias: TensorType, result: TensorType) -> bool:
-    """Check whether a constant has a number for each column of a product."""
+    """Check whether a constant has one number for each column of a product."""
     columns = result.shape[-1]
     is_row = bias.shape[-1:] == (columns,) and bias.size == columns
     return is_row and bias.rank <= result.rank and bias.dtype is result.dtype
 
 
 def _merge(group: Sequence[_Member], rewriter: Rewriter) -> None:
-    """Emit the product of all members, and its parts."""
+    """Emit the batched product of all members, and its Parts."""
     first = group[0]
     x, result = first.product.inputs[0], first.product.outputs[0]
     origin = join_origins([node for member in group for node in member.nodes])
@@ -168,7 +171,8 @@ def _merge(group: Sequence[_Member], rewriter: Rewriter) -> None:
 def _stacked(
     constants: Sequence[Constant], inner: tuple[int, ...], rewriter: Rewriter, hint: str
 ) -> Value:
-    """Return constants one behind another, with axes of extent one in front of theirs."""
+    """Return constants stacked along a new first axis, followed by the axes `inner`, which have
+    extent 1, and the axes of the constants."""
     kind = constants[0].value.type
     type = dataclasses.replace(kind, shape=(len(constants), *inner, *kind.shape))
 
@@ -180,7 +184,8 @@ def _stacked(
 
 
 def _stacked_rows(group: Sequence[_Member], rewriter: Rewriter) -> Value:
-    """Return the biases of a group one behind another; zeros where a member has none."""
+    """Return the biases of a group stacked along a new first axis; zeros for members without a
+    bias."""
     result = group[0].product.outputs[0].type
     columns = number(result.shape[-1])
     zeros = np.zeros(columns, result.dtype.numpy)

@@ -1,4 +1,4 @@
-"""Let products multiply f16 or bf16, and sum in f32."""
+"""The pass `round-factors`, which rounds the factors of products to f16 or bf16; sums stay f32."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from farrier.passes.settings import Settings
 
 
 def round_factors(graph: Graph, settings: Settings) -> Graph:
-    """Round the factors of convolutions and of products of matrices in f32 to f16 or bf16, to
-    nearest even, if the settings ask for that; sums stay f32, as does everything else.
+    """Round the factors of f32 convolutions and matrix products to f16 or bf16 (to nearest even) if
+    the settings request it. Sums and all other values stay f32.
 
     before:
         @graph
@@ -58,7 +58,7 @@ def _is_of_f32(node: Node) -> bool:
 def _rounded(
     value: Value | None, dtype: DType, rounded: dict[str, Value], rewriter: Rewriter, node: Node
 ) -> Value:
-    """Return a factor as the type, converted once for all that read it."""
+    """Return a factor in the narrow dtype. All its readers share one conversion."""
     assert value is not None
     if value.name not in rounded:
         kind = TensorType(dtype, value.type.shape)

@@ -1,4 +1,4 @@
-"""Let sorts, scans and scatters have loops for thousands of threads."""
+"""The pass `share-work`, which selects parallel loops for sorts, scans and scatters."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ENOUGH = 4096  # Threads that keep most GPUs busy.
 
 
 def share_work(graph: Graph) -> Graph:
-    """Mark operators of which few threads could run the usual loops, and which have others for
-    many threads.
+    """Set `threaded` on operators whose usual loops run on few threads, and which have alternative
+    loops for many threads.
 
     before:
         @graph
