@@ -1,1 +1,1 @@
-"""The artifact: one file that holds a compiled model and runs without the compiler."""
+"""The artifact: one file that contains a compiled model and runs without the compiler."""

@@ -1,6 +1,6 @@
-"""The calls of a compiled model, in order, each with its kernel and memory, for the profiler.
+"""The table of kernel calls of a compiled model, in order, with memory addresses, for the profiler.
 
-The entry point makes the same calls itself; code that runs a model does not read this.
+The entry point makes the same calls itself; code that runs a model does not read the table.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from farrier_device import codec
 
 class CallArgument(NamedTuple):
     """The address of a kernel's argument: `offset` bytes into argument `position` of the entry.
-
-    `nbytes` is the size that the kernel may access, 0 for scratch memory of the kernel's own.
-    """
+    `nbytes` is the size that the kernel may access, 0 for temporary memory of the kernel's own."""
 
     position: int
     offset: int
@@ -27,9 +25,12 @@ class CallArgument(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One call. `function` is a symbol of the library, `task` the key of its kernel in the
-    manifest; `origin` names the ONNX nodes that it computes. One run of the model makes it `runs`
-    times, if that is known; in a loop, the arguments are those of the first iteration."""
+    """One call of a kernel.
+
+    `function` is a symbol of the library, `task` the key of the kernel in the manifest; `origin`
+    names the ONNX nodes that the call computes. `runs` is the number of executions in one run of
+    the model, if that is known; within a loop, the arguments are those of the first iteration.
+    """
 
     function: str
     task: str
@@ -39,18 +40,18 @@ class CallRecord:
 
     @property
     def nbytes(self) -> int:
-        """The least bytes that the call moves: each argument once."""
+        """The minimum number of bytes that the call must move: each argument once."""
         return sum(argument.nbytes for argument in self.arguments)
 
 
 def to_json(calls: Iterable[CallRecord]) -> str:
-    """Return one call a line."""
+    """Return the table as JSON, one call per line."""
     lines = (json.dumps(codec.encode(call)) for call in calls)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def from_json(text: str) -> tuple[CallRecord, ...]:
-    """Read a table of calls. Raises ArtifactError for other text."""
+    """Parse the table that `to_json` returns. Raises ArtifactError for any other text."""
     try:
         return codec.loads(tuple[CallRecord, ...], text, name="calls")
     except ValueError as error:

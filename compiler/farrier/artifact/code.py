@@ -1,8 +1,9 @@
 """The code of an artifact: code objects, and the program that launches their kernels.
 
-An object lies in the archive as `code/NAME`, and the manifest has a `CodeFile` for it. Its kind is
-a word of the devices that load it (`farrier_device.devices`), such as `elf`, or a backend's own.
-A backend whose code objects hold the driver themselves, as those for CPUs do, has no program.
+A code object is stored in the archive as `code/NAME`, and the manifest has a `CodeFile` for it. Its
+kind is a name known to the devices that load it (`farrier_device.devices`), such as `elf`, or a
+backend's own. A backend whose code objects include the driver, as those for CPUs do, has no
+program.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _PATH = re.compile(r"code/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CodeFile:
-    """A code object of an archive, and the entry points in it that a run of the model calls."""
+    """The manifest's entry for a code object: its path, its kind, and the entry points in it that a
+    run of the model calls."""
 
     path: str
     kind: str
@@ -33,14 +35,14 @@ class CodeFile:
     sha256: str
 
     def check(self) -> None:
-        """Raise ValueError for a path that does not lie in the folder of code objects."""
+        """Raise ValueError for a path outside the folder of code objects."""
         if not _PATH.fullmatch(self.path):
             raise ValueError(f"{self.path!r} is not the path of a code object: code/NAME")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CodeObject:
-    """A code object that a backend has made, to lie at `path`."""
+    """A code object that a backend has generated, to be stored at `path`."""
 
     path: str
     kind: str
@@ -55,9 +57,8 @@ class CodeObject:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelCode:
-    """All that runs a model but for its parameters: what a backend makes, and loads again.
-
-    `backend` is the part of the manifest that this backend alone reads, as JSON types."""
+    """All code of a model, without its parameters: a backend generates it, and loads it again.
+    `backend` is the part of the manifest that only this backend reads, as JSON types."""
 
     objects: tuple[CodeObject, ...]
     backend: Mapping[str, Any]
@@ -65,11 +66,12 @@ class ModelCode:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the code objects."""
+        """The total size of the code objects in bytes."""
         return sum(len(code.content) for code in self.objects)
 
     def check_kinds(self, kinds: Iterable[str], whose: str) -> None:
-        """Raise ArtifactError for a code object of a kind that a backend, `whose`, cannot load."""
+        """Raise ArtifactError unless all code objects are of the `kinds` that the backend `whose`
+        can load."""
         loadable = sorted(kinds)
         for code in self.objects:
             if code.kind not in loadable:
@@ -81,8 +83,8 @@ class ModelCode:
 
 
 def program_of(members: Mapping[str, bytes]) -> Program | None:
-    """Return the program in an archive's members, None if there is none. Raises ArtifactError for a
-    damaged program, and for steps that are new to this version."""
+    """Return the program among an archive's members, None if there is none. Raises ArtifactError
+    for a damaged program, and for steps that this version does not know."""
     if PROGRAM not in members:
         return None
     # A CPU's artifact has no program, and is loaded sooner without the grammar.

@@ -1,8 +1,9 @@
-"""The container: a zip whose large members are stored uncompressed and aligned.
+"""The container format of artifacts: a zip file whose large members are stored uncompressed and
+aligned.
 
-Any unzip tool opens it. Members of `STORED_BYTES` and more are stored at multiples of 64 bytes of
+Any unzip tool opens it. Members of at least `STORED_BYTES` are stored at multiples of 64 bytes of
 the file, so that they can be mapped; smaller ones are deflated, because code, tables and the
-padding of blocked weights would otherwise be most of the file.
+padding of blocked weights would otherwise make up most of the file.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # A constant, so that equal contents make eq
 
 
 def is_container(path: Path, member: str) -> bool:
-    """Check whether a file is a container with this member, whatever its name is."""
+    """Check whether a file is a container with this member, whatever the file's name is."""
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
@@ -76,8 +77,8 @@ def write(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:
 
 
 class Mapped:
-    """A mapped member of a file: `nbytes` at `address`, a multiple of 64, while this object lives.
-    The file may be removed or replaced meanwhile, but not cut."""
+    """A memory-mapped member of a file: `nbytes` at `address`, a multiple of 64, while this object
+    exists. The file may be removed or replaced in the meantime, but not truncated."""
 
     __slots__ = ("_pages", "_start", "_view", "address", "nbytes")
 
@@ -94,13 +95,13 @@ class Mapped:
         return self._view[self._start :].data
 
     def digest(self) -> str:
-        """Return the sha256 in hex."""
+        """Return the sha256 of the member in hex."""
         return digest(self.view)
 
 
 def map_member(path: Path, name: str) -> Mapped | None:
-    """Map a member of the file, without reading it; return None for a deflated one. Raises
-    ArtifactError if the file is damaged or truncated."""
+    """Map a member of the file into memory, without reading it; return None for a deflated one.
+    Raises ArtifactError if the file is damaged or truncated."""
     try:
         with path.open("rb") as file:
             with zipfile.ZipFile(file) as archive:
@@ -116,7 +117,7 @@ def map_member(path: Path, name: str) -> Mapped | None:
 
 
 def _start(file: IO[bytes], entry: zipfile.ZipInfo) -> int:
-    """Return the offset in the file of the bytes of a member."""
+    """Return the offset in the file at which the content of a member starts."""
     file.seek(entry.header_offset)
     header = file.read(_LOCAL_HEADER_BYTES)
     name_bytes, extra_bytes = struct.unpack("<26xHH", header)
@@ -124,7 +125,8 @@ def _start(file: IO[bytes], entry: zipfile.ZipInfo) -> int:
 
 
 def read(path: Path) -> dict[str, bytes]:
-    """Return every member but `params.bin`; raises ArtifactError if the file is not a container."""
+    """Return the content of every member except `params.bin`. Raises ArtifactError if the file is
+    not a container."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -150,7 +152,7 @@ def read(path: Path) -> dict[str, bytes]:
 
 
 def size(path: Path, name: str) -> int:
-    """Return the bytes of a member; raises ArtifactError if it does not exist."""
+    """Return the size of a member in bytes. Raises ArtifactError if it does not exist."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.getinfo(name).file_size
@@ -159,10 +161,10 @@ def size(path: Path, name: str) -> int:
 
 
 def read_into(path: Path, name: str, memory: memoryview) -> str:
-    """Fill `memory` with a member of the same size, and return the digest, which another core
-    computes while the file is read; raises ArtifactError.
+    """Read a member into `memory`, which has its size, and return its digest. Raises ArtifactError.
 
-    The checksum of a stored member is not checked, because callers compare the digest anyway.
+    The digest is computed on another core while the file is read. The checksum of a stored member
+    is not checked, because callers compare the digest anyway.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
@@ -179,7 +181,8 @@ def read_into(path: Path, name: str, memory: memoryview) -> str:
 
 
 def _read_and_digest(file: IO[bytes], memory: memoryview) -> str:
-    """Fill `memory` from the file's position; raise EOFError if the file ends before."""
+    """Fill `memory` from the current position of the file, and return the digest. Raises EOFError
+    if the file ends early."""
     hashed = hashlib.sha256()
     with ThreadPoolExecutor(1) as beside:
         for start in range(0, memory.nbytes, _PIECE):

@@ -1,7 +1,8 @@
-"""The interface that an ONNX file declares, and its metadata.
+"""The interface that a model file declares, and its metadata.
 
-The artifact's own interface (`artifact/manifest.py`) is that of the code: shapes over symbols, the
-tensors of a sequence one by one. This one is for readers who know the file.
+The artifact's own interface (`artifact/manifest.py`) is that of the code: shapes in terms of
+symbols, and separate tensors for the items of a sequence. The declared interface is for users who
+know the original file.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ DeclaredSize: TypeAlias = int | str | None  # A number, a dim's name, or unknown
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeclaredValue:
-    """An input or output. `type` is in ONNX Runtime's words: `tensor(float)`, `seq(tensor(int64))`;
-    a sequence and a value of unknown rank have no dims. `members` names the tensors of the artifact
-    that hold it: one, one for each item of a sequence, or none if it is absent. A sequence whose
-    length values decide is held by one tensor, whose slices are its items, or by one tensor with
-    the items one after the other along `axis`, and another with their lengths. `keys` are those of
-    each map in a sequence of maps, which is one tensor with a row for each map and a column for
-    each key."""
+    """An input or output as the model file declares it.
+
+    `type` is in ONNX Runtime's notation: `tensor(float)`, `seq(tensor(int64))`; a sequence and a
+    value of unknown rank have no dims. `members` names the tensors of the artifact that hold the
+    value: one, one for each item of a sequence, or none if the value is absent. A sequence whose
+    length the data decides is held by one tensor, whose slices are the items, or by one tensor with
+    the items concatenated along `axis`, and another with their lengths. A sequence of maps is one
+    tensor with a row for each map and a column for each of the keys `keys`.
+    """
 
     unknown_fields: ClassVar[codec.Unknown] = codec.Unknown.IGNORED  # No code depends on them.
 
@@ -49,8 +52,8 @@ class DeclaredValue:
         return self.type.startswith("seq(") and not self.keys
 
     def gathered(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
-        """Return the value that the arrays of its members form: an array, a list of arrays for a
-        sequence, or None if it is absent."""
+        """Return the value assembled from the arrays of its members: an array, a list of arrays for
+        a sequence, or None if it is absent."""
         parts = [arrays[member] for member in self.members]
         if not self.is_sequence:
             return parts[0] if parts else None
@@ -64,7 +67,7 @@ class DeclaredValue:
         return parts
 
     def members_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the members among the artifact's `names`: the tensors that hold this value."""
+        """Return those of the artifact's `names` that are tensors which hold this value."""
         if not self.is_sequence:
             return (self.name,) if self.name in names else ()
         items = (f"{self.name}.{position}" for position in itertools.count())
@@ -73,8 +76,8 @@ class DeclaredValue:
         return members or tuple(name for name in listed if name in names)
 
     def parted(self, items: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """Return the tensors of its members that hold a sequence of these items, the inverse of
-        `gathered`. Raises ValueError if the members cannot hold it."""
+        """Return the tensors that hold a sequence of these items, the inverse of `gathered`. Raises
+        ValueError if the members cannot hold it."""
         import numpy as np
 
         match self.members:
@@ -90,8 +93,8 @@ class DeclaredValue:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declaration:
-    """The interface and metadata of a file. `defaults` names the inputs that have a value in the
-    file, which are constants in the code."""
+    """The interface and metadata of a model file. `defaults` names the inputs that have a default
+    value in the file, which are constants in the code."""
 
     unknown_fields: ClassVar[codec.Unknown] = codec.Unknown.IGNORED  # No code depends on them.
 
@@ -108,6 +111,6 @@ class Declaration:
 
 
 def tensor_type(dtype: str) -> str:
-    """Return ONNX's name of an element type, such as `tensor(float)` for `f32`; also for
-    `string`."""
+    """Return ONNX's name of a tensor type, such as `tensor(float)` for `f32`; `string` is accepted
+    too."""
     return f"tensor({_WORDS.get(dtype) or _KINDS[dtype[0]] + dtype[1:]})"

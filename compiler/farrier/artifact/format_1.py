@@ -1,6 +1,7 @@
-"""Artifacts of format 1: one ELF library, `model.so`, and a manifest with a CPU's words in it.
+"""Artifacts of format 1, which have one ELF library, `model.so`, and CPU-specific fields in the
+manifest.
 
-They are read as artifacts of today's format, and written as such from then on.
+They are converted to the current format when they are read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LIBRARY, PATH = "model.so", "code/model.so"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Cpu:
-    """The fields of a manifest of format 1 that today's has elsewhere."""
+    """The fields of a manifest of format 1 that are elsewhere in the current format."""
 
     entry: str
     triple: str
@@ -32,7 +33,7 @@ class _Cpu:
 
 
 def upgraded(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a manifest of format 1 as today's has them. Raises ValueError."""
+    """Return the fields of a manifest of format 1 in the current format. Raises ValueError."""
     cpu = codec.decode(_Cpu, raw, name="manifest")
     moved = {field.name for field in dataclasses.fields(_Cpu)}
     fields = {name: value for name, value in raw.items() if name not in moved}
@@ -55,5 +56,5 @@ def upgraded(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def renamed(members: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the members of an archive of format 1 under the names that today's has."""
+    """Return the members of an archive of format 1 under their names in the current format."""
     return {PATH if name == LIBRARY else name: data for name, data in members.items()}

@@ -1,4 +1,4 @@
-"""The manifest of an artifact: its inputs, its outputs, and how it was made."""
+"""The manifest of an artifact: its inputs, its outputs, and how it was compiled."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ STRING = "string"  # The element type of strings.
 class TensorSpec:
     """One input or output of the model, under its name in the ONNX file.
 
-    Strings lie in memory as u32, their code points; the shape's last extent is their width. The
-    model compares the value with each of the integers `distinguished_values`, and branches on the
-    result.
+    Strings are stored as u32 code points; the last extent of the shape is their width. The model
+    compares the value with each of the integers `distinguished_values`, and branches on the result.
     """
 
     name: str
@@ -58,7 +57,8 @@ class TensorSpec:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CountedDim:
-    """An extent of outputs that the data decides: 0 to `most`, an extent in the dims."""
+    """An extent of outputs that the data decides: a size from 0 to `most`, which is an extent in
+    terms of the dims."""
 
     symbol: str
     most: int | str
@@ -66,8 +66,8 @@ class CountedDim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capacity:
-    """The room for an extent that the data decides and nothing bounds: a size that the caller
-    passes, `first` at first, and raises if a check reports that it is too small."""
+    """The capacity for an extent that the data decides and that has no bound: a size that the
+    caller passes, initially `first`, and increases if a check reports that it was too small."""
 
     symbol: str
     first: Natural
@@ -81,9 +81,10 @@ class Capacity:
 class SizeCheck:
     """A check of a size that the entry computes, for the ONNX node `node`.
 
-    The size must lie between 0 and `most`, an extent in the dims and capacities, or equal `most` if
-    it `is_exact`. With a `reason` the check is not about a size: the run has reached a branch of
-    that node which cannot be compiled, and ends. `needs` describes any other requirement of a node.
+    The size must lie between 0 and `most`, an extent in terms of the dims and capacities, or equal
+    `most` if `is_exact`. With a `reason`, the check reports that the run has reached a branch of
+    that node which cannot be compiled, and is aborted. `needs` describes any other requirement of a
+    node.
     """
 
     node: str
@@ -95,7 +96,7 @@ class SizeCheck:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelReport:
-    """A kernel, and the origin of its schedule.
+    """A kernel, and where its schedule comes from.
 
     `source` is `tuned` (measured for this task and target), `transferred` (taken from the records
     of an earlier run) or `default` (ranked first by the analytic model).
@@ -121,10 +122,10 @@ class KernelReport:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """The contents of `manifest.json`. Sizes are bytes; `hashes` are the sha256 of the parameters
+    """The content of `manifest.json`. Sizes are in bytes; `hashes` are the sha256 of the parameters
     and of the program.
 
-    `architecture` names the backend that loads the code, which alone reads `backend`.
+    `architecture` names the backend that loads the code; `backend` is read by that backend alone.
     """
 
     name: str
@@ -157,7 +158,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Read a manifest. Raises ArtifactError if the text is not a manifest of this format, or
+        """Parse a manifest. Raises ArtifactError if the text is not a manifest of this format, or
         has fields that this version does not know."""
         try:
             raw: dict[str, Any] = codec.loads(dict[str, Any], text, name="it")
@@ -179,8 +180,9 @@ class Manifest:
             raise damaged(error) from error
 
     def _check(self) -> None:
-        """Raise ValueError for a field that would make code fail. Whoever can change the hash of
-        the code can change all of it; this is about damaged files."""
+        """Raise ValueError for a field that would make the code fail. The check is against damaged
+        files, not against attackers: whoever can change the hash of the code can change all of it.
+        """
         for spec in (*self.inputs, *self.outputs):
             if spec.is_strings and not spec.shape:
                 raise ValueError("strings without a width")
@@ -193,7 +195,7 @@ class Manifest:
             self.not_negative(precondition)
 
     def _check_state(self) -> None:
-        """Raise ValueError for a state that does not name an input and an output."""
+        """Raise ValueError unless each state names an input and an output."""
         inputs = {spec.name: spec for spec in self.inputs}
         outputs = {spec.name: spec for spec in self.outputs}
         for state in self.state:
@@ -204,7 +206,7 @@ class Manifest:
                 raise ValueError(f"a state {state.input!r} with no axis {state.axis}")
 
     def _check_code(self) -> None:
-        """Raise ValueError for code objects in the wrong place, or two of one path."""
+        """Raise ValueError for code objects in the wrong place, or two with one path."""
         if not self.code:
             raise ValueError("a model without code")
         for position, file in enumerate(self.code):
@@ -213,12 +215,12 @@ class Manifest:
                 raise ValueError(f"two code objects {file.path}")
 
     def has_interface_of(self, other: Manifest) -> bool:
-        """Check whether both are called in the same way, with sizes in the same ranges."""
+        """Check whether both models are called in the same way, with sizes in the same ranges."""
         sides = [(each.inputs, each.outputs, each.dims, each.state) for each in (self, other)]
         return sides[0] == sides[1]
 
     def extents(self, spec: TensorSpec) -> tuple[Extent, ...]:
-        """Return the shape of an input or output, over the manifest's symbols."""
+        """Return the shape of an input or output in terms of the manifest's symbols."""
         extents = self._given()
         for counted in self.counted:
             most = parse_extent(str(counted.most), extents)
@@ -230,37 +232,36 @@ class Manifest:
 
     @property
     def asked(self) -> tuple[TensorSpec, ...]:
-        """The inputs that a call takes: all but the states, which the session has."""
+        """The inputs that a call must pass: all except the states, which the session keeps."""
         held = {state.input for state in self.state}
         return tuple(spec for spec in self.inputs if spec.name not in held)
 
     @property
     def given(self) -> tuple[NamedDim | Capacity, ...]:
-        """The sizes that the caller passes, in the order in which the entry takes them."""
+        """The sizes that the caller passes, in the order of the entry's argument."""
         return (*self.dims, *self.capacities)
 
     def limits(self) -> tuple[Extent | None, ...]:
-        """Return the most that each check allows, over the symbols of dims and capacities; None for
-        a check that is exact."""
+        """Return the maximum that each check allows, in terms of dims and capacities; None for a
+        check of equality."""
         return tuple(None if check.is_exact else self.extent(check.most) for check in self.checks)
 
     def not_negative(self, precondition: Precondition) -> Extent:
-        """Return the extent that a precondition requires to be at least 0, over the symbols of
-        dims."""
+        """Return the extent that a precondition requires to be nonnegative, in terms of dims."""
         return self.extent(precondition.extent)
 
     def extent(self, text: int | str) -> Extent:
-        """Return the extent that a text holds, over the symbols of dims and capacities. Raises
+        """Return the extent that a text represents, in terms of dims and capacities. Raises
         ValueError."""
         return parse_extent(str(text), self._given())
 
     def _given(self) -> dict[str, Extent]:
-        """Return the extents that the caller passes, by symbol."""
+        """Return the extents that the caller passes, by the names of their symbols."""
         return {size.symbol: size.extent for size in self.given}
 
 
 def damaged(error: ValueError) -> ArtifactError:
-    """Return the refusal of an artifact whose manifest has a value that cannot be."""
+    """Return the error for an artifact whose manifest has an impossible value."""
     return ArtifactError(
         f"the artifact's manifest is damaged: {error}",
         hint="fetch it again, or compile the model again",
@@ -268,8 +269,8 @@ def damaged(error: ValueError) -> ArtifactError:
 
 
 def _of_another_version(raw: Mapping[str, Any], has: str, reads: str) -> ArtifactError:
-    """Return the refusal of an artifact that `has` a part which this version, which `reads` another
-    form, would run wrongly."""
+    """Return the error for an artifact that `has` a part in a form that this version would run
+    wrongly; `reads` describes the form that this version reads."""
     import farrier
 
     tools = raw.get("tools")

@@ -1,4 +1,4 @@
-"""The median time of an artifact's run, from its report."""
+"""Read the median run time of an artifact from its report."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 def medians(report: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the milliseconds of a run, and of a run of the untuned model: of the race if it was
-    won, else of the verification for both. None means not measured."""
+    """Return the milliseconds of a run, and of a run of the untuned model: from the race if the
+    tuned model won it, else from the verification for both. None means not measured."""
     if report["tuned_is_faster"]:
         return report["tuned_ms"]["median"], report["untuned_ms"]["median"]
     verified = (report["verification"] or {}).get("latency_ms")

@@ -1,7 +1,7 @@
 """The parameter arena: every constant in its kernel's layout, in the order of execution.
 
-Execution order matters: a kernel's prefetch of its next weight panel runs on into the next
-kernel's.
+The order matters: a kernel's prefetch of its next weight panel runs into the weights of the next
+kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _SLAB_BYTES = 64 << 20  # The bytes that are packed before their pages are relea
 
 
 class ParamArena:
-    """Constants with their layouts, each pair once, at offsets that are multiples of 64 bytes."""
+    """Constants with their layouts, each pair stored once, at offsets that are multiples of 64
+    bytes."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -35,8 +36,7 @@ class ParamArena:
         self._parts: list[_Part] = []
 
     def add(self, constant: Constant, layout: Layout | None) -> int:
-        """Return the offset of `constant` in `layout` (None: row-major), placed at the first
-        call."""
+        """Return the offset of `constant` in `layout` (None: row-major), adding it if it is new."""
         key = (constant.identity, layout)
         if key not in self._offsets:
             self._offsets[key] = self.nbytes
@@ -49,11 +49,11 @@ class ParamArena:
         return self._offsets[key]
 
     def pack(self) -> PackedParams:
-        """Pack the arena's bytes, on all cores; numpy works without Python's lock.
+        """Pack all constants of the arena, on all cores; numpy works without Python's lock.
 
-        They lie in a temporary file, and neither packed constants nor their sources stay in memory:
-        a model of gigabytes only needs room for the constants that are being packed. Raises
-        StorageError, and InvalidModelError if a file behind constants has changed.
+        The result is in a temporary file, and neither packed constants nor their sources stay in
+        memory: a model of gigabytes only needs memory for the constants that are being packed.
+        Raises StorageError, and InvalidModelError if a file that holds constants has changed.
         """
         memory = FileMemory(self.nbytes)
         arena = np.frombuffer(memory.view, np.uint8)
@@ -89,7 +89,7 @@ class ParamArena:
 
 @dataclasses.dataclass(frozen=True)
 class PackedParams:
-    """A model's parameters in their kernels' layouts, and their sha256 in hex."""
+    """A model's parameters in the layouts of their kernels, and their sha256 in hex."""
 
     memory: FileMemory
     digest: str
@@ -100,13 +100,13 @@ class PackedParams:
 
     @property
     def view(self) -> memoryview:
-        """The bytes, one an item; pieces begin at multiples of 64 bytes."""
+        """The bytes of the parameters; constants start at multiples of 64 bytes."""
         return self.memory.view
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
-    """A constant in the arena, which is full of parts without a gap."""
+    """A constant or padding in the arena, which consists of such parts without gaps."""
 
     start: int
     stop: int  # A multiple of 64.
@@ -115,7 +115,7 @@ class _Part:
 
 
 def _slabs(shape: tuple[int, ...], itemsize: int) -> Iterator[slice | EllipsisType]:
-    """Yield parts of an array along its first axis, none larger than `_SLAB_BYTES` if that is
+    """Yield slices of an array along its first axis, each of at most `_SLAB_BYTES` if that is
     possible."""
     nbytes = math.prod(shape) * itemsize
     if nbytes <= _SLAB_BYTES:

@@ -1,6 +1,7 @@
-"""The schedule of each kernel of a compiled model: with the model, the source of its code.
+"""The schedules of the kernels of a compiled model, from which, with the model, the code can be
+regenerated.
 
-Code that runs a model does not read this; it is for showing the code (`farrier.listing`).
+Code that runs a model does not read them; they are used to show the code (`farrier.listing`).
 """
 
 from __future__ import annotations
@@ -15,22 +16,23 @@ from farrier_device import codec
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Schedules:
-    """The schedules of the model at all its sizes, or at hot ones: the best known `algorithms` of
-    layers, by the layer's key, and the `decisions` of each kernel, by the task's. A missing task of
-    hot sizes is computed by a kernel for all sizes."""
+    """The schedules of one form of the model, for all sizes or for a hot size: the best known
+    `algorithms` of convolutions, by layer key, and the `decisions` of each kernel, by task key. A
+    task of a hot size that is missing is computed by a kernel of the form for all sizes."""
 
     algorithms: Mapping[str, str]
     decisions: Mapping[str, Mapping[str, int]]
 
 
 def to_json(variants: Iterable[Schedules]) -> str:
-    """Return one variant of the model a line, that for all sizes first."""
+    """Return the schedules as JSON, one form of the model per line, the form for all sizes
+    first."""
     lines = (json.dumps(codec.encode(variant)) for variant in variants)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def from_json(text: str) -> tuple[Schedules, ...]:
-    """Read a table of schedules. Raises ArtifactError for other text."""
+    """Parse the table that `to_json` returns. Raises ArtifactError for any other text."""
     try:
         return codec.loads(tuple[Schedules, ...], text, name="schedules")
     except ValueError as error:

@@ -1,16 +1,17 @@
-"""The signature of an artifact: the sha256 of each of its files, and the key that answers for them.
+"""The signature of an artifact: the sha256 of each of its files, and the signature of these by a
+key.
 
-It is a member of the container of its own, so that what it covers is defined without it: every
-other member, the manifest included. The bytes that are signed are a text for `sha256sum --check`,
-its lines in the order of the names:
+The signature is a separate member of the container and covers every other member, including the
+manifest. The signed bytes are a text in the format of `sha256sum --check`, with lines in the order
+of the names:
 
     # farrier artifact 1
     <sha256>  calls.json
     <sha256>  manifest.json
     …
 
-Ed25519 signs them (RFC 8032). Nothing here but signing and checking needs the package
-`cryptography`, which is imported there: the base install reads signatures and runs artifacts.
+They are signed with Ed25519 (RFC 8032). Only signing and checking need the package `cryptography`,
+which is imported on use: the base installation can read signatures and run artifacts without it.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ _PEM = re.compile(r"-----BEGIN PUBLIC KEY-----\s([A-Za-z0-9+/=\s]*)-----END PUBL
 
 
 class UnknownFormError(ArtifactError):
-    """An error: a signature in a form that only a newer Farrier knows."""
+    """An error: a signature has a form that only a newer version of Farrier knows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class PublicKey:
-    """A public key of Ed25519."""
+    """An Ed25519 public key."""
 
     raw: bytes
 
@@ -59,18 +60,18 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """The beginning of its sha256 in hex, for people."""
+        """The first digits of the key's sha256 in hex, for people."""
         return hashlib.sha256(self.raw).hexdigest()[:_FINGERPRINT_DIGITS]
 
     @property
     def pem(self) -> str:
-        """The form that OpenSSL reads."""
+        """The key in PEM, the format that OpenSSL reads."""
         body = base64.b64encode(_PUBLIC_DER + self.raw).decode()
         return f"-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n"
 
     @classmethod
     def of_text(cls, text: str) -> PublicKey:
-        """Read a key that `str` wrote. Raises ValueError."""
+        """Parse a key in the form that `str` returns. Raises ValueError."""
         raw = base64.b64decode(text.removeprefix(_PREFIX), validate=True)
         if not text.startswith(_PREFIX) or len(raw) != _KEY_BYTES:
             raise ValueError(f"{text[:100]!r} is not a key")
@@ -78,8 +79,8 @@ class PublicKey:
 
     @classmethod
     def all_of_text(cls, text: str) -> list[PublicKey]:
-        """Return the keys of a file: in PEM, or one at the beginning of each line; the rest of a
-        line is a comment, and so are lines that begin with #. Raises ValueError."""
+        """Return the keys in a text: in PEM, or one at the start of each line. The rest of such a
+        line, and lines that start with #, are comments. Raises ValueError."""
         keys = []
         for body in _PEM.findall(text):
             der = base64.b64decode("".join(body.split()), validate=True)
@@ -93,8 +94,8 @@ class PublicKey:
 
 
 def statement(files: Mapping[str, str]) -> bytes:
-    """Return the text that is signed, from the sha256 of each file. Raises ValueError for ambiguous
-    names."""
+    """Return the bytes that are signed for these files, which maps names to sha256 digests. Raises
+    ValueError for ambiguous names."""
     if len(files) > MOST_FILES:
         raise ValueError(f"{len(files)} files are more than {MOST_FILES}")
     for name, digest in files.items():
@@ -106,7 +107,8 @@ def statement(files: Mapping[str, str]) -> bytes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signature:
-    """The contents of `signature.json`: the sha256 of each file, and the signature by `key`."""
+    """The content of `signature.json`: the sha256 of each file, and the signature of these by
+    `key`."""
 
     files: Mapping[str, str]
     key: PublicKey
@@ -125,7 +127,7 @@ class Signature:
 
     @classmethod
     def of_json(cls, data: bytes) -> Signature:
-        """Read the contents of `signature.json`. Raises ArtifactError, UnknownFormError."""
+        """Parse the content of `signature.json`. Raises ArtifactError, UnknownFormError."""
         try:
             raw = json.loads(data)
             if raw["format"] != FORMAT:
@@ -141,8 +143,8 @@ class Signature:
             raise ArtifactError(f"its signature is damaged: {error}") from error
 
     def is_genuine(self) -> bool:
-        """Return whether the key's owner signed these files. Raises ModuleNotFoundError without the
-        package `cryptography`."""
+        """Check whether the owner of the key signed these files. Raises ModuleNotFoundError without
+        the package `cryptography`."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -155,7 +157,7 @@ class Signature:
 
 
 class SigningKey:
-    """A private key of Ed25519."""
+    """An Ed25519 private key."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
@@ -170,8 +172,8 @@ class SigningKey:
 
     @classmethod
     def of_pem(cls, pem: bytes) -> SigningKey:
-        """Read the key in an unencrypted PKCS #8 file, as `openssl genpkey -algorithm ed25519`
-        writes it. Raises UsageError for anything else."""
+        """Parse an unencrypted PKCS #8 key, as `openssl genpkey -algorithm ed25519` writes it.
+        Raises UsageError for anything else."""
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -198,5 +200,6 @@ class SigningKey:
         )
 
     def sign(self, files: Mapping[str, str]) -> Signature:
-        """Sign these files. Raises ValueError for files that cannot be signed, see `statement`."""
+        """Return the signature of these files, a mapping from names to sha256 digests. Raises
+        ValueError for files that cannot be signed, see `statement`."""
         return Signature(dict(files), self.public, self._private.sign(statement(files)))

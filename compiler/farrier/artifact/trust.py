@@ -1,9 +1,9 @@
-"""The keys whose artifacts are loaded. FARRIER_TRUST names them; no other module reads it.
+"""The keys whose artifacts may be loaded, set by FARRIER_TRUST, which no other module reads.
 
-An artifact is native code, and loading it runs that with all the rights of the process.
-FARRIER_TRUST holds, separated by commas, public keys (`ed25519:…`), files of them, and folders of
-such files. Where it is set, nothing is loaded that another key signed, or nobody. Where it is not,
-an artifact that says it is signed is refused if it is not what was signed.
+An artifact is native code, and loading it runs that code with all privileges of the process.
+FARRIER_TRUST holds, separated by commas, public keys (`ed25519:…`), files of keys, and folders of
+such files. If it is set, an artifact that is unsigned, or signed by another key, is not loaded. If
+it is not set, a signed artifact is refused only if it was changed after it was signed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _MOST_SHOWN = 3  # The fingerprints in a message.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trust:
-    """The keys whose signatures are accepted, and the source that names them, for messages."""
+    """The keys whose signatures are accepted, and the name of their source for messages."""
 
     keys: frozenset[PublicKey]
     source: str = VARIABLE
 
     @classmethod
     def of_text(cls, text: str, source: str = VARIABLE) -> Trust:
-        """Return the trust in keys, files and folders, separated by commas. Raises UsageError for
-        anything else, and if there is not a single key."""
+        """Return the keys in a list of keys, files and folders, separated by commas. Raises
+        UsageError for anything else, and if there is not a single key."""
         keys = {
             key for word in filter(None, map(str.strip, text.split(","))) for key in _keys(word)
         }
@@ -45,7 +45,7 @@ class Trust:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] | None = None) -> Trust | None:
-        """Return the keys of FARRIER_TRUST, None if it is not set or empty. Raises UsageError."""
+        """Return the keys of FARRIER_TRUST, None if it is unset or empty. Raises UsageError."""
         text = (os.environ if environ is None else environ).get("FARRIER_TRUST", "")
         return cls.of_text(text) if text else None
 
@@ -58,9 +58,12 @@ class Trust:
 def check(
     what: str, files: Mapping[str, str], signature: bytes | None, trust: Trust | None
 ) -> Signature | None:
-    """Check the `files` of the artifact `what`, by sha256, against its signature, and that against
-    `trust` (None: any key); return the signature. Raises ArtifactError, and UsageError if a
-    required check needs the package `cryptography`, which is missing."""
+    """Check the `files` of the artifact `what`, by sha256, against its signature, and the signer
+    against `trust` (None: any key).
+
+    Return the signature, or None for an unsigned artifact. Raises ArtifactError, and UsageError if
+    a required check needs the package `cryptography`, which is missing.
+    """
     if signature is None:
         if trust is not None:
             raise _refusal(
@@ -125,9 +128,9 @@ def _refusal(message: str, way_out: str, trust: Trust) -> ArtifactError:
 
 @contextlib.contextmanager
 def own_artifacts() -> Iterator[None]:
-    """Let this process and its children load unsigned artifacts within the context.
+    """Let this process and its children load unsigned artifacts within the `with` block.
 
-    It is for artifacts that the process has just compiled itself, into its own folder.
+    This is for artifacts that the process itself has just compiled into its own folder.
     """
     before = os.environ.pop(VARIABLE, None)
     try:
@@ -138,7 +141,7 @@ def own_artifacts() -> Iterator[None]:
 
 
 def _keys(word: str) -> list[PublicKey]:
-    """Return the keys that a word of the variable names."""
+    """Return the keys in one element of the comma-separated list: a key, a file or a folder."""
     try:
         if word.startswith("ed25519:"):
             return [PublicKey.of_text(word)]

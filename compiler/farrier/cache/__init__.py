@@ -1,4 +1,5 @@
-"""Compiled models on disk, by content, target, options and version: needs numpy alone to be read.
+"""A cache of compiled models on disk, keyed by content, target, options and version. Reading from
+it needs only numpy.
 
     from farrier.cache.cache import Cache, Request
     from farrier.cache.settings import CacheSettings
@@ -6,6 +7,6 @@
     cache = Cache(CacheSettings.from_environment(), warn=print)
     artifact = cache.artifact(Request(Path("m.onnx"), CompileOptions(), sizes={}), compile)
 
-`compile(model, warn)` makes an artifact of a `Model`. `store` keeps entries, `files` remembers what
-files contained, `key` says when code is the same.
+`compile(model, warn)` creates an artifact from a `Model`. `store` manages the entries, `files`
+remembers the contents of files, and `key` determines when two compilations produce the same code.
 """

@@ -1,4 +1,4 @@
-"""The artifact of a model: from the cache, or compiled and put there."""
+"""Return the artifact of a model from the cache, or compile it and add it to the cache."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ Compile: TypeAlias = Callable[[Model, Callable[[str], None]], Artifact]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
     """A request for an artifact: a model by path or as bytes, the options of the compilation, and
-    the sizes of dims that are fixed by name."""
+    the fixed sizes of dims by name."""
 
     model: Path | bytes
     options: CompileOptions
     sizes: Mapping[str, int]
 
     def open(self) -> Model:
-        """Open the model. Raises UsageError, InvalidModelError."""
+        """Open and return the model. Raises UsageError, InvalidModelError."""
         if isinstance(self.model, bytes):
             return Model.of_bytes(self.model)
         return Model.of_path(self.model)
 
 
 class Cache:
-    """Artifacts on disk. Any fault of the disk or an entry costs a compilation and a warning, and
-    nothing else."""
+    """A cache of artifacts on disk. A fault of the disk or of an entry only leads to a compilation
+    and a warning."""
 
     def __init__(self, settings: CacheSettings, warn: Callable[[str], None]) -> None:
         self._warn = warn
@@ -55,9 +55,12 @@ class Cache:
                 self._index = FileIndex(settings.folder / "files")
 
     def artifact(self, request: Request, compile: Compile) -> Artifact:
-        """Return the artifact of the request's model: from disk if it is there, with the name of
-        this model; else from `compile`. Warnings of the compilation are repeated. Raises as
-        `Request.open` and `compile` do."""
+        """Return the artifact of the request's model, under the name of this model: from disk if it
+        is cached, else from `compile`.
+
+        Warnings of the original compilation are repeated. Raises the errors of `Request.open` and
+        `compile`.
+        """
         if self._store is None:
             return compile(request.open(), self._warn)
         content = None if isinstance(request.model, bytes) else self._index.known(request.model)
@@ -82,8 +85,8 @@ class Cache:
             return content_of(model)
 
     def _found(self, store: Store, key: str, request: Request) -> Artifact | None:
-        """Return the entry with the name of this request's model: others may have made it from a
-        file of another name."""
+        """Return the cached entry under the name of this request's model, since the entry may come
+        from a file of another name; None if the entry is missing or damaged."""
         artifact = self._get(store, key)
         if artifact is None:
             return None

@@ -1,9 +1,9 @@
-"""An index of the contents of files when they were last hashed, so that unchanged ones are not
-hashed again.
+"""An index of the hashes of files, so that unchanged files are not hashed again.
 
-A file is unchanged while its path leads to the same inode with the same size and times. A file that
-was written less than `GRANULE_NS` before it was hashed may change once more without another time,
-since clocks of file systems tick slowly: it is hashed again until it is older, as git does it.
+A file is unchanged if its path leads to the same inode with the same size and times. A file that
+was written less than `GRANULE_NS` before it was hashed may change again without a change of its
+times, because the clocks of file systems have a coarse resolution: it is hashed again until it is
+older, as git does.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _PIECE = 1 << 20  # The bytes that are read and hashed at once.
 
 
 def content_of(model: Model) -> str:
-    """Return 64 hex digits over the message and the data files that it names. Raises
-    InvalidModelError if one is missing, or changes in the meantime; UsageError if one cannot be
-    read."""
+    """Return the content hash of a model, 64 hex digits, over its main file and the data files to
+    which it refers. Raises InvalidModelError if one is missing or changes in the meantime;
+    UsageError if one cannot be read."""
     state = hashlib.sha256(hashlib.sha256(model.message).digest())
     for location, file in sorted(model.external.items()):
         state.update(hashlib.sha256(location.encode()).digest() + _digest(file))
@@ -43,17 +43,19 @@ def _digest(file: MappedFile) -> bytes:
 
 
 class FileIndex:
-    """The contents of models by the path of their message, one small file each in `folder`.
+    """The content hashes of models by the path of their main file, stored as one small file each in
+    `folder`.
 
-    A record holds the path to each file, and the path to which it resolves: links of the model, of
-    its data and of folders above may each be turned to other files.
+    An entry holds the path of each file, and the path to which it resolves, because symbolic links
+    of the model, of its data and of folders above may be changed.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def known(self, path: Path) -> str | None:
-        """Return the content of the model at `path` if its files have not changed; else None."""
+        """Return the content hash of the model at `path` if its files have not changed; else
+        None."""
         try:
             raw = json.loads(self._record(path).read_bytes())
             files, hashed_ns = raw["files"], int(raw["hashed_ns"])
@@ -69,8 +71,9 @@ class FileIndex:
             return None  # The record is absent or damaged.
 
     def learn(self, path: Path, model: Model) -> str:
-        """Return the content of the model at `path`, and record it. Raises as `content_of`, and
-        StorageError if it cannot be recorded; `content_of` alone works then."""
+        """Return the content hash of the model at `path`, and record it. Raises the errors of
+        `content_of`, and StorageError if the hash cannot be recorded; `content_of` alone works
+        then."""
         hashed_ns = time.time_ns()
         content = content_of(model)
         opened = {**({"": model.file} if model.file else {}), **model.external}
@@ -89,7 +92,8 @@ class FileIndex:
 
 
 def _way(path: Path, location: str) -> Path:
-    """Return the path by which `Model` opens the file of that location; "" is the message's."""
+    """Return the path at which `Model` opens the data file of that location; "" stands for the main
+    file."""
     return path.parent / location if location else path
 
 

@@ -1,4 +1,4 @@
-"""The key of an entry: two compilations with the same key make the same code."""
+"""Compute the key of a cache entry: compilations with equal keys produce the same code."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _reading = threading.Lock()
 
 
 def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -> str:
-    """Return 64 hex digits over the model's content, every option that decides about the code, with
-    the target as this machine resolves it, the sizes that dims are fixed at by name, and the
-    compiler itself."""
+    """Return a key of 64 hex digits over the model's content, every option that affects the code,
+    the target as this machine resolves it, the fixed sizes of dims by name, and the compiler
+    itself."""
     target = parse_target(options.target)
     asked = {
         **dataclasses.replace(options, cores=0).to_dict(),
@@ -45,10 +45,12 @@ def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -
 
 @functools.cache
 def compiler_stamp() -> str:
-    """Return a hash that changes with the compiler's own files: their names, sizes and times, and
-    the versions of the packages that make code with it, or add to the compiler. Farrier's own
-    version would not suffice, as developers change the compiler without a new version. Hashing the
-    contents would take longer than loading an entry."""
+    """Return a hash that changes with the compiler: over the names, sizes and times of its files,
+    and the versions of the packages with which it generates code or that extend it.
+
+    Farrier's version alone would not suffice, as developers change the compiler without changing
+    the version. Hashing the contents of the files would take longer than loading an entry.
+    """
     state = hashlib.sha256()
     for package in (farrier, farrier_device):
         root = package.__path__[0]

@@ -19,8 +19,8 @@ OFF = "off"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """The place and the limit of the cache. `folder` is None if the cache is off; `limit_bytes` 0
-    means no limit."""
+    """The folder and the size limit of the cache. `folder` is None if the cache is off;
+    `limit_bytes` 0 means no limit."""
 
     folder: Path | None
     limit_bytes: int = DEFAULT_BYTES

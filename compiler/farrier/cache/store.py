@@ -1,16 +1,16 @@
-"""Entries on disk: read, written, evicted; several processes at once.
+"""The cache entries on disk: read, write and evict them, with several processes at once.
 
-    entries/KEY.farrier   an artifact, written whole and renamed into place
+    entries/KEY.farrier   an artifact, written completely and renamed into place
     entries/KEY.json      its seal: the file's size, time and inode when this machine wrote it or
-                          held it to its hashes, what it is for people, and
-                          what they were warned of; its time is the last use
-    locks/KEY.lock        held by who compiles the entry
-    files/*.json          what files contained (`files.py`)
+                          checked its hashes, a description for people, and the warnings of the
+                          compilation; the time of the seal file is the time of the last use
+    locks/KEY.lock        held by the process that compiles the entry
+    files/*.json          the content hashes of files (`files.py`)
 
 Files of other names are somebody else's, and stay.
 
-An entry with its seal is mapped without a check of its parameters' hash. A file that somebody
-removes or replaces stays valid for processes that have mapped it.
+An entry with a valid seal is mapped without a check of its parameters' hash. An entry that is
+removed or replaced stays valid for processes that have mapped it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KEY, _PATH_DIGEST = r"[0-9a-f]{64}", r"[0-9a-f]{32}"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """A row of `farrier cache show`; `used` is seconds since the epoch."""
+    """One line of the output of `farrier cache show`; `used` is in seconds since the epoch."""
 
     key: str
     nbytes: int
@@ -54,7 +54,7 @@ class Entry:
 
 
 class _Entries(FileStore):
-    """The artifacts; the times of their seals are the times of their last uses."""
+    """The artifact files of the cache; the time of an entry's last use is the time of its seal."""
 
     def path(self, key: str) -> Path:
         return self._path(key)
@@ -67,7 +67,7 @@ class _Entries(FileStore):
         return (seal or stat).st_mtime
 
     def discard(self, key: str) -> None:
-        """Remove an entry and its seal, if they are there."""
+        """Remove an entry and its seal, if they exist."""
         for path in (self.path(key), self.seal(key)):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -77,7 +77,7 @@ class _Entries(FileStore):
 
 
 class Store:
-    """The entries in `folder`, which take `limit_bytes` together at most; 0: no limit."""
+    """The entries in `folder`, whose total size is limited to `limit_bytes`; 0: no limit."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self.folder = folder
@@ -92,8 +92,8 @@ class Store:
         )
 
     def open(self) -> None:
-        """Make the folder, and its subfolders, for this user alone. Raises StorageError if that
-        fails, and if others could put code into one."""
+        """Create the folder and its subfolders, accessible to this user alone. Raises StorageError
+        if that fails, or if other users could write code into one of them."""
         for folder in (self.folder, *(store.root for store in self._own_files)):
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ class Store:
             _check_is_ours(folder, status)
 
     def get(self, key: str) -> Artifact | None:
-        """Return the entry; None if there is none. Raises ArtifactError if it is damaged."""
+        """Return the entry; None if it does not exist. Raises ArtifactError if it is damaged."""
         path = self._entries.path(key)
         for _ in range(_ATTEMPTS):
             status = _stat(path)
@@ -131,16 +131,16 @@ class Store:
         return artifact
 
     def warnings(self, key: str) -> list[str]:
-        """Return the warnings from when the entry was made."""
+        """Return the warnings of the compilation that produced the entry."""
         raw = _read(self._entries.seal(key)).get("warnings")
         return [str(message) for message in raw] if isinstance(raw, list) else []
 
     def put(
         self, key: str, artifact: Artifact, about: dict[str, str], warnings: Sequence[str] = ()
     ) -> None:
-        """Write an entry, and remove the entries used longest ago beyond the limit. Raises
-        StorageError if the disk is full, the entry alone is too large, or another process removes
-        it."""
+        """Write an entry, and remove the least recently used entries beyond the limit. Raises
+        StorageError if the disk is full, the entry alone exceeds the limit, or another process
+        removes it."""
         artifact.save(self._entries.path(key))
         status = _stat(self._entries.path(key))
         if status is None:
@@ -160,13 +160,17 @@ class Store:
         self._remove_leftovers()
 
     def discard(self, key: str) -> None:
-        """Remove an entry, if it is there."""
+        """Remove an entry, if it exists."""
         self._entries.discard(key)
 
     @contextlib.contextmanager
     def making(self, key: str, warn: Callable[[str], None]) -> Iterator[None]:
-        """Make the caller the only process, and thread, that makes the entry: others wait until it
-        is done or dead, `WAIT_S` at most, and warn of it. If locks do not work, nobody waits."""
+        """Hold the lock of an entry within the `with` block, so that only one process and thread
+        compiles it.
+
+        Others wait until that one finishes or dies, for at most `WAIT_S`, and warn that they wait.
+        If locks do not work, nobody waits.
+        """
         with contextlib.ExitStack() as held:
             with contextlib.suppress(OSError):
                 place = self.folder / "locks"
@@ -176,7 +180,7 @@ class Store:
             yield
 
     def entries(self) -> list[Entry]:
-        """Return all entries, the last used first."""
+        """Return all entries, the most recently used first."""
         entries = []
         for file in self._entries.files():
             about = _about(self._entries.seal(file.name))
@@ -197,8 +201,8 @@ class Store:
         return damaged
 
     def clear(self) -> int:
-        """Remove all files of Farrier's, and folders that are empty then; return the bytes of the
-        entries that were there. Raises StorageError."""
+        """Remove all of Farrier's files, and folders that are empty then; return the size in bytes
+        of the removed entries. Raises StorageError."""
         nbytes = sum(file.nbytes for file in self._entries.files())
         for store in (self._entries, *self._own_files):
             try:
@@ -213,7 +217,8 @@ class Store:
         return nbytes
 
     def _remove_leftovers(self) -> None:
-        """Remove the files of dead processes, and files that were not used for long."""
+        """Remove files that dead processes left, and files that have not been used for a long
+        time."""
         now = time.time()
         with contextlib.suppress(OSError):
             for store in (self._entries, *self._own_files):
@@ -233,13 +238,15 @@ class Store:
 
 
 def _layout(names: str, suffix: str) -> Layout:
-    """Return the layout of files that `durable.replacing` writes, which names the drafts."""
+    """Return the layout of files that `durable.replacing` writes, by which drafts are
+    recognized."""
     drafts = rf"\.{names}{re.escape(suffix)}\.[a-z0-9_]{{8}}"
     return Layout(names, drafts, suffix=suffix)
 
 
 def _check_is_ours(folder: Path, status: os.stat_result) -> None:
-    """Raise StorageError if others could put code into the folder: entries are run."""
+    """Raise StorageError if other users could write code into the folder, because entries are
+    executed."""
     if status.st_uid not in (0, os.geteuid()):
         whose, way_out = "belongs to another user", ""
     elif status.st_mode & stat.S_IWOTH:
@@ -283,7 +290,7 @@ def _stamp(status: os.stat_result) -> list[int]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return a seal; empty if it is absent or damaged."""
+    """Return the content of a seal; {} if it is missing or damaged."""
     try:
         raw = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

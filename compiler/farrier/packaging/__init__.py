@@ -1,1 +1,3 @@
-"""The end of a compilation: verify the model on its device, and package it."""
+"""The last stage of a compilation: verify the model on its device, and package it as an
+artifact.
+"""

@@ -1,7 +1,7 @@
-"""Race a verified model with other engines on the device that measures, if it has them.
+"""Race a verified model against other engines on the measuring device, if it has them.
 
-The race does not affect the compilation, and none of its failures fails the compilation: errors of
-an engine are reported, and so is the lack of a device with it.
+The race does not affect the compilation and cannot make it fail: errors of an engine are reported,
+and so is the lack of a device that has the engine.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def race(
     blobs: Blobs,
     listener: Listener,
 ) -> list[Raced]:
-    """Return the result of each engine for which there was a device; report results, and warn of
-    missing ones, to the listener. Raises the errors of `Runner.measure` except NoDeviceError and
-    StorageError."""
+    """Return the result for each engine that some device has. Results, and warnings of missing
+    engines, are sent to the listener. Raises the errors of `Runner.measure` except NoDeviceError
+    and StorageError."""
     if not engines:
         return []
     results = []
@@ -74,7 +74,8 @@ def _unraced(engine: str, error: FarrierError) -> str:
 
 
 def _rival(model: Model, measured: Measured, blobs: Blobs) -> Rival:
-    """Return the request to an engine, without its name. Raises UsageError, StorageError."""
+    """Return the request to time another engine, without the name of the engine. Raises UsageError,
+    StorageError."""
     if measured.strings:
         raise UsageError("it takes or returns strings")
     if measured.sequences:
@@ -89,7 +90,8 @@ def _rival(model: Model, measured: Measured, blobs: Blobs) -> Rival:
 
 
 def _files(model: Model, blobs: Blobs) -> tuple[tuple[str, str], ...]:
-    """Return the model's files as blobs, by location. Raises UsageError, StorageError."""
+    """Return the model's files as blobs: pairs of the location and the sha256. Raises UsageError,
+    StorageError."""
     files = model.files
     if len(files) > _MOST_BLOBS:
         raise _too_many(len(files))
@@ -117,7 +119,7 @@ def _tensors(arrays: Mapping[str, npt.NDArray[Any]], blobs: Blobs) -> tuple[Tens
 
 
 def _told(engine: str, request: MeasureRequest, result: MeasureResult) -> Raced:
-    """Return the report of a race; times of an emulated device are left out."""
+    """Return the report of a race against `engine`; times of an emulated device are left out."""
     threads, device, rival = request.policy.threads, result.device, result.rival
     if result.fault is not None:
         note = f"no device raced it: {result.fault}: {result.message}"

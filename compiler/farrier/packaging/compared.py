@@ -1,4 +1,4 @@
-"""Find the numbers that a graph's conditions compare a value with."""
+"""Find the numbers with which a graph compares an input."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _MOST = 8  # The limit on numbers for one value.
 
 
 def compared_with(graph: Graph, value: Value) -> tuple[int, ...]:
-    """Return the integers that nodes Equal of the graph compare with a value of one element, as it
-    is or under another type or shape, in their order.
+    """Return, in order, the integers with which Equal nodes of the graph compare a value of one
+    element, directly or after a cast or reshape.
 
     before:
         @graph
@@ -39,7 +39,8 @@ def compared_with(graph: Graph, value: Value) -> tuple[int, ...]:
 
 
 def _keeps_element(node: Node) -> bool:
-    """Check whether a node keeps a value of one element, possibly under another type or shape."""
+    """Check whether a node returns its operand of one element unchanged, except for type and
+    shape."""
     if any(value.type.size != 1 for value in node.outputs):
         return False
     return lookup(node.op).moved(node) is Moves.ONCE or CAST.matches(node)

@@ -1,4 +1,4 @@
-"""Random inputs of a model, in several forms, as not every form leads to a result."""
+"""Draw random inputs for a model, in several ways, because not all of them lead to a result."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _MOST_SIZES = 8
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Draw:
-    """The arrays of all inputs. With `is_whole` integers are drawn from whole types, which may lead
-    a model to infinities; smaller integers verify more then."""
+    """The arrays of all inputs. `is_whole` means that integers were drawn from the full range of
+    their types, which may lead a model to infinities; smaller integers verify more then."""
 
     arrays: Arrays
     is_whole: bool = False
@@ -44,12 +44,12 @@ class Draw:
 def draws(
     specs: Sequence[TensorSpec], numbers: frozenset[str] = frozenset(), below: int = 2
 ) -> Iterator[Draw]:
-    """Yield inputs in the order in which they should be tried until one has a result.
+    """Yield random inputs in the order in which they should be tried until one leads to a result.
 
     First, integers of up to 16 bits, and wider ones of the inputs named in `numbers`, are drawn
-    from their whole type. Then all integers are at least 0 and less than `below`, as in
-    `random_inputs`. Last, vectors of few elements hold possible sizes: ones, an inferred size (-1),
-    the shape of another input, equal parts of an axis.
+    from the full range of their type. Then all integers are at least 0 and less than `below`, as in
+    `random_inputs`. Last, vectors of few elements hold plausible sizes: ones, an inferred size
+    (-1), the shape of another input, equal parts of an axis.
     """
     wholes = {spec.name for spec in specs if _is_number(spec, numbers)}
     for seed in range(_WHOLE if wholes else 0):
@@ -69,8 +69,8 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) ->
 
     Floats are normally distributed and strings are words. Integers are at least 0 and less than
     `below`: 0 or 1 by default, because they are token ids, masks and lengths, and any table has two
-    rows. An input whose values the model compares with certain numbers is filled with these in
-    turn, one for each seed, and then drawn like the others.
+    rows. An input that the model compares with certain numbers holds one of these, a different one
+    for each seed; once they are used up, the input is drawn like the others.
     """
     generator = np.random.default_rng(seed)
     arrays: Arrays = {}
@@ -89,8 +89,8 @@ def random_inputs(specs: Sequence[TensorSpec], seed: int = 0, below: int = 2) ->
 
 
 def runnable_inputs(artifact: Artifact) -> Arrays:
-    """Return random inputs for which the artifact runs without a failing branch or check, or any
-    random inputs if a number of draws finds none."""
+    """Return random inputs with which the artifact runs without reaching a failing branch or check;
+    if a fixed number of draws contains none, return any random inputs."""
     inputs = random_inputs(artifact.manifest.asked)
     if not any(check.reason or check.needs for check in artifact.manifest.checks):
         return inputs
@@ -105,14 +105,14 @@ def runnable_inputs(artifact: Artifact) -> Arrays:
 
 
 def typical_states(artifact: Artifact) -> Arrays:
-    """Return random values of the typical size for the states of an artifact."""
+    """Return random values of typical shape for the states of an artifact."""
     manifest = artifact.manifest
     held = {state.input for state in manifest.state}
     return random_inputs([spec for spec in manifest.inputs if spec.name in held])
 
 
 def numbers_of(graph: Graph, names: Mapping[str, str]) -> frozenset[str]:
-    """Return the integer inputs of a graph that operators only calculate with, so that any value is
+    """Return the integer inputs of a graph that are only used in arithmetic, so that any value is
     valid. `names` maps the graph's names to the names to return."""
     consumers = graph.consumers()
 
@@ -136,7 +136,7 @@ def numbers_of(graph: Graph, names: Mapping[str, str]) -> frozenset[str]:
 
 
 def _is_number(spec: TensorSpec, numbers: frozenset[str]) -> bool:
-    """Check whether an input is drawn from its whole type."""
+    """Check whether an input is to be drawn from the full range of its type."""
     dtype = spec.element
     if spec.is_strings or spec.distinguished_values or not dtype.is_integer or dtype is DType.BOOL:
         return False
@@ -151,7 +151,7 @@ def _any_of(spec: TensorSpec, generator: np.random.Generator) -> npt.NDArray[Any
 
 
 def _with_sizes(specs: Sequence[TensorSpec]) -> Iterator[Arrays]:
-    """Yield inputs whose short vectors of integers are possible sizes, and short vectors of floats
+    """Yield inputs in which short integer vectors hold plausible sizes, and short float vectors
     scales of 1."""
     vectors = [
         spec
@@ -175,7 +175,7 @@ def _with_sizes(specs: Sequence[TensorSpec]) -> Iterator[Arrays]:
 
 
 def _sizes(spec: TensorSpec, shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
-    """Yield the values that a vector of sizes may have in a model whose other inputs have these
+    """Yield plausible values of a vector of sizes in a model whose other inputs have these
     shapes."""
     (count,) = spec.typical_shape
     yield [1] * count

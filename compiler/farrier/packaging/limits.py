@@ -1,4 +1,4 @@
-"""The limits of the reference, for those who bound it from outside and load no compiler."""
+"""The time limits of the reference, in a module that does not import the compiler."""
 
 from __future__ import annotations
 

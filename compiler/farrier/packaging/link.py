@@ -1,4 +1,4 @@
-"""Link the kernels of a model's variants to one library: code at hot sizes, and at all others."""
+"""Link the kernels of a model's variants, for hot sizes and for all sizes, into one library."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from farrier.targets.linked import LinkedModel
 
 
 def planned(variant: Variant, kernels: Kernels, beside: Plan | None = None) -> Plan:
-    """Return the memory plan of a variant whose kernels are among these. It reuses the placed
-    parameters of the plan `beside`, if any."""
+    """Return the memory plan of a variant whose kernels are among `kernels`. Parameters that the
+    plan `beside` has placed are shared."""
     settings = variant.settings
     target, interfaces = settings.target, kernels.interfaces
     return target.backend.plan(variant.program, interfaces, target, settings.threads, beside)
@@ -24,8 +24,8 @@ def link(
     kernels: Kernels,
     first: Plan | None = None,
 ) -> LinkedModel:
-    """Link a library. The first variant is the model at all its sizes (planned already if `first`
-    is set); each other one is for the hot sizes in `sizes`, by symbol, at its position."""
+    """Link a library. The first variant is the model for all sizes, whose plan is `first` if that
+    is passed; each other variant is for the hot sizes at its position in `sizes`, by symbol."""
     first = planned(variants[0], kernels) if first is None else first
     hot: dict[tuple[int, ...], Plan] = {}
     for variant, hot_sizes in zip(variants[1:], sizes[1:], strict=True):

@@ -1,4 +1,6 @@
-"""LiteRT as a reference, by its reference kernels: the optimized ones differ from them."""
+"""LiteRT as a reference engine, using its reference kernels: the results of the optimized ones
+differ.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from farrier_device.storage.durable import write_all
 
 
 class LiteRt(ReferenceEngine):
-    """LiteRT's process for a TFLite model without variables."""
+    """A LiteRT process for a TFLite model without variables."""
 
     title = "LiteRT"
     module, distribution = "ai_edge_litert", "ai-edge-litert"
@@ -21,7 +23,8 @@ class LiteRt(ReferenceEngine):
 
     @contextlib.contextmanager
     def _source(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
-        """Yield the path of the model, or the model in an open file."""
+        """Yield the fields of an order that locate the model: its path, or an open file with its
+        content."""
         if self._model.path is not None:
             yield {"path": str(self._model.path.absolute())}, []
             return

@@ -1,4 +1,6 @@
-"""The process in which LiteRT runs a model as a reference (`reference_child.py`)."""
+"""The main program of the process in which LiteRT runs a model as a reference
+(`reference_child.py`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from farrier.packaging.reference_child import Array, Order, read_arrays, serve_e
 
 
 def serve() -> None:
-    """Run the process."""
+    """Run the main loop of the process."""
     serve_engine(_start, _outputs)
 
 
@@ -25,7 +27,7 @@ def _start() -> str:
 
 
 def _outputs(order: Order, files: Sequence[int]) -> list[Array | list[Array]]:
-    """Return the outputs of the model, for inputs of any size that it leaves open."""
+    """Return the outputs of the model; sizes that the model leaves open are those of the inputs."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     data = Path(order["path"] or f"/proc/self/fd/{files[0]}").read_bytes()

@@ -1,4 +1,4 @@
-"""ONNX Runtime as a reference (`reference_engine.py`)."""
+"""ONNX Runtime as a reference engine (`reference_engine.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farrier_device.storage.durable import write_all
 
 
 class OnnxRuntime(ReferenceEngine):
-    """ONNX Runtime's process for an ONNX model."""
+    """An ONNX Runtime process for an ONNX model."""
 
     title = "ONNX Runtime"
     module = distribution = "onnxruntime"
@@ -22,8 +22,9 @@ class OnnxRuntime(ReferenceEngine):
 
     @contextlib.contextmanager
     def _source(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
-        """Yield the source from which the process reads the model, and its open files: a path,
-        whose folder holds the data; or else the message, with data in a folder."""
+        """Yield the fields of an order that locate the model, and the open files: a path, whose
+        folder holds the external data; or else the content of the model file, with the data in a
+        folder."""
         model = self._model
         if model.path is not None and (model.has_folder or not model.locations):
             yield {"path": str(model.path.absolute()), "folder": None}, []

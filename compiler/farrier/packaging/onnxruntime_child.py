@@ -1,7 +1,8 @@
-"""The process in which ONNX Runtime runs a model as a reference (`reference_child.py`).
+"""The main program of the process in which ONNX Runtime runs a model as a reference
+(`reference_child.py`).
 
-An order also has "folder", the folder of the data of a message without a path, and "is_plain",
-which switches the optimizer of ONNX Runtime off.
+An order also has "folder", the folder of the external data of a model without a path, and
+"is_plain", which switches ONNX Runtime's optimizer off.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from farrier.packaging.reference_child import Array, read_arrays, serve_engine
 
 
 def serve() -> None:
-    """Run the process."""
+    """Run the main loop of the process."""
     serve_engine(_start, _outputs)
 
 
@@ -27,7 +28,8 @@ def _start() -> str:
 
 
 def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array | list[Array]]:
-    """Return the outputs of the model. The session, which holds the weights, ends with it."""
+    """Return the outputs of the model. The session, which holds the weights, is closed
+    afterwards."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -56,8 +58,8 @@ def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array | lis
 
 
 def _arrays(output: Any) -> Array | list[Array]:
-    """An output as an array, or a sequence as a list of arrays; maps are rows, with a column for
-    each key in ascending order."""
+    """Return an output as an array, or a sequence as a list of arrays. Maps become an array with a
+    row for each map, and a column for each key in ascending order."""
     if not isinstance(output, list):
         return np.asarray(output)
     if output and isinstance(output[0], dict):
@@ -66,8 +68,8 @@ def _arrays(output: Any) -> Array | list[Array]:
 
 
 def _source(order: Mapping[str, Any], files: Sequence[int]) -> str | bytes:
-    """Return the source of a session: a path, or the message if its data lies in another folder, or
-    if the model must return additional values."""
+    """Return the argument from which a session is created: a path; or the content of the model
+    file, if its data lies in another folder or if the model must return additional values."""
     path: str = order["path"] or f"/proc/self/fd/{files[0]}"
     if order["extra"]:
         from farrier.frontends.onnx.importer import exposed

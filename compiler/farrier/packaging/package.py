@@ -1,4 +1,4 @@
-"""Package all results of a compilation as one artifact."""
+"""Package the results of a compilation as one artifact."""
 
 from __future__ import annotations
 
@@ -77,10 +77,13 @@ def package(
     emulated: bool,
     raced: Sequence[Raced] = (),
 ) -> Artifact:
-    """Return the artifact in memory. `variants` are the model's for all sizes of its dims, then
-    those for hot ones; `seconds` are of the pipeline's steps; `race` is between the model with
-    default schedules and a tuned one, if there is one; `tuning` reports how that time was spent,
-    and `raced` the results of other engines. Times of an `emulated` device are left out."""
+    """Return the artifact in memory.
+
+    `variants` are the model's form for all sizes of its dims, then those for hot sizes; `seconds`
+    are the times of the pipeline's steps; `race` is between the model with default schedules and
+    the tuned one, if it was tuned; `tuning` reports how the tuning time was spent, and `raced` the
+    results of other engines. Times of an `emulated` device are left out.
+    """
     report = {
         **_report_of_model(imported, variants),
         **_report_of_times(verified, race, variants[0].settings.precision, emulated),
@@ -105,7 +108,8 @@ def package(
 
 
 def _report_of_model(imported: ImportedModel, variants: Sequence[Variant]) -> dict[str, Any]:
-    """Return the part of the report about sizes, warnings and kernels without a rule."""
+    """Return the part of the report about sizes, warnings and kernels that no scheduling rule
+    covers."""
     precision = variants[0].settings.precision
     return {
         "precision": precision.value,
@@ -132,7 +136,8 @@ def _report_of_model(imported: ImportedModel, variants: Sequence[Variant]) -> di
 def _report_of_times(
     verified: Verification | None, race: Race | None, precision: Precision, emulated: bool
 ) -> dict[str, Any]:
-    """Return the part of the report about outputs and times; those of emulators are left out."""
+    """Return the part of the report about errors of outputs and times; times of emulators are left
+    out."""
     race = None if emulated else race
     return {
         "verification": _figures(verified, precision, emulated),
@@ -145,7 +150,7 @@ def _report_of_times(
 def _report_of_bytes(
     imported: ImportedModel, variants: Sequence[Variant], linked: LinkedModel
 ) -> dict[str, Any]:
-    """Return the part of the report about memory and sizes."""
+    """Return the part of the report about memory and sizes in bytes."""
     return {
         "memory": {
             "workspace_bytes": linked.workspace_bytes,
@@ -200,7 +205,7 @@ def _manifest(
 
 
 def _program(linked: LinkedModel) -> dict[str, bytes]:
-    """The member of the archive that holds the program; none if the code objects hold it."""
+    """Return the archive member that contains the program; {} if the code objects contain it."""
     program = linked.code.program
     return {} if program is None else {PROGRAM: program_to_json(program).encode()}
 
@@ -208,8 +213,8 @@ def _program(linked: LinkedModel) -> dict[str, bytes]:
 def _declaration(
     imported: ImportedModel, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> Declaration | None:
-    """Return what the file declares, with the sizes that compilation has found out or fixed, or
-    None if the model comes from no file that declares anything."""
+    """Return the interface that the model file declares, with sizes that compilation has inferred
+    or fixed; None if the model does not come from a file that declares one."""
     declared = imported.declaration
     if declared is None:
         return None
@@ -225,8 +230,8 @@ def _declaration(
 def _found_out(
     value: DeclaredValue, specs: Sequence[TensorSpec], symbols: Mapping[str, str]
 ) -> DeclaredValue:
-    """Return the declared value with the tensors that hold it; `symbols` are names of dims by
-    symbol."""
+    """Return the declared value with the tensors that hold it and the sizes inferred for it;
+    `symbols` are names of dims by symbol."""
     if value.is_sequence:
         members = value.members_in({spec.name for spec in specs})
         return dataclasses.replace(value, members=members)
@@ -251,7 +256,8 @@ def _found_out(
 
 
 class _Numbers:
-    """Name large constants by number, equal ones alike: digests of gigabytes take seconds."""
+    """Names for large constants: numbers, equal for equal constants, because hashing gigabytes
+    would take seconds."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -261,7 +267,8 @@ class _Numbers:
 
 
 def _constant_bytes(graph: Graph) -> int:
-    """Return the bytes of the model's constants; constants shared by regions count once."""
+    """Return the total size of the model's constants in bytes; a constant that regions share counts
+    once."""
     constants = (constant for whole in graphs_in(graph) for constant in whole.constants)
     return sum(
         {
@@ -271,8 +278,8 @@ def _constant_bytes(graph: Graph) -> int:
 
 
 def _winograd_bytes(graphs: Iterable[Graph], bytes_of: Mapping[Hashable, int]) -> int:
-    """Return the additional bytes of the packed weights of Winograd convolutions over those of
-    their sources."""
+    """Return by how many bytes the transformed weights of Winograd convolutions exceed their
+    sources."""
     added: dict[Hashable, int] = {}
     for whole in (part for graph in graphs for part in graphs_in(graph)):
         identities = {constant.value.name: constant.identity for constant in whole.constants}
@@ -311,7 +318,8 @@ def _specs(
 
 
 def _shape(shape: Shape) -> tuple[tuple[int | str, ...], tuple[int, ...]]:
-    """Return a shape in the manifest's form and, if it is not constant, the typical shape."""
+    """Return a shape in the manifest's form, and the typical shape if it is not constant, else
+    ()."""
     texts = tuple(map(_text, shape))
     is_fixed = all(isinstance(extent, int) for extent in shape)
     return texts, () if is_fixed else tuple(map(typical, shape))
@@ -352,7 +360,8 @@ def _figures(
 
 
 def _finite(error: float | None) -> float | None:
-    """Return None, null in JSON, for an infinite error: JSON does not have infinities."""
+    """Return an error of a comparison, or None (null in JSON) if it is infinite, which JSON cannot
+    represent."""
     return error if error is not None and math.isfinite(error) else None
 
 

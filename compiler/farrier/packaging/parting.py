@@ -1,10 +1,12 @@
-"""The search for the node at which ONNX Runtime and the reference differ by more than rounding.
+"""Find the node at which ONNX Runtime and Farrier's reference differ by more than rounding
+explains.
 
 If a build agrees with Farrier's own operators in float64 but not with ONNX Runtime, then ONNX
-Runtime rounds differently, or the two read the model differently. To test for rounding, the float64
-evaluation is repeated with each value perturbed in a random direction, by the rounding error of its
-type or by one step of a quantized type. Rounding explains a difference if the perturbed evaluation
-differs as much. On a chaotic model, or at a tie, that may be any distance.
+Runtime rounds differently, or the two interpret the model differently. To test for rounding, the
+float64 evaluation is repeated with each value perturbed in a random direction, by the rounding
+error of its type or by one step of a quantized type. Rounding explains a difference if the
+perturbed evaluation differs by about as much. On a chaotic model, or at a tie, that may be any
+amount.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ _BYTES = 256 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parting:
-    """A difference from ONNX Runtime that rounding does not explain."""
+    """A difference from ONNX Runtime that rounding does not explain, and the first value that
+    differs."""
 
     engine: str  # The engine's name and version.
     max_error: float  # The largest max |float64 - its output| over max |its output|.
@@ -95,7 +98,8 @@ def parting(
 
 
 class _Search:
-    """The comparison of ONNX Runtime's values with those of float64 for the same inputs."""
+    """A search for differences between ONNX Runtime's values and those of float64 for the same
+    inputs."""
 
     def __init__(
         self, engine: ReferenceEngine, imported: ImportedModel, inputs: Arrays, tolerance: float
@@ -113,8 +117,8 @@ class _Search:
         }
 
     def first(self, values: Mapping[str, str]) -> tuple[str, float] | None:
-        """Return the first value that differs, by its name in the model, and its error, or None if
-        none does. `values` maps the model's names to the graph's."""
+        """Return the name in the model of the first value that differs, and its error; None if none
+        differs. `values` maps the model's names to the graph's."""
         left = sorted(
             (name for name, value in values.items() if value in self._order),
             key=lambda name: self._order[values[name]],
@@ -137,7 +141,7 @@ class _Search:
 
     def unexplained(self, names: Sequence[str], answer: Sequence[Array]) -> dict[str, float]:
         """Return the errors, by name, of the values in the engine's `answer` that differ from
-        float64 by more than the tolerance, and by far more than rounding may change them. `answer`
+        float64 by more than the tolerance, and by far more than rounding can change them. `answer`
         holds one array for each of `names`."""
         wide = self._evaluated(names)
         off = {name: error_of(wide[name], array) for name, array in zip(names, answer, strict=True)}
@@ -170,15 +174,17 @@ class _Search:
         return kept | {name: outputs[name] for name in wanted - kept.keys()}
 
     def _thinned(self, names: Sequence[str], values: Mapping[str, str]) -> list[str]:
-        """Return evenly spread names, with the last one, whose values fit into `_BYTES`."""
+        """Return a subset of the names, evenly spread and including the last, whose values fit into
+        `_BYTES`."""
         total = sum(self._sizes[values[name]] for name in names)
         step = max(1, math.ceil(total / _BYTES))
         return [*names[::-1][::step]][::-1]
 
 
 def _moved(generator: np.random.Generator) -> Seen:
-    """Return a function that perturbs a value by the rounding error of its type, or a quantized one
-    by a step. Integers, and f32 values that f32 holds exactly, are not rounded and stay."""
+    """Return a function that perturbs a value by the rounding error of its type, or a quantized
+    value by one step. Integers, and values that are exact in f32, are not rounded and stay
+    unchanged."""
 
     def move(node: Node, value: Value, array: Array) -> Array:
         dtype = value.type.dtype
@@ -200,8 +206,8 @@ def _moved(generator: np.random.Generator) -> Seen:
 
 
 def error_of(array: Array, reference: Array) -> float:
-    """Return max |array - reference| over max |reference|. It is infinite if the shapes differ, or
-    if NaNs or infinities are in different places."""
+    """Return max |array - reference| divided by max |reference|. It is infinite if the shapes
+    differ, or if NaNs or infinities are at different positions."""
     if array.shape != reference.shape:
         return math.inf
     left, right = array.astype(np.float64), reference.astype(np.float64)

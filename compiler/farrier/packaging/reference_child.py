@@ -1,4 +1,4 @@
-"""The process in which another engine runs a model as a reference, over a socket.
+"""The protocol of a process in which another engine runs a model as a reference, over a socket.
 
 child → parent   {"ready": <version>}
 parent → child   {"path": <path> | null, "names": [<name>…], "extra": [<name>…],
@@ -7,10 +7,10 @@ parent → child   {"path": <path> | null, "names": [<name>…], "extra": [<name
 child → parent   {"outputs": [<array>…], "counts": [<int> | null…]} with an open file for each
                   array, or {"failed": <text>, "lacks_memory": bool}
 
-An array is {"dtype", "shape"}, its elements in the file; an array of strings is {"strings",
-"shape"}, and its file is empty. Outputs are those of `names`, then those of `extra`: values inside
-the model, which it does not return by itself. An output is one array or, if its count is a number,
-a sequence of that many items.
+An array is {"dtype", "shape"}, with its elements in the file; an array of strings is {"strings",
+"shape"}, with an empty file. The outputs are those of `names`, then those of `extra`: values inside
+the model that it does not return. An output is one array or, if its count is a number, a sequence
+of that number of items.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_MEMORY = ("bad_alloc", "bad allocation", "failed to allocate", "out of memor
 
 def serve_engine(start: Callable[[], str], run: Run) -> None:
     """Answer orders until the parent closes the socket. `start` imports the engine and returns its
-    version."""
+    version; `run` computes the outputs of an order."""
     (descriptor,) = (json.loads(word) for word in sys.argv[2:])
     _enter()
     with socket.socket(fileno=descriptor) as sock, contextlib.suppress(wire.ClosedError):
@@ -57,8 +57,8 @@ def serve_engine(start: Callable[[], str], run: Run) -> None:
 
 
 def _enter() -> None:
-    """Let the process end with the thread that started it, leave no core dump, and be the first
-    that the kernel ends if memory is short."""
+    """Arrange that the process ends when its parent thread ends, leaves no core dump, and is the
+    first to be killed by the kernel if memory is short."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError):  # The sandbox of a job forbids it.
@@ -93,7 +93,7 @@ def send_arrays(
     arrays: Sequence[Array] | Mapping[str, Array],
     files: Sequence[int] = (),
 ) -> None:
-    """Send a message, in which the arrays are under `key`, then `files` and those of the arrays.
+    """Send a message with arrays under `key`, followed by `files` and one file for each array.
     Raises ClosedError, OSError."""
     values = list(arrays.values()) if isinstance(arrays, Mapping) else arrays
     descriptions = [_told(array) for array in values]
@@ -109,15 +109,15 @@ def send_arrays(
 
 
 def read_arrays(descriptions: Any, files: Sequence[int]) -> list[Array]:
-    """Return the arrays that `send_arrays` has sent."""
+    """Return the arrays that `send_arrays` sent, mapped from their files."""
     return [
         _array(description, file) for description, file in zip(descriptions, files, strict=True)
     ]
 
 
 def copied_arrays(records: Any, files: Sequence[int]) -> list[Array]:
-    """Return copies of the arrays that `send_arrays` has sent: the sender, which may run untrusted
-    code, can cut short a file that is mapped. Raises ValueError for other files."""
+    """Return copies of the arrays that `send_arrays` sent. A mapped file would not be safe: the
+    sender, which may run untrusted code, can truncate it. Raises ValueError for other files."""
     return [_copied(record, file) for record, file in zip(records, files, strict=True)]
 
 
@@ -150,7 +150,7 @@ def _told(array: Array) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _file(array: Array) -> Any:
-    """Yield an open file, which only its descriptor names, with the array's elements."""
+    """Yield an open anonymous file that contains the array's elements."""
     file = os.memfd_create("farrier-array", os.MFD_CLOEXEC)
     try:
         if array.dtype.kind not in "OUS" and array.size:
@@ -173,7 +173,7 @@ def _array(description: Mapping[str, Any], file: int) -> Array:
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    """Return the type of that name: one of numpy's, or of ml_dtypes."""
+    """Return the dtype of that name: one of numpy's, or of ml_dtypes."""
     try:
         return np.dtype(name)
     except TypeError:

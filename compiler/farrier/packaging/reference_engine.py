@@ -1,7 +1,7 @@
 """Run another engine as a reference, in a process of its own, since it may crash.
 
-It runs untrusted models in code that is not Farrier's. If it crashes on a model, hangs or lacks
-memory, it has no answer, and another reference decides.
+The engine runs untrusted models in code that is not Farrier's. If it crashes on a model, hangs or
+lacks memory, it returns no result, and another reference decides.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ _BYTES_A_SECOND = 10 << 20
 
 
 class ReferenceEngine(Closing, abc.ABC):
-    """A process that runs one model, for any number of inputs. It starts immediately, and imports
-    its modules in parallel with this process. If it has ended, it is started again for the next
-    inputs, unless it exceeded its time, which another process would, too. `warn` is called once if
-    it has no answer for a reason of its own."""
+    """A process that runs one model on any number of inputs.
+
+    The process starts immediately, and imports its modules in parallel with this process. If it has
+    ended, it is restarted for the next inputs, unless it exceeded its time limit, which a new
+    process would, too. `warn` is called once if the engine fails for a reason that is not the
+    model's.
+    """
 
     title: ClassVar[str]  # The engine's name, for people.
     module: ClassVar[str]  # The module whose presence shows that it is installed.
@@ -64,20 +67,20 @@ class ReferenceEngine(Closing, abc.ABC):
     def of(
         cls, model: Model, warn: Callable[[str], object], most_s: float = _TIMEOUT_S
     ) -> Self | None:
-        """Return the process for a model, which has `most_s` at most for an answer, and more for a
-        large model, or None if the engine is not installed."""
+        """Return the engine's process for a model, or None if the engine is not installed. An
+        answer may take `most_s` seconds, and more for a large model."""
         if not importlib.util.find_spec(cls.module):
             return None
         return cls(model, warn, min(most_s, _TIMEOUT_S))
 
     @property
     def name(self) -> str:
-        """Its name with its version, for people."""
+        """The name and version of the engine, for people."""
         return f"{self.title} {self._version or self._installed_version()}"
 
     @property
     def pid(self) -> int:
-        """The number of the process, which has not ended."""
+        """The process id of the running process."""
         assert self._process is not None
         return self._process.pid
 
@@ -89,10 +92,10 @@ class ReferenceEngine(Closing, abc.ABC):
         extra: Sequence[str] = (),
         is_plain: bool = False,
     ) -> list[Any] | None:
-        """Return the outputs of these names, then the values inside the model that are called
-        `extra`: arrays, and lists of arrays for sequences. None if the engine does not run the
-        model on these inputs. `is_plain` switches its optimizer off, which may round otherwise, and
-        has had defects."""
+        """Return the outputs of these names, then the internal values of the model named in
+        `extra`: arrays, or lists of arrays for sequences. None if the engine cannot run the model
+        on these inputs. `is_plain` switches the engine's optimizer off, which may round differently
+        and has had defects."""
         if self._is_too_slow:
             return None
         try:
@@ -138,10 +141,12 @@ class ReferenceEngine(Closing, abc.ABC):
         extra: Sequence[str],
         is_plain: bool,
     ) -> tuple[dict[str, Any], list[Any] | None]:
-        """Have the process run the model, with the arguments of `run`; it is started if necessary.
+        """Let the process, started if necessary, run the model with the arguments of `run`.
+
         Return its answer, and the outputs in it; None for these if the engine failed. Raises
         ClosedError, WireError, OSError (TimeoutError if no answer comes in time), and FarrierError
-        if a file of the model cannot be read."""
+        if a file of the model cannot be read.
+        """
         if self._process is None:
             self._start()
         assert self._process is not None
@@ -171,13 +176,13 @@ class ReferenceEngine(Closing, abc.ABC):
                 os.close(file)
 
     def _environment(self) -> Mapping[str, str] | None:
-        """Return the environment of the process, or None for that of this one."""
+        """Return the environment variables of the process; None for those of this process."""
         return None
 
     @abc.abstractmethod
     def _source(self) -> contextlib.AbstractContextManager[tuple[dict[str, Any], list[int]]]:
-        """Return the part of an order that says where the process reads the model, with the open
-        files that belong to it."""
+        """Return a context with the fields of an order that locate the model for the process, and
+        the open files that belong to them."""
 
     def _installed_version(self) -> str:
         try:
@@ -186,7 +191,7 @@ class ReferenceEngine(Closing, abc.ABC):
             return ""
 
     def _ended(self) -> str:
-        """Describe in words how the process has ended, after its socket closed."""
+        """Return a description of how the process ended, after its socket closed."""
         assert self._process is not None
         how = self._process.ending()
         self.close()
@@ -202,5 +207,5 @@ class ReferenceEngine(Closing, abc.ABC):
 
 
 def _output(arrays: Iterator[Array], count: int | None) -> Array | list[Array]:
-    """Return the next output of the arrays: one of them, or the next `count` as a sequence."""
+    """Return the next output from `arrays`: one array, or the next `count` arrays as a sequence."""
     return next(arrays) if count is None else list(itertools.islice(arrays, count))

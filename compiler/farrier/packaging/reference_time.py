@@ -1,9 +1,9 @@
-"""The time limit of Farrier's own reference, which runs one model's operators in float64.
+"""The time limit of Farrier's own reference, which runs a model's operators in float64.
 
-A job step that hangs is ended from outside (`farrier_worker/steps.py`); the reference ends by
-itself before that, so that another reference can decide if there is one. Its time is some minutes,
-which a model of many operations extends. A loop's body counts once, since values may decide its
-trip count: a loop that needs more than the fixed time gets no result.
+A job step that hangs is killed from outside (`farrier_worker/steps.py`); the reference ends itself
+before that, so that another reference can decide if there is one. The limit is some minutes, and
+more for a model of many operations. A loop's body counts once, since values may decide its trip
+count: a loop that needs more than the fixed time yields no result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _WHOLE_SHARE = 0.5  # The share of the time left for inputs that may be meaningl
 
 
 def reference_s(environ: Mapping[str, str]) -> float:
-    """Return the setting. Raises UsageError if it cannot be read."""
+    """Return the limit in seconds that the environment sets. Raises UsageError if it cannot be
+    parsed."""
     text = environ.get(VARIABLE) or str(REFERENCE_S)
     with contextlib.suppress(ValueError):
         seconds = float(text)
@@ -39,7 +40,7 @@ def reference_s(environ: Mapping[str, str]) -> float:
 
 class ReferenceTime:
     """The seconds that the reference may take for one model, all its runs together. `is_over` is
-    set if a run lacked time."""
+    set if a run was out of time."""
 
     def __init__(self, graph: Graph, reference_s: float) -> None:
         self.total_s = min(reference_s + estimated_s(graph), MOST_TIMES * reference_s)
@@ -48,10 +49,11 @@ class ReferenceTime:
 
     @contextlib.contextmanager
     def spent(self, *, is_whole: bool = False) -> Iterator[None]:
-        """A context that counts the time of runs. Raises OutOfTimeError if there is none left.
+        """Charge the time of the `with` block. Raises OutOfTimeError if there is none left.
 
-        Inputs that are drawn from the whole range of their types (`is_whole`) may ask for more work
-        than anybody waits for, so they have a share of the time, and leave the rest to others."""
+        Inputs that are drawn from the full range of their types (`is_whole`) may request more work
+        than is reasonable, so they get a fraction of the time, and leave the rest to other inputs.
+        """
         begin = time.monotonic()
         try:
             with time_limit(self._left_s * (_WHOLE_SHARE if is_whole else 1.0)):
@@ -64,7 +66,7 @@ class ReferenceTime:
 
     @property
     def complaint(self) -> str:
-        """Return the message for the user once the time is over."""
+        """Return the message for the user when the time is over."""
         seconds = round(self.total_s, 1)
         return (
             f"the step 'reference' did not end in the {seconds:g} s that it may take: "
@@ -77,7 +79,8 @@ class ReferenceTime:
 
 
 def estimated_s(graph: Graph) -> float:
-    """Return the seconds that one run of a graph in numpy may take, its regions counted once."""
+    """Return the estimated seconds of one run of a graph in numpy, with each region counted
+    once."""
     return sum(map(_node_s, graph.nodes))
 
 
@@ -89,8 +92,8 @@ def _node_s(node: Node) -> float:
 
 
 def _products(node: Node) -> float:
-    """Return the products that a contraction sums, as far as the shapes of its operands determine
-    them."""
+    """Return the number of products that a contraction sums, as far as the shapes of its operands
+    determine it."""
     if len(node.inputs) < 2 or node.inputs[0] is None or node.inputs[1] is None:
         return 0.0
     first, second = node.inputs[0].type.shape, node.inputs[1].type.shape

@@ -1,9 +1,10 @@
-"""The process in which torch runs an exported program as a reference (`reference_child.py`).
+"""The main program of the process in which torch runs an exported program as a reference
+(`reference_child.py`).
 
-`torch.export.load` unpickles members of the file and evaluates its formulas as Python, which is to
-run code of whoever wrote the file. So the process first gives up, for good, all files but those of
-the installation and of the system's libraries, all networks, and other processes. Without the walls
-for that it refuses every order.
+`torch.export.load` unpickles members of the file and evaluates its formulas as Python, which can
+run arbitrary code of the file's author. So the process first gives up, permanently, access to all
+files except those of the installation and of the system's libraries, to all networks, and to other
+processes. If the kernel does not support these restrictions, the process refuses every order.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _AS_INTEGERS = {
 
 
 def serve() -> None:
-    """Run the process."""
+    """Run the main loop of the process."""
     serve_engine(_start, _Programs().outputs)
 
 
@@ -56,7 +57,8 @@ def _start() -> str:
 
 
 def _walled_in() -> bool:
-    """Give up what the module's docstring names, and return whether the kernel could do it all."""
+    """Apply the restrictions that the module's docstring lists, and return whether the kernel
+    supports all of them."""
     libc = ctypes.CDLL(None, use_errno=True)
     hide(libc)
     sys.path[:] = _installed()
@@ -70,8 +72,8 @@ def _walled_in() -> bool:
 
 
 def _installed() -> list[str]:
-    """Return the folders of `sys.path` that hold installed packages: not those of a user's project,
-    which the process could otherwise read."""
+    """Return the folders of `sys.path` that contain installed packages. The folders of a user's
+    project are excluded, because the process could read them otherwise."""
     specs = map(importlib.util.find_spec, _PACKAGES)
     places = [
         Path(os.path.realpath(location)).parent
@@ -89,15 +91,15 @@ def _installed() -> list[str]:
 
 
 class _Programs:
-    """The program of the file that orders name, loaded at the first of them."""
+    """The program of the file to which orders refer, which is loaded at the first order."""
 
     def __init__(self) -> None:
         self._loaded: tuple[torch.export.ExportedProgram, Interface] | None = None
 
     def outputs(self, order: Order, files: Sequence[int]) -> list[Array | list[Array]]:
         """Run the program on the inputs of an order, and return the outputs that the order names,
-        as the frontend calls them. The first of `files` holds the program, the others the
-        inputs."""
+        in the frontend's naming. The first of `files` contains the program, the others the inputs.
+        """
         import torch
 
         program, interface = self._loaded = self._loaded or _load(files[0])
@@ -109,7 +111,8 @@ class _Programs:
 
 
 def _load(file: int) -> tuple[torch.export.ExportedProgram, Interface]:
-    """Return the program that an open file holds, as torch and as the frontend read it."""
+    """Return the program in an open file, as torch represents it, and its interface as the frontend
+    reads it."""
     import torch
 
     with open(os.dup(file), "rb") as opened:
@@ -121,7 +124,8 @@ def _load(file: int) -> tuple[torch.export.ExportedProgram, Interface]:
 def _run(
     program: torch.export.ExportedProgram, interface: Interface, feeds: Mapping[str, torch.Tensor]
 ) -> dict[str, Any]:
-    """Run the graph on inputs, and on changed buffers, by name. Return the outputs."""
+    """Run the graph of the program on inputs and mutated buffers, by name. Return the outputs by
+    name."""
     signature = program.graph_signature
     arguments = [_argument(program, spec, feeds) for spec in signature.input_specs]
     values = list(program.graph_module(*arguments))
@@ -140,7 +144,7 @@ def _run(
 def _argument(
     program: torch.export.ExportedProgram, spec: Any, feeds: Mapping[str, torch.Tensor]
 ) -> Any:
-    """Return the value of one input of the graph: what the caller feeds, or a weight."""
+    """Return the value of one input of the graph: a value that the caller passes, or a weight."""
     if spec.kind.name == "USER_INPUT":
         return feeds[spec.arg.name].clone() if spec.arg.name in feeds else spec.arg.value
     if spec.target in feeds:
@@ -150,7 +154,7 @@ def _argument(
 
 
 def _names(specs: Sequence[Any]) -> Iterator[str]:
-    """Yield the names by which the interface knows what a graph changes."""
+    """Yield the names that the interface uses for the inputs and buffers that a graph mutates."""
     for spec in specs:
         yield str(spec.target or getattr(spec.arg, "name", ""))
 
@@ -165,7 +169,7 @@ def _tensor(array: Array) -> torch.Tensor:
 
 
 def _array(value: Any) -> Array:
-    """Return a tensor, or a size, as an array."""
+    """Return a tensor, or a symbolic size, as a numpy array."""
     import torch
 
     if not isinstance(value, torch.Tensor):

@@ -1,4 +1,4 @@
-"""torch as a reference: it loads the program that it has exported, and runs it in eager mode."""
+"""torch as a reference engine: it loads the exported program and runs it in eager mode."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _HANDED_ON = (
 
 
 class TorchProgram(ReferenceEngine):
-    """torch's process for a `.pt2` file. Its loader unpickles members and evaluates formulas, so
-    the process is walled in before it reads the file, and ends where it cannot be."""
+    """A torch process for a `.pt2` file. Its loader unpickles members and evaluates formulas, so
+    the process restricts its own access before it reads the file, and ends if it cannot."""
 
     title = "PyTorch"
     module = distribution = "torch"
@@ -35,7 +35,8 @@ class TorchProgram(ReferenceEngine):
 
     @contextlib.contextmanager
     def _source(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
-        """Yield the program in an open file: the process can open none of the user's."""
+        """Yield the program as an open file, because the process cannot open any of the user's
+        files."""
         if self._model.path is not None:
             file = os.open(self._model.path, os.O_RDONLY | os.O_CLOEXEC)
         else:

@@ -1,4 +1,4 @@
-"""Run a compiled model on the device: outputs against a reference first, then the clock."""
+"""Run a compiled model on the device: compare its outputs with a reference, then time it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _REFUSALS = 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measured:
-    """The measurement that verified a build: the batch, and its arrays by their names in the
+    """The measurement that verified a build: the batch, and its arrays by their names in the model
     file."""
 
     request: MeasureRequest
@@ -81,7 +81,7 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of running the whole model on the device."""
+    """The result of running the complete model on the device."""
 
     # The largest max |out - reference| over max |reference|. With a `parting` the error is that of
     # Farrier's reference, with which the build agrees, against ONNX Runtime.
@@ -102,12 +102,13 @@ class Verification:
 
 
 class _Case:
-    """Random inputs of a model, and the outputs of several judges for them.
+    """Random inputs of a model, and the expected outputs according to several references (judges).
 
-    The first is the engine of the model's format where it is installed, because it shares no code
-    with Farrier. The operators in float64 decide where a build differs from it. The last are the
-    operators in the types of the model: they round as a build does, so that they fall on the same
-    side of a step (a cast to integers, a comparison), where float64 may fall on the other.
+    The first judge is the engine of the model's format if it is installed, because it shares no
+    code with Farrier. If a build differs from it, Farrier's operators in float64 decide. The last
+    judge are these operators in the types of the model: they round as a build does, so that at a
+    step (a cast to integers, a comparison) they land on the same side as the build, where float64
+    may land on the other.
     """
 
     def __init__(
@@ -119,7 +120,8 @@ class _Case:
         *,
         is_whole: bool,
     ) -> None:
-        """Store the inputs; `is_whole` ones are drawn from whole types."""
+        """Store the inputs; `is_whole` means that they were drawn from the full range of their
+        types."""
         self.arrays = arrays
         self._imported = imported
         self._judges: list[Judge] = [
@@ -130,8 +132,9 @@ class _Case:
         self._expected: list[tuple[str, list[Array]]] = []
 
     def judged(self, number: int) -> tuple[str, list[Array]] | None:
-        """Return the name of judge `number`, and its outputs; None if no judge is left. Each judge
-        runs once. Raises one of `_NO_RESULT` for inputs without a result."""
+        """Return the name of judge `number`, and the outputs that it expects; None if all judges
+        have been heard. Each judge runs once. Raises one of `_NO_RESULT` if the model has no result
+        for these inputs."""
         while len(self._expected) <= number and self._judges:
             judged = self._judges.pop()(self._imported, self.arrays)
             if judged is not None:
@@ -139,8 +142,8 @@ class _Case:
         return self._expected[number] if number < len(self._expected) else None
 
     def disagreement(self) -> float:
-        """Return the distance of the judges, as a share of an output's range: the effect of
-        rounding alone."""
+        """Return the difference between the judges, as a fraction of an output's range: the effect
+        of rounding alone."""
         answers = [judged[1] for judged in map(self.judged, range(2)) if judged is not None]
         if len(answers) < 2:
             return 0.0
@@ -148,7 +151,8 @@ class _Case:
 
 
 class Verifier:
-    """One model's inputs and reference outputs, by which any number of its builds are verified.
+    """The inputs and expected outputs of one model, with which any number of its builds are
+    verified.
 
     If a build differs from ONNX Runtime by more than the tolerance, float64 decides whether the
     build is wrong: on some models ONNX Runtime's own rounding error is a hundred times larger. But
@@ -157,8 +161,8 @@ class Verifier:
     amplify rounding errors on these inputs (as in a variance of nearly equal values), and other
     inputs are drawn, with integers from wider ranges.
 
-    Integers that are data, and not ids, masks or sizes, are drawn from their whole type if the
-    model has a result then (`packaging/draws.py`).
+    Integers that are data rather than ids, masks or sizes are drawn from the full range of their
+    type if the model has a result for them (`packaging/draws.py`).
     """
 
     def __init__(
@@ -172,10 +176,12 @@ class Verifier:
         precision: Precision = Precision.F32,
         reference_s: float = REFERENCE_S,
     ) -> None:
-        """Draw inputs and compute their reference outputs. `engine` runs the ONNX `model`; if it is
-        None, float64 alone decides, in a time that `reference_s` sets (`ReferenceTime`). Raises
-        UnverifiableError if no drawn inputs have a result, and TimeLimitError if none had one in
-        time."""
+        """Draw inputs and compute their expected outputs.
+
+        `engine` runs the ONNX `model`; if it is None, float64 alone decides, within a time limit
+        that `reference_s` sets (`ReferenceTime`). Raises UnverifiableError if none of the drawn
+        inputs have a result, and TimeLimitError if none had one in time.
+        """
         # Of a value that is rounded, others are computed.
         self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
         self._engine = engine
@@ -196,10 +202,12 @@ class Verifier:
         self._draw()
 
     def _draw(self) -> None:
-        """Draw inputs that have a result: not all values are valid sizes or rows of a table. Draws
-        from whole types for which floats become infinite are used only if no others have a result.
-        Raises UnverifiableError if none has, and TimeLimitError if the judges did not come to an
-        end."""
+        """Draw inputs that have a result: not all values are valid sizes or rows of a table.
+
+        Inputs from the full range of types for which floats become infinite are used only if no
+        others have a result. Raises UnverifiableError if none has, and TimeLimitError if the judges
+        ran out of time.
+        """
         infinite: Draw | None = None
         why: Exception = UnverifiableError(self._refusal)
         tries = 0
@@ -255,10 +263,11 @@ class Verifier:
     def verify(
         self, linked: LinkedModel, runner: Runner, threads: int, floor_ns: int = 0
     ) -> Verification:
-        """Return how the build does. No run of the model takes less than `floor_ns`.
+        """Run a build on the device and return the result of its verification. No valid run of the
+        model takes less than `floor_ns` nanoseconds.
 
         Raises VerificationError if the outputs differ or the code fails, UnverifiableError if the
-        code refuses all inputs that are drawn, NoDeviceError if no device could measure.
+        code rejects all inputs that are drawn, NoDeviceError if no device could measure.
         """
         self._floor_ns = floor_ns
         while True:
@@ -297,8 +306,8 @@ class Verifier:
         )
 
     def _alone(self, reference: str, verdicts: Sequence[str]) -> str:
-        """Return why a result has one opinion alone, in words, or nothing if it has all that were
-        asked."""
+        """Return, as text, why fewer judges than intended have checked the result; "" if all of
+        them did."""
         if not self._time.is_over:
             return ""
         if verdicts:
@@ -310,14 +319,14 @@ class Verifier:
         return f"{what}: {self._time.complaint}"
 
     def _hint(self) -> str:
-        """Return the way on from a wrong build."""
+        """Return the hint for the user in the error about a wrong build."""
         if self._time.is_over:
             return f"{self._time.complaint}, which would decide who is right: {self._time.hint}"
         return "this is a defect of Farrier: please report it with the model"
 
     def _parting(self) -> Parting | None:
         """Return how ONNX Runtime differs, by more than rounding, from the reference with which a
-        build agrees."""
+        build agrees; None if it does not."""
         if self._engine is None or self._imported.strings:
             return None
         arrays = self._case.arrays
@@ -333,8 +342,9 @@ class Verifier:
             return None
 
     def _draw_narrower(self) -> bool:
-        """Draw small integers instead of whole types if the reference is infinite with those: ONNX
-        Runtime computes f16 in f32 and may be finite. Return whether new inputs were drawn."""
+        """Draw small integers instead of the full range if the reference is infinite with the
+        latter. (ONNX Runtime computes f16 in f32 and may be finite.) Return whether new inputs were
+        drawn."""
         judged = self._case.judged(1) or self._case.judged(0)
         if not self._is_whole or judged is None or all(map(_is_finite, judged[1])):
             return False
@@ -352,8 +362,8 @@ class Verifier:
         return self._is_drawn()
 
     def _draw_others(self, check: Check) -> None:
-        """Draw integers other than the ones that a check of the build refuses. Raises
-        UnverifiableError if there are none, or many were refused."""
+        """Draw other integers than the ones rejected by a check of the build. Raises
+        UnverifiableError if there are none, or many were rejected already."""
         self._refusal = _refusal(check)
         self._refused.add(_integers(self._case.arrays))
         while len(self._refused) <= _REFUSALS:
@@ -368,7 +378,7 @@ class Verifier:
         )
 
     def _is_drawn(self) -> bool:
-        """Draw new inputs, and return whether there are any."""
+        """Draw new inputs, and return whether any were available."""
         try:
             self._draw()
         except (UnverifiableError, TimeLimitError):
@@ -378,8 +388,11 @@ class Verifier:
     def _judge(
         self, linked: LinkedModel, runner: Runner, threads: int
     ) -> tuple[list[str], str, Measured, MeasureResult]:
-        """Compare the build with each judge until it agrees with one. Return the differences from
-        the judges before, the name of the last judge, and the measurement."""
+        """Compare the build with one judge after the other until it agrees with one.
+
+        Return the differences from the judges before that one, the name of the last judge, and the
+        measurement.
+        """
         verdicts: list[str] = []
         allowed = self._tolerance
         for number in itertools.count():
@@ -479,20 +492,20 @@ class Verifier:
 
 
 def _worst(result: MeasureResult) -> CandidateResult:
-    """Return the result of the entry with the largest error: the code for all sizes, or for hot
-    ones."""
+    """Return the result of the entry (the code for all sizes, or for a hot size) with the largest
+    error."""
     failed = (result for result in result.results if result.status is not Status.OK)
     return next(failed, max(result.results, key=lambda result: result.max_error or 0.0))
 
 
 def _refusing(linked: LinkedModel, result: CandidateResult) -> Check | None:
-    """Return the check that refuses the inputs, None if none does."""
+    """Return the check that rejects the inputs, None if none does."""
     number = -1 - result.code
     return linked.checks[number] if 0 <= number < len(linked.checks) else None
 
 
 def _refusal(check: Check) -> str:
-    """Return what a check refuses, in words."""
+    """Return a text that describes what a check rejects."""
     node = f"node {check.origin!r}"
     if check.reason:
         return f"they lead {node} to a branch that is not compiled: {check.reason}"
@@ -503,7 +516,8 @@ def _refusal(check: Check) -> str:
 
 
 def _integers(arrays: Mapping[str, Array]) -> tuple[bytes, ...]:
-    """Return the values of inputs that can be sizes or decide them; of all if none can."""
+    """Return the bytes of the inputs that can be sizes or determine sizes; of all inputs if none
+    can."""
     integers = [array for array in arrays.values() if array.dtype.kind in "iub"]
     return tuple(array.tobytes() for array in integers or arrays.values())
 
@@ -513,23 +527,23 @@ def _is_finite(array: Array) -> bool:
 
 
 def _room(value: Value, sizes: Mapping[str, int]) -> int:
-    """Return the bytes of an output's memory for these values of symbols."""
+    """Return the size in bytes of an output's memory for these values of symbols."""
     return evaluate(upper(value.type.nbytes, lambda symbol: symbol.name in sizes), sizes)
 
 
 def _with_first(array: Array, axis: int | None) -> Array:
-    """Return the array as a state lies in memory, whose `axis` comes first; None: unchanged."""
+    """Return the array in the memory order of a state, with `axis` first; None: unchanged."""
     return np.moveaxis(array, axis, 0) if axis else array
 
 
 def _filled(array: Array, nbytes: int) -> Array:
-    """Return the output as it lies in memory of `nbytes`, cut to fit; the rest stays zero."""
+    """Return the output padded with zeros, or cut, to a memory of `nbytes` bytes."""
     flat = np.ascontiguousarray(array).reshape(-1)[: nbytes // array.itemsize]
     return np.pad(flat, (0, nbytes // array.itemsize - flat.size))
 
 
 def _columns(array: Array, keys: Sequence[int | str]) -> Array:
-    """Return a tensor, or the columns of maps in the declared order of their keys."""
+    """Return a tensor unchanged, or the columns of maps in the declared order of their keys."""
     if not keys:
         return array
     ascending = sorted(keys, key=lambda key: (isinstance(key, str), key))
@@ -539,7 +553,7 @@ def _columns(array: Array, keys: Sequence[int | str]) -> Array:
 def _answer(
     engine: ReferenceEngine, imported: ImportedModel, inputs: Arrays, *, is_plain: bool = False
 ) -> tuple[str, list[Array]] | None:
-    """Return ONNX Runtime's name and outputs, or None if it has none; `is_plain` is as for
+    """Return ONNX Runtime's name and its outputs, or None if it has no result; `is_plain` is as for
     `ReferenceEngine.run`."""
     feeds = {
         name: strings_of(array) if name in imported.strings else array
@@ -564,21 +578,21 @@ def _answer(
 
 
 def _declared(imported: ImportedModel) -> tuple[DeclaredValue, ...]:
-    """Return the outputs that the file of a model declares, () without a file."""
+    """Return the outputs that the model file declares, () without a file."""
     return () if imported.declaration is None else imported.declaration.outputs
 
 
 def _held(imported: ImportedModel) -> list[DeclaredValue]:
-    """Return the outputs of the file, with the tensors of the graph that hold them; an absent
-    optional has none, and is left out."""
+    """Return the outputs of the model file, with the tensors of the graph that hold them, except
+    absent optional ones."""
     names = imported.output_names
     pairs = ((value, value.members_in(names)) for value in _declared(imported))
     return [dataclasses.replace(value, members=members) for value, members in pairs if members]
 
 
 def _members(declared: DeclaredValue, output: Any) -> list[Array]:
-    """Return the tensors of the graph that hold an output of ONNX Runtime. Raises ValueError if
-    they cannot hold it."""
+    """Return the tensors of the graph that represent an output of ONNX Runtime. Raises ValueError
+    if they cannot."""
     if declared.is_sequence:
         return declared.parted(output)
     return [_columns(np.asarray(output), declared.keys)]
@@ -587,8 +601,8 @@ def _members(declared: DeclaredValue, output: Any) -> list[Array]:
 def _evaluated(
     time: ReferenceTime, is_whole: bool, wide: bool, imported: ImportedModel, inputs: Arrays
 ) -> tuple[str, list[Array]] | None:
-    """Return the outputs of Farrier's own operators, in float64 or in the types of the model, and
-    the name of that judge, or None if it ran out of time."""
+    """Return the name of the judge and the outputs of Farrier's own operators, computed in float64
+    (`wide`) or in the types of the model; None if the time is over."""
     graph = imported.graph
     arrays = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
     try:

@@ -1,4 +1,4 @@
-"""The events of a compilation, and the clock that bounds it."""
+"""The events by which a compilation reports its progress, and the clock that limits its time."""
 
 from __future__ import annotations
 

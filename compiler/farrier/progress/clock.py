@@ -1,4 +1,4 @@
-"""The time budget of a tuning, and the time that its phases and kinds of work took."""
+"""The time budget of a tuning, and the time spent on its phases and kinds of work."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _ALL = "all"
 
 
 class Clock:
-    """A clock that starts when it is made. Time is spent in phases, and within these on kinds of
-    work.
+    """A clock that starts when it is created. Time is charged to phases, and within these to kinds
+    of work.
 
-    If several threads work at once, kinds of work add up to more than their phase.
+    If several threads work at once, the kinds of work add up to more than their phase.
     """
 
     def __init__(self, budget_s: float | None = None) -> None:
-        """Start the clock. Without a budget there is always time left."""
+        """Start the clock. Without a budget the remaining time is infinite."""
         self.budget_s = budget_s
         self._begin = time.monotonic()
         self._phase = ""
@@ -29,14 +29,14 @@ class Clock:
 
     @property
     def left(self) -> float:
-        """Return the seconds left, below 0 once the budget is spent."""
+        """Return the seconds that remain, below 0 once the budget is spent."""
         if self.budget_s is None:
             return float("inf")
         return self._begin + self.budget_s - time.monotonic()
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time of the block as this phase."""
+        """Charge the time of the `with` block to this phase."""
         outer, self._phase = self._phase, name
         try:
             with self.work(_ALL):
@@ -46,7 +46,7 @@ class Clock:
 
     @contextlib.contextmanager
     def work(self, name: str) -> Iterator[None]:
-        """Count the time of the block as this kind of work, in the present phase."""
+        """Charge the time of the `with` block to this kind of work, within the current phase."""
         begin = time.monotonic()
         try:
             yield
@@ -54,13 +54,13 @@ class Clock:
             self.took(name, time.monotonic() - begin)
 
     def took(self, name: str, seconds: float) -> None:
-        """Add seconds to this kind of work, in the present phase."""
+        """Charge some seconds to this kind of work, within the current phase."""
         with self._adding:
             kinds = self._spent.setdefault(self._phase, {})
             kinds[name] = kinds.get(name, 0.0) + seconds
 
     def ended(self, reason: str) -> None:
-        """Record the reason why the present phase ends."""
+        """Record the reason why the current phase ends early."""
         self._ended[self._phase] = reason
 
     @property
@@ -79,6 +79,6 @@ class Clock:
         return seconds_of
 
     def report(self) -> dict[str, Any]:
-        """Return the seconds by phase, and in it by kind of work, with `all`, and the reasons why
-        phases ended early, as JSON types."""
+        """Return, as JSON types, the seconds by phase and, within each, by kind of work, with the
+        total as `all`, and the reasons why phases ended early."""
         return {"budget_s": self.budget_s, "seconds": self._spent, "ended": self._ended}

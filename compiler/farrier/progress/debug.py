@@ -32,18 +32,18 @@ def debug_level() -> int:
 
 
 def check_level() -> int:
-    """Return the value of FARRIER_CHECK: how much is verified."""
+    """Return the value of FARRIER_CHECK, which sets how much is verified."""
     return _level("FARRIER_CHECK", 1)
 
 
 def crash_directory() -> Path:
-    """Return the folder of reproducers; it may not exist yet."""
+    """Return the folder to which reproducers are written; it may not exist yet."""
     chosen = os.environ.get("FARRIER_CRASHES")
     return Path(chosen) if chosen else Path(tempfile.gettempdir()) / "farrier-crashes"
 
 
 def leave_reproducer(name: str, text: str) -> Path:
-    """Write IR on which the pass `name` failed, and return the path."""
+    """Write the IR on which the pass `name` failed to a file, and return the path."""
     directory = crash_directory()
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.ir"
@@ -52,7 +52,8 @@ def leave_reproducer(name: str, text: str) -> Path:
 
 
 def show(level: int, title: str, text: Callable[[], str] = str) -> None:
-    """Write `title` and the result of `text` to standard error, at FARRIER_DEBUG ≥ `level`."""
+    """Write `title` and the result of `text` to standard error if FARRIER_DEBUG is at least
+    `level`."""
     if debug_level() >= level:
         print(f"--- {title}", text(), sep="\n", end="", file=sys.stderr)
 

@@ -1,7 +1,7 @@
-"""Events of a compilation: plain data, printed by the CLI, stored by the farm.
+"""The events of a compilation: plain data, which the CLI prints and the farm stores.
 
-The pipeline calls one function with each event; the same JSON reaches a watcher over server-sent
-events, so an event holds only JSON types.
+The pipeline passes each event to one function, and clients receive the same JSON as server-sent
+events, so an event contains only JSON types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Unbounded: TypeAlias = Annotated[float, codec.Null(math.inf)]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StageStarted:
-    """A named step of the pipeline begins; the names are those of `farrier.pipeline`."""
+    """A stage of the pipeline starts; the names of stages are those in `farrier.pipeline`."""
 
     stage: str
 
@@ -33,9 +33,9 @@ class StageFinished:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizesSettled:
-    """The model was read, and some of its sizes are open: `dims` are their names, ranges and
-    typical sizes, and `preconditions` the assumptions about them beyond the model's
-    declarations."""
+    """The model was imported, and some of its sizes are symbolic: `dims` are their names, ranges
+    and typical sizes, and `preconditions` the assumptions about them that the model itself does not
+    declare."""
 
     dims: list[str]
     preconditions: list[str]
@@ -43,7 +43,8 @@ class SizesSettled:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TasksFound:
-    """The model was partitioned: `tasks` distinct kernels to tune, `kernels` calls of them."""
+    """The model was partitioned into `tasks` distinct kernels to tune, and `kernels` calls of
+    them."""
 
     tasks: int
     kernels: int
@@ -51,12 +52,12 @@ class TasksFound:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskSchedule:
-    """A task, and its present schedule: the default at first, then the schedule in use.
+    """A task and its current schedule: first the default, then the schedule in use.
 
-    `task` is the task's key, `name` its printable name, `space` the number of schedules that its
-    rule offers, before its constraint. `calls` is how often the model runs the kernel, `share` its
-    part of the time of all kernels. Microseconds are of one call: `default_us` and `predicted_us`
-    by the analytic model, and `measured_us` if the schedule was measured.
+    `task` is the task's key, `name` a readable name, `space` the number of schedules that its rule
+    offers before the constraint. `calls` is the number of calls in a run of the model, `share` the
+    task's fraction of the time of all kernels. Times are microseconds of one call: `default_us` and
+    `predicted_us` by the analytic model, `measured_us` if the schedule was measured.
     """
 
     task: str
@@ -76,8 +77,8 @@ class TaskSchedule:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TasksScheduled:
-    """Some of the model's tasks have schedules; sent again when they change. `sizes` are the hot
-    sizes that the tasks are for, by symbol, and {} for all sizes."""
+    """Tasks of the model got schedules; the event is sent again when schedules change. `sizes` are
+    the hot sizes for which the tasks are compiled, by symbol; {} stands for all sizes."""
 
     tasks: list[TaskSchedule]
     sizes: dict[str, int]
@@ -85,16 +86,16 @@ class TasksScheduled:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TuningStarted:
-    """Tuning begins, with a cost model of this name."""
+    """Tuning starts, with the cost model of this name."""
 
     cost_model: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrialsMeasured:
-    """A batch of candidates is measured. `best_ms` is the model's estimated latency: the sum over
-    kernels of the best time, measured or predicted; infinite before any time exists, and on an
-    emulated device."""
+    """A batch of candidates was measured. `best_ms` is the model's estimated latency: the sum over
+    kernels of the best time, measured or predicted; it is infinite before any time exists, and on
+    an emulated device."""
 
     trials: int
     planned: int | None  # None under a time budget.
@@ -106,8 +107,8 @@ class TrialsMeasured:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VariantsCompared:
-    """Variants of the whole model ran in turns. `changed` kernels (or, if `what` is algorithms,
-    shapes of layers) differ from the unmeasured choice."""
+    """Variants of the complete model were measured against each other. `changed` is the number of
+    kernels (or of layer shapes, if `what` is algorithms) that differ from the unmeasured choice."""
 
     what: str  # The word algorithms or schedules.
     variants: int
@@ -116,8 +117,8 @@ class VariantsCompared:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimeSpent:
-    """Tuning is over, and so is the race with the defaults: its seconds by phase, and over all
-    phases by kind of work."""
+    """Tuning and the race with the defaults are over: their seconds by phase, and by kind of work
+    over all phases."""
 
     budget_s: float | None
     phases: dict[str, float]
@@ -126,12 +127,16 @@ class TimeSpent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verified:
-    """The whole model ran on the device: outputs were compared with the reference, then timed.
-    `untuned_ms` is the time of the defaults, if the model was compared with them. Times of an
-    `emulated` device are the emulator's. If outputs differ from those of the engine `differs_from`
-    by more than rounding explains, `max_error` is the difference. On a farm, `confirmed_by` names
-    another device that verified it as well; it is `untrusted` if a single device did, which nobody
-    trusts. `reference` names the engine that computed the outputs."""
+    """The complete model ran on the device: its outputs were compared with the reference, then it
+    was timed.
+
+    `untuned_ms` is the time with default schedules, if the model was compared with them. Times of
+    an `emulated` device are the emulator's. If outputs differ from those of the engine
+    `differs_from` by more than rounding explains, `max_error` is the difference. On a farm,
+    `confirmed_by` names another device that verified the model as well; `untrusted` is set if only
+    one device did, and that device is not trusted. `reference` names the engine that computed the
+    expected outputs.
+    """
 
     max_error: _Unbounded
     latency_ms: float
@@ -146,11 +151,14 @@ class Verified:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Raced:
-    """The verified model and another engine ran in turns on a device, with equal threads. `ms` and
-    `ours_ms` have median, p10 and p90 of the time of a call. `ratio` is our median over the
-    engine's, round by round, then their median: below 1, ours is faster. `max_error` is of the
-    engine's outputs, as share of their range. An engine that was not timed has no times; `note`
-    says why."""
+    """The verified model and another engine were timed in alternation on a device, with equal
+    numbers of threads.
+
+    `ms` (of the engine) and `ours_ms` hold the median, p10 and p90 of the time of a call. `ratio`
+    is the median over rounds of our time divided by the engine's: below 1, ours is faster.
+    `max_error` is the error of the engine's outputs, as a fraction of their range. An engine that
+    was not timed has no times, and `note` explains why.
+    """
 
     engine: str
     version: str
@@ -165,8 +173,9 @@ class Raced:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VersionAdded:
-    """The artifact of a job has another version, numbered from 1, ready to be fetched. Milliseconds
-    of a run, and of a run of the untuned model in the same race, if they were measured."""
+    """A new version of a job's artifact, numbered from 1, is ready to be downloaded. The times are
+    milliseconds of a run, and of a run of the untuned model in the same race, if they were
+    measured."""
 
     version: int
     median_ms: float | None
@@ -175,15 +184,16 @@ class VersionAdded:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RolledBack:
-    """A user has put an earlier version of the artifact of a job into use, which stays in use."""
+    """A user put an earlier version of a job's artifact into use; later versions no longer replace
+    it."""
 
     version: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Warned:
-    """A warning for the user: a slow path, a throttled device. `topic` is its subject, if programs
-    may need that: VERIFICATION or SIZES."""
+    """A warning for the user, for example of a slow path or a throttled device. `topic` is the
+    subject, if programs may need it: VERIFICATION or SIZES."""
 
     message: str
     topic: str = ""
@@ -231,16 +241,17 @@ _ANY: Any = Annotated[Any, codec.Tagged("kind", _KINDS)]
 
 
 def to_dict(event: Event) -> dict[str, Any]:
-    """Return the event as a flat JSON object; `kind` names its class."""
+    """Return the event as a flat JSON object, in which `kind` is the name of its class."""
     return {"kind": _NAMES[type(event)], **codec.encode(event)}
 
 
 def from_dict(raw: Mapping[str, Any]) -> Event:
-    """Return the inverse of `to_dict`, also for a farm's JSON, which has null for infinity. Raises
-    ValueError on anything else, such as a kind of event that only a newer Farrier knows."""
+    """Return the event of a JSON object, the inverse of `to_dict`; null, which a farm sends for
+    infinity, is accepted. Raises ValueError for anything else, such as a kind of event of a newer
+    Farrier."""
     event: Event = codec.decode(_ANY, raw, name="event")
     return event
 
 
 def ignore(event: Event) -> None:
-    """Ignore events: the default listener."""
+    """Ignore an event: the default listener."""

@@ -1,5 +1,6 @@
-"""Named steps: each is timed, reported, and dumped as text on request; the last one may be
-chosen."""
+"""The named steps of a compilation: each is timed, reported, and dumped as text on request; a
+compilation can be stopped after any of them.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +40,15 @@ STAGES = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dump:
-    """The folder for every step's IR as text (None: nowhere), and the step to stop after."""
+    """The folder to which the IR of every step is written as text, or None, and the step after
+    which to stop."""
 
     directory: Path | None = None
     until: str | None = None
 
     def wants(self, stage: str) -> bool:
-        """Check whether the result of a stage is dumped, or is the last one."""
+        """Check whether the result of a step is dumped, or the compilation stops after that
+        step."""
         return self.directory is not None or self.until == stage
 
     def __post_init__(self) -> None:
@@ -57,24 +60,25 @@ class Dump:
 
 @runtime_checkable
 class Printable(Protocol):
-    """A result that stands for a piece of IR."""
+    """The interface of a result that can be dumped as a piece of IR."""
 
     def printed(self) -> tuple[str, _IR]:
-        """Return its name, and the IR."""
+        """Return the name of the piece, and the IR."""
         ...
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """A result with a text for readers."""
+    """The interface of a result that has a text for people."""
 
     def as_text(self) -> tuple[str, str]:
-        """Return its name, and the text."""
+        """Return the name of the text, and the text."""
         ...
 
 
 class StoppedError(Exception):
-    """The step that `Dump.until` names is done; not a failure."""
+    """The compilation stopped after the step that `Dump.until` names, as requested; not a
+    failure."""
 
     def __init__(self, stage: str) -> None:
         super().__init__(f"stopped after {stage}")
@@ -82,8 +86,8 @@ class StoppedError(Exception):
 
 
 class Step:
-    """The result of a step, which the step's code sets. `is_read`: the result is dumped, or is the
-    last."""
+    """A step in progress, whose result the step's code sets. `is_read` means that the result is
+    dumped, or that the compilation stops after this step."""
 
     def __init__(self, is_read: bool) -> None:
         self.is_read = is_read
@@ -91,12 +95,12 @@ class Step:
         self.notes: dict[str, list[tuple[str, Function | str]]] = {}
 
     def note(self, folder: str, name: str, ir: Function | str) -> None:
-        """Keep an intermediate piece of IR, or the text of instructions; a dump numbers the pieces
-        of each folder."""
+        """Record an intermediate piece of IR, or the text of instructions, for the dump, which
+        numbers the pieces of each folder."""
         self.notes.setdefault(folder, []).append((name, ir))
 
     def done(self, result: T) -> T:
-        """Return the result, and keep it for the dump."""
+        """Record the result for the dump, and return it."""
         self.result = result
         return result
 
@@ -119,8 +123,8 @@ class Steps:
 
     @contextlib.contextmanager
     def __call__(self, stage: str) -> Iterator[Step]:
-        """Time the block as the step `stage`, and dump its result. Raises StoppedError after the
-        last requested step."""
+        """Time the `with` block as the step `stage`, and dump its result. Raises StoppedError after
+        the last requested step."""
         step = Step(self._dump.wants(stage))
         self._listener(StageStarted(stage))
         start = time.perf_counter()
@@ -140,8 +144,8 @@ class Steps:
 
 
 def _write(directory: Path, name: str, result: object, constants: ConstantFiles) -> None:
-    """Write the IR in a step's result, in one file or a folder of several pieces, and other texts,
-    such as a result that is text, next to it. Large data goes to `constants`."""
+    """Write the IR in a step's result to one file, or to a folder of several pieces, and its other
+    texts next to it. Large arrays are written by `constants`."""
     pieces: dict[str, _IR] = {}
     texts: dict[str, str] = {}
     for piece, part in _pieces(result):
@@ -168,8 +172,8 @@ def _put(path: Path, text: str) -> None:
 
 
 def _pieces(result: object) -> Iterable[tuple[str, _IR | str]]:
-    """Yield the printable parts of a step's result, by name; the parts of a kernel have its
-    name."""
+    """Yield the printable parts of a step's result, each with a name; the parts of a kernel share
+    the kernel's name."""
     match result:
         case Graph() | TensorProgram() | Function():
             yield result.name, result

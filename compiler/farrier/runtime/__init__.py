@@ -1,1 +1,1 @@
-"""Run artifacts: needs numpy and the standard library, and none of the compiler."""
+"""Run artifacts: this package needs only numpy and the standard library, not the compiler."""

@@ -1,4 +1,4 @@
-"""A compiled model in memory or in a file, and the way to run it."""
+"""A compiled model in memory or in a file, and its sessions."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ _AGAIN = "the file is damaged: fetch it again, or compile the model again"
 
 @dataclasses.dataclass(slots=True)
 class Artifact:
-    """A compiled model. `members` are the container's files except the parameters; those are
-    `params` in memory, or `mapped`, or else read from `path` when the model first runs.
+    """A compiled model.
 
-    `tuning` is the background search for better code, if there is one: with each version that it
-    finds the artifact changes to that version, and so do its sessions.
+    `members` are the files of the container except the parameters, which are `params` in memory, or
+    `mapped`, or else are read from `path` when the model first runs. `tuning` is the background
+    search for better code, if there is one: the artifact and its sessions switch to each version
+    that the search produces.
     """
 
     manifest: Manifest
@@ -62,19 +63,20 @@ class Artifact:
     )
 
     def __reduce__(self) -> tuple[type[Artifact], tuple[Any, ...]]:
-        """Pickle the model; a copy in another process has sessions of its own, and is not tuned."""
+        """Pickle the model. A copy in another process has sessions of its own, and no background
+        search."""
         return Artifact, (self.manifest, self.members, self.params, self.path, self.mapped)
 
     @property
     def report(self) -> dict[str, Any]:
-        """Return the verification and timing report, as JSON types."""
+        """Return the report of verification and timing, as JSON types."""
         report: dict[str, Any] = json.loads(self.members[REPORT])
         return report
 
     @property
     def calls(self) -> tuple[CallRecord, ...]:
-        """The kernels in the order of execution. Raises ArtifactError if the artifact has no table
-        of them."""
+        """The kernel calls in the order of execution. Raises ArtifactError if the artifact contains
+        no table of them."""
         if CALLS not in self.members:
             raise ArtifactError(
                 f"the artifact of {self.manifest.name} does not list its kernels",
@@ -84,8 +86,8 @@ class Artifact:
 
     @property
     def schedules(self) -> tuple[Schedules, ...]:
-        """The schedules of the model at all its sizes, then at hot ones. Raises ArtifactError if
-        the artifact has no table of them."""
+        """The schedules of the model for all sizes, then for hot sizes. Raises ArtifactError if the
+        artifact contains no table of them."""
         if SCHEDULES not in self.members:
             raise ArtifactError(
                 f"the artifact of {self.manifest.name} does not list its schedules",
@@ -104,8 +106,8 @@ class Artifact:
 
     @property
     def signature(self) -> Signature | None:
-        """The signature, which `load` has checked; None if the artifact is unsigned, or signed in a
-        form that only a newer Farrier reads."""
+        """The signature, already checked by `load`; None if the artifact is unsigned, or signed in
+        a form that only a newer Farrier reads."""
         if SIGNATURE not in self.members:
             return None
         try:
@@ -114,8 +116,8 @@ class Artifact:
             return None
 
     def sign(self, sign: Callable[[Mapping[str, str]], Signature]) -> None:
-        """Sign an artifact that is in memory, by calling `sign` with the sha256 of each file, so
-        that the file that is written names its signer."""
+        """Sign an artifact in memory by calling `sign` with the sha256 of each file. Files written
+        afterwards contain the signature."""
         if self.params is None:
             raise UsageError(
                 f"{self.manifest.name} lies in a file already", hint="sign it as it is compiled"
@@ -138,11 +140,13 @@ class Artifact:
         return self.session().run(inputs)
 
     def session(self, threads: int = 0, memory_bytes: int = 0) -> Session:
-        """Return the loaded model; made at the first call. `threads` 0: the number it was tuned
-        for, or the number of cores if this machine has fewer. `memory_bytes` bounds the outputs and
-        workspace if values decide their sizes; 0: the memory of the machine. Each call for a model
-        with states makes a session, which has states of its own; all of these read the same
-        parameters."""
+        """Return the loaded model, which is created at the first call.
+
+        `threads` 0: the number for which the model was tuned, or the number of cores if this
+        machine has fewer. `memory_bytes` limits the outputs and workspace if values decide their
+        sizes; 0: the memory of the machine. For a model with states each call creates a session,
+        with states of its own; all these sessions share the parameters.
+        """
         session = self._session
         is_other = session is not None and (
             threads not in (0, session.threads) or memory_bytes not in (0, session.memory_bytes)
@@ -158,7 +162,7 @@ class Artifact:
         return session
 
     def _shared_params(self) -> Buffer | container.Mapped:
-        """Return the parameters that a session with states has loaded, or load them."""
+        """Return the parameters that an existing session with states has loaded, or load them."""
         if self.manifest.state:
             for session in self._sessions:
                 if session.manifest == self.manifest:
@@ -166,7 +170,7 @@ class Artifact:
         return self._load_params()
 
     def version(self) -> Artifact:
-        """Return a copy of the artifact in its present version, which later versions do not
+        """Return a copy of the artifact in its current version, which later versions do not
         change."""
         with self._changing:
             return Artifact(
@@ -174,9 +178,11 @@ class Artifact:
             )
 
     def become(self, other: Artifact) -> None:
-        """Change to `other`, a version of the same model, from now on; so does each session from
-        its next call on, which does not wait for the code to be loaded. If a session cannot load
-        it, raises ArtifactError, and nothing has changed."""
+        """Switch to `other`, a version of the same model.
+
+        Each session switches at its next call, which does not wait for the code to be loaded. If a
+        session cannot load the code, raises ArtifactError, and nothing changes.
+        """
         with self._changing:
             sessions = [session for session in self._sessions if not session.closed]
             loaded = [
@@ -189,8 +195,8 @@ class Artifact:
                 session.exchange(code)
 
     def _load_params(self) -> Buffer | container.Mapped:
-        """Return the parameters in aligned memory; if they are read from the file, they are checked
-        against their hash."""
+        """Return the parameters in aligned memory; parameters that are read from the file are
+        checked against their hash."""
         if self.mapped is not None:
             return self.mapped
         if self.params is not None:
@@ -202,7 +208,7 @@ class Artifact:
         return _read_params(self.path, self.manifest)
 
     def write(self, file: IO[bytes]) -> None:
-        """Write the container, in the form that `save` and the server store."""
+        """Write the container to `file`, in the form that `save` and the server store."""
         now = self.version()
         if now.params is not None:
             contents = {MANIFEST: now.manifest.to_json().encode(), **now.members}
@@ -214,9 +220,9 @@ class Artifact:
             raise ArtifactError("the artifact has lost its parameters")
 
     def export(self, form: str = "c", board: str = "", name: str = "") -> Exported:
-        """Return files for programs in other languages: a C library, or a program for a board.
-        Functions begin with `name`, by default the model's. Raises UsageError for a machine without
-        such a form, or for a board that the model is not for."""
+        """Return files for programs in other languages: a C library, or a program for a board. The
+        names of functions start with `name`, by default the model's. Raises UsageError for a
+        machine without such a form, or for a board for which the model was not compiled."""
         from farrier.targets.exporting import Exportable
         from farrier.targets.registry import backend_for
 
@@ -227,24 +233,25 @@ class Artifact:
         return backend.export(model, form, board)
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
-        """Write the artifact to a file, whole or not at all. Raises StorageError."""
+        """Write the artifact to a file atomically, and return the path. Raises StorageError."""
         target = pathlib.Path(path)
         write_atomically(target, self.write)
         return target
 
 
 def is_artifact(path: pathlib.Path) -> bool:
-    """Return whether a file is an artifact, by its content or, for a damaged one, by its name."""
+    """Check whether a file is an artifact, by its content or, for a damaged one, by its name."""
     return path.suffix == ".farrier" or container.is_container(path, MANIFEST)
 
 
 def load(path: str | pathlib.Path) -> Artifact:
-    """Read an artifact; the parameters stay in the file. Raises ArtifactError if the file is
-    missing, damaged, of another format, or changed after it was signed, or if FARRIER_TRUST does
-    not name its signer (`farrier.artifact.trust`).
+    """Read an artifact; the parameters stay in the file.
 
-    The checked bytes are the ones that are loaded later: code and tables are in memory by now, and
-    the parameters are checked against their hash as they are read.
+    Raises ArtifactError if the file is missing, damaged, of another format, or changed after it was
+    signed, or if its signer is not among the keys in FARRIER_TRUST (`farrier.artifact.trust`).
+
+    The bytes that were checked are the bytes that are executed: code and tables stay in memory, and
+    the parameters are checked against their hash when they are read.
     """
     file = pathlib.Path(path)
     return _load(file, trust.Trust.of_environment())
@@ -272,16 +279,16 @@ def _files(
 
 
 def check_whole(path: pathlib.Path, trusted: trust.Trust | None, name: str = "") -> Artifact:
-    """Read an artifact and check all of it, with the parameters, against its hashes and its
-    signature, and the signer against `trusted`; None trusts anybody. Messages call the artifact
-    `name`, if that is not empty. Raises as `load`."""
+    """Read an artifact and check all of it, including the parameters, against its hashes and its
+    signature, and the signer against `trusted` (None: any signer). Messages refer to the artifact
+    as `name`, if that is not empty. Raises as `load` does."""
     artifact = _load(path, trusted, name)
     _check_params(path, artifact.manifest)
     return artifact
 
 
 def _artifact(file: pathlib.Path, members: dict[str, bytes]) -> Artifact:
-    """Return the artifact of the members that were read from a file."""
+    """Return the artifact with the members that were read from a file."""
     try:
         manifest = Manifest.from_json(members.pop(MANIFEST).decode())
     except (KeyError, UnicodeDecodeError):
@@ -306,11 +313,11 @@ def _artifact(file: pathlib.Path, members: dict[str, bytes]) -> Artifact:
 
 
 def load_mapped(path: pathlib.Path) -> Artifact:
-    """Read an artifact whose parameters are used in the pages of the file, without a check against
-    their hash: for a file that this user's processes have made, that is whole, and that nobody
-    writes to. Its signer is not checked. Raises as `load`.
+    """Read an artifact whose parameters are mapped from the file, without checking their hash or
+    the signer: for a complete file that this user's processes have written and that nobody
+    modifies. Raises as `load` does.
 
-    Raises ArtifactError if another file took its place in the meantime, as parts of both might be
+    Raises ArtifactError also if another file replaced it in the meantime, as parts of both might be
     mixed.
     """
     before = _identity(path)
@@ -324,8 +331,8 @@ def load_mapped(path: pathlib.Path) -> Artifact:
 
 
 def check_params(path: pathlib.Path) -> None:
-    """Check the parameters in an artifact's file against their hash, whoever signed it. Raises
-    ArtifactError as `load`."""
+    """Check the parameters in an artifact's file against their hash, whoever signed the artifact.
+    Raises ArtifactError as `load` does."""
     _check_params(path, _load(path, None).manifest)
 
 
@@ -338,7 +345,7 @@ def _check_params(path: pathlib.Path, manifest: Manifest) -> None:
 
 
 def _read_params(path: pathlib.Path, manifest: Manifest) -> Buffer:
-    """Return the parameters, checked against their hash."""
+    """Read the parameters, check them against their hash, and return them."""
     buffer = aligned_buffer(manifest.params_bytes)
     _check_digest(path, container.read_into(path, PARAMS, buffer.view), manifest)
     return buffer

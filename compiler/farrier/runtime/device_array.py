@@ -14,8 +14,8 @@ from farrier_device.devices.device import AnyDevice
 
 
 class DeviceArray:
-    """An array that a session takes and returns without a copy to the host. `memory` is the
-    device's, and the array begins at its `offset`."""
+    """An array that a session takes and returns without a copy to the host: it starts at `offset`
+    in the device's `memory`."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class DeviceArray:
 
     @classmethod
     def empty(cls, device: AnyDevice, shape: tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
-        """Return an array of any content."""
+        """Return an array with undefined content."""
         nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         return cls(device, device.allocate(nbytes, 0), shape, dtype)
 
     @classmethod
     def of(cls, device: AnyDevice, array: npt.ArrayLike) -> DeviceArray:
-        """Return a copy of an array of the host."""
+        """Return a copy of a host array in the device's memory."""
         content = np.ascontiguousarray(array)
         copy = cls.empty(device, content.shape, content.dtype)
         device.send(content.reshape(-1).view(np.uint8).data, copy.memory, 0)
@@ -51,7 +51,7 @@ class DeviceArray:
         return copy
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Return a copy in the memory of the host."""
+        """Return a copy of the array in the memory of the host."""
         result = np.empty(self.shape, self.dtype)
         self.device.receive(self.memory, self.offset, result.reshape(-1).view(np.uint8).data)
         self.device.synchronize()
@@ -64,7 +64,8 @@ class DeviceArray:
         return dlpack.CUDA, number
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
-        """Return the array for another library, which takes it where it lies."""
+        """Return the array as a DLPack capsule, through which another library can use it without a
+        copy."""
         _, number = self.__dlpack_device__()
         self.device.synchronize()  # What writes it is done on every stream then.
         address = self.memory.address + self.offset
@@ -72,8 +73,8 @@ class DeviceArray:
 
 
 def is_on_device(value: object) -> bool:
-    """Check whether an input lies in the memory of a device: a DeviceArray, or an array of another
-    library on CUDA."""
+    """Check whether an input is in the memory of a device: a DeviceArray, or a CUDA array of
+    another library."""
     if isinstance(value, DeviceArray):
         return True
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
@@ -82,8 +83,8 @@ def is_on_device(value: object) -> bool:
 
 
 def taken(name: str, value: Any, device: Any) -> DeviceArray:
-    """Return an input that lies on the device of a session. Raises InputMismatchError if it
-    lies on another device."""
+    """Return an input in the memory of a session's device as a DeviceArray. Raises
+    InputMismatchError if it is on another device."""
     if isinstance(value, DeviceArray):
         if value.device is not device:
             raise InputMismatchError(

@@ -1,6 +1,6 @@
-"""DLPack: arrays that libraries hand to each other where they lie.
+"""DLPack: exchange arrays between libraries without copies.
 
-Source: DLPack, include/dlpack/dlpack.h (DLManagedTensor), and the Python specification of it.
+Source: DLPack, include/dlpack/dlpack.h (DLManagedTensor), and its Python specification.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ _pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_
 
 
 class Lent(NamedTuple):
-    """An array of another library: its address on a device of CUDA, its shape and its dtype."""
+    """An array that belongs to another library: its address on a CUDA device, its shape and its
+    dtype."""
 
     address: int
     device: int
@@ -85,7 +86,7 @@ def _end(address: int) -> None:
 
 
 def _drop(capsule: int) -> None:
-    """End a capsule that nobody has taken."""
+    """Release a capsule that no library has consumed."""
     if _is_valid(capsule, _NAME):
         _end(_pointer_in(capsule, _NAME))
 
@@ -96,7 +97,8 @@ _DELETER, _DESTRUCTOR = _Deleter(_end), _OfCapsule(_drop)
 def lend(
     address: int, device: int, shape: Sequence[int], dtype: np.dtype[Any], owner: object
 ) -> Any:
-    """Return the capsule of an array on a device of CUDA. The owner lives as long as it is used."""
+    """Return a DLPack capsule for an array on a CUDA device. `owner` is kept alive while the
+    capsule or its consumer uses the array."""
     sizes = (ctypes.c_int64 * len(shape))(*shape)
     tensor = _Tensor(address, _Device(CUDA, device), len(shape), _data_type(dtype), sizes, None, 0)
     managed = _Managed(tensor, None, _DELETER)
@@ -106,8 +108,9 @@ def lend(
 
 
 def borrow(name: str, array: Any, stream: int, owner: object) -> Lent:
-    """Return an array of another library as it lies; it lives as long as `owner`. Raises
-    InputMismatchError if it is not contiguous, or of a type that no input has."""
+    """Return a view of another library's array without a copy; the array stays valid as long as
+    `owner` exists. Raises InputMismatchError if it is not contiguous, or of a dtype that no input
+    has."""
     capsule = array.__dlpack__(stream=stream)
     place = _pointer(capsule, _NAME)
     managed = _Managed.from_address(place)

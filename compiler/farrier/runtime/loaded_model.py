@@ -1,4 +1,4 @@
-"""A model's code in this process, with its parameters, its threads and its memory."""
+"""The code of a model loaded into this process, with its parameters, threads and memory."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ _WORTH_ALIGNING = 16 << 10  # Below, in bytes, aligning takes longer than the st
 
 
 def check_runs_here(manifest: Manifest, threads: int = 0) -> int:
-    """Return the number of threads that run the model: `threads`, or for 0 the number that it was
-    tuned for, but no more than this machine has cores. Raises ArtifactError if the model was built
-    for another kind of machine, UsageError for more threads than it has memory for."""
+    """Return the number of threads that run the model: `threads`, or for 0 the number for which it
+    was tuned, but at most the number of this machine's cores. Raises ArtifactError if the model was
+    compiled for another kind of machine, UsageError for more threads than its memory plan has room
+    for."""
     if why := why_not_here(manifest.architecture, manifest.machine, manifest.features):
         raise ArtifactError(
             f"{manifest.name} was compiled for {manifest.machine} ({manifest.architecture}); {why}",
@@ -55,11 +56,12 @@ def check_runs_here(manifest: Manifest, threads: int = 0) -> int:
 
 
 class LoadedModel:
-    """The machinery that runs a model, one call at a time.
+    """A loaded model, which runs one call at a time.
 
     A size that the values of inputs decide and that has no bound has a capacity
-    (`Manifest.capacities`): memory is laid out for the capacity; if a call needs more, the capacity
-    grows and the call is made again, which is right because a model is a function of its inputs.
+    (`Manifest.capacities`): memory is allocated for the capacity; if a call needs more, the
+    capacity is increased and the call is repeated, which is safe because a model is a function of
+    its inputs.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class LoadedModel:
         threads: int,
         memory_bytes: int = 0,
     ) -> None:
-        """Load a model; the arguments are as in `Session`."""
+        """Load a model; the arguments are those of `Session`."""
         self.threads = check_runs_here(manifest, threads)
         self.manifest = manifest
         backend = backend_for(manifest.architecture)
@@ -122,8 +124,9 @@ class LoadedModel:
         outputs: Mapping[str, Array | None] | None,
         states: Sequence[State] = (),
     ) -> dict[str, Array]:
-        """Run the model as `Session.run`. `inputs` have the names of the model's inputs except its
-        `states`; strings are codes. If the call fails, the states do not change."""
+        """Run the model as `Session.run` does. `inputs` are named as the model's inputs, without
+        its `states`; strings are passed as code points. If the call fails, the states do not
+        change."""
         arrays = []  # They live until the call is over.
         shapes = self._shapes_of(inputs, states) if states else None
         if self.manifest.dims and not self._is_laid_out_for(inputs, shapes):
@@ -146,8 +149,8 @@ class LoadedModel:
     def place(
         self, inputs: Mapping[str, npt.ArrayLike]
     ) -> tuple[Sequence[_Slot], Sequence[_Slot], Sequence[Array]]:
-        """Set the arguments of a `call`, whose outputs are written to the slots. Return the slots
-        of both sides, and arrays that must live until the call is over."""
+        """Prepare a `call` whose outputs are written to the model's own memory (slots). Return the
+        slots of inputs and outputs, and arrays that must stay alive until the call ends."""
         if self.manifest.dims and not self._is_laid_out_for(inputs, None):
             self._resize(self._sizes_of(inputs))
         arrays = []
@@ -159,7 +162,8 @@ class LoadedModel:
         return self._inputs, self._outputs, arrays
 
     def run_small(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array] | None:
-        """Return all outputs of a call as small as the call before, or None if it needs `run`."""
+        """Return all outputs of a call, if it is as small as the call before and has the same
+        shapes; None if it needs `run`."""
         if self._small_call is None or self.closed:
             return None
         return self._small_call.run(self._entry, self._context, inputs)
@@ -167,8 +171,8 @@ class LoadedModel:
     def _shapes_of(
         self, inputs: Mapping[str, npt.ArrayLike], states: Sequence[State]
     ) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the states before this call. The inputs and the states that have
-        begun imply those of the others."""
+        """Return the shapes of the states before this call. States that have not been used yet get
+        the shapes that follow from the inputs and the other states."""
         sizes: dict[str, int] = {}
         if any(state.shape is None for state in states):
             dims = {dim.step * dim.extent: dim for dim in self.manifest.dims}
@@ -185,8 +189,8 @@ class LoadedModel:
     def _sizes_with(
         self, inputs: Mapping[str, npt.ArrayLike], shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, int]:
-        """Return sizes as `_sizes_of`; the error explains that states have sizes from calls
-        before."""
+        """Return the sizes as `_sizes_of` does; an error explains that the sizes of states come
+        from earlier calls."""
         try:
             return self._sizes_of(inputs, shapes)
         except InputMismatchError as error:
@@ -199,10 +203,13 @@ class LoadedModel:
     def _targets(
         self, outputs: Mapping[str, Array | None] | None, arrays: Sequence[Array]
     ) -> dict[str, Array]:
-        """Have the call write outputs directly to the caller's arrays, and return these arrays by
-        name: the caller's, or new ones. Left out are outputs whose sizes the data decides, and
-        arrays that the call cannot write as it goes: not contiguous, or shared with an input or
-        another output. Raises InputMismatchError for an array of another shape or dtype."""
+        """Let the call write outputs directly to the caller's arrays where possible. Return the
+        arrays to which it writes, by name: the caller's, or new ones.
+
+        Outputs whose sizes the data decides are left out, and so are arrays to which the call
+        cannot write directly: not contiguous, or overlapping an input or another output. Raises
+        InputMismatchError for an array of another shape or dtype.
+        """
         wanted = dict.fromkeys((slot.name for slot in self._outputs), None)
         arrays_of = wanted if outputs is None else outputs
         targets: dict[str, Array] = {}
@@ -234,8 +241,8 @@ class LoadedModel:
         targets: Mapping[str, Array],
         states: Mapping[str, State],
     ) -> dict[str, Array]:
-        """Return the outputs: `targets` are complete, the others are copied from the memory that
-        the call wrote; states only if `outputs` names them."""
+        """Return the outputs: those in `targets` are complete, the others are copied from the
+        memory to which the call wrote; states only if `outputs` names them."""
         sizes = self._symbols() if self.manifest.counted else None
         wanted: Mapping[str, Array | None] = {} if outputs is None else outputs
         arrays: dict[str, Array] = {}
@@ -258,11 +265,11 @@ class LoadedModel:
         }
 
     def call(self) -> None:
-        """Run the model on the arguments that are set.
+        """Run the model on the arguments that were prepared.
 
-        Raises UsageError after `close`, InputMismatchError for a size that the inputs' values make
-        impossible and for a branch that is not compiled, MemoryLimitError for a size that takes too
-        much memory.
+        Raises UsageError after `close`, InputMismatchError for a size that is impossible with the
+        inputs' values and for a branch that is not compiled, MemoryLimitError for a size that takes
+        too much memory.
         """
         if self.closed:
             raise UsageError(f"this session of {self.manifest.name} is closed")
@@ -272,8 +279,8 @@ class LoadedModel:
             raise CompilerError(f"{self.manifest.name}: the compiled model returned code {code}")
 
     def _make_room(self, number: int) -> None:
-        """Raise the capacity that check `number` exceeded, and lay memory out anew. Raises
-        InputMismatchError or MemoryLimitError if that is impossible."""
+        """Increase the capacity that check `number` reported as too small, and reallocate memory.
+        Raises InputMismatchError or MemoryLimitError if that is impossible."""
         check, limit = self.manifest.checks[number], self._limits[number]
         if check.reason:
             raise InputMismatchError(
@@ -321,8 +328,8 @@ class LoadedModel:
         inputs: Mapping[str, npt.ArrayLike],
         shapes: Mapping[str, tuple[int, ...]] | None,
     ) -> bool:
-        """Check whether inputs, and states of these `shapes`, have the shapes of the call before,
-        which takes less time than to derive sizes."""
+        """Check whether inputs, and states of these `shapes`, have the shapes of the previous call,
+        which is faster than deriving the sizes."""
         return self._is_laid_out and all(
             (
                 shapes[slot.name]
@@ -338,8 +345,9 @@ class LoadedModel:
         inputs: Mapping[str, npt.ArrayLike],
         shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> dict[str, int]:
-        """Return the open dims, by symbol, of the shapes of inputs and of states. Raises
-        InputMismatchError for a size out of range, and if two inputs differ."""
+        """Return the values of the dims, by symbol, that follow from the shapes of inputs and of
+        states. Raises InputMismatchError for a size out of range, and if two inputs contradict each
+        other."""
         dims = {dim.step * dim.extent: dim for dim in self.manifest.dims}
         sizes: dict[str, int] = {}
         sums: list[tuple[str, int, int, Extent]] = []  # Of dims, which stand alone elsewhere.
@@ -385,7 +393,7 @@ class LoadedModel:
         return sizes
 
     def _out_of_range(self, message: str, names: Sequence[str]) -> InputMismatchError:
-        """Return an error with the preconditions of the dims of these names."""
+        """Return an error with `message`, extended by the preconditions on the dims `names`."""
         asked = [p for p in self.manifest.preconditions if set(names) & set(p.dims)]
         taken = [p for p in asked if any(f"{name} is " in p.needs for name in names)] or asked
         if not taken:
@@ -396,8 +404,8 @@ class LoadedModel:
         )
 
     def _placed(self, slot: _Slot, value: npt.ArrayLike) -> tuple[Array, int]:
-        """Return the result of `_Slot.placed`; the error explains the preconditions of a size that
-        differs."""
+        """Return the result of `_Slot.placed`; an error about a wrong size explains the
+        preconditions on it."""
         try:
             return slot.placed(value)
         except InputMismatchError as error:
@@ -409,14 +417,14 @@ class LoadedModel:
             raise self._out_of_range(error.message, names) from None
 
     def _symbols(self) -> dict[str, int]:
-        """Return the value of every symbol in the run that is over."""
+        """Return the value of every symbol in the run that has ended."""
         manifest = self.manifest
         names = [*(size.symbol for size in manifest.given), *(k.symbol for k in manifest.counted)]
         return dict(zip(names, self._sizes, strict=False))
 
     def _resize(self, sizes: Mapping[str, int], is_called: bool = True) -> None:
-        """Lay memory out for these sizes of the dims, by symbol. Raises MemoryLimitError if a model
-        that `is_called` needs more than its limit."""
+        """Allocate memory for these values of the dims, by symbol. Raises MemoryLimitError if a
+        model that `is_called` needs more than its limit."""
         if self._is_laid_out and self._given == sizes:
             return
         before, self._given = self._given, dict(sizes)
@@ -435,8 +443,8 @@ class LoadedModel:
         self._is_laid_out, self._small_call = True, self._small_call_here()
 
     def _small_call_here(self) -> SmallCall | None:
-        """Return the call for the present layout, or None if it is not small, or not a function of
-        arrays of known sizes alone."""
+        """Return the fast path for calls of the current shapes; None if these are not small, or if
+        the model has states or outputs of sizes that the data decides."""
         slots = (*self._inputs, *self._outputs)
         if self.manifest.counted or self.manifest.capacities or self.manifest.state:
             return None
@@ -448,8 +456,8 @@ class LoadedModel:
         return SmallCall(inputs, outputs, pointers(list(self.addresses)))
 
     def adopt(self, other: LoadedModel) -> None:
-        """Lay memory out for the sizes of `other`, as far as it is not; capacities that have grown
-        stay."""
+        """Allocate memory for the sizes of `other` unless it is allocated already; increased
+        capacities are kept."""
         grown = {
             name: max(own, other._capacities.get(name, own))
             for name, own in self._capacities.items()
@@ -461,16 +469,17 @@ class LoadedModel:
         self._resize(other._given, is_called=False)
 
     def _tell_sizes(self) -> dict[str, int]:
-        """Write the extents that the entry reads to its argument, and return them by symbol."""
+        """Write the sizes to the argument from which the entry reads them, and return them by
+        symbol."""
         values = self._given | self._capacities
         names = [extent.symbol for extent in self.manifest.given]
         self._sizes[: len(names)] = [values[name] for name in names]
         return values
 
     def _needed_bytes(self) -> int:
-        """Return the bytes that outputs and workspace take at the present sizes, or more if that
-        still is within the limit. Compiled code computes in 64 bits, so it is not called for
-        more."""
+        """Return the size in bytes of outputs and workspace for the current sizes, or an upper
+        bound if that is within the limit. Compiled code computes addresses in 64 bits, so it is not
+        called for more."""
         values = self._given | self._capacities
         outputs = sum(slot.room(values) for slot in self._outputs)
         most = evaluate(self._workspace_extent, values)
@@ -482,7 +491,7 @@ class LoadedModel:
         )
 
     def _lay_out(self) -> None:
-        """Make outputs and workspace as large as the present sizes require."""
+        """Allocate outputs and workspace for the current sizes."""
         values = self._tell_sizes()
         first = len(self._inputs)
         for position, slot in enumerate(self._outputs, first):
@@ -499,7 +508,7 @@ class LoadedModel:
         """Return the addresses of the entry's arguments: inputs, outputs, parameters, workspace,
         sizes.
 
-        Inputs and outputs are the arrays of the last call, which their caller keeps alive.
+        Inputs and outputs are the arrays of the last call, which the caller must keep alive.
         """
         return tuple(int(address or 0) for address in self._args)
 
@@ -508,17 +517,17 @@ class LoadedModel:
         return not self._finalizer.alive
 
     def close(self) -> None:
-        """End the threads and unload the code; a second call does nothing."""
+        """Stop the threads and unload the code; a second call does nothing."""
         self._finalizer()
 
 
 def _machine_bytes() -> int:
-    """Return the memory of the machine, in bytes."""
+    """Return the size of the machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class _Slot:
-    """The aligned memory of one input or output."""
+    """The aligned memory for one input or output of a loaded model."""
 
     __slots__ = ("_bounds", "array", "buffer", "dtype", "extents", "is_held", "name", "shape")
 
@@ -529,8 +538,9 @@ class _Slot:
         passed: frozenset[str],
         is_held: bool,
     ) -> None:
-        """Callers pass the sizes of the symbols `passed`. The slot of a state `is_held`: it has
-        memory at the typical size alone, because a session has the state's own."""
+        """Describe an input or output. Callers pass the sizes of the symbols in `passed`. A state
+        (`is_held`) is only allocated at the typical size, because a session keeps the state's
+        memory."""
         self.name = spec.name
         self.is_held = False
         self.dtype = spec.element.numpy
@@ -541,20 +551,21 @@ class _Slot:
         self.is_held = is_held
 
     def part(self, sizes: Mapping[str, int]) -> Array:
-        """Return the written part; the sizes of all symbols are known."""
+        """Return the part of the memory that was written, as an array; `sizes` has the values of
+        all symbols."""
         shape = tuple(evaluate(extent, sizes) for extent in self.extents)
         return self.array.reshape(-1)[: math.prod(shape)].reshape(shape)
 
     def resized(self, sizes: Mapping[str, int]) -> int:
-        """Return the address, with room for these values of symbols; a size that data decides is at
-        its bound."""
+        """Allocate memory for these values of symbols, and return its address; a size that the data
+        decides is assumed to be at its bound."""
         shape = self._most(sizes)
         if shape != self.shape:
             self._lay_out(shape)
         return self.buffer.address
 
     def room(self, sizes: Mapping[str, int]) -> int:
-        """Return the bytes that `resized` makes room for."""
+        """Return the number of bytes that `resized` allocates."""
         return math.prod(self._most(sizes)) * self.dtype.itemsize
 
     def _most(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -564,8 +575,8 @@ class _Slot:
         )
 
     def new(self) -> Array:
-        """Return a new array for an output of this shape. It lies at a multiple of 64 bytes if
-        vectors across cache lines would cost more than that memory."""
+        """Return a new array for an output of the current shape. It is aligned to 64 bytes if
+        vectors across cache lines would cost more than the additional memory."""
         nbytes = math.prod(self.shape) * self.dtype.itemsize
         if nbytes < _WORTH_ALIGNING:
             return np.empty(self.shape, self.dtype)
@@ -574,7 +585,7 @@ class _Slot:
         return memory[start : start + nbytes].view(self.dtype).reshape(self.shape)
 
     def check_fits(self, into: Array) -> None:
-        """Raise InputMismatchError for an array that is not of the output's shape and dtype."""
+        """Raise InputMismatchError unless the array has the output's shape and dtype."""
         _check_fits(self.name, into, self.shape, self.dtype)
 
     def _lay_out(self, shape: tuple[int, ...]) -> None:
@@ -588,7 +599,7 @@ class _Slot:
         self.array: Array = np.frombuffer(self.buffer.view[:nbytes], self.dtype).reshape(shape)
 
     def read(self, value: npt.ArrayLike) -> Array:
-        """Return the value as an array of numpy. Raises InputMismatchError."""
+        """Return the value as a numpy array. Raises InputMismatchError."""
         try:
             return np.asarray(value)
         except ValueError as error:  # Nested lists of unequal lengths.
@@ -596,10 +607,11 @@ class _Slot:
 
     def placed(self, value: npt.ArrayLike) -> tuple[Array, int]:
         """Return the array that the call reads, and its address: `value` itself if it is contiguous
-        and its elements are aligned to their own size, otherwise a copy in the slot.
+        and its elements are naturally aligned, otherwise a copy in the slot.
 
-        Generated code does not need a wider alignment. A copy costs more than vectors that straddle
-        two cache lines: in a matrix product these cost 5%, and the copy half of the product's time.
+        Generated code does not require a wider alignment. A copy costs more than vectors that
+        straddle two cache lines: in a matrix product these cost 5%, and the copy half of the
+        product's time.
         """
         array = self.read(value)
         if array.dtype != self.dtype or array.shape != self.shape:
@@ -615,7 +627,7 @@ class _Slot:
 
 
 def _check_fits(name: str, into: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise InputMismatchError for an array that does not have the output's shape and dtype."""
+    """Raise InputMismatchError unless the array has this shape and dtype."""
     if (into.shape, into.dtype) != (shape, dtype):
         raise InputMismatchError(
             f"output {name} is {dtype}{list(shape)}, and the array for it "
@@ -630,7 +642,7 @@ def _check_fits(name: str, into: Array, shape: tuple[int, ...], dtype: np.dtype[
 
 
 def _copied(array: Array, into: Array | None) -> Array:
-    """Return a copy of an array, in `into` or in a new array."""
+    """Return a copy of an array, in `into` if that is passed, else in a new array."""
     if into is None:
         return array.copy()
     np.copyto(into, array)

@@ -15,8 +15,8 @@ from farrier_device.interpreted import InterpretedEntry
 
 
 def entry_of(loaded: LoadedModel) -> tuple[InterpretedEntry, AnyDevice]:
-    """Return the program of a model, and the device that it drives. Raises UsageError if it is the
-    processor that runs the model."""
+    """Return the program of a model, and the device that the program drives. Raises UsageError if
+    the model runs on the CPU."""
     code = loaded.code
     device = code.resident if isinstance(code, InterpretedEntry) else None
     if not isinstance(code, InterpretedEntry) or device is None:
@@ -28,7 +28,7 @@ def entry_of(loaded: LoadedModel) -> tuple[InterpretedEntry, AnyDevice]:
 
 
 def run(loaded: LoadedModel, inputs: Mapping[str, Any]) -> dict[str, DeviceArray]:
-    """As `Session.run_on_device`."""
+    """Run a model with device arrays, as `Session.run_on_device` documents."""
     entry, device = entry_of(loaded)
     if loaded.manifest.counted or loaded.manifest.capacities or loaded.manifest.state:
         raise UsageError(

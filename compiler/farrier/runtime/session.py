@@ -25,8 +25,8 @@ Array = npt.NDArray[Any]
 
 
 class Session:
-    """A model in this process. Calls from several threads run one after the other; between two of
-    them other code for the model may replace the present code (`exchange`)."""
+    """A model loaded into this process. Calls from several threads run one after the other; between
+    two calls the code may be replaced by other code for the model (`exchange`)."""
 
     def __init__(
         self,
@@ -36,12 +36,13 @@ class Session:
         threads: int,
         memory_bytes: int = 0,
     ) -> None:
-        """Load `code`; `params` holds the packed parameters and is kept. `memory_bytes` bounds the
-        outputs and workspace; 0: the memory of the machine. `threads` 0: the number that the code
-        was tuned for, but no more than the machine has cores.
+        """Load `code`; `params` holds the packed parameters and is kept alive.
 
-        Raises ArtifactError if the model was built for another kind of machine, UsageError for more
-        threads than it has memory for.
+        `memory_bytes` limits the outputs and workspace; 0: the memory of the machine. `threads` 0:
+        the number for which the code was tuned, but at most the number of cores.
+
+        Raises ArtifactError if the model was compiled for another kind of machine, UsageError for
+        more threads than its memory plan has room for.
         """
         # A signal's handler may close the session during a call of its thread.
         self._lock = threading.RLock()
@@ -82,10 +83,10 @@ class Session:
         `outputs` restricts the result to the tensors that it names; the tensors of sequences have
         names of their own then. Each is written to its array, which must have the output's shape
         and dtype, or to a new array for None. An array that overlaps an input is written after all
-        inputs have been read; any other that is contiguous is written by the model itself.
+        inputs have been read; any other contiguous array is written by the model directly.
 
         The states of the model are neither inputs nor, unless `outputs` names them, outputs: the
-        session has them (`state`, `load_state`, `reset`), and they do not change if a call fails.
+        session keeps them (`state`, `load_state`, `reset`), and they do not change if a call fails.
 
         Raises InputMismatchError if a name, dtype or shape differs from the manifest's.
         """
@@ -114,7 +115,7 @@ class Session:
 
     def to_device(self, array: npt.ArrayLike) -> DeviceArray:
         """Return a copy of an array in the memory of the device that runs the model. Raises
-        UsageError if it runs on the processor."""
+        UsageError if the model runs on the CPU."""
         from farrier.runtime import device_array, on_device  # Most sessions have no device.
 
         with self._lock:
@@ -124,11 +125,10 @@ class Session:
     def run_on_device(self, inputs: Mapping[str, Any]) -> dict[str, DeviceArray]:
         """Run the model and return its outputs by name, in the memory of the device that runs it.
 
-        An input is an array of the host, a DeviceArray, or an array of another library on CUDA,
-        such as a tensor of torch, which is used in place (DLPack); `torch.from_dlpack` takes an
-        output in turn. Nothing is copied to the host, unless a step of the host reads it. Raises
-        UsageError if the model runs on the processor, has states, or has outputs whose sizes the
-        data decides.
+        An input is a host array, a DeviceArray, or a CUDA array of another library, such as a torch
+        tensor, which is used in place (DLPack); `torch.from_dlpack` accepts an output in turn.
+        Nothing is copied to the host, unless a step on the host reads it. Raises UsageError if the
+        model runs on the CPU, has states, or has outputs whose sizes the data decides.
         """
         from farrier.runtime import on_device
 
@@ -138,7 +138,7 @@ class Session:
             return on_device.run(self._loaded, inputs)
 
     def _with_strings(self, results: dict[str, Array]) -> dict[str, Array]:
-        """Return the results with strings in the place of their codes."""
+        """Return the results with arrays of code points converted to strings."""
         for name in self._string_outputs:
             if name in results:
                 results[name] = strings_of(results[name])
@@ -150,9 +150,9 @@ class Session:
             return {state.spec.input: state.copy() for state in self.states}
 
     def load_state(self, arrays: Mapping[str, npt.ArrayLike]) -> None:
-        """Set states to the values of arrays, by the names of their inputs; the others stay. Raises
-        InputMismatchError for a name that no state has and an array of another dtype or shape,
-        MemoryLimitError for an array beyond a capacity."""
+        """Set the states named in `arrays`, by the names of their inputs; other states stay
+        unchanged. Raises InputMismatchError for a name that is not a state and for an array of
+        another dtype or shape, MemoryLimitError for an array beyond a capacity."""
         states = {state.spec.input: state for state in self.states}
         unknown = sorted(set(arrays) - set(states))
         if unknown:
@@ -185,7 +185,8 @@ class Session:
         return dict(sorted(outputs.items(), key=lambda item: order.get(item[0], len(order))))
 
     def _codes(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """Return the codes of the inputs that are strings, by name. Raises InputMismatchError."""
+        """Return the code points of the inputs that are strings, by name. Raises
+        InputMismatchError."""
         coded = {}
         for spec in self._string_inputs:
             width = spec.shape[-1]
@@ -201,8 +202,8 @@ class Session:
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Return the addresses of `LoadedModel.addresses`: valid while the arrays of the last `run`
-        live."""
+        """Return the addresses of the entry's arguments (`LoadedModel.addresses`), which are valid
+        as long as the arrays of the last `run` exist."""
         return self._loaded.addresses
 
     @property
@@ -212,9 +213,12 @@ class Session:
     def beside(
         self, manifest: Manifest, code: ModelCode, params: Buffer | container.Mapped
     ) -> LoadedModel:
-        """Load other code for this model while the present code stays in use, for `exchange`: with
-        the same threads, and with memory for the same sizes. Raises ArtifactError if the code is
-        not for this model or machine, UsageError as `Session`."""
+        """Load other code for this model, for a later `exchange`, while the current code stays in
+        use.
+
+        The result has the same number of threads, and memory for the same sizes. Raises
+        ArtifactError if the code is not for this model or machine, UsageError as `Session` does.
+        """
         now = self._loaded
         if not manifest.has_interface_of(now.manifest):
             raise ArtifactError(
@@ -227,8 +231,11 @@ class Session:
 
     def exchange(self, loaded: LoadedModel) -> None:
         """Replace the code by that of `loaded`, which the next call runs, and unload the previous
-        code. A parallel call waits only for the replacement, not for the unloading. If the session
-        is closed, it stays closed, and `loaded` is closed as well."""
+        code.
+
+        A parallel call waits only for the replacement, not for the unloading. A closed session
+        stays closed, and `loaded` is closed as well.
+        """
         with self._lock:
             before = self._loaded
             if before.closed:
@@ -239,7 +246,7 @@ class Session:
         before.close()
 
     def close(self) -> None:
-        """End the threads and unload the code; a second call does nothing."""
+        """Stop the threads and unload the code; a second call does nothing."""
         with self._lock:
             self._loaded.close()
 

@@ -1,4 +1,4 @@
-"""The size of an artifact's file, and of the model that it was made from."""
+"""The size of an artifact's file, compared with that of the original model."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from farrier.runtime.artifact import Artifact
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """Bytes of the file, of the model's constants, and the bytes that transformed weights of
-    Winograd convolutions take beyond the original weights."""
+    """The size of the file in bytes, the size of the model's constants, and by how many bytes the
+    transformed weights of Winograd convolutions exceed the original weights."""
 
     file_bytes: int
     weights_bytes: int
@@ -25,8 +25,8 @@ class Size:
 
     @property
     def ratio(self) -> float | None:
-        """The size of the file, without the addition of Winograd, over that of the model's
-        constants; None without constants."""
+        """The size of the file, without the excess of Winograd weights, divided by that of the
+        model's constants; None for a model without constants."""
         if not self.weights_bytes:
             return None
         return (self.file_bytes - self.winograd_bytes) / self.weights_bytes
@@ -41,5 +41,6 @@ class Size:
 
 
 def _readable(size: int) -> str:
-    """Return a size in megabytes, such as `0.56 MB`; in bytes if that would be `0.00 MB`."""
+    """Return a size as text in megabytes, such as `0.56 MB`; in bytes if that would be `0.00
+    MB`."""
     return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size} bytes"

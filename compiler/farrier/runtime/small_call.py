@@ -1,7 +1,8 @@
-"""Calls of models with small inputs and outputs, which take less time than their bookkeeping.
+"""A fast path for models with small inputs and outputs, whose calls take less time than the usual
+bookkeeping.
 
-A forest answers for one row in a microsecond. To look up where a caller's arrays lie, and to make
-new ones for the results and look up these, takes several; to copy a few hundred bytes takes less.
+A random forest predicts one row in a microsecond. Determining the addresses of the caller's arrays,
+and allocating arrays for the results, takes several; copying a few hundred bytes takes less.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ LARGEST = 4096  # Bytes of an array that are copied in the time in which its add
 
 
 class SmallCall:
-    """A call for one layout of memory. `inputs` and `outputs` are the arrays that the entry reads
-    and writes, by name, and `args` its arguments for these."""
+    """A call for fixed shapes. `inputs` and `outputs` are the arrays that the entry reads and
+    writes, by name, and `args` the arguments that point to them."""
 
     def __init__(
         self,
@@ -34,12 +35,13 @@ class SmallCall:
 
     @staticmethod
     def suits(*arrays: Array) -> bool:
-        """Return whether arrays are small enough."""
+        """Check whether arrays are small enough for the fast path."""
         return all(array.nbytes <= LARGEST for array in arrays)
 
     def run(self, entry: Any, context: Any, inputs: Mapping[str, Any]) -> dict[str, Array] | None:
-        """Run the model and return its outputs as new arrays. Return None if an input is not an
-        array of this layout, or the model returns a code: the long way says why."""
+        """Copy the inputs, run the model, and return its outputs as new arrays. Return None if an
+        input is not an array of the fixed shape, or the model returns an error code: the general
+        path then reports the reason."""
         if len(inputs) != len(self._inputs):
             return None
         for name, array, dtype, shape in self._inputs:

@@ -1,4 +1,4 @@
-"""The states that a session keeps from call to call (`Manifest.state`)."""
+"""The states that a session keeps between calls (`Manifest.state`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Array = npt.NDArray[Any]
 
 
 class State:
-    """One value that lives between the calls of one session.
+    """One value that a session keeps between calls.
 
-    A state that is `in_place` has one buffer, which a call reads and extends. Any other has two: a
-    call reads one and writes the other, and then they change places. Without a capacity a buffer
-    that is full is replaced by one of twice its size, so that a state of n elements has been moved
-    less than twice that in all (`moved_bytes`).
+    A state that is `in_place` has one buffer, which a call reads and extends. Any other state has
+    two: a call reads one and writes the other, and then they are swapped. Without a capacity a full
+    buffer is replaced by one of twice the size, so growing to n elements moves fewer than 2n
+    elements in total (`moved_bytes`).
     """
 
     def __init__(self, manifest: Manifest, spec: HeldState) -> None:
@@ -43,7 +43,8 @@ class State:
         self._back: Buffer = aligned_buffer(0)
 
     def begin(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape before the first call, for the sizes of dims that other inputs have."""
+        """Return the shape before the first call, for the sizes of dims that the other inputs
+        imply."""
         if self.shape is not None:
             return self.shape
         return tuple(
@@ -56,9 +57,12 @@ class State:
     def places(
         self, shape: tuple[int, ...], sizes: Mapping[str, int], limit: int
     ) -> tuple[int, int]:
-        """The addresses at which a call reads and writes this state, of `shape` before the call.
-        Raises MemoryLimitError where the new state is beyond the capacity, or needs more than
-        `limit` bytes; the state stays what it was."""
+        """Return the addresses at which a call reads and writes this state, which has `shape`
+        before the call.
+
+        Raises MemoryLimitError if the new state exceeds the capacity, or needs more than `limit`
+        bytes; the state then is unchanged.
+        """
         after = self._next = tuple(
             extent if isinstance(extent, int) else evaluate(extent, sizes) for extent in self.after
         )
@@ -83,25 +87,25 @@ class State:
         return self._front.address, target.address
 
     def advance(self) -> None:
-        """Take what the call has written as the state."""
+        """Make the value that the call has written the current value."""
         self.shape = self._next
         if not self.spec.in_place:
             self._front, self._back = self._back, self._front
 
     def reset(self) -> None:
-        """Begin anew; the memory stays."""
+        """Set the state to its initial value; the memory stays allocated."""
         self.shape = None
 
     def copy(self) -> Array:
-        """The present value, in an array of its own."""
+        """Return a copy of the current value."""
         shape = self.begin({}) if self.shape is None else self.shape
         if self.shape is None:
             return np.full(shape, self.spec.initial, self.dtype)
         return np.array(self._view(self._front, shape), order="C")
 
     def load(self, array: Array) -> None:
-        """Take the value of an array, whose dtype and rank are right. Raises MemoryLimitError
-        where it is beyond the capacity."""
+        """Set the value to that of an array, whose dtype and rank must match. Raises
+        MemoryLimitError if the array exceeds the capacity."""
         axis, capacity = self.spec.axis, self.spec.capacity
         if axis is not None and capacity and array.shape[axis] > capacity:
             raise MemoryLimitError(
@@ -115,7 +119,7 @@ class State:
         self.shape = array.shape
 
     def check(self, value: npt.ArrayLike) -> Array:
-        """The value as an array that `load` takes; raises InputMismatchError."""
+        """Return a value as an array that `load` accepts; raises InputMismatchError."""
         array = np.asarray(value)
         fixed = [
             isinstance(extent, int) and array.ndim == len(self.before) and extent != array.shape[a]
@@ -134,14 +138,14 @@ class State:
         return math.prod(shape) * self.dtype.itemsize
 
     def _reserved(self, shape: Sequence[int]) -> int:
-        """The bytes of a state of this shape, and up to its capacity."""
+        """Return the number of bytes for a state of this shape when grown to its capacity."""
         axis, capacity = self.spec.axis, self.spec.capacity
         if axis is None or capacity <= shape[axis]:
             return self._nbytes(shape)
         return self._nbytes([*shape[:axis], capacity, *shape[axis + 1 :]])
 
     def _view(self, buffer: Buffer, shape: tuple[int, ...]) -> Array:
-        """The elements in a buffer, in the order of the model's axes."""
+        """Return the elements in a buffer as an array, with the axes in the model's order."""
         axis = self.spec.axis if self.spec.in_place else None
         first = axis or 0
         lies = (shape[first], *shape[:first], *shape[first + 1 :]) if axis else shape
@@ -152,8 +156,8 @@ class State:
         self._view(buffer, shape)[...] = self.dtype.type(self.spec.initial)
 
     def _roomy(self, buffer: Buffer, needed: int, kept: int, limit: int) -> Buffer:
-        """A buffer of at least `needed` bytes that begins with the first `kept` of this one: this
-        one where it is large enough."""
+        """Return a buffer of at least `needed` bytes whose first `kept` bytes equal those of
+        `buffer`: the same buffer if it is large enough."""
         if needed <= buffer.nbytes:
             return buffer
         if limit and needed > limit:
@@ -172,7 +176,7 @@ class State:
 
 
 def _size(extent: Extent, sizes: Mapping[str, int]) -> int:
-    """An extent where these sizes are known, others being typical."""
+    """Return an extent for these sizes of symbols; symbols without a size are typical."""
     if all(symbol.name in sizes for symbol in symbols((extent,))):
         return evaluate(extent, sizes)
     return typical(extent)
