@@ -35,7 +35,8 @@ Listening = Callable[[], AbstractContextManager[Listener]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model to compile for a shape. Two candidates with the same key have the same figures."""
+    """A model to compile for a shape (accelerator description). Two candidates with the same key
+    have the same figures."""
 
     shape: Accelerator
     model: Path
@@ -54,9 +55,9 @@ class Result:
 
 
 class Exploration:
-    """A comparison of all `models` on all `shapes`. The folder contains all results so far in
-    `results.jsonl`, the results of this run in `pareto.json` and `pareto.svg`, and the descriptions
-    of the shapes in `shapes/`."""
+    """A comparison of all `models` on all `shapes` (accelerator descriptions). The folder contains
+    all results so far in `results.jsonl`, the results of this run in `pareto.json` and
+    `pareto.svg`, and the descriptions in `shapes/`."""
 
     def __init__(
         self,
@@ -91,8 +92,8 @@ class Exploration:
         self._records = FileRecords(folder / "records.jsonl")
 
     def synthesize(self) -> Iterator[tuple[Accelerator, dict[str, int]]]:
-        """Synthesize each shape for an ECP5 FPGA and add its cell counts to the figures of area;
-        yield the shape and the counts. Raises UsageError."""
+        """Synthesize each shape (accelerator description) for an ECP5 FPGA and add its cell counts
+        to the figures of area; yield the shape and the counts. Raises UsageError."""
         from farrier.targets.dae.rtl.area import cells
 
         for shape in self._shapes:

@@ -16,10 +16,10 @@ _PROGRAM = "dae"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """The measurements of a model on a shape. `share` is the fraction of the model's multiply-adds
-    that run on the accelerator; `reason` explains why the largest kernel on the host does not.
-    `latency_ms` includes the wall-clock time of the host's kernels, and is None if the model was
-    not verified."""
+    """The measurements of a model on a shape (accelerator description). `share` is the fraction of
+    the model's multiply-adds that run on the accelerator; `reason` explains why the largest kernel
+    on the host does not run there. `latency_ms` includes the wall-clock time of the host's kernels,
+    and is None if the model was not verified."""
 
     cycles: int
     device_ms: float

@@ -37,7 +37,7 @@ class Plan(Protocol):
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The size of each input in bytes, at the typical sizes of open dims."""
+        """The size of each input in bytes, at the typical sizes of open (dynamic) dims."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class Plan(Protocol):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The integer arguments of the entry point, at the typical sizes of open dims."""
+        """The integer arguments of the entry point, at the typical sizes of open (dynamic) dims."""
         ...
 
     @property
@@ -75,8 +75,8 @@ class Plan(Protocol):
         ...
 
     def is_interface_compatible(self, other: Any) -> bool:
-        """Check whether this plan has the same capacities and the same data-dependent sizes as
-        `other`."""
+        """Check whether this plan has the same data-dependent sizes as `other`, and the same
+        capacities (their upper limits, which callers pass)."""
         ...
 
     def size_arguments(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -125,8 +125,9 @@ class CodeGeneration(Protocol):
         beside: Any = None,
     ) -> Plan:
         """Plan the memory of a model, with room for `threads` threads and for `target.threads`.
-        `kernels` has the interface of each kernel by task key. With a plan `beside`, the new plan
-        shares the memory of that plan's constants and size arguments."""
+        `kernels` has the interface of each kernel, by the key of its task in the program. With a
+        plan `beside`, the new plan shares the memory of that plan's constants and size
+        arguments."""
         ...
 
     def assemble(
@@ -137,8 +138,8 @@ class CodeGeneration(Protocol):
         hot: Mapping[tuple[int, ...], Any],
     ) -> LinkedModel:
         """Link the kernels of a planned model, and pack its parameters. `hot` maps sizes of the
-        dims to plans of the same model for exactly these sizes, each planned with the previous plan
-        as `beside`."""
+        dims to plans of the same model that are specialized for exactly these sizes, each planned
+        with the previous plan as `beside`."""
         ...
 
     @property

@@ -36,7 +36,7 @@ class Exporting(Protocol):
 
     def export(self, model: Exportable, form: str, board: str) -> Exported:
         """Return the files of a model: a C library if `form` is "c", or a program for `board` if
-        `form` is "elf". Raises UsageError if the backend does not support the form."""
+        `form` is "elf" or "uf2". Raises UsageError if the backend does not support the form."""
         manifest = model.manifest
         raise UsageError(
             f"no code for {manifest.machine} ({manifest.architecture}) is exported",

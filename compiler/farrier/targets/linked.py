@@ -71,5 +71,6 @@ class Check:
 
     @property
     def is_final(self) -> bool:
-        """Return True if larger capacities cannot make the check pass."""
+        """Return True if the check would also fail with larger capacities (the upper limits of
+        data-dependent sizes)."""
         return self.is_exact or bool(self.reason or self.needs)

@@ -30,7 +30,7 @@ class Loaded(Protocol):
     @property
     def most_workspace(self) -> int | str:
         """The largest workspace that any call needs, in bytes: an expression in the manifest's dims
-        and capacities."""
+        and in capacities (the upper limits of data-dependent sizes)."""
         ...
 
     def workspace_bytes(self, sizes: int) -> int:

@@ -31,7 +31,7 @@ class Scheduling(Protocol):
 
     Equal arguments result in an equal space in every process, since tuning records and helper
     processes identify a candidate by its decisions alone. The default schedule of a space must be
-    valid for every size of open dims.
+    valid for every size of open (dynamic) dims.
     """
 
     @property

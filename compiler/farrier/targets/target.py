@@ -68,8 +68,8 @@ class Target(abc.ABC):
         return (ParallelAxis("threads", self.threads),)
 
     def part(self, space: str) -> Target:
-        """Return the target whose backend compiles the kernels of a memory space; the target itself
-        for any space that has no target of its own."""
+        """Return the target whose backend compiles the kernels that run in a memory space: the host
+        for the host's memory, and the target itself for any other space."""
         return self.backend.parts(self).get(space, self)
 
     @property

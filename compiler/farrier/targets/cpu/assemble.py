@@ -42,8 +42,8 @@ class Plan(ModelPlan):
 
     def entry(self, name: str = ENTRY, dims: Sequence[Symbol] = (), first_check: int = 0) -> Entry:
         """Return the entry point, under the symbol `name`. In a plan for fixed sizes, `dims` are
-        the open dims of the general plan, whose sizes callers still pass. Checks are numbered from
-        `first_check`."""
+        the open (dynamic) dims of the general plan, whose sizes callers still pass. Checks are
+        numbered from `first_check`."""
         return emit_entry(self.program, self.addresses, name, dims, first_check=first_check)
 
     def measured_entry(self, target: Target, name: str) -> bytes:
@@ -79,8 +79,8 @@ def assemble(
     hot: Mapping[tuple[int, ...], Plan] | None = None,
 ) -> LinkedModel:
     """Link a model's kernels, and pack its parameters. `hot` maps sizes of the dims to plans of the
-    same model for exactly these sizes; each shares the parameters of the preceding plans. The calls
-    in the result are those of the first hot plan."""
+    same model that are specialized for exactly these sizes; each shares the parameters of the
+    preceding plans. The calls in the result are those of the first specialized plan, if any."""
     hot = hot or {}
     plans = (planned, *hot.values())
     with ThreadPoolExecutor(1) as beside:

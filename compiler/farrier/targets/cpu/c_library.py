@@ -31,7 +31,7 @@ int main(void) {{
 
 def export(model: Exportable, form: str) -> Exported:
     """Return the files of the C library: header and shared libraries. Raises UsageError for a model
-    with open sizes, and if `form` is not "c"."""
+    with open (dynamic) sizes, and if `form` is not "c"."""
     manifest, code = model.manifest, model.code
     if form != "c":
         raise UsageError(f"code for {manifest.machine} has no form {form!r}", hint="--format c")

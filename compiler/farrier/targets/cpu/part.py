@@ -19,7 +19,8 @@ class CpuPart(ManifestPart):
 
     The model was tuned for `threads` threads, and the workspace has room for `max_threads`.
     `workspace_bytes` is the size of the workspace at the typical sizes; `workspace` is its largest
-    size, an expression in the manifest's dims and capacities.
+    size, an expression in the manifest's dims and in capacities (the upper limits of data-dependent
+    sizes).
     """
 
     whose: ClassVar = "CPUs"

@@ -85,7 +85,7 @@ class Fragments:
         self._writers[call.name](*call.operands)
 
     def _words(self, tile: Tile) -> list[Operand]:
-        """Return the addresses of a thread's words of a fragment."""
+        """Return the addresses of the 32-bit words of a fragment that the current thread holds."""
         buffer = tile.buffer
         at: Expr = e.index(0)
         for axis, (extent, index) in enumerate(zip(buffer.shape, tile.origin, strict=True)):

@@ -1,10 +1,10 @@
 """The renderer of lowered kernels as LLVM text for NVPTX: a module with an entry point for each
 launch.
 
-Every parameter is a pointer to global memory. A kernel with open dims has an additional parameter
-with i64 sizes, and the workspace buffers share the last parameter. Blocks and threads are numbered
-along one axis. Workgroup arrays are in address space 3; arrays of a thread are stack slots, which
-LLVM's passes turn into registers.
+Every parameter is a pointer to global memory. A kernel with open (dynamic) dims has an additional
+parameter with i64 sizes, and the workspace buffers share the last parameter. Blocks and threads are
+numbered along one axis. Workgroup arrays are in address space 3; arrays of a thread are stack
+slots, which LLVM's passes turn into registers.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class _Entry:
         return self._b.call(f"{_SREG}.{register}", I32)
 
     def _digits(self, loops: Sequence[For], of: Operand) -> None:
-        """Emit the loop variables of a nest, computed from the number of a point, which fits in 31
-        bits."""
+        """Emit the loop variables of a nest, computed from the linear number of an iteration, which
+        fits in 31 bits."""
         inner: Extent = 1
         for loop in reversed(loops):
             digit = of

@@ -82,8 +82,8 @@ _FEATURE = {intrinsic.name: feature for intrinsic in INTRINSICS for feature in i
 
 
 def products_of(cpu: str) -> tuple[FragmentProduct, ...]:
-    """Return the fragment products that an architecture supports, those with most terms of each
-    kind first."""
+    """Return the fragment products that an architecture supports. Of each kind, the product that
+    sums the most terms comes first."""
     return tuple(product for product in PRODUCTS if product.feature in FEATURES[cpu])
 
 

@@ -68,8 +68,8 @@ class Costs:
         return self._image(columns) * int(not self.product.is_depthwise)
 
     def _image(self, columns: Columns) -> Ints:
-        """Return the number of input elements that one group reads; an element is a block of
-        channels at one point."""
+        """Return the number of input elements (a block of channels at one point each) that one
+        group of instructions reads."""
         points = self._window(0, columns["rows"]) * self._window(1, columns["columns"])
         return columns["blocks" if self.product.is_depthwise else "inputs"] * points
 
@@ -176,7 +176,7 @@ class Costs:
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Counts:
     """The numbers of tiles along channels (`blocks`) and along points, the number of all tiles, and
-    the number of groups in each tile."""
+    the number of instruction groups in each tile."""
 
     blocks: Ints
     points: Ints

@@ -80,7 +80,8 @@ def _filled(node: Node, rewriter: Rewriter, block: int) -> tuple[Node, ...]:
 
 def _phases_of(node: Node, x: TensorType, window: Window, block: int) -> _Phases | None:
     """Return the rearrangement for a convolution. Return None if its channels fill blocks already,
-    or if its parameters (groups, dilations, different strides, open sizes) are not supported."""
+    or if its parameters (groups, dilations, different strides, open (dynamic) sizes) are not
+    supported."""
     group = dict(node.attrs).get("group", 1)
     stride = window.strides[0]
     before, after = (

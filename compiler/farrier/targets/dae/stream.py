@@ -301,7 +301,8 @@ class _Stream:
         ]
 
     def _by_rows(self, image: Image) -> bool:
-        """Check whether neighbours along x are not adjacent in memory, as the rows of a matrix."""
+        """Check whether successive points along x are apart in memory, like the rows of a
+        matrix."""
         return image.x_stride != self._accelerator.matrix.outer * image.dtype.nbytes
 
     # -- products and sums

@@ -94,7 +94,7 @@ def assemble(
     files: Callable[[Mapping[str, str]], Sequence[CodeObject]],
 ) -> LinkedModel:
     """Return the code of a model. `files` returns the code objects for the device's kernels, given
-    their texts by name. Hot sizes of dims get the same code as all other sizes."""
+    their texts by name. All sizes of the dims run the same code."""
     program, checks = planned.executable()
     symbols = planned.host_symbols
     content = joined([*objects, written({}, {ENTRY: program})], target.host, symbols)

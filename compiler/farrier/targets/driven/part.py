@@ -21,8 +21,9 @@ class HostPart:
 @dataclasses.dataclass(frozen=True, slots=True)
 class DrivenPart(ManifestPart):
     """The host's memory and threads for a model: `workspace` in bytes (an expression in the
-    manifest's dims and capacities), `threads` for which the kernels are tuned, `max_threads` for
-    which the workspace has room, and the `host` if any kernel runs there."""
+    manifest's dims and in capacities, the upper limits of data-dependent sizes), `threads` for
+    which the kernels are tuned, `max_threads` for which the workspace has room, and the `host` if
+    any kernel runs there."""
 
     whose: ClassVar = "devices"
 

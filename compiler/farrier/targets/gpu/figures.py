@@ -9,9 +9,9 @@ from farrier.targets.gpu.device import USUAL, Device
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """A GPU as its maker describes it. In each of at most `clock` cycles per second, a unit starts
-    an f32 multiply-add in each of its `lanes`. `group` threads run in lockstep. `bandwidth` is that
-    of the memory, in bytes per second."""
+    """A GPU as its maker describes it. `clock` is the highest clock in cycles per second. In each
+    cycle, a unit starts an f32 multiply-add in each of its `lanes`. `group` threads run in
+    lockstep. `bandwidth` is that of the memory, in bytes per second."""
 
     cpu: str  # The name that its driver has for it begins so.
     units: int

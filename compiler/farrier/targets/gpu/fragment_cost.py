@@ -37,7 +37,7 @@ class Shape:
 
     def tile(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
         """Return the rows and columns that a block computes, and the number of terms that it adds
-        in one iteration of its main loop (a turn)."""
+        in one iteration of its main loop."""
         rows = columns["groups_y"] * columns["each_y"] * self.declared.rows
         width = columns["groups_x"] * columns["each_x"] * self.declared.columns
         depth = columns["steps"] * self.declared.depth

@@ -4,8 +4,8 @@ launch computes the sums of parts, by tiles or by rows, and a second launch adds
     y[m, n] = sum(x[m, k] * w[k, n])     →    p[m, n, part] = sum(x[m, k] * w[k, n] of the part)
                                               y[m, n] = sum(p[m, n, part])
 
-A product with few rows and columns has too few tiles to occupy all units of a device, and few rows
-do neither. All parts have the same length.
+A product with few rows and columns has too few tiles to occupy all units of a device, and a
+reduction of few rows has too few blocks. All parts have the same length.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _OFTEN = 16  # Statements of a loop's body beyond which a compiler takes long.
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """The extents of a product; open dims have their typical sizes.
+    """The extents of a product; open (dynamic) dims have their typical sizes.
 
     For each factor, `element_bytes` is the size of an element, and `digits` the number of integer
     divisions that convert a row or column number and a term number to indices. `epilogue` counts

@@ -2,12 +2,12 @@
 
 Every parameter is a storage buffer, bound in order. Constants are read-only and all other buffers
 read-write, because WebGPU does not allow a buffer to be bound both ways and most values share one
-arena. `targets/webgpu/memory.py` defines how elements are stored. A kernel with open dims has an
-additional buffer of i64 sizes; all workspace buffers share the last buffer, of words. The sizes are
-read-only, because all threads must reach a barrier together, and Tint (a WGSL compiler) treats
-values from a writable buffer as possibly different between threads. Blocks are numbered along two
-axes of the grid, each of which has at most 65,535. Indices are i32, since a binding has at most
-2^31 bytes.
+arena. `targets/webgpu/memory.py` defines how elements are stored. A kernel with open (dynamic) dims
+has an additional buffer of i64 sizes; all workspace buffers share the last buffer, of words. The
+sizes are read-only, because all threads must reach a barrier together, and Tint (a WGSL compiler)
+treats values from a writable buffer as possibly different between threads. Blocks are numbered
+along two axes of the grid, each of which has at most 65,535. Indices are i32, since a binding has
+at most 2^31 bytes.
 """
 
 from __future__ import annotations
@@ -299,7 +299,8 @@ class _Entry:
         return lines
 
     def _digits(self, loops: Sequence[For], of: str) -> list[str]:
-        """Return the statements that compute the loop variables of a nest from a point's number."""
+        """Return the statements that compute the loop variables of a nest from the linear number of
+        an iteration."""
         lines: list[str] = []
         inner: Extent = 1
         for loop in reversed(loops):
@@ -434,8 +435,8 @@ class _Entry:
         return f"{_SCRATCH}[{self._extent(self._scratch[buffer.name])} + {at}]"
 
     def _offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        """Return the WGSL expression for the element number at which `indices` are stored, as an
-        i32."""
+        """Return the WGSL expression, an i32, for the position of the element with these indices in
+        its buffer."""
         around, self._is_index = self._is_index, True
         text = self._expr(to_expr(flatten(buffer, indices, self._simplifier, 1)))
         self._is_index = around
@@ -503,8 +504,8 @@ class _Entry:
         raise InexpressibleError("it computes in i64 what kernels of WebGPU do not")
 
     def _fits(self, expr: Expr) -> bool:
-        """Check whether 32 bits hold an integer expression of loop variables and sizes. Open bounds
-        are ignored, as sizes always fit."""
+        """Check whether 32 bits hold an integer expression of loop variables and sizes. Only
+        constant bounds are checked, as sizes themselves always fit."""
         ends = (end for end in self._simplifier.bounds(expr) if isinstance(end, int))
         return all(-_MOST <= end <= _MOST for end in ends)
 

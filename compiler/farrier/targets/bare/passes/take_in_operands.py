@@ -12,9 +12,10 @@ _BYTES = 1  # Of an element that nothing has widened.
 
 
 def widened_operands(graph: Graph, home: Home) -> Mapping[int, Node]:
-    """Return, by identity, the nodes that widen bytes for a node in another kernel, each with that
-    node, whose kernel shall compute them. The kernel then reads bytes instead of elements that take
-    four times the memory. `home` is the function that `inverted_bottlenecks` describes."""
+    """Find elementwise nodes that convert bytes to a wider type and whose only reader is in another
+    kernel. Return a mapping from the id of each such node to the reader, whose kernel shall compute
+    the node: the kernel then reads bytes, which take a quarter of the memory. `home` returns the
+    main node of the kernel to which a node belongs."""
     search = _Search(graph, home)
     taken: dict[int, Node] = {}
     for node in graph.nodes:
@@ -35,8 +36,8 @@ class _Search:
 
     def chain(self, node: Node, value: Value | None) -> list[Node]:
         """Return the elementwise nodes that compute `value` from a tensor of bytes, if they belong
-        to another kernel than `node`, and each result has a single reader. Otherwise return an
-        empty list."""
+        to another kernel than `node` and each of their results has a single reader. Otherwise
+        return an empty list."""
         chain: list[Node] = []
         while value is not None and value.type.dtype.nbytes > _BYTES:
             source = self._producers.get(value.name)

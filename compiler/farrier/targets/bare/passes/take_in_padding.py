@@ -12,9 +12,9 @@ _BYTES = 1  # Of an element.
 
 
 def padded_windows(graph: Graph) -> Mapping[int, Node]:
-    """Return, by the identity of each Pad of bytes that only a convolution reads, that convolution,
-    whose kernel shall add the padding. The kernel copies only the padded lines that a tile reads,
-    so a second, padded image is never stored."""
+    """Find Pad nodes on bytes whose only reader is a convolution. Return a mapping from the id of
+    each Pad to the convolution, whose kernel shall add the padding. The kernel copies only the
+    padded lines that a tile reads, so a second, padded image is never stored."""
     readers, returned = graph.consumers(), {value.name for value in graph.outputs}
     constants = {constant.value.name for constant in graph.constants}
     taken: dict[int, Node] = {}

@@ -85,8 +85,8 @@ def emit_entry(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HotEntry:
-    """Specialized code for fixed sizes of the leading dims: its entry point `name`, and its memory
-    plan, which may depend on the remaining dims."""
+    """Code that is specialized for fixed sizes of the leading dims: the name of its entry point,
+    and its memory plan, which may depend on the remaining dims."""
 
     sizes: tuple[int, ...]
     name: str
@@ -94,8 +94,9 @@ class HotEntry:
 
 
 def emit_dispatch(inputs: int, outputs: int, hot: Sequence[HotEntry], otherwise: str) -> str:
-    """Return the LLVM module with the entry point that compares the passed sizes with those of each
-    hot entry, calls the matching one, and calls `otherwise` (the general code) if none matches."""
+    """Return the LLVM module of an entry point that compares the sizes passed by its caller with
+    those of each hot entry (code specialized for fixed sizes), calls the matching one, or calls
+    `otherwise` (the general code) if none matches."""
     b = Builder()
     dims = b.load(PTR, b.offset(_ARGS, _WORD * (inputs + outputs + 2)), _WORD)
     for hot_entry in hot:
@@ -224,8 +225,8 @@ class _Driver:
         return self.b.load(I64, self._address(place), _WORD)
 
     def _define(self, symbol: str, value: Operand) -> None:
-        """Set the value of a size for all following steps, and return it to the caller where the
-        caller reads it."""
+        """Set the value of a size for all following steps. If the caller expects the size, also
+        store it in the caller's array of sizes."""
         self.checks.bound.add(symbol)
         self._dims[symbol] = value
         if symbol in self._returned:

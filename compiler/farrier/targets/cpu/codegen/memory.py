@@ -344,7 +344,8 @@ class Memory:
         return from_memory(self.b, loaded, buffer.dtype, 1)
 
     def in_any_lane(self, condition: Value) -> Value:
-        """Return the value of: the condition holds in some lane within the loop's extent."""
+        """Emit a boolean that is true if the condition holds in any lane within the loop's
+        extent."""
         lanes, active = condition.lanes, self.bindings.active
         if lanes == 1:
             return condition
@@ -420,8 +421,8 @@ class Memory:
             self.b.put(instr.MASKED_STORE, (single, pointer, mask), size)
 
     def _mask(self, lanes: int) -> Value | None:
-        """Return the mask of the lanes that may access memory: lanes within the loop's extent for
-        which the guard holds. None if that is all lanes."""
+        """Return the mask of the lanes that may access memory: the lanes within the loop's extent
+        for which the guard holds. Return None if all lanes may."""
         if lanes == 1:
             return None if self.guard is None else self.guard
         guard = None if self.guard is None else self.b.widen(self.guard, lanes)

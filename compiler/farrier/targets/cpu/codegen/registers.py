@@ -152,8 +152,8 @@ class Registers:
 def _rows(
     tile: dict[int, Piece], first: int, width: int, stride: int
 ) -> tuple[list[Value], int] | None:
-    """Return the vectors of which elements first, first + stride, … are each the lane `number`, and
-    `number`; None if they do not form such a column."""
+    """Return several vectors and a lane number such that the elements first, first + stride, … are
+    this lane of successive vectors. Return None if the elements are not stored in this way."""
     if width < _FEWEST:
         return None
     for start, piece in tile.items():

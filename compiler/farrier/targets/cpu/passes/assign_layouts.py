@@ -86,8 +86,8 @@ class _Assignment:
             self._rims[x.name] = max(self._rims.get(x.name, 0), halo_read(node))
 
     def _keep_rims(self) -> None:
-        """Drop the halos of images in plain layout that are model inputs, or that other nodes than
-        the convolutions which need the halo read."""
+        """Keep a halo (a border of zeros) around an image in plain layout only if the graph
+        computes the image, and all its readers are convolutions that need the halo."""
         computed = {value.name for node in self._graph.nodes for value in node.outputs}
         others = self._returned | {
             value.name
@@ -98,8 +98,8 @@ class _Assignment:
         self._rims = {n: rim for n, rim in self._rims.items() if rim and n in computed - others}
 
     def _share_halos(self) -> None:
-        """Give the operands of a concatenation the same halo as its result, so that they can be
-        written into the result directly."""
+        """Make the halos (borders of zeros) of a concatenation's operands and result equal, so that
+        the operands can be written into the result directly."""
         joins = [
             [value.name for value in (*node.inputs, *node.outputs) if value is not None]
             for position, node in enumerate(self._graph.nodes)

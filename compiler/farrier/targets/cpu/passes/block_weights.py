@@ -228,8 +228,9 @@ class _Parts:
     def _zeros(
         self, order: list[int], shape: tuple[int, int], middle: int
     ) -> tuple[Value | None, int]:
-        """Return the zero points for codes shifted by `middle` to unsigned: a constant and 0, or
-        None and the number if all zero points are equal."""
+        """Return the zero points for codes that are shifted by `middle` to be unsigned, as a
+        pair of a constant and a number: (None, number) if all zero points are equal, else
+        (constant, 0)."""
         if self.zeros is None:
             return None, middle
         data = self.zeros.made().astype(np.float32)

@@ -55,9 +55,10 @@ def block_for(dot: Dot, target: CpuTarget) -> int:
 
 
 def _parts(graph: Graph, lanes: int) -> list[int]:
-    """Return the channel counts of images that are concatenated, or that an image is split into,
-    except the last of each, as each following image must begin with a block. Counts that are not a
-    multiple of `lanes` are left out."""
+    """Return the channel counts of images that are concatenated along channels, or that result from
+    a split along channels. Each following image must start with a new block, so the block must
+    divide these counts; the last image of each concatenation or split is left out. Counts that are
+    not multiples of `lanes` are also left out."""
     channels = []
     for node in graph.nodes:
         operator = lookup(node.op)

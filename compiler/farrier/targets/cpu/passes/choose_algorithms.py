@@ -130,9 +130,9 @@ def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
     outputs need 1/4 of the multiplications and 4 times the weights, tiles of 2 need 4/9 and 16/9
     times; with stride 2, the figures are 9/16 and 9 times, 25/36 and 25/9 times. Large images with
     few channels therefore get tiles of 4, smaller ones tiles of 3 or 2, and the smallest direct
-    convolution. Open sizes count as typical. An algorithm with a larger error than the user allows
-    is excluded; the fastest algorithm in measurements on this machine takes precedence. With bf16
-    operands, tiles of 2 keep the precision, and larger tiles have f32 weights
+    convolution. Open (dynamic) sizes count as typical. An algorithm with a larger error than the
+    user allows is excluded; the fastest algorithm in measurements on this machine takes precedence.
+    With bf16 operands, tiles of 2 keep the precision, and larger tiles have f32 weights
     (`farrier.ops.winograd`).
 
     before:
@@ -213,7 +213,7 @@ def _seconds(
 ) -> float:
     """Return the predicted time in seconds, on all threads, of a convolution by a Winograd
     algorithm (`filtering`) or by direct convolution (None). Operands have the dtype `kind`, `rate`
-    is in multiply-adds per cycle, and open sizes are typical."""
+    is in multiply-adds per cycle, and open (dynamic) sizes are typical."""
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None

@@ -27,8 +27,8 @@ _MAX_AGAIN = 0.3  # The largest share of the expanded lines that threads may com
 
 
 def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[int, Node]:
-    """Return the nodes to fuse into the kernel of a later convolution, by the id of each node, with
-    that convolution.
+    """Return a mapping from the id of each node to be fused to the convolution whose kernel absorbs
+    the node.
 
     A depthwise convolution absorbs the convolution that expands its input (a pointwise one, or the
     first one of a network), if that is profitable. The depthwise convolution is in turn absorbed by
@@ -36,8 +36,8 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
     each thread can compute its own strip of lines. `home` returns the convolution or product in
     whose kernel a node is computed as an epilogue, and any other node itself. Nothing is fused if
     the target multiplies tiles of bf16 or bytes, as separate kernels then are several times as
-    fast, or if there is code for hot sizes: a fused kernel has as much code as four separate ones,
-    which may serve several layers.
+    fast. Nothing is fused either if the model has specialized code for some sizes (hot sizes): a
+    fused kernel has as much code as four separate ones, which may serve several layers.
     """
     if settings.beside_hot:
         return {}

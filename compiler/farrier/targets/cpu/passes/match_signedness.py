@@ -109,8 +109,8 @@ def _asks(node: Node, constants: set[str], target: CpuTarget) -> bool:
 
 
 def _is_movable(node: Node, constants: set[str]) -> bool:
-    """Check whether a node is a product whose first factor can change by 128, so that the
-    correction of its sums is constant."""
+    """Check whether a node is a product with constant weights whose first factor may be shifted by
+    128, because the correction of its sums is then constant."""
     is_convolution = product_of(node) is Product.CONVOLUTION
     is_product = is_convolution or MATMUL.matches(node)
     if not is_product or node.outputs[0].type.dtype is not DType.I32:
@@ -125,7 +125,7 @@ def _is_movable(node: Node, constants: set[str]) -> bool:
 
 def _pads(node: Node) -> tuple[int, ...] | None:
     """Return the padding of all axes of a convolution, first at the start of each axis, then at the
-    end; None if it depends on open sizes."""
+    end; None if it depends on open (dynamic) sizes."""
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None
@@ -355,9 +355,9 @@ class _Change:
         return wider
 
     def _joins(self, node: Node) -> bool:
-        """If a node adds a constant to corrected sums or subtracts them from a constant, and
-        nothing else reads the sums, emit it with the correction included in the constant. Return
-        whether it does."""
+        """If a node adds a constant to corrected sums or subtracts one from them, and the sums have
+        no other reader, emit the node with the correction included in the constant. Return whether
+        that was done."""
         is_sum = ADD.matches(node)
         if not is_sum and not SUB.matches(node):
             return False

@@ -74,10 +74,10 @@ def _with_sketches(
 def _first(program: TensorProgram, target: CpuTarget, threads: int) -> Space:
     """Return the schedule space of the first rule that matches a program.
 
-    If the program has open dims, the rule's default schedule must also apply successfully, since a
-    property that holds for constant extents may not be provable for symbols. The reasons for
-    skipping rules are recorded in `passed_over`. If no rule matches, the space is that of the
-    program's sketches, which exist for every program.
+    If the program has open (dynamic) dims, the rule's default schedule must also apply
+    successfully, since a property that holds for constant extents may not be provable for symbols.
+    The reasons for skipping rules are recorded in `passed_over`. If no rule matches, the space is
+    that of the program's sketches, which exist for every program.
     """
     passed_over: list[str] = []
     space: Space | None

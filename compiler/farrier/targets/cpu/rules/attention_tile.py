@@ -188,8 +188,8 @@ class AttentionTileKernel(RowsKernel):
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Check for each candidate that both blocks of tiles fit in the tile registers and divide
-        the block of rows, that each part contains a block, and that the block's scores and weights
-        fit in the second-level cache, unless those of no block do."""
+        the block of rows, and that each part contains a block. Also check that the block's scores
+        and weights fit in the second-level cache, if those of any block size do."""
         block, parts = columns["block"], columns["parts"]
         fits: npt.NDArray[np.bool_] = part_rows(self.rows, block, parts) * (parts - 1) < self.rows
         room = int(self.machine.l2_bytes * 0.6 / (self._row_bytes * self.keys))

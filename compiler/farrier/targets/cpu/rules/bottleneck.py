@@ -69,7 +69,7 @@ _TIMES = ("compute", "latency", "load", "l2", "memory", "late")
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """Return the schedule space of an inverted bottleneck; None for any other program, and if the
-    padding depends on open sizes."""
+    padding depends on open (dynamic) sizes."""
     kernel = _kernel(by_first_use(without_halos(program)), target.machine(threads), target)
     return None if kernel is None else Space.of(RULE, kernel)
 
@@ -193,19 +193,19 @@ class BottleneckKernel(ProgramKernel):
     @property
     def _rows(self) -> tuple[int, ...]:
         """The possible numbers of rows of a register tile; only 1 if the number of lines in a strip
-        is open."""
+        is open (dynamic)."""
         return _ROWS if self._is_static else (1,)
 
     @property
     def _parts(self) -> int:
-        """The minimum number of strips for an image of open height: one for each thread if threads
-        share only strips, else 1."""
+        """The minimum number of strips for an image of open (dynamic) height: one for each thread
+        if threads share only strips, else 1."""
         return 1 if self.project is None else self.machine.threads
 
     def _heights(self) -> tuple[int, ...]:
         """Return the possible numbers of lines in a strip: the divisors of a constant height; for
-        an open height, upper limits that result in different numbers of strips at the typical
-        height."""
+        an open (dynamic) height, upper limits that result in different numbers of strips at the
+        typical height."""
         rows = self._filtered[2]
         if self._is_static:
             return tuple(n for n in range(1, rows + 1) if rows % n == 0)

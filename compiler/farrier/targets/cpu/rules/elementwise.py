@@ -177,8 +177,8 @@ class ElementwiseKernel(ProgramKernel):
             share(schedule, outer, self.machine.threads)
 
     def _most_lanes(self, extent: Extent) -> int:
-        """Return the number of lanes that an axis can fill. The typical extent of an open axis is
-        rounded up to whole vectors, because the last vector overlaps the one before it."""
+        """Return the number of lanes that an axis can fill. The typical extent of an open (dynamic)
+        axis is rounded up to whole vectors, because the last vector overlaps the one before it."""
         if isinstance(extent, int):
             return max(extent, 1)
         lanes = self.machine.lanes

@@ -114,7 +114,8 @@ class MatrixTileKernel(ProgramKernel):
 
     @property
     def tiled(self) -> tuple[str, str]:
-        """The axes of a block's lines of tiles ("" if there are none) and of a tile's rows."""
+        """The axis along which a block has several lines of tiles ("" if there is none), and the
+        axis of a tile's rows."""
         return self.tiled_product.tiled
 
     @property

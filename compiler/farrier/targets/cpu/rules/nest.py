@@ -109,8 +109,9 @@ def space(function: Function, target: CpuTarget, threads: int) -> Space:
 
 @dataclasses.dataclass(frozen=True)
 class _Region:
-    """Loops that threads share as one: the perfectly nested loops `joined`, outermost first, and
-    the chunks of the vectorized loop directly inside them, if any."""
+    """A group of loops that threads execute as one parallel loop: the perfectly nested loops
+    `joined`, outermost first, and the chunks of the vectorized loop directly inside them, if
+    any."""
 
     joined: tuple[str, ...]
     vectors: str | None = None

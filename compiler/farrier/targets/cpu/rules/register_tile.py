@@ -278,9 +278,9 @@ class RegisterTileKernel(ProgramKernel):
         return dataclasses.replace(estimate, seconds=estimate.seconds * (1 + code))
 
     def _copies(self, columns: Columns) -> npt.NDArray[np.float64]:
-        """Return the number of additional tiles in the code: partial tiles at the end of the
-        panels, and of axes with open extents. They cost compile time, and open sizes cannot show
-        which of them are needed."""
+        """Return the number of additional tiles in the code: partial tiles at the end of the panels
+        and of axes whose extent is dynamic. They cost compile time, and it is unknown at compile
+        time which of them will be executed."""
         panel = columns["vectors"] * self.machine.lanes
         tiles = np.where(self.extents[self.contraction.lane] % panel, 2.0, 1.0)
         for name in self._open:
@@ -289,7 +289,7 @@ class RegisterTileKernel(ProgramKernel):
 
     @functools.cached_property
     def _open(self) -> tuple[str, ...]:
-        """The knobs of the tiled axes whose extents are open."""
+        """The knobs of the tiled axes whose extents are open (dynamic)."""
         sizes = {axis.name: axis.extent for axis in self.contraction.stage.axes}
         tiled = zip(self.tiled, ("rows", "columns"), strict=True)
         return tuple(name for axis, name in tiled if isinstance(sizes.get(axis), Dim))

@@ -244,7 +244,8 @@ class WinogradKernel(ProgramKernel):
 
     @property
     def _is_open(self) -> bool:
-        """Check whether the number of tiles is open, so that the last chunk may have any length."""
+        """Check whether the number of tiles is open (dynamic), so that the last chunk may have any
+        length."""
         return isinstance(axis_extent(self.products.stage, "t"), Dim)
 
     @functools.cached_property
@@ -296,8 +297,8 @@ class WinogradKernel(ProgramKernel):
 
     def _chunk(self, decisions: Decisions) -> int:
         """Return the number of tiles in a chunk; the last chunk may have fewer. For an image of
-        open size it is a multiple of a register tile, because a partial register tile takes as long
-        as a full one."""
+        open (dynamic) size it is a multiple of a register tile, because a partial register tile
+        takes as long as a full one."""
         chunk = -(-self.extent("t") // decisions["chunks"])
         return chunk if self._is_static else -(-chunk // decisions["rows"]) * decisions["rows"]
 

@@ -152,7 +152,7 @@ def _forms(program: TensorProgram, machine: Machine) -> list[_Form]:
 
 def _applies(space: Space, reasons: list[str]) -> bool:
     """Check whether the default candidate of a space can be scheduled, which may fail for open
-    extents. If it fails, append the reason to `reasons`."""
+    (dynamic) extents. If it fails, append the reason to `reasons`."""
     try:
         space.try_default()
     except (ScheduleError, Undecided) as error:

@@ -36,9 +36,9 @@ from farrier.targets.cpu.sketch.nest import Nest
 def fuse_consumers(
     program: TensorProgram, *, chains: bool = False
 ) -> tuple[TensorProgram, tuple[Nest, ...]]:
-    """Return the program rewritten such that a single stage without a reduction reads each sum, and
-    its nests. With `chains`, a sum that another sum reads at its own point joins the nest of that
-    other sum."""
+    """Return the program rewritten such that each sum is read by a single stage without a
+    reduction, and the nests of these stages. With `chains`, a sum that another sum reads at equal
+    indices joins the nest of that other sum."""
     for stage in program.stages:
         if isinstance(stage.body, Reduce) and _consumer(stage, program, chains) is None:
             program = accumulate(program, program.stages.index(stage))
@@ -66,8 +66,9 @@ def _beside_consumers(program: TensorProgram, nests: tuple[Nest, ...]) -> Tensor
 
 
 def _consumer(total: Stage, program: TensorProgram, chains: bool) -> Stage | None:
-    """Return the only stage that reads a sum if it reads just the element at its own point, else
-    None. A stage that is itself a reduction counts only with `chains`."""
+    """Return the only stage that reads a sum, if each of its elements reads the element of the
+    sum with the same indices; else None. A stage that is itself a reduction counts only with
+    `chains`."""
     name = total.buffer.name
     readers = [s for s in program.stages if any(r.buffer.name == name for r in loads(s.body))]
     if any(buffer.name == name for buffer in program.outputs) or len(readers) != 1:

@@ -1,4 +1,5 @@
-"""A loop nest: one stage that writes to memory, with the sums that it reads at its own points."""
+"""A loop nest for scheduling: one stage that writes to memory, together with the sums that it
+reads."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from farrier.targets.cpu.sketch.access import Access, accesses, store
 
 @dataclasses.dataclass(frozen=True)
 class Nest:
-    """A stage without a reduction, and the reductions that only this stage reads, each at its own
-    point.
+    """A stage without a reduction, and the reductions (sums) that only this stage reads, each
+    element of the stage at its own indices.
 
     Axes are numbered: the axes of the stage first, then the axes that a sum reduces.
     """

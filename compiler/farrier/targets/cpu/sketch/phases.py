@@ -131,8 +131,8 @@ def _without_residue(stage: Stage) -> Stage | None:
 
 
 def _residue(condition: Expr, reduced: tuple[Axis, ...], simplifier: Simplifier) -> _Residue | None:
-    """Return the values of some reduced axis k that satisfy the condition `(c·k + rest) mod s ==
-    t`, as a residue of k; None if the condition has another form."""
+    """Solve a condition of the form `(c·k + rest) mod s == t` for a reduced axis k. Return the
+    solution as a residue of k, or None for a condition of another form."""
     if not isinstance(condition, Binary) or condition.op is not BinaryOp.EQ:
         return None
     remainder, wanted = condition.left, condition.right
@@ -153,8 +153,8 @@ def _residue(condition: Expr, reduced: tuple[Axis, ...], simplifier: Simplifier)
 
 
 def _solved(axis: Axis, factor: int, modulus: int, common: int, missing: Linear) -> _Residue:
-    """Return the residue of k for which `factor` · k + `missing` is a multiple of `modulus`.
-    `common` is the gcd of `factor` and `modulus`."""
+    """Return the residue of k (the index along `axis`) for which `factor` · k + `missing` is a
+    multiple of `modulus`. `common` is the gcd of `factor` and `modulus`."""
     step = modulus // common
     inverse = pow(-(factor // common), -1, step)
     if 2 * inverse > step:  # The inverse nearest to zero leaves the simplest form.
@@ -182,8 +182,8 @@ def _thinned(stage: Stage, residue: _Residue, kept: list[Expr], guarded: Select)
 
 
 def _at_residue(expr: Expr, axis: Axis, residue: _Residue, simplifier: Simplifier) -> Expr:
-    """Return the expression with the old axis replaced by its value at step number `axis` of the
-    residue.
+    """Return the expression with the reduced index replaced by stride * step + remainder, where
+    `axis` is the axis of the new index step.
 
     In quotients by the stride, the residue is written as a difference, which simplifies best: (o -
     k) // 2 at k = 2 * step + o - 2 * (o // 2) is o // 2 - step.
@@ -203,8 +203,8 @@ def _at_residue(expr: Expr, axis: Axis, residue: _Residue, simplifier: Simplifie
 
 
 def _turns(stage: Stage) -> tuple[PhaseAxis, ...]:
-    """Return the axes of a reduction's points for which the reduction reads quotients or remainders
-    of the coordinate, each with its stride, as axes to split into phases."""
+    """Return the axes to split into phases, with their strides: axes of a reduction's result whose
+    index the reduction reads only after division by a constant, or modulo a constant."""
     simplifier = Simplifier({axis.name: axis.extent for axis in stage.all_axes})
     strides: dict[str, set[int]] = {}
     for node in walk(stage.body):

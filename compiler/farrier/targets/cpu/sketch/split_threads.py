@@ -33,7 +33,7 @@ def split_threads(
     program: TensorProgram, nests: Sequence[Nest], machine: Machine
 ) -> TensorProgram | None:
     """Return the program with the long reductions of its nests split into parts; None if the points
-    suffice for all threads, or the extents are open."""
+    suffice for all threads, or the extents are open (dynamic)."""
     if machine.threads < 2:
         return None
     wanted = _PARTS * machine.threads

@@ -143,7 +143,7 @@ class _Staging:
 
     def _boxes(self, load: Load, *, padded: bool) -> list[_Box] | None:
         """Return the range of indices that is read along each dimension. Return None if a range is
-        open or data-dependent, or exceeds the buffer and the load is not `padded`."""
+        open (dynamic) or data-dependent, or exceeds the buffer and the load is not `padded`."""
         if any(True for index in load.indices for _ in loads(index)) or shares_bytes(load.buffer):
             return None
         boxes = []

@@ -31,13 +31,13 @@ class BlockLayout:
 
     @property
     def per_byte(self) -> int:
-        """The number of codes that share a byte."""
+        """The number of codes (quantized integers) that share a byte."""
         count = 8 // self.product.part.vector_load.buffer.dtype.bits
         return count if self.block % count == 0 else 1
 
     @property
     def group(self) -> int:
-        """The number of adjacent codes in a lane."""
+        """The number of adjacent codes (quantized integers) in a lane, which a dot product sums."""
         return self.most if self.block // self.per_byte % self.most == 0 else 1
 
     @property

@@ -134,9 +134,10 @@ def factor_of(stage: Stage, name: str) -> int:
 
 
 def whole_panels(extent: Extent, lanes: int, vectors: Iterable[int]) -> tuple[int, ...]:
-    """Return those of the widths `vectors`, in vectors of `lanes` lanes, that a panel of a loop
-    over `extent` lanes may have: none wider than the loop and, for an open extent that is known to
-    be a multiple of vectors, only widths that are known to divide it."""
+    """Return the possible widths of a panel (a group of adjacent vectors of `lanes` lanes) in a
+    loop over `extent` lanes, out of the numbers of vectors in `vectors`. A panel is not wider than
+    the loop. For a dynamic extent that is known to be a multiple of `lanes`, the width must also be
+    known to divide the extent."""
     blocks, factor = -(-max(typical(extent), 1) // lanes), common_factor((extent,))
     counts = tuple(count for count in vectors if count <= blocks)
     if isinstance(extent, int) or factor % lanes:
@@ -255,7 +256,8 @@ def group_size(load: Load, lane: str) -> int:
 
 
 def is_constant(load: Load) -> bool:
-    """Check whether the schedule may choose the layout of the loaded buffer."""
+    """Check whether the schedule may choose the layout of the loaded buffer: the buffer is a
+    constant, and each index is a constant or a different axis."""
     return load.buffer.scope is MemoryScope.CONSTANT and is_permuted(load)
 
 

@@ -70,7 +70,8 @@ def in_key_blocks(
     program: TensorProgram, size: int, rows: tuple[Stage, ...], old: Stage
 ) -> KeyBlocks:
     """Return an attention rewritten to blocks of `size` keys; `size` divides the number of keys.
-    `rows` are the stages high, weight, total and those after them, and `old` is the context."""
+    `rows` are the stages for the maximum of each row (high), the weights, their total and all
+    stages after these; `old` is the stage of the context."""
     assert isinstance(old.body, Reduce)
     (reduced,) = old.body.axes
     assert isinstance(reduced.extent, int)
@@ -111,7 +112,8 @@ def _over_block(stage: Stage, size: int) -> Expr:
 
 
 def _inner(rows: tuple[Stage, ...], block: Axis, size: int) -> tuple[Stage, Stage, Stage]:
-    """Return the stages block_high, weight and block_total."""
+    """Return the three softmax stages of a block of keys: the maximum of its scores (block_high),
+    the weights relative to that maximum, and their sum (block_total)."""
     high, weight, total = rows[:3]
     block_high = _local("block_high", (*high.axes, block), _over_block(high, size))
 
@@ -144,14 +146,16 @@ def _partial(context: Stage, inner: tuple[Stage, Stage, Stage]) -> Stage:
 def _outer(
     rows: tuple[Stage, ...], old: Stage, block: Axis, partial: Buffer
 ) -> tuple[tuple[Stage, ...], Stage]:
-    """Return the stages high, scale, total and all stages computed from them; and the stage of the
-    context of whole rows."""
+    """Return the stages that combine the blocks of a row: the maximum over all blocks (high), the
+    scale of each block relative to it, the total, and all stages computed from these; and
+    separately the stage of the context of whole rows."""
     high, _, total, *rest = rows
     lane = old.axes[-1]
     assert isinstance(lane.extent, int)
 
     def known(row: tuple[Expr, ...], at: Expr) -> Load:
-        """Return the load of `partial` for a row, at index `at` of its last axis."""
+        """Return the load of a block's results (`partial`) for a row, at index `at` of the last
+        axis: an element of the context, the total or the maximum."""
         return Load(partial, (*row[:-1], Var(BLOCK), row[-1], at))
 
     def scaled(row: tuple[Expr, ...], at: Expr) -> Reduce:

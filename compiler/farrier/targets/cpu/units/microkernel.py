@@ -218,15 +218,15 @@ def _first_panels(problem: Problem, tiles: Tiles, lane_share: Floats, machine: M
 
 
 def _exposed(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return the fraction that does not overlap, of the shorter of arithmetic and weight transfer,
-    when weights are prefetched."""
+    """Return the fraction of the shorter activity (arithmetic or weight transfer) that does not
+    overlap with the other activity, when weights are prefetched."""
     room = 2 * _panel_bytes(problem, tiles, machine) <= 0.8 * machine.l2_bytes
     return np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
 
 
 def _beside(first: Floats, second: Floats, exposed: Floats | float) -> Floats:
-    """Return the seconds of two activities that overlap, apart from the fraction `exposed` of the
-    shorter activity."""
+    """Return the seconds of two activities that run at the same time: the longer time, plus the
+    fraction `exposed` of the shorter."""
     seconds: Floats = np.maximum(first, second) + exposed * np.minimum(first, second)
     return seconds
 

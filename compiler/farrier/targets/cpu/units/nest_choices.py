@@ -20,9 +20,9 @@ _SPARE = 8
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """The open choices of a loop nest. A choice that is the extent of an independent loop is
-    `shared`: it is a number of parts for threads, each of which has a cost. All other choices are
-    `held`: numbers of values that one iteration keeps in registers."""
+    """The choices that a loop nest leaves to the scheduler. A choice that is the extent of an
+    independent loop is `shared`: it is a number of parts for threads, each of which has a cost. All
+    other choices are `held`: numbers of values that one iteration keeps in registers."""
 
     function: Function
     machine: Machine
@@ -42,9 +42,9 @@ class Choices:
 
     @functools.cached_property
     def held(self) -> dict[str, int]:
-        """The value for each choice of registers: the largest for which the registers suffice and
-        every thread still gets an iteration. Of the values with the same number of iterations, the
-        smallest, which makes iterations most even."""
+        """The number of values that one iteration keeps in registers, for each such choice: the
+        largest number that fits in the registers and still leaves an iteration for every thread,
+        then reduced as far as the number of iterations stays the same."""
         values = {symbol.name: 1 for symbol in self.function.choices}
         for symbol in self.function.choices:
             if symbol.name in self.shared:

@@ -19,7 +19,8 @@ def loop_extents(function: Function) -> dict[str, int]:
 
 
 def exact_extents(function: Function) -> dict[str, Extent]:
-    """Return the extent of every loop, by its variable."""
+    """Return the extent of every loop, by its variable. A dynamic extent is a symbolic
+    expression."""
     return {loop.var: loop.extent for loop in walk_stmts(function.body) if isinstance(loop, For)}
 
 

@@ -63,9 +63,10 @@ class TileUnit:
 
 
 def panels_cover(panels: Ints, outputs: int, lanes: int) -> npt.NDArray[np.bool_]:
-    """Check which widths of panels, in lanes, divide `lanes`, such that the panels needed for
-    `outputs` output channels also cover the padding of the last channel block. `lanes` is the
-    number of outputs including that padding."""
+    """Check for each width of a panel, in lanes, that whole panels cover the output channels
+    including the padding of the last channel block. This holds if the width divides `lanes` (the
+    channels with padding), and the panels needed for `outputs` (the channels without padding)
+    already reach that far."""
     reaches = -(-outputs // panels) * panels >= lanes
     return np.asarray(reaches & (lanes % panels == 0))
 

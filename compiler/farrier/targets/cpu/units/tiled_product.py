@@ -50,7 +50,8 @@ def find_unit(contraction: Contraction, target: CpuTarget) -> TileUnit | None:
 
 
 def tiled_axes(contraction: Contraction) -> tuple[str, str]:
-    """Return the axes of a block's lines of tiles and of a tile's rows; "" for a missing axis."""
+    """Return the axis along which a block has several lines of tiles, and the axis of a tile's
+    rows; "" for a missing axis."""
     points = [axis for axis in contraction.points if extent_of(contraction.stage, axis) > 1]
     *others, row = points or [""]
     return (others or [""])[-1], row if window_along(contraction, row) else ""
@@ -81,7 +82,8 @@ class TiledProduct:
 
     @functools.cached_property
     def tiled(self) -> tuple[str, str]:
-        """The axes of a block's lines of tiles ("" if there are none) and of a tile's rows."""
+        """The axis along which a block has several lines of tiles ("" if there is none), and the
+        axis of a tile's rows."""
         return tiled_axes(self.contraction)
 
     @functools.cached_property

@@ -120,13 +120,14 @@ class TiledSum:
 
     @property
     def group(self) -> int:
-        """The number of products that one step adds to each lane."""
+        """The number of products that one step adds to each lane: the group size of the dot
+        product, or 1."""
         return 1 if self.grouping is None else self.grouping.dot.group
 
     @property
     def parts(self) -> int:
-        """The number of registers into which a group of each operand is unpacked; 0 if groups are
-        not unpacked."""
+        """The number of registers into which a group (the adjacent elements that a dot product sums
+        in a lane) is unpacked; 0 if groups are not unpacked."""
         return 0 if self.grouping is None else self.grouping.dot.parts
 
     @property
