@@ -1,13 +1,13 @@
-"""Farrier fits deep-learning models to the hardware they run on.
+"""Farrier: a compiler service that fits deep-learning models to the hardware on which they run.
 
     artifact = farrier.compile("model.onnx", shapes={"x": (1, 3, 224, 224)})
     outputs = artifact.run({"x": image})
     artifact.save("model.farrier")
     artifact = farrier.load("model.farrier")
 
-`farrier.InferenceSession` does it under ONNX Runtime's names, with a cache on disk, and
-`farrier.Client` over a server. Each name is imported when it is first
-used: the command answers Ctrl-C before the compiler is read.
+`farrier.InferenceSession` offers the same under ONNX Runtime's names, with a cache on disk, and
+`farrier.Client` through a server. Each name is imported when it is first used, so that the command
+answers Ctrl-C before the compiler is loaded.
 """
 
 from __future__ import annotations

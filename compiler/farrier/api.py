@@ -1,4 +1,4 @@
-"""`farrier.compile`: the whole compiler as one call."""
+"""`farrier.compile`: the complete compiler as one function."""
 
 from __future__ import annotations
 
@@ -62,29 +62,29 @@ def compile(
 
     `shapes` maps an input's name to its dimensions, numbers or open dims: `("batch:1..8", 3, "h",
     "w")`; a dimension that neither the model nor the caller fixes stays open. `typical` maps open
-    dims to their usual sizes: `{"batch": 1, "h": 640}`. Each of `hot` is such sizes that get
-    kernels of their own: by default, the typical ones do.
+    dims to their usual sizes: `{"batch": 1, "h": 640}`. Each element of `hot` maps open dims to
+    sizes for which kernels are specialized: by default, the typical ones.
 
-    With `trials` or `budget_s` the kernels are tuned by measuring here; with neither, the analytic
-    ranking decides. `max_layer_error` bounds the rounding error of a layer's algorithm, as a share
-    of the layer's range. With `precision` "bf16" or "f16" (aarch64) contractions multiply in that
-    and sum in f32; the report states the error. `cores` bounds the number of this machine's cores
-    that compile (0: all); the code is the same.
+    With `trials` or `budget_s` the kernels are tuned by measuring here; without both, the analytic
+    ranking decides. `max_layer_error` limits the rounding error of the algorithm for a layer, as a
+    fraction of the layer's range. With `precision` "bf16" or "f16" (aarch64) contractions multiply
+    in that type and sum in f32; the report states the error. `cores` limits the number of this
+    machine's cores that compile (0: all); the code is the same.
 
-    `states` names inputs that each session keeps between its calls, and the outputs that take their
-    place: `{"past_key_values.*": "present.*:capacity=4096"}`; docs/guide/states.md says more.
+    `states` maps inputs that each session keeps between its calls to the outputs that replace them:
+    `{"past_key_values.*": "present.*:capacity=4096"}`; see docs/guide/states.md.
 
-    A module of PyTorch is exported here first, with its example arguments `args` and `kwargs`, and
-    `dynamic_shapes` as `torch.export.export` takes them; docs/pytorch.md says more. So is a
-    function of `jax.jit`; docs/jax.md says more.
+    A PyTorch module is exported here first, with its example arguments `args` and `kwargs`, and
+    with `dynamic_shapes` as `torch.export.export` takes them; see docs/pytorch.md. So is a function
+    of `jax.jit`; see docs/jax.md.
 
-    With `background` the artifact is returned at once, untuned, and another process tunes it from
-    then on: it changes to each better version, and its sessions run that code from their next call
-    on. `Artifact.tuning` shows the versions, stops the tuning and reverts to earlier ones;
-    docs/guide/background.md says what to expect. `listener` gets its events in another thread. A
-    model that cannot be verified, or that differs from ONNX Runtime's result beyond rounding,
-    causes a warning: to `listener`, or as a `VerificationWarning`; so do open dims that are left
-    with one size, as a `SizeWarning`. Raises FarrierError.
+    With `background` the untuned artifact is returned at once, and another process tunes it from
+    then on: the artifact switches to each better version, and its sessions run the new code from
+    their next call on. `Artifact.tuning` lists the versions, stops the tuning and reverts to
+    earlier versions; see docs/guide/background.md. `listener` receives its events in another
+    thread. A model that cannot be verified, or that differs from ONNX Runtime's result by more than
+    rounding, causes a warning: to `listener`, or as a `VerificationWarning`; so do open dims that
+    are restricted to one size, as a `SizeWarning`. Raises FarrierError.
     """
     example = (args, kwargs, dynamic_shapes)
     source = _source(model, None if folder is None else Path(folder), example)
@@ -108,9 +108,9 @@ def compile(
 
 
 def _source(model: Any, folder: Path | None, example: tuple[Any, Any, Any]) -> Model | Source:
-    """Return the model to compile. A package that its frontend needs and lacks is named here. A
-    module of PyTorch or a function of JAX is exported with the arguments of an `example`, and its
-    dynamic shapes."""
+    """Return the model to compile. A PyTorch module or a JAX function is exported with the
+    arguments and dynamic shapes in `example`. If the frontend needs a package that is not
+    installed, the error names it."""
     try:
         importlib.import_module("farrier.pipeline")
         from farrier.conversion import jax
@@ -151,8 +151,8 @@ def _begin_in_background(
 
 
 def _warn(event: Event) -> None:
-    """Turn events that make a result doubtful into Python's warnings, if the caller has no
-    listener."""
+    """Issue Python warnings for events that make a result doubtful; the listener for callers
+    without one."""
     from farrier.progress import SIZES, VERIFICATION, Warned
 
     kinds = {VERIFICATION: VerificationWarning, SIZES: SizeWarning}
@@ -163,7 +163,7 @@ def _warn(event: Event) -> None:
 def _given(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto | Model | Source, folder: Path | None
 ) -> Model | Source:
-    """Return the model that the caller hands in. Raises UsageError, InvalidModelError."""
+    """Return the model that the caller passed. Raises UsageError, InvalidModelError."""
     from farrier.frontends.builder import Source
     from farrier.frontends.onnx.model.file import Model
 
@@ -185,7 +185,8 @@ def _given(
 
 
 def frames_of_farrier() -> int:
-    """Return the `stacklevel` of the caller of Farrier, so that a warning names that line."""
+    """Return the `stacklevel` with which a warning refers to the line of the caller outside
+    Farrier."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and _package(frame) in ("farrier", "contextlib"):
         frame, level = frame.f_back, level + 1

@@ -1,8 +1,8 @@
-"""Errors that a user can act on.
+"""The errors on which a user can act.
 
-Each names the problem, its place, and the way out; the command line prints one and exits with
-`exit_code`, the REST API answers with `http_status` and the same words as problem+json. Any other
-exception is a defect of Farrier and keeps its traceback.
+Each error describes the problem, its location, and a solution; the command line prints it and exits
+with `exit_code`, and the REST API answers with `http_status` and the same words as problem+json.
+Any other exception is a defect of Farrier and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def _shown(text: str) -> str:
 
 
 class FarrierError(Exception):
-    """Base of every error meant for a user.
+    """The base class of all errors that are meant for a user.
 
-    `message` names the thing and the clash; `hint` is the way out, as a command if there is one.
-    Both may quote text of strangers: characters that are not printable are escaped, and a very long
-    text loses its middle.
+    `message` describes what conflicts with what; `hint` is a solution, as a command if there is
+    one. Both may quote untrusted text: unprintable characters are escaped, and the middle of a very
+    long text is left out.
     """
 
     code: ClassVar[str] = "error"
@@ -43,7 +43,7 @@ class FarrierError(Exception):
 
 
 class UsageError(FarrierError):
-    """An option, target or shape that makes no sense."""
+    """An error: an option, target or shape is not valid."""
 
     code = "usage"
     exit_code = 2
@@ -51,7 +51,8 @@ class UsageError(FarrierError):
 
 
 class InvalidModelError(FarrierError):
-    """The bytes are not a model that Farrier can read: truncated, empty, too large, malformed."""
+    """An error: the bytes are not a model that Farrier can read; truncated, empty, too large or
+    malformed."""
 
     code = "invalid-model"
     exit_code = 3
@@ -59,7 +60,8 @@ class InvalidModelError(FarrierError):
 
 
 class UnsupportedOperatorError(FarrierError):
-    """The model uses operators that Farrier does not know; the message lists all of them."""
+    """An error: the model uses operators that Farrier does not support; the message lists all of
+    them."""
 
     code = "unsupported-operator"
     exit_code = 4
@@ -67,10 +69,9 @@ class UnsupportedOperatorError(FarrierError):
 
 
 class UnresolvedShapeError(FarrierError):
-    """Dimensions have no value; the hint is the `--shape` that would fix them.
+    """An error: dimensions have no value; the hint is the `--shape` that would fix them.
 
-    `deciding` names the model's inputs whose values they depend on; empty if they depend on
-    none.
+    `deciding` names the model's inputs whose values determine the dimensions; empty if none does.
     """
 
     code = "unresolved-shape"
@@ -83,7 +84,8 @@ class UnresolvedShapeError(FarrierError):
 
 
 class InputMismatchError(FarrierError):
-    """An array given at run time has another name, dtype or shape than the model expects."""
+    """An error: an array passed at run time has another name, dtype or shape than the model
+    expects."""
 
     code = "input-mismatch"
     exit_code = 6
@@ -91,7 +93,8 @@ class InputMismatchError(FarrierError):
 
 
 class MemoryLimitError(FarrierError):
-    """A call needs, by the values of its inputs, more memory than the limit of the model."""
+    """An error: for the values of its inputs, a call needs more memory than the limit of the
+    model."""
 
     code = "memory-limit"
     exit_code = 16
@@ -99,7 +102,8 @@ class MemoryLimitError(FarrierError):
 
 
 class TimeLimitError(FarrierError):
-    """A job, or a step of one, ran longer, or was silent longer, than the limit."""
+    """An error: a job, or a step of one, ran for longer than the limit, or did not report progress
+    for too long."""
 
     code = "time-limit"
     exit_code = 17
@@ -107,7 +111,8 @@ class TimeLimitError(FarrierError):
 
 
 class ArtifactError(FarrierError):
-    """A file is not an artifact of Farrier, is damaged, or was built for another machine."""
+    """An error: a file is not an artifact of Farrier, is damaged, or was built for another
+    machine."""
 
     code = "artifact"
     exit_code = 7
@@ -115,7 +120,8 @@ class ArtifactError(FarrierError):
 
 
 class VerificationError(FarrierError):
-    """The compiled model's outputs differ from the reference by more than the tolerance."""
+    """An error: the compiled model's outputs differ from the reference by more than the
+    tolerance."""
 
     code = "verification"
     exit_code = 8
@@ -123,7 +129,8 @@ class VerificationError(FarrierError):
 
 
 class UnverifiableError(VerificationError):
-    """The model has no result for any input that was tried, so there is nothing to compare."""
+    """An error: the model has no result for any of the random inputs, so there is nothing to
+    compare."""
 
 
 class VerificationWarning(UserWarning):
@@ -132,12 +139,12 @@ class VerificationWarning(UserWarning):
 
 
 class SizeWarning(UserWarning):
-    """A warning that the compiled model takes a single size of an open dim, or excludes a size that
-    callers are likely to use, because an operator depends on it."""
+    """A warning that the compiled model supports only one size of an open dim, or excludes a size
+    that callers are likely to use, because an operator depends on the size."""
 
 
 class StorageError(FarrierError):
-    """A disk is full, or a directory cannot be read or written."""
+    """An error: a disk is full, or a file or directory cannot be read or written."""
 
     code = "storage"
     exit_code = 9
@@ -145,7 +152,7 @@ class StorageError(FarrierError):
 
 
 class ServiceError(FarrierError):
-    """The server, Redis or the broker cannot be reached or answered with nonsense."""
+    """An error: the server, Redis or the broker cannot be reached, or its answer is not valid."""
 
     code = "service"
     exit_code = 10
@@ -153,7 +160,7 @@ class ServiceError(FarrierError):
 
 
 class AuthenticationError(FarrierError):
-    """The token is missing or wrong."""
+    """An error: the access token is missing or wrong."""
 
     code = "authentication"
     exit_code = 11
@@ -161,7 +168,7 @@ class AuthenticationError(FarrierError):
 
 
 class PrivateError(FarrierError):
-    """The job, records or model belong privately to another user."""
+    """An error: the job, records or model are private to another user."""
 
     code = "private"
     exit_code = 19
@@ -169,7 +176,7 @@ class PrivateError(FarrierError):
 
 
 class ForbiddenError(FarrierError):
-    """A request beyond the role of its user, or about another user's property."""
+    """An error: the request needs another role, or concerns another user's property."""
 
     code = "forbidden"
     exit_code = 20
@@ -177,7 +184,7 @@ class ForbiddenError(FarrierError):
 
 
 class NotFoundError(FarrierError):
-    """The job, artifact or upload does not exist."""
+    """An error: the job, artifact, upload or other object does not exist."""
 
     code = "not-found"
     exit_code = 12
@@ -185,7 +192,7 @@ class NotFoundError(FarrierError):
 
 
 class NoDeviceError(FarrierError):
-    """No device of the target's kind is connected."""
+    """An error: no device of the target's kind is connected."""
 
     code = "no-device"
     exit_code = 13
@@ -193,7 +200,7 @@ class NoDeviceError(FarrierError):
 
 
 class CancelledError(FarrierError):
-    """The job was cancelled."""
+    """An error: the job was cancelled."""
 
     code = "cancelled"
     exit_code = 14
@@ -201,8 +208,8 @@ class CancelledError(FarrierError):
 
 
 class ConflictError(FarrierError):
-    """The request contradicts the present state: the same key with other content, or a state that
-    is final."""
+    """An error: the request contradicts the current state, such as the same key with other content,
+    or a change of a final state."""
 
     code = "conflict"
     exit_code = 15
@@ -210,8 +217,8 @@ class ConflictError(FarrierError):
 
 
 class QueueFullError(FarrierError):
-    """The limit of waiting jobs is reached, of the owner or of all users. `retry_after_s` is the
-    number of seconds until the next try."""
+    """An error: the limit of waiting jobs is reached, for the owner or for all users.
+    `retry_after_s` is the number of seconds until the next attempt."""
 
     code = "queue-full"
     exit_code = 18
@@ -223,8 +230,8 @@ class QueueFullError(FarrierError):
 
 
 class TooManyRequestsError(FarrierError):
-    """A user has reached the limit of running work or of requests. `retry_after_s` is the number of
-    seconds until the next try, and `limit` the name of the limit."""
+    """An error: a user has reached a limit of running work or of requests. `retry_after_s` is the
+    number of seconds until the next attempt, and `limit` the name of the limit."""
 
     code = "too-many-requests"
     exit_code = 21
@@ -239,7 +246,8 @@ class TooManyRequestsError(FarrierError):
 
 
 class CompilerError(FarrierError):
-    """A pass, schedule or code generator broke an invariant: a defect of Farrier."""
+    """An error: a pass, schedule or code generator violated an invariant, which is a defect of
+    Farrier."""
 
     code = "compiler"
     exit_code = 70
@@ -247,7 +255,7 @@ class CompilerError(FarrierError):
 
 
 def problem_of(error: FarrierError) -> dict[str, str]:
-    """Return an error in the form in which processes exchange it."""
+    """Return an error as a JSON object (problem+json), in which processes exchange errors."""
     return {"code": error.code, "detail": error.message, "hint": error.hint}
 
 
@@ -272,8 +280,8 @@ _PACKAGES = {
 
 
 def not_installed(error: ModuleNotFoundError) -> UsageError:
-    """Return the error for a user, which names the extra. Raises `error` itself if no extra
-    contains the missing module."""
+    """Return an error that names the extra of Farrier to install for a missing module. Raises
+    `error` itself if no extra contains the module."""
     package = (error.name or "").partition(".")[0]
     for extra, packages in _PACKAGES.items():
         if package in packages:

@@ -1,8 +1,8 @@
-"""The steps of a compilation: ONNX bytes, or another frontend's source → Artifact. Each named step
-is a block, in the order of the text:
+"""The steps of a compilation, from a model (ONNX bytes, or another frontend's source) to an
+artifact. Each named step is a `with` block, in this order:
 
-import → prepare → optimize → partition → space → schedule → compare → lower → codegen → reference
-→ link → verify
+import → prepare → optimize → partition → space → schedule → compare → lower → codegen → reference →
+link → verify
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def compile_model(
     **resources: Unpack[Resources],
 ) -> Artifact:
     """Compile one model. An ONNX model is verified by ONNX Runtime and by the operators in float64,
-    the model of another frontend by these alone.
+    the model of another frontend by the operators alone.
 
-    `name` replaces the model's own name. Once it is verified, the model is raced with the engines
-    `against` which it is to be, if the device has them. `as_floats` compiles the float form of a
-    quantized model: it is for comparisons and must not be verified, because its outputs are not the
-    model's. `resources` are documented in `Resources`. Raises FarrierError; StoppedError after the
-    step that `dump.until` names.
+    `name` replaces the model's own name. Once it is verified, the model is raced against the
+    engines `against`, if the device has them. `as_floats` compiles the float form of a quantized
+    model, for comparisons: it must not be verified, because its outputs are not the model's.
+    `resources` are documented in `Resources`. Raises FarrierError; StoppedError after the step that
+    `dump.until` names.
     """
     source = model if isinstance(model, Source) else model_of(model)
     # Without tuning a compilation takes seconds, most of them with trees of IR, which the garbage
@@ -95,12 +95,13 @@ def improved_models(
     since: Artifact | None = None,
     **resources: Unpack[Resources],
 ) -> Generator[Artifact]:
-    """Yield the untuned artifact of the options if this `begins`; then, tuned round by round, each
-    artifact that won its race against the one before.
+    """Yield the untuned artifact (if `begins`), and then, after each round of tuning that wins a
+    race against the last artifact, the improved one.
 
-    `since` is an artifact that is in use already: its schedules are gone on from, and it is not
-    yielded again. A round has its trials and its budget from its own options, and goes on from what
-    the rounds before have measured. The rest is as for `compile_model`. Raises FarrierError.
+    `since` is an artifact that is in use already: tuning continues from its schedules, and it is
+    not yielded again. The options of a round hold its trials and budget; a round builds on the
+    measurements of the rounds before. The other arguments are as for `compile_model`. Raises
+    FarrierError.
     """
     with open_session(model, options, tunes=True, **resources) as session:
         current = _specialize_all(session, since)
@@ -117,8 +118,9 @@ def improved_models(
 
 
 def _specialize_all(session: Session, since: Artifact | None = None) -> list[Specialization]:
-    """Return the model for all its sizes, then for each hot size, with the schedules of the
-    artifact `since` if there is one. Raises ArtifactError if that has other options."""
+    """Return the specializations of the model: for all sizes, then for each hot size, with the
+    schedules of the artifact `since` if there is one. Raises ArtifactError if that has other
+    options."""
     if since is not None and len(since.schedules) != 1 + len(session.hot):
         raise ArtifactError(f"{since.manifest.name} was made with other options")
     imported, listener = session.imported, session.listener
@@ -151,8 +153,8 @@ def _specialize(
     *,
     since: Artifact | None,
 ) -> Specialization:
-    """Optimize, partition and schedule a graph, which is the specialization `number` of the model:
-    for hot `sizes`, or for any size."""
+    """Optimize, partition and schedule a graph, and return it as specialization `number` of the
+    model: for the hot `sizes`, or for any size."""
     steps, settings = session.steps, session.settings_for(sizes or {})
     with steps("prepare") as step:
         prepared = step.done(prepare(imported, settings))
@@ -179,8 +181,8 @@ def _specialize(
 def _build(
     session: Session, specializations: Sequence[Specialization], against: Sequence[str]
 ) -> Artifact:
-    """Return the artifact of all specializations, verified, and raced with the engines `against`
-    which it is to be."""
+    """Return the artifact of all specializations, after it is verified and raced against the
+    engines `against`."""
     general, *hot = specializations
     specializations = [general, *(each.sharing_with(general) for each in hot)]
     variants = [each.variant for each in specializations]
@@ -217,9 +219,9 @@ def _build(
 
 
 def _compile_kernels(session: Session, variants: Sequence[Variant]) -> tuple[Kernels, Plan | None]:
-    """Compile the kernels of all variants; helper processes take the two steps kernel by kernel
-    (`farrier.compile_pool.compile`). Return the plan of the first variant as well, if its kernels
-    were begun before those of others."""
+    """Compile the kernels of all variants; helper processes run the steps lower and codegen kernel
+    by kernel (`farrier.compile_pool.compile`). Return the kernels, and the plan of the first
+    variant if it was made while the kernels of other variants were being compiled."""
     first = variants[0]
     plans: list[Plan] = []
 

@@ -1,4 +1,6 @@
-"""Tuning in the background: an artifact at once, and better code for it as it is found."""
+"""Tuning in the background: an artifact that is usable at once, and is replaced by better
+versions.
+"""
 
 from farrier.background.begin import begin
 from farrier.background.tuning import State, Tuning, Version

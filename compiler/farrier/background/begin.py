@@ -1,4 +1,4 @@
-"""A model → an artifact that is in use while it is tuned."""
+"""Compile a model to an artifact that can be used while a background process tunes it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from farrier.runtime.artifact import Artifact
 
 
 def begin(model: Model, options: CompileOptions, listener: Listener) -> Artifact:
-    """The artifact that nothing was measured for, and its tuning, which has begun. Raises
-    FarrierError."""
+    """Return the untuned artifact, and start its tuning in the background. Raises FarrierError."""
     if not options.tunes:
         raise UsageError(
             "there is nothing to do in the background: neither trials nor a budget is given",

@@ -1,4 +1,4 @@
-"""The process that tunes (`farrier.background.process`)."""
+"""The main program of the tuning process (`farrier.background.process`)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _NICE = 10  # The calls of sessions go first.
 
 
 def serve() -> None:
-    """Run the process. Its arguments, each as JSON: the descriptor of the socket, and the
-    folder."""
+    """Run the process. The command line contains, each as JSON, the descriptor of the socket, and
+    the folder for results."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.nice(_NICE)
     guarded(_main)
@@ -76,7 +76,7 @@ def _tune(order: Mapping[str, Any], folder: Path, line: _Line) -> None:
 
 
 class _Line:
-    """The child's end of the socket. Several threads send messages."""
+    """The child's end of the socket, through which several threads send messages."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -89,8 +89,8 @@ class _Line:
             wire.send(self._sock, message)
 
     def _watch(self) -> None:
-        """Wait for the end of the parent, which sends nothing more, and have the main thread end in
-        order."""
+        """Wait until the parent ends, which sends no more messages, and let the main thread end
+        cleanly."""
         with contextlib.suppress(OSError, wire.ClosedError):
             wire.receive(self._sock)
         main = threading.main_thread().ident

@@ -1,4 +1,4 @@
-"""The parent's view of the process that tunes.
+"""The process that tunes a model, seen from its parent.
 
 parent → child   {"model": …, "options": …, "rounds": [<options>…]}
 child → parent   {"say": <event>}
@@ -31,8 +31,11 @@ _FOLLOWER_S = 10.0  # The time to load the code that it has begun to load.
 
 
 class TuningProcess(Closing):
-    """One child process, and the folder that holds its results and all its temporary files. It
-    belongs to this process alone: a forked copy of this process lets go of it (`leave`)."""
+    """A child process that tunes, and the folder for its results and all its temporary files.
+
+    Only the process that started the child owns both: a forked copy of it must release them
+    (`leave`).
+    """
 
     def __init__(self, model: Model, options: CompileOptions) -> None:
         """Start the process. Raises StorageError."""
@@ -80,19 +83,19 @@ class TuningProcess(Closing):
         return wire.receive(self._process.sock)
 
     def ending(self) -> str:
-        """Return a description of how the process ended, after its last message."""
+        """Return a description of how the process ended, for use after its last message."""
         assert self._process is not None
         return self._process.ending()
 
     def end(self) -> None:
-        """End it at once, with all processes that it has started; a second call does nothing."""
+        """Kill the process with all processes that it has started; a second call does nothing."""
         if self._process is None or not self.is_ours:
             return
         self.is_ended_here = True
         self._process.end()
 
     def close(self) -> None:
-        """End it and remove the folder; a second call does nothing."""
+        """Kill the process and remove the folder; a second call does nothing."""
         if not self.is_ours:
             return
         self.end()
@@ -104,12 +107,12 @@ class TuningProcess(Closing):
 
     @property
     def is_ours(self) -> bool:
-        """Check whether this is the process that started the child, and not a forked copy."""
+        """Check whether the current process started the child, rather than being a forked copy."""
         return os.getpid() == self._owner
 
     def leave(self) -> None:
-        """Let go of the child in a forked process, so that the child only hears from the process
-        that started it."""
+        """Release the child in a forked process, so that the child communicates only with the
+        process that started it."""
         assert self._process is not None
         self._process.sock.close()
 

@@ -1,4 +1,4 @@
-"""Rounds of tuning: the first is short, and each takes twice as long as the one before."""
+"""Divide tuning into rounds: the first is short, and each takes twice as long as the one before."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _LEAST_TRIALS = 64
 
 
 def rounds_of(options: CompileOptions) -> list[CompileOptions]:
-    """Return the rounds that share the budget and the trials of the options: of 300 s, four take
-    20, 40, 80 and 160 s. If there is too little for two rounds, there is one."""
+    """Return the options of the rounds that divide the budget and the trials: for 300 s, four
+    rounds of 20, 40, 80 and 160 s. If there is too little for two rounds, there is one."""
     forms = max(1, len(options.hot))  # The forms of the model share a round.
     enough = []
     if options.budget_s:
@@ -25,7 +25,8 @@ def rounds_of(options: CompileOptions) -> list[CompileOptions]:
 
 
 def _round(options: CompileOptions, number: int, whole: int) -> CompileOptions:
-    """Return the options of one round, with 2**number of the `whole` parts."""
+    """Return the options of round `number`, which has 2**number of `whole` equal parts of the
+    budget."""
     part, before = 2**number, 2**number - 1
     budget_s, trials = options.budget_s, options.trials
     return dataclasses.replace(

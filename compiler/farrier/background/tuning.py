@@ -1,4 +1,4 @@
-"""The tuning of an artifact in use: its versions, and the present one."""
+"""The background tuning of an artifact in use: its state, its versions, and the current version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _changing = threading.RLock()
 
 
 class State(enum.StrEnum):
-    """The state of a tuning."""
+    """The state of a background tuning."""
 
     RUNNING = "running"
     FINISHED = "finished"  # Its trials or its budget are spent.
@@ -33,9 +33,12 @@ class State(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Version:
-    """One version of the artifact, numbered from 1, which is the untuned one. `median_ms` is the
-    time of a run in the race that put it into use, and `untuned_ms` that of the untuned model in
-    the same race; the first version has the time of its verification. None: not measured."""
+    """One version of the artifact, numbered from 1, which is the untuned one.
+
+    `median_ms` is the time of a run in the race that put the version into use, and `untuned_ms`
+    that of the untuned model in the same race; the first version has the time of its verification.
+    None means not measured.
+    """
 
     number: int
     median_ms: float | None
@@ -43,16 +46,16 @@ class Version:
 
 
 class Tuning:
-    """Tune the model of an artifact in another process, and change the artifact to each better
-    version, as long as this process lives.
+    """The tuning of an artifact's model in another process, which switches the artifact to each
+    better version as long as this process lives.
 
-    An error in the background is in `error`, and the listener gets a warning; the artifact does not
-    change then. All methods may be called from any thread.
+    After an error in the background, `error` is set, the listener gets a warning, and the artifact
+    does not change any more. All methods may be called from any thread.
     """
 
     def __init__(self, artifact: Artifact, process: TuningProcess, listener: Listener) -> None:
-        """Take the versions that `process` finds for the model of the artifact, from now on, and
-        close the process at the end. Events reach `listener` in another thread."""
+        """Put the versions that `process` produces into use for the artifact, and close the process
+        at the end. Events are sent to `listener` in another thread."""
         self.state = State.RUNNING
         self.error: FarrierError | None = None
         self._artifact = artifact
@@ -85,16 +88,16 @@ class Tuning:
         return self.state
 
     def stop(self) -> None:
-        """End the tuning; the artifact stays in its present version. A second call does nothing."""
+        """End the tuning; the artifact stays at its current version. A second call does nothing."""
         self._process.end()
         follower = self._process.follower
         if follower is not None and follower is not threading.current_thread():
             follower.join()
 
     def revert(self, to: int | None = None) -> Version:
-        """Change the artifact to the version before the present one, or to the one with the number
-        `to`, and keep that: later versions are listed, but not put into use. Raises UsageError if
-        that version does not exist."""
+        """Switch the artifact to an earlier version and return that: version number `to`, or the
+        one before the current version. Later versions are then listed, but no longer put into use.
+        Raises UsageError if the version does not exist."""
         with _changing:
             number = self._current - 1 if to is None else to
             if not 1 <= number <= len(self._versions):
@@ -146,7 +149,7 @@ class Tuning:
 
     def _add(self, path: Path) -> None:
         """Put a version that has won its race into use. Raises ArtifactError, and the errors of
-        changing to it."""
+        `Artifact.become`."""
         artifact = load_mapped(path)
         with _changing:
             if self._process.is_ended_here:
@@ -165,7 +168,7 @@ class Tuning:
             self._listener(Warned(f"tuning in the background has ended: {error}"))
 
     def _leave(self) -> None:
-        """Stop the tuning in a fork of the process that started it."""
+        """Stop the tuning in a forked copy of the process that started it."""
         if self.state is State.RUNNING:
             self.state = State.STOPPED
         # A thread of the other process may hold the lock of the other event.

@@ -1,1 +1,1 @@
-"""Latency compared with other engines: each in its own process, interleaved."""
+"""Compare latency with other engines: each in its own process, in alternation."""

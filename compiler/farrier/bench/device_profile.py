@@ -1,6 +1,7 @@
-"""The time of each kernel of a model that a device runs, where it stands in the model.
+"""Time each kernel of a model on a device, within runs of the model.
 
-The interpreter of the model's program runs each call and launch by itself, and the device times it.
+The interpreter of the model's program executes each call and launch separately, and the device
+times it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def rounds(
     seconds: float,
     fewest: int,
 ) -> tuple[list[float], list[list[float]]]:
-    """Return the seconds of the whole model, and of each call, in each round. Raises
+    """Return the seconds of the complete model, and of each call, in each round. Raises
     CompilerError."""
     groups = list(grouped(calls, code.launches))
     whole: list[float] = []
@@ -40,8 +41,8 @@ def rounds(
 
 
 def grouped(calls: Sequence[CallRecord], launches: Sequence[Call | Launch]) -> Iterator[range]:
-    """Yield the numbers of each call's launches: those of its entry points stand together, and are
-    numbered behind its name."""
+    """Yield, for each call, the indices of its launches: those of its entry points are consecutive,
+    with names numbered after the call's function."""
     start = 0
     for call in calls:
         end = start + 1

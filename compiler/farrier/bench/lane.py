@@ -1,4 +1,6 @@
-"""An engine's process in a race of `farrier bench`: without walls, under any Python."""
+"""The process of an engine in a race of `farrier bench`, which is not sandboxed and may use another
+Python environment.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ process.main(sys.argv[2:])
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Round:
-    """Runs in a row. `other_cores` is what the machine did meanwhile for other processes."""
+    """Consecutive runs of an engine. `other_cores` is the number of cores that other processes kept
+    busy in the meantime."""
 
     samples_ms: tuple[float, ...]
     other_cores: float
@@ -56,12 +59,12 @@ class Round:
 class EngineProcess(Closing):
     """The process of an engine, which has loaded its model and run it once.
 
-    Raises FarrierError where the engine cannot run the model, says nothing for minutes, or dies.
+    Raises FarrierError if the engine cannot run the model, does not respond for minutes, or dies.
     """
 
     def __init__(self, name: str, python: str, order: Order, inputs: Arrays, folder: Path) -> None:
-        """`order` has no tensors: they are those of `inputs`. What the engine prints and its
-        outputs lie in `folder`, which is its own."""
+        """Start the process. `order` lacks the input tensors, which are `inputs`. The engine's
+        messages and outputs are written to `folder`, which only this process uses."""
         self._name = name
         self._errors = (folder / "errors.txt").open("w+", errors="replace")
         command = [python, "-P", "-c", _BOOTSTRAP, str(farrier_device.__file__)]
@@ -84,7 +87,7 @@ class EngineProcess(Closing):
         return self._process.pid
 
     def run(self, count: int) -> Round:
-        """Return a round of `count` runs, after one more if there are several."""
+        """Return the times of `count` runs, after one untimed run if `count` is more than one."""
         own, busy, start = self._cpu_s(), _busy_s(), time.perf_counter()
         samples = self._asked(
             lambda: self._lane.run(count, int(count > 1), _ROUND_TIMEOUT_S), _ROUND_TIMEOUT_S
@@ -94,8 +97,7 @@ class EngineProcess(Closing):
         return Round(tuple(ns / 1e6 for ns in samples), max(0.0, others / seconds))
 
     def peak_bytes(self) -> int:
-        """Return the most memory that the process ever had, its interpreter and packages
-        included."""
+        """Return the peak memory of the process in bytes, its interpreter and packages included."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) << 10
@@ -138,7 +140,7 @@ class EngineProcess(Closing):
         return ": ".join([f"its process was ended, {how}", *words])
 
     def _cpu_s(self) -> float:
-        """Return the processor time that the process has had."""
+        """Return the processor time that the process has used, in seconds."""
         try:
             stat = Path(f"/proc/{self.pid}/stat").read_text()
         except FileNotFoundError:
@@ -148,7 +150,7 @@ class EngineProcess(Closing):
 
 
 def _busy_s() -> float:
-    """Return the core seconds that this machine has worked since it started, for whomever."""
+    """Return the core seconds for which this machine's cores have been busy since it booted."""
     user, nice, system, _, _, irq, softirq, steal, *_ = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     )

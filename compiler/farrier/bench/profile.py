@@ -1,9 +1,9 @@
-"""The profile of a compiled model: the time of its kernels one by one, in the order of the model.
+"""Profile a compiled model: time its kernels one by one, in the order of the model.
 
-Each kernel runs once a round on the memory that the whole model uses, so its weights are as cold
-and its activations as warm as in the model. Rounds of the whole model run between them. A kernel in
-a loop runs once as well, as in the first iteration, and counts for every iteration; both branches
-of a condition run, and count.
+In each round every kernel runs once on the memory that the complete model uses, so its weights are
+as cold and its activations as warm as in the model. Runs of the complete model are interleaved with
+these rounds. A kernel in a loop runs once as well, as in the first iteration, and its time counts
+for every iteration; both branches of a condition run, and count.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MIN_ROUNDS = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """One kernel, or one call of it, by the symbol `function`. Times are medians over the rounds,
-    summed over `calls`; operations and bytes are summed likewise."""
+    """The times of one kernel, or of one call, by the symbol `function`. Times are medians over the
+    rounds, summed over `calls`; operations and bytes are summed likewise."""
 
     name: str
     origin: str  # The ONNX nodes of the first call.
@@ -58,16 +58,18 @@ class KernelProfile:
 
     @property
     def roofline_share(self) -> float:
-        """The floor over the time; above 1 if the data came from caches."""
+        """The lower bound by the roofline divided by the time; above 1 if the data came from
+        caches."""
         return self.floor_s / self.seconds
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
-    """All kernels of a model, the longest first, and its calls, in the order of execution.
+    """The profile of all kernels of a model, the slowest first, and of its calls, in the order of
+    execution.
 
-    On a machine with other users, `model_s` exceeds the sum of the kernels: few runs of the whole
-    model are undisturbed, but most runs of a kernel are, and medians show those.
+    On a machine with other users, `model_s` exceeds the sum of the kernels: few runs of the
+    complete model are undisturbed, but most runs of a kernel are, and medians select those.
     """
 
     model: str
@@ -85,7 +87,7 @@ class Profile:
         return sum(kernel.seconds for kernel in self.kernels)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON types of all but the ordered calls, derived figures included."""
+        """Return, as JSON types, everything except the ordered calls, derived figures included."""
         derived = ("gflops", "gigabytes_per_s", "roofline_share")
         kernels = [
             dataclasses.asdict(kernel) | {name: getattr(kernel, name) for name in derived}
@@ -99,11 +101,9 @@ class Profile:
 def profile(
     artifact: Artifact, *, threads: int = 0, seconds: float = 2.0, by_call: bool = False
 ) -> Profile:
-    """Run the model for about `seconds`; return one row a kernel, or with `by_call` one a call.
-
-    `threads` 0: the number it was tuned for. Raises ArtifactError if the artifact does not list its
-    calls, or was made for another machine.
-    """
+    """Run the model for about `seconds`; return one row for each kernel or, with `by_call`, for
+    each call. `threads` 0: the number for which it was tuned. Raises ArtifactError if the artifact
+    contains no table of its calls, or was compiled for another machine."""
     calls = artifact.calls
     session = artifact.session(threads)
     is_native = isinstance(session.code, LoadedLibrary)
@@ -158,7 +158,7 @@ def _roofline_here(artifact: Artifact, threads: int) -> Roofline:
 def _rounds(
     session: Session, calls: Sequence[CallRecord], seconds: float
 ) -> tuple[list[float], list[list[float]]]:
-    """Return the seconds of the whole model, and of each call, a round."""
+    """Return the seconds of the complete model, and of each call, in each round."""
     bases = session.addresses
     code = session.code
     if isinstance(code, InterpretedEntry):
@@ -208,14 +208,14 @@ def _row(
 
 
 def _floor_s(roofline: Roofline, report: KernelReport, call: CallRecord) -> float:
-    """Return the least seconds of a call; 0 if the roofline describes the host of the device that
-    runs it."""
+    """Return a lower bound of the seconds of a call by the roofline; 0 if another machine than the
+    roofline's runs the call."""
     is_known = roofline.operations and roofline.bandwidth and not report.reason
     return roofline.floor_s(report, call.nbytes) if is_known else 0.0
 
 
 def _joined(rows: Sequence[KernelProfile]) -> KernelProfile:
-    """Return the calls of one kernel as one row."""
+    """Return the rows of several calls of one kernel combined into one row."""
     return dataclasses.replace(
         rows[0],
         calls=sum(row.calls for row in rows),

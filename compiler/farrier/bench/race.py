@@ -1,4 +1,6 @@
-"""A race: engines in their own processes, outputs compared first, then rounds in turn."""
+"""A race: engines in their own processes, whose outputs are compared first, and which are then
+timed in alternation.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,10 @@ _MOST_TURNS = 4  # The most turns, as a multiple of the rounds, if the machine d
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entrant:
-    """One engine with the file it loads: a .farrier artifact for `farrier`, else the ONNX file.
-    `precision` is the type in which it multiplies; an artifact's is that of its compilation.
+    """One engine with the file that it loads: a .farrier artifact for `farrier`, else the ONNX
+    file.
 
+    `precision` is the type in which it multiplies; an artifact's is that of its compilation.
     `label` distinguishes two artifacts, as in `farrier:untuned`; the part before the colon is the
     engine. `python` is the interpreter of another environment, if the engine is not installed in
     this one.
@@ -75,8 +78,8 @@ class Entrant:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """One engine's latencies in milliseconds, and the difference of its outputs from the reference:
-    the first entrant in f32, or the first of all without one."""
+    """The latencies of one engine in milliseconds, and the difference of its outputs from those of
+    the reference: the first entrant in f32, or the first of all if there is none in f32."""
 
     label: str
     version: str
@@ -106,7 +109,8 @@ def precisions(engine: str) -> tuple[Precision, ...]:
 
 
 def peer(engine: str, model: Path, python: str, precision: Precision) -> Entrant:
-    """Return the entrant of an engine in a precision; in f32 if it does not have that precision."""
+    """Return an engine as an entrant with a precision; with f32 if it does not support the
+    precision."""
     if engine in ENGINES and precision in precisions(engine) and precision is not Precision.F32:
         return Entrant(f"{engine}:{precision}", model, python, precision)
     return Entrant(engine, model, python)
@@ -123,16 +127,17 @@ def race(
     calm: float | None = None,
     failed: Failed | None = None,
 ) -> list[Figures]:
-    """Run every entrant on the same inputs, `rounds` times in turn, `round_s` seconds each.
+    """Run every entrant on the same inputs in `rounds` alternating rounds of `round_s` seconds
+    each.
 
     With a `target`, an x86-64 level, the engines are limited to its instructions; Farrier's
-    artifacts are expected to be made for it.
+    artifacts are expected to be compiled for it.
 
-    With `calm`, turns in which other processes took more than `calm` cores from an entrant are run
-    again, up to four times the rounds in all, and the calmest are kept.
+    With `calm`, rounds in which other processes took more than `calm` cores from an entrant are
+    repeated, up to four times the rounds in total, and the least disturbed rounds count.
 
-    An entrant that cannot run the model ends the race with FarrierError; with `failed`, the error
-    is passed to that and the entrant left out, unless it is the first.
+    An entrant that cannot run the model ends the race with FarrierError; with `failed`, that
+    function is called with the error and the entrant is left out, unless it is the first.
     """
     with (
         tempfile.TemporaryDirectory(prefix="farrier-bench-") as name,
@@ -160,8 +165,8 @@ def race(
 
 
 def _order(entrant: Entrant, threads: int, target: str, folder: Path) -> Order:
-    """Return the order for an entrant's process. Raises UsageError if the engine cannot be limited
-    to the target."""
+    """Return the order that is sent to an entrant's process. Raises UsageError if the engine cannot
+    be limited to the target's instructions."""
     engine = ENGINES[entrant.engine]
     if target != "host" and target not in engine.limits:
         raise UsageError(f"{entrant.label} cannot be kept to {target}")
@@ -176,7 +181,7 @@ def _order(entrant: Entrant, threads: int, target: str, folder: Path) -> Order:
 
 
 class Racer(Protocol):
-    """An entrant of a race, which runs rounds."""
+    """The interface of an entrant in a race, which runs rounds."""
 
     def run(self, count: int) -> Round: ...
 
@@ -184,7 +189,7 @@ class Racer(Protocol):
 def run_turns(
     racers: Sequence[Racer], rounds: int, round_s: float, calm: float | None
 ) -> list[list[Round]]:
-    """Return the rounds of each racer, of the turns that count."""
+    """Return the rounds of each racer, restricted to the alternations that count."""
     race = turns([_rounds_of(racer, round_s) for racer in racers])
     raced: list[list[Round]] = []
     quiet = 0
@@ -234,7 +239,7 @@ def _figures(
 
 
 def _file_bytes(entrant: Entrant) -> int:
-    """Return the size in bytes of an entrant's model, with the files that an ONNX model names."""
+    """Return the size in bytes of an entrant's model, including the data files of an ONNX model."""
     if entrant.engine == "farrier":
         return entrant.model.stat().st_size
     return sum(path.stat().st_size for _, path in Model.of_path(entrant.model).files)

@@ -1,7 +1,8 @@
-"""The present speed of this machine: products in registers, and memory read in a stream.
+"""Measure the current speed of this machine: multiplications in registers, and memory read as a
+stream.
 
-All are measured with the pool that the models run on, because clocks drift and cores are shared: a
-share of a roofline only means something against the roofline of the same minute.
+Both are measured with the thread pool on which the models run, because clocks drift and cores are
+shared: a fraction of a roofline is only meaningful relative to the roofline of the same minute.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _Step: TypeAlias = Callable[[Operand, Sequence[Operand]], list[Operand]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Roofline:
-    """Operations and bytes a second, of all threads together; a multiply-add counts two."""
+    """The operations and bytes per second of all threads together; a multiply-add counts as two
+    operations."""
 
     operations: float  # The rate on f32.
     bandwidth: float
@@ -60,20 +62,22 @@ class Roofline:
     dots: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def arithmetic_s(self, kernel: KernelReport) -> float:
-        """Return the least seconds of a call's arithmetic: products at the rate of the machine's
-        dot product, if it has one for them, and all else as multiply-adds on f32."""
+        """Return a lower bound of the seconds of a call's arithmetic: products at the rate of the
+        machine's dot-product instruction, if it has one for their types, and everything else as
+        multiply-adds on f32."""
         products = 2 * kernel.multiply_adds
         rest = (kernel.operations - products) / self.operations
         return rest + products / self.dots.get(kernel.factors, self.operations)
 
     def floor_s(self, kernel: KernelReport, nbytes: float) -> float:
-        """Return the least seconds of a call that reads and writes `nbytes` of cold memory."""
+        """Return a lower bound of the seconds of a call that reads and writes `nbytes` bytes of
+        memory that is not cached."""
         return max(self.arithmetic_s(kernel), nbytes / self.bandwidth)
 
 
 def measure_roofline(target: CpuTarget, threads: int) -> Roofline:
-    """Measure with vectors of the target, the best of some runs of each; takes about half a second.
-    Products of whole tiles are not measured."""
+    """Measure with the target's vectors, taking the best of several runs; this takes about half a
+    second. Matrix instructions on tiles are not measured."""
     vector_bytes = 4 * target.lanes
     stream_bytes = -(-max(_STREAM_BYTES, 4 * target.l3_bytes) // (1 << 20)) << 20
     steps = stream_bytes // _ITEMS // (_LOADS * vector_bytes)
@@ -108,7 +112,8 @@ def measure_roofline(target: CpuTarget, threads: int) -> Roofline:
 
 
 def _multiply_adds(lanes: int) -> list[Function]:
-    """Return functions for sum = sum * operand + operand, with _SUMS independent sums."""
+    """Return the functions of a kernel that computes sum = sum * operand + operand with _SUMS
+    independent sums."""
     sums = F32.of(lanes)
 
     def begin(b: Builder, stream: Operand) -> _Step:
@@ -129,8 +134,8 @@ def _lanes(dot: Dot, target: CpuTarget) -> int:
 
 
 def _dots(name: str, dot: Dot, target: CpuTarget) -> list[Function]:
-    """Return functions for sum = sum + dot product of operand and sum: the product of constant
-    operands would move out of the loop."""
+    """Return the functions of a kernel that adds dot products of an operand and the sum to the sum.
+    The product of two constant operands would be moved out of the loop."""
     lanes = _lanes(dot, target)
     sums = type_of(dot.total, lanes)
 
@@ -147,7 +152,8 @@ def _dots(name: str, dot: Dot, target: CpuTarget) -> list[Function]:
 
 
 def _read_stream(lanes: int, steps: int) -> list[Function]:
-    """Return functions for sum = sum + stream[…], a block of _LOADS vectors a step."""
+    """Return the functions of a kernel that computes sum = sum + stream[…], with _LOADS vectors per
+    step."""
     vector, nbytes = F32.of(lanes), 4 * lanes
 
     def begin(b: Builder, stream: Operand) -> _Step:
@@ -169,10 +175,13 @@ def _kernel(
     steps: int,
     begin: Callable[[Builder, Operand], _Step],
 ) -> list[Function]:
-    """Return an entry point and its body, which shares `_ITEMS` times `steps` steps among the
-    threads. A step makes the next `count` sums from the present ones; `begin` makes it from the
-    stream. The arguments are the stream and a place for each worker's result, without which nothing
-    would be computed."""
+    """Return an entry point and its body, which divides `_ITEMS` times `steps` steps among the
+    threads.
+
+    A step computes the next `count` sums from the current ones; `begin` creates the step from the
+    address of the stream. The arguments are the stream and an array with an element for each
+    worker's result, without which the computation would be removed as dead code.
+    """
     args, pool = Variable(PTR, "args"), Variable(PTR, "pool")
     b = Builder()
     run = b.load(PTR, pool, 8)

@@ -1,4 +1,6 @@
-"""Farrier's own runtime on an artifact, as an adapter (`farrier_device.baseline.engines`)."""
+"""The adapter by which a race runs Farrier's own runtime on an artifact
+(`farrier_device.baseline.engines`).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 def load(
     model: str, inputs: Arrays, threads: int, precision: str
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
-    """`Session.run`: aligned inputs are read in place, outputs are new arrays."""
+    """Load an artifact, and return two functions: the first calls `Session.run`, the second returns
+    its outputs as arrays. Aligned inputs are read in place, outputs are new arrays."""
     from farrier.runtime.artifact import load as load_artifact
 
     artifact = load_artifact(model)

@@ -1,8 +1,8 @@
-"""A profile as a trace that Chrome's about:tracing and Perfetto show: the calls of a model one
+"""Convert a profile to a trace for Chrome's about:tracing and Perfetto: the calls of a model one
 after another, and within those of an accelerator its queues.
 
-Copies and the host's own work between calls are left out, so each call begins where the one before
-it ends.
+Copies and the host's own work between calls are left out, so each call starts where the previous
+one ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CALLS = 0  # The host's lane; the device's is before those of its queues.
 
 
 def timeline(artifact: Artifact, profile: Profile) -> dict[str, Any]:
-    """Return the JSON object of a trace file."""
+    """Return the profile as the JSON object of a trace file."""
     backend = backend_for(artifact.manifest.architecture)
     traces, lanes = backend.traces(artifact.code)
     names = ("calls", *lanes)
@@ -53,7 +53,7 @@ def _call(name: str, origin: str, process: int, begin: float, duration: float) -
 
 
 def _names(process: int, name: str, lanes: Iterable[str]) -> Iterable[dict[str, Any]]:
-    """Yield the events that name a process and its lanes."""
+    """Yield the trace events that name a process and its lanes."""
     yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
     for number, lane in enumerate(lanes):
         about = {"ph": "M", "pid": process, "tid": number}

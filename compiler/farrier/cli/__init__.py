@@ -1,1 +1,1 @@
-"""The `farrier` command."""
+"""The command line of Farrier: the command `farrier`."""

@@ -1,4 +1,4 @@
-"""`python -m farrier.cli`."""
+"""The module behind `python -m farrier.cli`, which runs the `farrier` command."""
 
 from farrier.cli.main import main
 

@@ -1,7 +1,7 @@
-"""The `farrier` command with its verbs.
+"""The `farrier` command with all its verbs.
 
-The compiler's own verbs stand in `local` and `remote`; the server roles add theirs through the
-entry points `farrier.commands`, so that a machine which only compiles installs nothing of a server.
+The compiler's own verbs are in `local` and `remote`; server packages add theirs through the entry
+points `farrier.commands`, so that a machine which only compiles installs nothing of a server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROLE_ORDER = (
 
 
 def build() -> typer.Typer:
-    """The command with every verb that is installed."""
+    """Return the command with every verb that is installed."""
     app = typer.Typer(
         name="farrier",
         help="Fit deep-learning models to the hardware they run on.",
@@ -66,4 +66,4 @@ def _options(
         typer.Option("--version", is_eager=True, callback=_tell_version, help="Print the version."),
     ] = False,
 ) -> None:
-    """The options before any verb."""
+    """Handle the options that precede any verb."""

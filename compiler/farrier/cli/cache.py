@@ -1,4 +1,6 @@
-"""The commands about the cache of `InferenceSession`: cache show, cache clear, cache verify."""
+"""The commands that manage the cache of `InferenceSession`: cache show, cache clear, cache
+verify.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def register(app: typer.Typer, panel: str) -> None:
-    """Add the commands to the app."""
+    """Add the commands to the app, under the help panel `panel`."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(cache)
     for verb in (show, clear, verify):
@@ -30,11 +32,11 @@ def register(app: typer.Typer, panel: str) -> None:
 
 
 def cache() -> None:
-    """Compiled models that InferenceSession keeps: show, clear or verify them."""
+    """Show, clear or verify the compiled models that InferenceSession caches."""
 
 
 def show() -> None:
-    """List the models in the cache; the last used comes first."""
+    """List the models in the cache, the most recently used first."""
     store = _store()
     entries = store.entries()
     table = Table(
@@ -64,7 +66,7 @@ def clear() -> None:
 
 
 def verify() -> None:
-    """Check every model against its hashes, and remove the damaged ones."""
+    """Check every cached model against its hashes, and remove damaged ones."""
     store = _store()
     damaged = store.verify()
     for entry, reason in damaged:
@@ -87,7 +89,7 @@ def _model(entry: Entry) -> str:
 
 
 def _size(nbytes: int) -> str:
-    """Return a number of bytes for people: `8.59 GB`, `0.02 MB`."""
+    """Return a number of bytes as text for people: `8.59 GB`, `0.02 MB`."""
     return f"{nbytes / 1e9:.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.2f} MB"
 
 

@@ -1,4 +1,6 @@
-"""`farrier convert`: a model of Keras, TensorFlow or JAX as a file that compiles."""
+"""The verb `farrier convert`: convert a Keras, TensorFlow or JAX model to a file that Farrier
+compiles.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ def convert(
         Path, typer.Option("-o", "--output", help=".onnx or .tflite; of JAX, .mlir.")
     ],
 ) -> None:
-    """Convert a model by the framework that made it, which has to be installed here."""
+    """Convert a model with the framework that created it, which must be installed here."""
     from farrier.conversion.convert import convert as converted
 
     converted(model, output)

@@ -1,4 +1,4 @@
-"""The commands about the farm's cost model: cost-model show, cost-model rollback."""
+"""The commands for the farm's cost model: cost-model show, cost-model rollback."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def register(app: typer.Typer) -> None:
 
 
 def cost_model() -> None:
-    """The cost model that all jobs' measurements train: show its versions, or return to one."""
+    """Show the versions of the cost model that all jobs' measurements train, or return to an older
+    one."""
 
 
 def show(server: ServerOption = None) -> None:
-    """Show the versions that are kept, and the outcome of the last training."""
+    """Show the stored versions, and the outcome of the last training."""
     with Client(server) as client:
         _print(client.cost_model())
 
@@ -43,7 +44,8 @@ def rollback(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Use an older version from the next job on; later versions have to beat the present one."""
+    """Use an older version from the next job on; a later version replaces it only if it is
+    better."""
     with Client(server) as client:
         _print(client.roll_back_cost_model(to))
 
@@ -86,8 +88,8 @@ def _print(document: Mapping[str, Any]) -> None:
 
 
 def _print_unseen(what: str, unseen: Mapping[str, Any]) -> None:
-    """Print the figures of the models of a training on classes of devices that they had not
-    seen."""
+    """Print, for each device class, the evaluation of a model that was trained without that
+    class."""
     if not unseen:
         return
     typer.echo(f"{what}, by a class of devices that was left out:")

@@ -25,7 +25,7 @@ def add(
     ] = False,
     server: _ServerOption = None,
 ) -> None:
-    """Make a token with which a device enrols, once: `farrier-device --enrol TOKEN`."""
+    """Create a token with which a device can enrol once: `farrier-device --enrol TOKEN`."""
     with Client(server) as client:
         invitation = client.add_device(name, expires_s=parse_budget(expires), again=again)
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(invitation.expires))
@@ -47,7 +47,7 @@ def revoke(
     ] = False,
     server: _ServerOption = None,
 ) -> None:
-    """End a device's session at once, and turn it away until it enrols again."""
+    """End a device's session at once, and reject the device until it enrols again."""
     with Client(server) as client:
         client.set_standing(device, "revoke")
         typer.echo(f"{device} revoked")
@@ -58,14 +58,14 @@ def revoke(
 
 
 def pause(device: _DeviceArgument, server: _ServerOption = None) -> None:
-    """Give a device no new batch, until it is resumed."""
+    """Send a device no new batches until it is resumed."""
     with Client(server) as client:
         client.set_standing(device, "pause")
     typer.echo(f"{device} paused")
 
 
 def resume(device: _DeviceArgument, server: _ServerOption = None) -> None:
-    """Give a device work again that was paused or drained."""
+    """Send work again to a device that was paused or drained."""
     with Client(server) as client:
         client.set_standing(device, "resume")
     typer.echo(f"{device} resumed")
@@ -78,7 +78,7 @@ def drain(
     ] = True,
     server: _ServerOption = None,
 ) -> None:
-    """Let a device end its batch and take no other, until its agent starts anew."""
+    """Let a device finish its batch and take no other until its agent restarts."""
     with Client(server) as client:
         client.set_standing(device, "drain")
         while wait and client.device(device).state == "draining":
@@ -93,7 +93,7 @@ def tag(
     ] = None,
     server: _ServerOption = None,
 ) -> None:
-    """Give a device tags, which `farrier devices --tag` selects by."""
+    """Set the tags of a device, by which `farrier devices --tag` selects devices."""
     with Client(server) as client:
         standing = client.tag_device(device, tags or [])
     typer.echo(f"{device} {' '.join(standing.tags) or 'has no tags'}")

@@ -1,4 +1,4 @@
-"""The verb that proves the way from here to each device: `doctor`."""
+"""The verb `farrier doctor`: check every connection from here to each device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def doctor(
     server: ServerOption = None,
 ) -> None:
     """Check the farm: API, token, devices; on the server also Redis, blob store, broker, and a
-    measurement on each device. Exits with 1 where something is wrong."""
+    measurement on each device. Exits with 1 if a check fails."""
     names, wait_s = set(device or ()), parse_budget(wait)
     with Client(server, patience_s=0) as client:
         findings = [_shown(finding) for finding in of_service(client, names)]

@@ -1,6 +1,6 @@
-"""The end of the `farrier` command: errors and signals become one line and an exit code.
+"""The end of the `farrier` command: an error or a signal becomes one line of text and an exit code.
 
-This module imports nothing heavy, so that a missing package is reported in one line, too.
+This module imports nothing large, so that a missing package is reported in one line, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BROKEN_PIPE, TERMINATED = 141, 143  # 128 + the number of the signal, as in shel
 
 
 def run() -> None:
-    """Run the command and exit: with 0, or with the code of an error. Raises KeyboardInterrupt."""
+    """Run the command and exit with 0 or with the code of an error. Raises KeyboardInterrupt."""
     signal.signal(signal.SIGTERM, _terminated)
     try:
         from farrier.cli.app import build
@@ -36,8 +36,8 @@ def run() -> None:
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
-    """End the process as Ctrl-C does: children and temporary files go, too. Roles have handlers of
-    their own."""
+    """End the process as Ctrl-C does, so that children and temporary files are removed. Server
+    roles install handlers of their own."""
     raise SystemExit(TERMINATED)
 
 

@@ -1,4 +1,4 @@
-"""`farrier explore`: shapes of accelerators compared by speed and area."""
+"""The verb `farrier explore`: compare configurations of accelerators by speed and area."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Area(enum.StrEnum):
-    """The source of the figures of area."""
+    """The tool from which the area of an accelerator is obtained."""
 
     DESCRIPTION = "description"
     YOSYS = "yosys"
@@ -59,7 +59,9 @@ def explore(
 ) -> None:
     """Compare shapes of accelerators by the cycles of models, and by area.
 
-    The folder has each result as soon as it is known, and a second run goes on from there."""
+    Each result is stored in the folder as soon as it is known, and a second run continues from
+    there.
+    """
     from farrier.hardware.explore import Exploration
     from farrier.sdk.client import Client
 
@@ -78,7 +80,7 @@ def explore(
 
 
 def _shapes(names: list[str], vary: list[str]) -> list[Accelerator]:
-    """Return the shapes to compare. Raises UsageError."""
+    """Return the accelerators to compare. Raises UsageError."""
     from farrier.hardware.shapes import parse_variation, varied
 
     variations = [parse_variation(text) for text in vary]
@@ -98,7 +100,7 @@ def _shapes(names: list[str], vary: list[str]) -> list[Accelerator]:
 
 @contextlib.contextmanager
 def _listening() -> Iterator[Listener]:
-    """Show the trials and the warnings of a compilation."""
+    """Yield a listener that shows the trials and the warnings of a compilation."""
     with ProgressView() as view:
 
         def listener(event: Event) -> None:
@@ -118,7 +120,7 @@ def _line(result: Result) -> str:
 
 
 def _report(exploration: Exploration, folder: Path) -> None:
-    """Print the results. Raises UsageError for a model of which no shape runs anything."""
+    """Print the results. Raises UsageError for a model that runs on none of the accelerators."""
     rows = exploration.rows()
     areas = [name for name in rows[0]["area"] if name != "scratchpad_bytes"]
     columns = ("cycles", "ms", "with host", "multiply-adds", "KiB", *areas)

@@ -1,4 +1,4 @@
-"""`farrier export`: an artifact as files for programs in other languages."""
+"""The verb `farrier export`: write an artifact as files for programs in other languages."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ def export(
         Path | None, typer.Option("-o", "--output", help="Default: a folder beside the artifact.")
     ] = None,
 ) -> None:
-    """Write a model as a C library, or as a program for a board; prints the memory it takes."""
+    """Write a model as a C library, or as a program for a board; prints the memory that it
+    takes."""
     from farrier.runtime.artifact import load
 
     write_files(load(artifact).export(form, board, name), output or artifact.with_suffix(""))
 
 
 def write_files(exported: Exported, folder: Path) -> None:
-    """Write files to a folder, and print their names and the notes about them."""
+    """Write the files of an export to a folder, and print their names and notes about them."""
     from farrier.files.atomic import write_atomically
 
     folder.mkdir(parents=True, exist_ok=True)

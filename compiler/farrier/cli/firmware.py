@@ -1,4 +1,4 @@
-"""`farrier firmware`: the program by which a board measures for a farm."""
+"""The verb `farrier firmware`: write the program with which a board measures for a farm."""
 
 from __future__ import annotations
 

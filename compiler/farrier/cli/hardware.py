@@ -1,4 +1,4 @@
-"""`farrier hardware`: an accelerator of one's own as Verilog, and checked."""
+"""The verb `farrier hardware`: write a user-defined accelerator as Verilog, and check it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def hardware(
 
 
 def accelerator_of(target: str) -> Accelerator:
-    """Return the accelerator that a target names. Raises UsageError."""
+    """Return the accelerator that the text `target` names or describes. Raises UsageError."""
     from farrier.cli.targets import read_target
     from farrier.targets import parse_target
     from farrier.targets.dae.backend import DaeTarget
@@ -59,8 +59,8 @@ def accelerator_of(target: str) -> Accelerator:
 
 
 def _check(accelerator: Accelerator, model: Path) -> None:
-    """Print the cycles of a model's kernels in the simulator and in Verilator. Exit with 1 if they
-    differ."""
+    """Print the cycles of a model's kernels in the simulator and in Verilator. Exit with 1 if the
+    two differ."""
     from farrier.hardware.check import check_model
     from farrier.targets.dae.rtl.lockstep import Hardware
 

@@ -1,4 +1,6 @@
-"""`farrier inspect`: a description of a model, and of the parts that would not compile, as text."""
+"""The verb `farrier inspect`: describe a model, and the parts of it that would not compile, as
+text.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ def inspect(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the graph.")] = False,
 ) -> None:
-    """Show a model's inputs, outputs and operators, and which would not compile; exit with 1
-    if there are any. Of an artifact, show its inputs, outputs, target and signer."""
+    """Show a model's inputs, outputs and operators, and which of these would not compile; exit with
+    1 if there are any. For an artifact, show its inputs, outputs, target and signer."""
     from farrier.runtime.artifact import is_artifact
 
     if is_artifact(model):
@@ -112,5 +114,5 @@ def _type(tensor: Tensor) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape the characters of a name that are not printable: names are the model's."""
+    """Return text from a model, such as a name, with unprintable characters escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

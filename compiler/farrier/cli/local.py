@@ -1,5 +1,6 @@
-"""The commands that need no server: compile, run, bench, opt, and `device`, which connects to a
-broker."""
+"""The commands that need no server: compile, run, bench, opt; and `device`, which connects to a
+broker.
+"""
 
 from __future__ import annotations
 
@@ -200,7 +201,7 @@ def run(
         ),
     ] = 0,
 ) -> None:
-    """Run an artifact on arrays; print each output's shape and range."""
+    """Run an artifact on arrays; print the shape and range of each output."""
     import numpy as np
 
     from farrier.files.arrays import save_arrays
@@ -239,8 +240,8 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of 0.2 s for each engine.")] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time an artifact, or a model compiled now without tuning, against other engines, and a
-    quantized model against its float form."""
+    """Time an artifact, or a model that is compiled now without tuning, against other engines, and
+    a quantized model against its float form."""
     from farrier.artifact.trust import own_artifacts
     from farrier.bench.race import Entrant, peer, race
     from farrier.options.precision import parse_precision
@@ -286,7 +287,8 @@ def bench(
 
 
 def _compiled_entrants(model: Model, options: CompileOptions, folder: Path) -> list[Entrant]:
-    """Compile a model into a folder, and a quantized model also in its float form."""
+    """Compile a model into a folder, and a quantized model also in its float form; return the
+    entrants of the race."""
     from farrier import pipeline
     from farrier.bench.race import Entrant
     from farrier.options.precision import parse_precision
@@ -360,14 +362,16 @@ def opt(
 
 
 def device(context: typer.Context) -> None:
-    """Measure for a farm: connect to its broker and run what it sends (farrier-device)."""
+    """Measure for a farm: connect to its broker and run the batches that it sends
+    (farrier-device)."""
     from farrier_device import agent
 
     raise SystemExit(agent.main(context.args))
 
 
 def figures_table(figures: list[Figures]) -> Table:
-    """Return the race as a table: latency, spread, and the ratio of the first to each."""
+    """Return the result of a race as a table: latency, spread, and the ratio of the first engine to
+    each."""
     table = Table("engine", "version", "median ms", "p10-p90", "best", "ratio", "error", box=None)
     for figure in figures:
         table.add_row(
@@ -383,8 +387,8 @@ def figures_table(figures: list[Figures]) -> Table:
 
 
 def _source(artifact: Path, name: str) -> Path:
-    """Return the ONNX file next to an artifact that it was made from. Raises UsageError if it is
-    not there."""
+    """Return the path of the ONNX file, in the artifact's folder, from which an artifact was
+    compiled. Raises UsageError if it is not there."""
     for path in (artifact.with_suffix(".onnx"), artifact.parent / f"{name}.onnx"):
         if path.is_file():
             return path
@@ -408,7 +412,8 @@ def _read_text(path: Path) -> str:
 
 
 def _arrays_of(outputs: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-    """Return the outputs as arrays; items of sequences are named by name and position."""
+    """Return the outputs as arrays; items of a sequence are named by the output and their
+    position."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     for name, value in outputs.items():
         items = value if isinstance(value, list) else None

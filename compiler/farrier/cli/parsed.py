@@ -1,4 +1,4 @@
-"""The options of a compilation that the command line has as text."""
+"""Parse the options of a compilation that are text on the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from farrier.options.states import parse_states
 
 
 class Parsed(TypedDict):
-    """Arguments of `CompileOptions` and of `Client.submit`."""
+    """The parsed values of the text options, as arguments of `CompileOptions` and
+    `Client.submit`."""
 
     shapes: Mapping[str, GivenShape]
     hot: tuple[Hot, ...]
@@ -27,7 +28,7 @@ def parsed(
     budget: str | None,
     state: Sequence[str] | None,
 ) -> Parsed:
-    """Return the values of the options of these names. Raises UsageError."""
+    """Return the values of these options. Raises UsageError."""
     return Parsed(
         shapes=parse_shapes(shape or []),
         hot=parse_hot(hot) if hot else TYPICAL_ALONE,

@@ -1,4 +1,4 @@
-"""`farrier profile`: the time of each kernel of a compiled model, as a table."""
+"""The verb `farrier profile`: print the time of each kernel of a compiled model as a table."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def profile(
 
 
 def _write(path: Path, artifact: Artifact, measured: Profile) -> None:
-    """Write a trace. Raises UsageError for a file that cannot be written."""
+    """Write the profile as a trace file. Raises UsageError for a file that cannot be written."""
     from farrier.bench import timeline
 
     try:

@@ -1,5 +1,6 @@
-"""The commands about tuning records, of the service or of a file: records show, records export,
-records import, records prune, records drop."""
+"""The commands for tuning records, of a farm or in a file: records show, records export, records
+import, records prune, records drop.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def register(app: typer.Typer) -> None:
 
 
 def records() -> None:
-    """Measurements of all tuning: show them, carry them to another farm, remove them."""
+    """Show, export, import or remove the measurements of all tuning."""
 
 
 def show(
@@ -110,7 +111,7 @@ def export(
     private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Write records to a file, whole or not at all."""
+    """Write records to a file atomically."""
     _check_store(file, private)
     selection = Selection(
         device_class=device_class, task=task, since=None if since is None else _moment(since)
@@ -136,7 +137,7 @@ def import_(
     private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Add the records of a file; records that are there already stay."""
+    """Add the records of a file; records that are stored already are skipped."""
     _check_store(into, private)
     if into is not None:
         imported = _import_into(FileRecords(into), source)
@@ -173,7 +174,7 @@ def prune(
     private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Remove the records that meet all criteria, for good."""
+    """Permanently remove the records that meet all criteria."""
     _check_store(file, private)
     before = None if older_than is None else time.time() - _age(older_than)
     asked = Selection(device_class=device_class, before=before, failed=failed)
@@ -205,7 +206,7 @@ def drop(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Remove the records of a device's measurements for good, of all users."""
+    """Permanently remove the records of a device's measurements, those of all users included."""
     with Client(server) as client:
         dropped = client.drop_records(device, since=None if since is None else _moment(since))
     typer.echo(f"{dropped} records of {device} removed")
@@ -238,13 +239,13 @@ def _prune_file(
 
 
 def _existing(path: Path) -> FileRecords:
-    """Return the records of a file that has to exist. Raises StorageError."""
+    """Return the records of a file, which must exist. Raises StorageError."""
     next(numbered_lines(path), None)
     return FileRecords(path)
 
 
 def _readable(path: Path) -> Iterator[TuningRecord]:
-    """Yield the records of a file; at the end, warn of the lines that are not records."""
+    """Yield the records of a file; after the last one, warn of lines that are not records."""
     damaged: list[Damage] = []
     count = 0
     for record in read_lines(path):
@@ -275,8 +276,8 @@ def _write(path: Path, lines: Iterable[str]) -> None:
 
 
 def _import_into(store: FileRecords, source: Path) -> Imported:
-    """Add the records of a file part by part. Raises UsageError that names the first line that is
-    not a record; the records before it are added."""
+    """Add the records of a file in batches, and return the counts. Raises UsageError that names the
+    first line that is not a record; the records before that line are added."""
     added = count = 0
     part: list[TuningRecord] = []
     for number, line in numbered_lines(source):
@@ -344,8 +345,8 @@ def _date(seconds: float) -> str:
 
 
 def _moment(text: str) -> float:
-    """Parse a moment as Unix seconds: `2026-11-01`, `2026-11-01T12:30+01:00`; in UTC without a
-    zone."""
+    """Parse a point in time to Unix seconds: `2026-11-01`, `2026-11-01T12:30+01:00`; without a
+    zone, in UTC."""
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -356,7 +357,7 @@ def _moment(text: str) -> float:
 
 
 def _age(text: str) -> float:
-    """Parse an age as seconds: `90d`, `12h`."""
+    """Parse a duration to seconds: `90d`, `12h`."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text)
     if match is None:
         raise UsageError(f"cannot read the age {text!r}", hint="--older-than 90d, 12h or 30m")

@@ -1,5 +1,6 @@
 """The commands that call a server: submit, jobs, watch, versions, rollback, cancel, delete, fetch,
-devices with its commands."""
+and devices with its subcommands.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +178,7 @@ def watch(job: JobArgument, server: ServerOption = None) -> None:
 
 
 def versions(job: JobArgument, server: ServerOption = None) -> None:
-    """List the versions of a job's artifact, and which is in use."""
+    """List the versions of a job's artifact, and mark the one in use."""
     with Client(server) as client:
         record = client.job(job)
     _print_versions(record)
@@ -206,7 +207,7 @@ def delete(
     jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="The jobs' ids.")],
     server: ServerOption = None,
 ) -> None:
-    """Cancel jobs that run, and remove jobs with their artifacts."""
+    """Remove jobs with their artifacts; running jobs are cancelled."""
     missing = []
     with Client(server) as client:
         for job in jobs:
@@ -238,7 +239,7 @@ def devices(
     tag: Annotated[str, typer.Option(help="Those that have this tag.")] = "",
     server: ServerOption = None,
 ) -> None:
-    """List the devices that measure, and manage them."""
+    """List the devices that measure for the farm; the subcommands manage them."""
     if context.invoked_subcommand is not None:
         return
     columns = ["state", "trusted", "cpu", "cores", "batches", "faults", "seen", "health", "engines"]
@@ -270,7 +271,7 @@ def devices(
 
 
 def _machine_of(about: Mapping[str, Any]) -> str:
-    """Return the processor of a device, marked if it is simulated."""
+    """Return the processor of a device as text, marked if it is simulated."""
     simulated = ", simulated" if about.get("runner") == "simulator" else ""
     return f"{about.get('cpu', '')}{simulated}"
 
@@ -295,14 +296,13 @@ def trust(
 def untrust(
     device: Annotated[str, typer.Argument(help="The device's id.")], server: ServerOption = None
 ) -> None:
-    """Stop trusting a device: another one has to confirm what it verifies."""
+    """Stop trusting a device: its verifications must be confirmed by another device."""
     with Client(server) as client:
         typer.echo(f"{client.trust(device, trusted=False).id} is not trusted")
 
 
 def _health(health: Mapping[str, Any]) -> str:
-    """Return the state of a device's hardware for people: `61 °C, 1800 of 2400 MHz, waits to
-    cool`."""
+    """Return the state of a device's hardware as text: `61 °C, 1800 of 2400 MHz, waits to cool`."""
     parts = []
     if "celsius" in health:
         parts.append(f"{health['celsius']:.0f} °C")
@@ -342,7 +342,8 @@ def _print_versions(job: Job) -> None:
 
 
 def _id(header: str) -> Column:
-    """Return a column of ids, which is never cut, so that people can copy from it."""
+    """Return a table column for ids, which is never truncated, so that ids can be copied from
+    it."""
     return Column(header, no_wrap=True, min_width=20)
 
 

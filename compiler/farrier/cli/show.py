@@ -1,4 +1,6 @@
-"""Progress on a terminal: a bar during an upload, one line a stage, a bar during tuning."""
+"""Show progress on a terminal: a bar during an upload, one line for each stage, a bar during
+tuning.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,9 @@ from farrier_device.closing import Closing
 
 
 class ProgressView(Closing):
-    """A listener of `farrier.progress` events; a context manager that leaves the terminal clean.
-
-    Off a terminal it prints plain lines, the trials at most every `LINE_EVERY` of them.
-    """
+    """A listener that shows the events of `farrier.progress`; a context manager that restores the
+    terminal. If the output is not a terminal, it prints plain lines, at most one in `LINE_EVERY`
+    trials."""
 
     LINE_EVERY = 64
 
@@ -114,7 +115,7 @@ class ProgressView(Closing):
         )
 
     def _share(self, event: progress.TrialsMeasured) -> float:
-        """Return the share of the trials or of the time that is used, in [0, 1]."""
+        """Return the fraction of the trials or of the time budget that is used, in [0, 1]."""
         if event.planned:
             return event.trials / event.planned
         if event.seconds_left is None:
@@ -132,8 +133,8 @@ class ProgressView(Closing):
 
 
 class UploadView(Closing):
-    """A listener of `Client.submit`: on a terminal, a bar for the file that is hashed or sent,
-    removed at the end. Elsewhere it prints nothing."""
+    """A listener of `Client.submit` that shows a bar for the file that is being hashed or sent, and
+    removes the bar at the end. If the output is not a terminal, it prints nothing."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._bar = Progress(
@@ -167,14 +168,13 @@ class UploadView(Closing):
 
 
 def ms(milliseconds: float) -> str:
-    """Return milliseconds for people, to a microsecond, and small ones to ten nanoseconds:
-    `12.345`, `0.00036`."""
+    """Return milliseconds as text with three decimals, and small values with five: `12.345`,
+    `0.00036`."""
     return f"{milliseconds:.3f}" if milliseconds >= 0.1 else f"{milliseconds:.5f}"
 
 
 def _took(median_ms: float | None, untuned_ms: float | None) -> str:
-    """Return the measured times for people: `: 1.204 ms, untuned 1.874 ms`; unknown ones are left
-    out."""
+    """Return measured times as text: `: 1.204 ms, untuned 1.874 ms`; unknown times are left out."""
     if median_ms is None:
         return ""
     beside = "" if untuned_ms in (None, median_ms) else f", untuned {ms(untuned_ms)} ms"
@@ -182,8 +182,8 @@ def _took(median_ms: float | None, untuned_ms: float | None) -> str:
 
 
 def raced(event: progress.Raced) -> str:
-    """Return a line such as `onnxruntime 1.31.1 on rack1: 0.503 ms, ours 0.185 ms: 2.72 times as
-    fast`."""
+    """Return the result of a race as a line such as `onnxruntime 1.31.1 on rack1: 0.503 ms, ours
+    0.185 ms: 2.72 times as fast`."""
     who = f"{event.engine} {event.version}".strip()
     who += f" on {event.device}" if event.device else ""
     if event.ms is None or event.ours_ms is None or not event.ratio:
@@ -201,8 +201,8 @@ def _left(event: progress.TrialsMeasured) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table in the width of the terminal; programs that capture the output get whole
-    lines."""
+    """Print a table that fits the terminal; if the output is captured by a program, lines are not
+    wrapped."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200
@@ -210,7 +210,7 @@ def print_table(table: Table) -> None:
 
 
 def _verified(event: progress.Verified) -> str:
-    """Return the verification of the whole model in one line."""
+    """Return the result of verifying the complete model as one line of text."""
     where = f"{event.device}, which is emulated" if event.emulated else event.device
     if event.confirmed_by:
         where += f" and {event.confirmed_by}"

@@ -1,4 +1,4 @@
-"""The verb `farrier verify-signature`, and the key of `farrier compile --sign`."""
+"""The verb `farrier verify-signature`, and the reading of the key for `farrier compile --sign`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def verify_signature(
         ),
     ] = None,
 ) -> None:
-    """Hold artifacts to their hashes and signatures without running them, as before a deployment;
-    exits with 7 where one is unsigned, changed, or signed by another key than those trusted."""
+    """Check artifacts against their hashes and signatures without running them, as before a
+    deployment; exits with 7 if one is unsigned, changed, or signed by a key that is not trusted."""
     from farrier.artifact.trust import Trust
     from farrier.runtime.artifact import check_whole
 
@@ -49,7 +49,7 @@ def verify_signature(
 
 
 def read_key(path: Path) -> SigningKey:
-    """The private key in a file. Raises UsageError."""
+    """Return the private key in a file. Raises UsageError."""
     from farrier.artifact.signature import SigningKey
 
     try:

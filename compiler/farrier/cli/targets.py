@@ -1,4 +1,4 @@
-"""The command `targets`, and the values of `--target` on the command line."""
+"""The command `farrier targets`, and the parsing of `--target` values."""
 
 from __future__ import annotations
 
@@ -36,9 +36,11 @@ FarmTargetOption = Annotated[
 
 
 def read_target(text: str) -> str:
-    """Return the target that `--target` names: a name as it is, or the description in a file, on
-    one line. Raises UsageError for a file that cannot be read, and for text that does not describe
-    a target."""
+    """Return the target that a value of `--target` denotes: the name itself, or the description in
+    a file as one line.
+
+    Raises UsageError for a file that cannot be read, and for text that does not describe a target.
+    """
     host, is_joined, file = text.rpartition("+")
     if file.endswith(".toml"):
         description = _from_toml(_content(file))
@@ -53,7 +55,7 @@ def read_target(text: str) -> str:
 
 
 def _content(path: str) -> str:
-    """Return the text of a file. Raises UsageError."""
+    """Return the content of a text file. Raises UsageError."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -62,7 +64,8 @@ def _content(path: str) -> str:
 
 
 def _from_toml(text: str) -> MachineDescription:
-    """Return the machine that a text describes in the form of its backend. Raises UsageError."""
+    """Return the machine that a text in TOML describes in the format of its backend. Raises
+    UsageError."""
     try:
         arch = tomllib.loads(text).get("arch")
     except (ValueError, RecursionError) as error:
@@ -84,7 +87,8 @@ def targets(
         bool, typer.Option("--json", help="Print JSON, also of an accelerator, which has TOML.")
     ] = False,
 ) -> None:
-    """List the machines that --target knows; of one, print its description to start a file from."""
+    """List the machines that --target knows; for one machine, print its description as a start for
+    a file."""
     machines = known_machines()
     if name is not None:
         typer.echo(_text(_description(name, machines.get(name)).description, as_json=as_json))
@@ -114,13 +118,14 @@ def targets(
 
 
 def _text(machine: MachineDescription, *, as_json: bool) -> str:
-    """Return the text of a file that describes a machine, in the form that its backend has."""
+    """Return the description of a machine as the text of a file, in the format of its backend."""
     toml = "" if as_json else backend_for(machine.arch).written(machine).rstrip()
     return toml or json.dumps(dataclasses.asdict(machine), indent=2)
 
 
 def _description(name: str, machine: KnownMachine | None) -> KnownMachine:
-    """Return the machine `name`; "host" is this machine. Raises UsageError if `machine` is None."""
+    """Return the description of the machine `name`, which is `machine`, or this machine for "host".
+    Raises UsageError if `machine` is None."""
     if name == "host":
         return KnownMachine(describe(), "this machine")
     if machine is None:

@@ -1,4 +1,6 @@
-"""The verbs that ask a server about the users of its farm: users list, me, add, rotate, remove."""
+"""The verbs that manage the users of a farm through its server: users list, me, add, rotate,
+remove.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ def register(app: typer.Typer) -> None:
 
 
 def users(context: typer.Context, server: ServerOption = None) -> None:
-    """List the users that have tokens of their own, for operators. Admins add, rotate and remove
-    them from afar; `farrier tokens` does so on the farm's machine."""
+    """List the users that have tokens of their own, for operators. Admins can add, rotate and
+    remove tokens remotely; `farrier tokens` does the same on the farm's machine."""
     if context.invoked_subcommand is None:
         list_users(server)
 
@@ -44,7 +46,7 @@ def list_users(server: ServerOption = None) -> None:
 
 
 def me(server: ServerOption = None) -> None:
-    """Show the user of this token, and what it may do."""
+    """Show the user to whom this token belongs, and the user's rights."""
     with Client(server) as client:
         user = client.users.me()
     group = f", group {user.group}" if user.group else ""
@@ -65,7 +67,7 @@ def add(
     ] = "never",
     server: ServerOption = None,
 ) -> None:
-    """Make a token for a user. It is shown this once."""
+    """Create a token for a user. The token is shown only this once."""
     with Client(server) as client:
         typer.echo(client.users.add(name, role=role, group=group, expires=expires))
 
@@ -78,13 +80,13 @@ def rotate(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Make another token in place of a user's, which counts no longer, nor do its sessions."""
+    """Replace a user's token by a new one; the old token and its sessions become invalid."""
     with Client(server) as client:
         typer.echo(client.users.rotate(name, expires=expires))
 
 
 def remove(name: NameArgument, server: ServerOption = None) -> None:
-    """Revoke a user's token. The user's jobs stay, and their name with them."""
+    """Revoke a user's token. The user's jobs stay, under the user's name."""
     with Client(server) as client:
         client.users.remove(name)
     typer.echo(f"{name} removed")

@@ -1,4 +1,4 @@
-"""The commands `farrier webhooks`: URLs to which the farm posts events."""
+"""The commands `farrier webhooks`: manage the URLs to which the farm posts events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def register(app: typer.Typer) -> None:
 
 
 def webhooks() -> None:
-    """URLs to which the farm posts signed events: of your jobs and, for operators, of devices."""
+    """Manage URLs to which the farm posts signed events: of your jobs and, for operators, of
+    devices."""
 
 
 def add(
@@ -38,7 +39,7 @@ def add(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Send events to a URL. The secret that signs the requests is only shown now."""
+    """Send events to a URL. The secret that signs the requests is shown only now."""
     with Client(server) as client:
         hook = client.add_webhook(url, event or ())
     typer.echo(f"{hook.id} is told of {', '.join(hook.events)}", err=True)
@@ -64,7 +65,7 @@ def remove(webhook: IdArgument, server: ServerOption = None) -> None:
 
 
 def ping(webhook: IdArgument, server: ServerOption = None) -> None:
-    """Send a URL the event `ping`; `list` shows whether it arrived."""
+    """Send the event `ping` to a URL; `list` shows whether it arrived."""
     with Client(server) as client:
         client.ping_webhook(webhook)
     typer.echo(f"{webhook} is pinged")

@@ -1,4 +1,4 @@
-"""The import of a model by its frontend, and what a user hears of it."""
+"""Import a model by the frontend of its format, and report its open sizes and failing branches."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from farrier.targets import Target
 def import_model(
     model: Model | Source, options: CompileOptions, steps: Steps, listener: Listener
 ) -> ImportedModel:
-    """Return the model as a graph in which open dims are settled, with the states that the options
-    name. Raises FarrierError."""
+    """Return the model as a graph whose open dims are resolved, with the states that the options
+    declare. Raises FarrierError."""
     with steps("import") as step:
         imported = typed(model, options.shapes, options.hot, options.typical)
         imported = step.done(with_states(imported, options.states))
@@ -42,7 +42,7 @@ def import_model(
 
 
 def check_open_sizes(imported: ImportedModel, target: Target) -> None:
-    """Raise UsageError for open dims where the target's backend takes none."""
+    """Raise UsageError for open dims if the target's backend does not support them."""
     if not imported.dims or target.backend.takes_open_sizes:
         return
     names = ", ".join(dim.name for dim in imported.dims)
@@ -65,7 +65,7 @@ def typed(
     hot: Sequence[Hot] = (),
     typical: Hot = MappingProxyType({}),
 ) -> ImportedModel:
-    """Return the graph that a frontend builds of the model."""
+    """Return the graph that the model's frontend builds for these shapes."""
     if isinstance(model, Source):
         return model.imported(shapes, hot, typical)
     return frontend_of(model).import_model(model, shapes, hot, typical)
@@ -77,15 +77,14 @@ def with_floats(imported: ImportedModel) -> ImportedModel:
 
 
 def has_float_form(model: Model, options: CompileOptions) -> bool:
-    """Return True if tensors between the model's operators are quantized. Raises FarrierError for a
+    """Check whether tensors between the model's operators are quantized. Raises FarrierError for a
     model that cannot be imported."""
     with reading(model):
         return has_pairs(typed(model, options.shapes, options.hot, options.typical).graph)
 
 
 def warn_of_failures(graph: Graph, warned: Collection[str], listener: Listener) -> set[str]:
-    """Warn of branches that are not compiled, unless the message was `warned` before; return all
-    messages."""
+    """Warn of branches that are not compiled, except messages in `warned`; return all messages."""
     messages = dict.fromkeys(
         f"a run that takes one branch of node {node.origin!r} will end with an error: "
         f"{node.attr('reason')}"
@@ -99,8 +98,8 @@ def warn_of_failures(graph: Graph, warned: Collection[str], listener: Listener) 
 
 @contextlib.contextmanager
 def named_sizes(imported: ImportedModel) -> Iterator[None]:
-    """Raise UnresolvedShapeError, with the names that the user knows, for a question about open
-    dims that a pass or a kernel cannot leave open."""
+    """Convert a question about open dims that a pass or a kernel cannot leave open to
+    UnresolvedShapeError, with the names that the user knows."""
     try:
         yield
     except Undecided as error:

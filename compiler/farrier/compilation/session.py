@@ -1,4 +1,4 @@
-"""The session of one compilation: the imported model, and what all steps share."""
+"""The session of a compilation: the imported model, and the resources that all steps share."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Resources(TypedDict, total=False):
     """The resources of a compilation, in addition to the model and its options. Each is optional.
 
     - `runner` measures on the device that the target names. Default: a child process here.
-    - `records` are read for known schedules and extended with new measurements. Default: none.
-    - `listener` hears the events of `farrier.progress`.
-    - `dump` says where the IR of every step is written, and which step is the last.
+    - `records` are read for known schedules and extended by new measurements. Default: none.
+    - `listener` receives the events of `farrier.progress`.
+    - `dump` sets where the IR of every step is written, and the step after which to stop.
     - `builders` compile kernels in addition to this machine.
-    - `definitions` store the tasks that new records name.
-    - `base` is the cost model that tuning begins with. Default: the pretrained one.
+    - `definitions` stores the definitions of the tasks to which new records refer.
+    - `base` is the cost model with which tuning starts. Default: the pretrained one.
     - `reference_s` is the time that Farrier's own reference may take, in seconds
       (`packaging/reference_time.py`). Default: the environment's.
     """
@@ -52,8 +52,8 @@ class Resources(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """A model in compilation. One with hot sizes has several specializations, each of which goes
-    the same way as the only one of a model without."""
+    """The state of one compilation. A model with hot sizes has several specializations, each of
+    which is compiled in the same way as the only one of a model without."""
 
     model: Model | Source
     name: str
@@ -82,11 +82,12 @@ class Session:
         return self.model
 
     def settings_for(self, sizes: Mapping[str, int]) -> Settings:
-        """Return the settings at hot `sizes`; at {}, those for any size."""
+        """Return the settings for the hot `sizes`; for {}, the settings of the form for any
+        size."""
         return self.settings if sizes else for_any_size(self.settings, self.hot)
 
     def imported_at(self, sizes: Mapping[str, int]) -> ImportedModel:
-        """Import the model again, at hot `sizes`."""
+        """Import the model a second time, specialized to hot `sizes`."""
         with self.steps("import") as step:
             imported = typed(self.model, shapes_at(self.imported, sizes))
             return step.done(with_floats(imported) if self.as_floats else imported)
@@ -102,8 +103,8 @@ def open_session(
     tunes: bool,
     **resources: Unpack[Resources],
 ) -> Iterator[Session]:
-    """Import the model and start the processes that compile and measure it. `tunes`: candidates are
-    measured, at once or later. Raises FarrierError."""
+    """Import the model and start the processes that compile and measure. `tunes` means that
+    candidates will be measured, at once or later. Raises FarrierError."""
     runner, records = resources.get("runner"), resources.get("records")
     listener, reference_s = resources.get("listener", ignore), resources.get("reference_s")
     settings, run_threads = resolve_settings(options, is_here=runner is None)

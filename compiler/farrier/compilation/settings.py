@@ -1,4 +1,4 @@
-"""The settings of a compilation: what its options mean for the target and for this machine."""
+"""Resolve the options of a compilation for the target and for this machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from farrier_device.describe import cores
 
 
 def resolve_settings(options: CompileOptions, *, is_here: bool) -> tuple[Settings, int]:
-    """Return the settings that the model is compiled with, and the number of threads that verify
-    it. `is_here`: this machine runs the code. Raises UsageError for what the target or this machine
-    cannot do."""
+    """Return the settings with which the model is compiled, and the number of threads that verify
+    it. `is_here` means that this machine runs the code. Raises UsageError for options that the
+    target or this machine does not support."""
     target = parse_target(options.target)
     precision = parse_precision(options.precision)
     _check_precision(precision, target)
@@ -31,14 +31,14 @@ def resolve_settings(options: CompileOptions, *, is_here: bool) -> tuple[Setting
 
 def resolve_options(options: CompileOptions) -> CompileOptions:
     """Return the options with the number of threads for which this machine tunes, so that tuned
-    code can take the place of untuned code. Raises UsageError if the target or this machine lacks
-    something."""
+    code can replace untuned code. Raises UsageError for options that the target or this machine
+    does not support."""
     settings, _ = resolve_settings(options, is_here=True)
     return dataclasses.replace(options, threads=settings.threads)
 
 
 def _check_precision(precision: Precision, target: Target) -> None:
-    """Raise UsageError if the target has no instruction for a precision."""
+    """Raise UsageError if the target has no instructions for a precision."""
     needs = target.backend.precisions
     possible = [name for name, features in needs.items() if features <= target.required_features]
     if precision.value in possible:

@@ -1,5 +1,6 @@
-"""A specialization of a model, and the schedules that its kernels get: from records, from an
-artifact, or by tuning."""
+"""A specialization of a model to sizes, and the sources of its schedules: records, an artifact, or
+tuning.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from farrier_device.measurement import TimingPolicy
 
 @dataclasses.dataclass(frozen=True)
 class Specialization:
-    """The model as kernels with schedules: for all sizes that it may have, or for hot ones."""
+    """A form of the model for all sizes, or for a hot size: its kernels with their schedules."""
 
     prepared: Graph
     default: Variant  # It has the schedules of the analytic ranking.
@@ -40,12 +41,12 @@ class Specialization:
 
     @property
     def in_use(self) -> Variant:
-        """The variant to beat: the default, where the code is the same."""
+        """The variant that a new one must beat: the default if both have the same code."""
         return self.default if self.variant.is_same_code(self.default) else self.variant
 
     def sharing_with(self, general: Specialization) -> Specialization:
-        """Return the specialization with panels and kernels of the `general` one where these are as
-        fast."""
+        """Return the specialization, with the weight panels and kernels of the `general` one where
+        these are about as fast."""
         variant = with_shared_panels(self.variant, general.variant)
         variant = with_shared_kernels(variant, general.variant, self.sizes)
         return dataclasses.replace(self, variant=variant)
@@ -54,7 +55,7 @@ class Specialization:
 def begin(
     session: Session, prepared: Graph, default: Variant, sizes: Mapping[str, int]
 ) -> Specialization:
-    """Return the specialization with default schedules."""
+    """Return the specialization of `prepared` to `sizes` with default schedules."""
     emit_schedules(session, default, sizes)
     settings = session.settings
     comparison = Comparison(
@@ -66,7 +67,8 @@ def begin(
 def emit_schedules(
     session: Session, variant: Variant, sizes: Mapping[str, int], before: Variant | None = None
 ) -> None:
-    """Send the listener the schedules of the tasks, if they differ from those `before`."""
+    """Send the schedules of the variant's tasks to the listener, if they differ from those of
+    `before`."""
     if variant is not before:
         for event in schedule_events(variant, sizes, before):
             session.listener(event)
@@ -76,7 +78,7 @@ def from_artifact(
     session: Session, current: Specialization, schedules: Schedules, reports: Sequence[KernelReport]
 ) -> Specialization:
     """Return the specialization with the schedules of an artifact, whose kernels `reports`
-    describe. Raises ArtifactError for an artifact of other options."""
+    describes. Raises ArtifactError for an artifact of other options."""
     settings = session.settings_for(current.sizes)
     with session.steps("schedule") as step:
         variant = step.done(variant_from_artifact(current.prepared, settings, schedules, reports))
@@ -97,8 +99,8 @@ def from_records(session: Session, current: Specialization) -> Specialization:
 
 
 def tuned(session: Session, current: Specialization, options: CompileOptions) -> Specialization:
-    """Return the specialization with the best schedules that tuning finds within its share of the
-    options' trials and budget."""
+    """Return the specialization with the best schedules that tuning reaches within this
+    specialization's share of the options' trials and budget."""
     options = options.shared(max(1, len(session.hot)))
     clock = Clock(options.budget_s)
     comparison = current.comparison.by(clock, racers=2 if current.in_use is current.default else 3)
@@ -145,8 +147,8 @@ def raced(
     comparison: Comparison,
     clock: Clock,
 ) -> Specialization:
-    """Return the specialization with the variant, if that wins a race of whole models against the
-    one in use: kernels that win alone may lose together."""
+    """Return the specialization with the new variant, if complete models with it win a race against
+    the variant in use: kernels that are faster alone may be slower together."""
     if variant.is_same_code(current.variant):
         return dataclasses.replace(current, variant=variant)
     with clock.phase("race"), session.steps("compare") as step:

@@ -1,4 +1,4 @@
-"""The check of a linked model on the device, and its race with other engines."""
+"""Verify a linked model on the device, and race it against other engines."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from farrier.targets.linked import LinkedModel
 def start_engine(
     session: Session,
 ) -> contextlib.AbstractContextManager[ReferenceEngine | None]:
-    """Return a context that holds the process of the engine for the model's format, or None if it
-    is not installed, there is none, or nothing is to be verified."""
+    """Return a context with the process of the reference engine for the model's format; None if the
+    engine is not installed, the format has none, or nothing is to be verified."""
     model, engine = session.model, None
     if session.options.verify and not isinstance(model, Source):
         kind = _engine_for(model.format, session.imported)
@@ -42,8 +42,8 @@ def start_engine(
 
 
 def _engine_for(format: Format, imported: ImportedModel) -> type[ReferenceEngine] | None:
-    """Return the engine that decides on models of a format. LiteRT keeps variables to itself, so
-    it cannot run a call from a state."""
+    """Return the reference engine for models of a format; None if there is none. LiteRT cannot
+    start a call from a state, because it does not expose its variables."""
     match format:
         case Format.ONNX:
             return OnnxRuntime
@@ -56,8 +56,9 @@ def _engine_for(format: Format, imported: ImportedModel) -> type[ReferenceEngine
 
 
 def make_verifier(session: Session, engine: ReferenceEngine | None) -> Verifier | None:
-    """Return the verifier with the model's reference outputs, or None if nothing is to be verified
-    or no random input has a result. Raises TimeLimitError if no reference came to its end."""
+    """Return the verifier with the model's expected outputs; None if nothing is to be verified or
+    the model has no result for any random input. Raises TimeLimitError if no reference finished in
+    time."""
     if not session.options.verify:
         return None
     inputs, outputs = specs(session.imported)
@@ -87,8 +88,8 @@ def verify(
     specializations: Sequence[Specialization],
     race: Race | None,
 ) -> Verification | None:
-    """Run the whole model on the device and report the result; `race` is the last race of tuning.
-    Return None if the model refuses all inputs that are drawn. Raises VerificationError."""
+    """Run the complete model on the device and report the result; `race` is the last race of
+    tuning. Return None if the model rejects all inputs that are drawn. Raises VerificationError."""
     # If the data decides sizes, the typical ones say nothing of a run.
     has_sizes = not linked.capacities and not linked.counted
     floor = min(_floor_ns(session, each) for each in specializations) if has_sizes else 0
@@ -119,7 +120,7 @@ def _warn_unverified(session: Session, error: UnverifiableError) -> None:
 
 
 def _floor_ns(session: Session, specialization: Specialization) -> int:
-    """The nanoseconds that no run of a specialization can beat."""
+    """Return a lower bound in nanoseconds of any run of a specialization."""
     target, variant = session.settings.target, specialization.variant
     floors = {}
     for key, choice in variant.choices.items():
@@ -145,7 +146,8 @@ def _event(verified: Verification, race: Race | None, emulated: bool) -> Verifie
 def race_engines(
     session: Session, verified: Verification | None, engines: Sequence[str]
 ) -> Sequence[Raced]:
-    """Race the model with other engines on the device, if it is verified and the device can."""
+    """Race the model against other engines on the device, if the model is verified and the device
+    has the engines; return the results."""
     if not engines:
         return ()
     obstacle = ""

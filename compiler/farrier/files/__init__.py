@@ -1,1 +1,1 @@
-"""Files on disk: mapped files, arrays, constants next to dumped text."""
+"""Files on disk: atomic writes, memory-mapped files, and arrays."""

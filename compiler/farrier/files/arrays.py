@@ -1,7 +1,7 @@
-"""Arrays by name in a .npz file, of plain elements alone: nothing pickles, nothing unpickles.
+"""Store arrays by name in a .npz file without pickling.
 
 numpy's own `savez` pickles objects by default, which only newer versions can switch off. This file
-needs numpy and nothing of Farrier: an engine of another environment runs it as it is.
+imports nothing of Farrier, so that an engine in another Python environment can run it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def save_arrays(
 
 
 def load_arrays(file: str | PathLike[str] | IO[bytes]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a .npz file. Raises ValueError if it holds objects, or is a single
-    array."""
+    """Return the arrays of a .npz file by name. Raises ValueError if it contains objects, or is a
+    file with a single array."""
     loaded = np.load(file, allow_pickle=False)
     if not isinstance(loaded, Mapping):
         raise ValueError(f"{file} is one array, not an archive of them")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Write files atomically: completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ANOTHER_PLACE = "free some space or choose another directory"
 
 
 def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
-    """Write the file by `write_to`, whole or not at all. Raises StorageError if that fails, on a
-    full disk for example, and the errors of `write_to`.
+    """Write a file by calling `write_to`, completely or not at all. Raises StorageError if that
+    fails, on a full disk for example, and the errors of `write_to`.
 
-    A link stays: the file that it points to is written. Anything but a regular file, such as
-    /dev/null or a pipe, is written to and never replaced.
+    If the path is a link, the file to which it points is written. Anything other than a regular
+    file, such as /dev/null or a pipe, is written to and never replaced.
     """
     check_writable(path)
     place = Path(os.path.realpath(path))
@@ -37,7 +37,7 @@ def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Write a small file, as `write_atomically` does."""
+    """Write a small text file as `write_atomically` does."""
 
     def write_to(file: IO[bytes]) -> None:
         file.write(text.encode())
@@ -46,8 +46,8 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise StorageError if `write_atomically` would: a check before work whose result takes long.
-    Nothing is written."""
+    """Raise StorageError if `write_atomically` would, without writing anything. Call this before
+    work that takes long, whose result is to be written."""
     place = Path(os.path.realpath(path))
     folder = next(parent for parent in place.parents if parent.exists())
     reason = None

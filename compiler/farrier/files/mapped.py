@@ -1,4 +1,4 @@
-"""Files as memory: read in place, checked for changes, and released page by page."""
+"""Memory-mapped files: read in place, checked for changes, and released page by page."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ _PIECE_BYTES = 1 << 14  # Bytes after the requested ones, which are probably req
 
 
 class _Pages(mmap.mmap):
-    """A mapping that knows its file, if somebody still checks that for changes."""
+    """A mapping with a weak reference to its `MappedFile`, by which changes of the file are
+    detected as long as that object exists."""
 
     file: weakref.ref[MappedFile] | None = None
 
 
 class FileMemory:
-    """Zeroed memory whose pages lie in a temporary file without a name: released pages take no
-    memory of the process, and the disk gets the space back with the last reference to `view`."""
+    """Zeroed memory backed by an anonymous temporary file: released pages take no memory of the
+    process, and the disk space is freed with the last reference to `view`."""
 
     def __init__(self, nbytes: int) -> None:
         """Allocate the memory. Raises StorageError if the disk is full."""
@@ -53,16 +54,16 @@ class FileMemory:
 
     @property
     def path(self) -> Path:
-        """The path of the file for this process, while this object exists."""
+        """The path by which this process can open the file, while this object exists."""
         return Path(f"/proc/self/fd/{self._file}")
 
 
 class MappedFile:
-    """A regular file's bytes, mapped at the first use of `view`; pages that are not accessed take
-    no memory of the process.
+    """A regular file that is mapped at the first use of `view`; pages that are not accessed take no
+    memory of the process.
 
-    The file is held open, so all bytes are of one file, whatever happens to its name. A program
-    that shortens it during an access to `view` ends this process (SIGBUS), except within
+    The file is held open, so all bytes come from one file, even if it is renamed or replaced. A
+    program that truncates it during an access to `view` kills this process (SIGBUS), except within
     `farrier.frontends.onnx.model.bus_errors`: readers call `check_unchanged` before each larger
     piece, and once more before they rely on their result. `read` and `Pieces` are safe anywhere.
     """
@@ -70,10 +71,13 @@ class MappedFile:
     def __init__(
         self, path: Path, of: str = "", *, shown: Path | None = None, fixed: bool = False
     ) -> None:
-        """Open the file. `of` describes its contents in the error of a changed file; errors name
-        the file `shown`, if that is another. The name of a `fixed` file is a hash of its content:
-        others may touch it, or replace it by the same bytes, and it counts as unchanged. Raises
-        UsageError if the path does not lead to a readable regular file."""
+        """Open the file.
+
+        `of` describes the content in the error about a changed file; errors name the file `shown`,
+        if that is passed. The name of a `fixed` file is a hash of its content: other processes may
+        touch it, or replace it by the same bytes, and it counts as unchanged. Raises UsageError if
+        the path does not lead to a readable regular file.
+        """
         self.path = path
         self.shown = shown or path
         self._of = of
@@ -97,18 +101,18 @@ class MappedFile:
 
     @property
     def place(self) -> Path:
-        """The present path of the open file."""
+        """The current path of the open file."""
         return Path(os.readlink(f"/proc/self/fd/{self._file}"))
 
     @property
     def stamp(self) -> tuple[int, ...]:
-        """A value that another process computes equally for the same file, if it was not written to
-        since."""
+        """A value that is equal for every process that opens the file, as long as the file is not
+        written to."""
         return _stamp(self.stat)
 
     @property
     def view(self) -> memoryview:
-        """All bytes, read-only."""
+        """All bytes of the file, read-only."""
         if self._view is None:
             try:
                 if not self.size:
@@ -127,12 +131,12 @@ class MappedFile:
 
     @property
     def is_mapped(self) -> bool:
-        """True if `view` was used."""
+        """Check whether `view` has been used."""
         return self._view is not None
 
     def read(self, at: int, count: int) -> bytes:
-        """Return `count` bytes from `at` on, fewer at the end, without mapping the file. Raises
-        UsageError."""
+        """Return `count` bytes from offset `at` on, fewer at the end, without mapping the file.
+        Raises UsageError."""
         try:
             return os.pread(self._file, count, at)
         except OSError as error:
@@ -162,7 +166,7 @@ class MappedFile:
 
     @functools.cached_property
     def sha1(self) -> str:
-        """Return the digest of all bytes in hex, read in pieces."""
+        """Return the SHA-1 digest of all bytes in hex, reading the file in pieces."""
         state, at = hashlib.sha1(usedforsecurity=False), 0
         while piece := os.pread(self._file, _READ_BYTES, at):
             state.update(piece)
@@ -171,8 +175,8 @@ class MappedFile:
 
 
 class Pieces:
-    """A file's bytes by index, read on access and not mapped: if the file was cut short, they are
-    an error and not a bus error. Raises InvalidModelError, UsageError."""
+    """The bytes of a file by index, read on access and not mapped: if the file was truncated, an
+    access raises an error instead of causing a bus error. Raises InvalidModelError, UsageError."""
 
     def __init__(self, file: MappedFile) -> None:
         self._file = file
@@ -190,8 +194,8 @@ class Pieces:
         return self._piece[start : start + index.stop - index.start]
 
     def _offset(self, start: int, end: int) -> int:
-        """Return the offset of `start` in the piece, which is read anew unless it reaches up to
-        `end`."""
+        """Return the offset of `start` in the buffered piece, after reading a new piece unless the
+        current one contains the range from `start` to `end`."""
         if start < self._at or end > self._at + len(self._piece):
             piece = self._file.read(start, max(end - start, _PIECE_BYTES))
             if len(piece) < end - start:
@@ -202,7 +206,7 @@ class Pieces:
 
 
 def pages_of(array: npt.NDArray[Any]) -> mmap.mmap | None:
-    """Return the mapped file that an array is a view of, or None."""
+    """Return the mapping of which an array is a view, or None."""
     owner: Any = array
     while getattr(owner, "base", None) is not None:
         owner = owner.base
@@ -219,8 +223,8 @@ def check_unchanged(array: npt.NDArray[Any]) -> None:
 
 
 def release(array: npt.NDArray[Any]) -> None:
-    """Release the pages of a mapped file that an array is a view of; another access reads them from
-    the file again. Arrays outside of mapped files are not affected."""
+    """Release the pages of a mapped file of which an array is a view; another access reads them
+    from the file again. Other arrays are not affected."""
     import numpy as np
 
     pages = pages_of(array)
@@ -258,7 +262,8 @@ def check_is_file(path: Path) -> None:
 
 def _make_room(descriptor: int) -> None:
     """Raise this process's limit of open files to the maximum once half of it is in use. A mapping
-    holds a descriptor too, so a file takes two, and a model may have one for each tensor."""
+    holds a descriptor in addition to the open file's, and a model may have one file for each
+    tensor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard and soft != resource.RLIM_INFINITY and 2 * descriptor >= soft:
         with contextlib.suppress(ValueError, OSError):  # The limit stays then.
@@ -266,7 +271,8 @@ def _make_room(descriptor: int) -> None:
 
 
 def _way_out(error: Exception) -> str:
-    """Return the hint for a file that cannot be opened or mapped; "" if there is none."""
+    """Return the hint for the user about a file that cannot be opened or mapped; "" if there is
+    none."""
     if getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
         return ""
     return (

@@ -1,4 +1,4 @@
-"""The options of one compilation, the same in Python, on the command line and over REST."""
+"""The options of a compilation, the same in Python, on the command line and over REST."""
 
 from __future__ import annotations
 

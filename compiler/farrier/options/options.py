@@ -1,4 +1,6 @@
-"""The options of one compilation, the same in Python, on the command line and over REST."""
+"""CompileOptions: the options of a compilation, the same in Python, on the command line and over
+REST.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,18 @@ MAX_LAYER_ERROR = 3e-6  # The error of Winograd's filtering with tiles of 4.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """All options that decide the result of a compilation, except the model.
+    """All options that affect the result of a compilation, except the model.
 
     `shapes` maps an input's name to its dimensions: numbers, or names of open dims, whose sizes are
     known when the model runs (`farrier.options.shapes`); a dimension that neither the model nor the
-    user fixes stays open. `typical` maps open dims to their usual sizes. Each of `hot` maps open
-    dims to sizes that get kernels of their own, by default the typical ones; a dim that it leaves
-    out has its typical size. `trials` bounds the measured candidates, `budget_s` the seconds spent
-    tuning; with neither, nothing is measured and the analytic ranking decides. `states` names
-    inputs that a session keeps between calls, with the outputs that replace them
-    (`farrier.options.states`). `max_layer_error` bounds the algorithms that may compute a layer by
-    their rounding error, as max |error| over max |result| of the layer; the plain sum (below 2e-6)
-    is always allowed. The rounding of `precision` comes on top: up to 8e-3 a layer with operands in
+    user fixes stays open. `typical` maps open dims to their usual sizes. Each element of `hot` maps
+    open dims to sizes for which kernels are specialized, by default the typical ones; a dim that it
+    omits has its typical size. `trials` limits the number of measured candidates, `budget_s` the
+    seconds spent on tuning; without both, nothing is measured and the analytic ranking decides.
+    `states` maps inputs that a session keeps between calls to the outputs that replace them
+    (`farrier.options.states`). `max_layer_error` limits the algorithms for a convolution by their
+    rounding error, as max |error| over max |result| of the layer; the direct sum (below 2e-6) is
+    always allowed. The rounding of `precision` is additional: up to 8e-3 per layer with operands in
     bf16, 4e-3 in f16.
     """
 
@@ -53,8 +55,8 @@ class CompileOptions:
     states: Mapping[str, str] = dataclasses.field(default_factory=dict, metadata=codec.OMIT_EMPTY)
 
     def __post_init__(self) -> None:
-        """Check the values. Raises UsageError. Numbers of numpy become Python's, which JSON can
-        hold."""
+        """Check the values, and convert numpy's numbers to Python's, which JSON can represent.
+        Raises UsageError."""
         for name in ("trials", "threads", "seed", "cores"):
             if name != "trials" or self.trials is not None:
                 object.__setattr__(self, name, _whole(getattr(self, name), name))
@@ -94,12 +96,12 @@ class CompileOptions:
 
     @property
     def tunes(self) -> bool:
-        """True if the search measures candidates."""
+        """Check whether the compilation measures candidates."""
         return bool(self.trials) or bool(self.budget_s)
 
     def require_tuning(self) -> None:
-        """Raise UsageError without trials or budget: a job that has its artifact at once would do
-        nothing then."""
+        """Raise UsageError without trials or budget, for a job that returns its artifact at once
+        and then tunes, which would have nothing to do."""
         if not self.tunes:
             raise UsageError(
                 "there is nothing to do once the artifact is there: neither trials nor a budget is "
@@ -109,24 +111,26 @@ class CompileOptions:
 
     @property
     def needs_device(self) -> bool:
-        """True if any code runs, so that a device of the target's kind must be connected."""
+        """Check whether the compilation runs any code, so that a device of the target's kind must
+        be connected."""
         return self.tunes or self.verify
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object; `from_dict` is the inverse."""
+        """Return the options as a JSON object; `from_dict` is the inverse."""
         fields: dict[str, Any] = codec.encode(self)
         return fields
 
     def shared(self, count: int) -> CompileOptions:
-        """Return the options for one of `count` models that share the trials and the budget."""
+        """Return the options for one of `count` models that divide the trials and the budget among
+        themselves."""
         budget = None if self.budget_s is None else self.budget_s / count
         trials = None if self.trials is None else -(-self.trials // count)
         return dataclasses.replace(self, budget_s=budget, trials=trials)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> CompileOptions:
-        """Return the options of a JSON object. Raises UsageError for an unknown field or a value of
-        the wrong type."""
+        """Return the options that a JSON object represents. Raises UsageError for an unknown field
+        or a value of the wrong type."""
         fields = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(raw) - fields)
         if unknown:
@@ -145,7 +149,7 @@ def _sizes(raw: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _plain(dim: Any) -> Any:
-    """Return a dim as it is, but a whole number as Python's."""
+    """Return a dim unchanged, except that an integer of numpy becomes Python's."""
     return operator.index(dim) if hasattr(dim, "__index__") else dim
 
 
@@ -170,7 +174,7 @@ def _real(value: Any, what: str) -> float:
 
 
 def parse_budget(text: str) -> float:
-    """Return the seconds of `"90"`, `"90s"`, `"2m"` or `"1h"`. Raises UsageError."""
+    """Parse a duration to seconds: `"90"`, `"90s"`, `"2m"` or `"1h"`. Raises UsageError."""
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
     number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
     try:

@@ -1,4 +1,6 @@
-"""The element type that contractions multiply in, and the errors that come with rounding."""
+"""The element type in which contractions multiply, and the error bounds that follow from
+rounding.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ if TYPE_CHECKING:
 
 
 class Precision(enum.StrEnum):
-    """The precisions that a user may choose. Only contractions use it; all else is f32, and so are
-    sums, except sums of up to 32 products of f16, which are in f16."""
+    """The precisions from which a user may choose. The precision applies only to contractions;
+    everything else is computed in f32, and so are their sums, except sums of up to 32 products of
+    f16, which are in f16."""
 
     F32 = "f32"
     BF16 = "bf16"
@@ -22,19 +25,22 @@ class Precision(enum.StrEnum):
 
     @property
     def dtype(self) -> DType:
-        """The type of the operands of contractions."""
+        """The dtype of the operands of contractions."""
         return DType(self.value)
 
     @property
     def tolerance(self) -> float:
-        """The largest error of a whole model that passes verification, as a share of an output's
-        range. A bf16 has 8 significant bits: each operand is off by up to 0.2%; an f16 has 11,
-        and what exceeds 65,504 is infinite."""
+        """The largest error of a complete model that passes verification, as a fraction of an
+        output's range.
+
+        A bf16 has 8 significant bits, so each operand is off by up to 0.2%; an f16 has 11, and
+        values above 65,504 become infinite.
+        """
         return {Precision.F32: 1e-4, Precision.BF16: 5e-2, Precision.F16: 2e-2}[self]
 
 
 def parse_precision(text: str) -> Precision:
-    """`"f32"`, `"bf16"` or `"f16"`; raises UsageError for any other text."""
+    """Parse `"f32"`, `"bf16"` or `"f16"`; raises UsageError for any other text."""
     try:
         return Precision(text)
     except ValueError:
@@ -45,9 +51,12 @@ def parse_precision(text: str) -> Precision:
 
 
 def rounding(graph: Graph) -> float:
-    """Return how far a result may be off, as a share of its range, because of rounding to the type
-    of its values: two steps of the coarsest type that anything is rounded to, a narrow float or the
-    result of QuantizeLinear. 0 if all values are f32, f64 and exact integers."""
+    """Return an upper bound of the error of a graph's results, as a fraction of their range, due to
+    the rounding of values to their types.
+
+    The bound is two steps of the coarsest type to which anything is rounded, a narrow float or the
+    result of QuantizeLinear. It is 0 if all values are f32, f64 or exact integers.
+    """
     shares = [0.0]
     for node in graph.nodes:
         shares += map(rounding, node.regions)
@@ -59,7 +68,7 @@ def rounding(graph: Graph) -> float:
 
 
 def rounding_of(dtype: DType) -> float:
-    """Return the distance between neighbouring numbers of a type, relative to them."""
+    """Return the relative distance between neighbouring numbers of a type."""
     return 2.0 ** (1 - _significant_bits(dtype))
 
 

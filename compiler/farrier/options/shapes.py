@@ -1,4 +1,4 @@
-"""Shapes of inputs as a user writes them: numbers, and names for open dims.
+"""The shapes of inputs in the syntax for users: numbers, and names for open dims.
 
     shape = NAME=dim,dim,...
     dim   = number | name [':' range] | '?' [':' range] | sum
@@ -7,8 +7,8 @@
     term  = [number '*'] name | number
     hot   = name=number,name=number,... | 'none'
 
-A name has one size everywhere, in other inputs too; each `?` has a size of its own. With a step
-only its multiples are in the range. Each name in a sum is also a dim by itself somewhere.
+A name has one size wherever it occurs, in other inputs too; each `?` has a size of its own. With a
+step only its multiples are in the range. Each name in a sum must also be a dim by itself somewhere.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _TERM = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenDim:
-    """A dim that is known when the model runs; `name` is "" for `?`, `range` is (least, greatest,
-    step), or None if the text has none."""
+    """A dim whose size is known when the model runs; `name` is "" for `?`, and `range` is (least,
+    greatest, step), or None if the text has no range."""
 
     name: str
     range: tuple[int, int, int] | None = None
@@ -50,15 +50,15 @@ class OpenDim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DimSum:
-    """A dim that is a sum of others: `constant` and, for each name, `factor` times that dim. Sorted
-    by name, no name twice."""
+    """A dim that is a sum of other dims: `constant` and, for each name, `factor` times that dim,
+    sorted by name without duplicates."""
 
     terms: tuple[tuple[str, int], ...]
     constant: int = 0
 
     @classmethod
     def of(cls, parts: Iterable[tuple[str, int]], constant: int) -> DimSum:
-        """Return the sum of parts that may name a dim twice."""
+        """Return the sum of these parts, in which a dim may occur more than once."""
         terms: collections.Counter[str] = collections.Counter()
         for name, factor in parts:
             terms[name] += factor
@@ -74,9 +74,11 @@ Size: TypeAlias = int | OpenDim | DimSum
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamedDim:
-    """An open dim of a model: its name, which is shown and never becomes code, and its symbol in
-    the IR. The size is `step` times the symbol's value, which is in `low` to `high`; the model is
-    tuned for the value `typical`."""
+    """An open dim of a model: its name, which is only for display, and its symbol in the IR.
+
+    The size of the dim is `step` times the symbol's value, which is in `low` to `high`; the model
+    is tuned for the value `typical`.
+    """
 
     name: str
     symbol: str
@@ -87,12 +89,12 @@ class NamedDim:
 
     @property
     def extent(self) -> Extent:
-        """The symbol, as shapes contain it."""
+        """The symbol of the dim, as an extent in shapes."""
         return dim(self.symbol, self.low, self.high, self.typical)
 
     @property
     def range(self) -> str:
-        """The sizes, such as `1 to 8`, `32 to 640 in steps of 32`."""
+        """The range of sizes as text, such as `1 to 8`, `32 to 640 in steps of 32`."""
         steps = f" in steps of {self.step}" if self.step > 1 else ""
         return f"{self.low * self.step} to {self.high * self.step}{steps}"
 
@@ -102,13 +104,13 @@ class NamedDim:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Precondition:
-    """An assumption of a compiled model about its open dims: an operator's shape depends on a
-    question about them, and the answer for the typical sizes is assumed.
+    """An assumption of a compiled model about its open dims: the shape rule of an operator depends
+    on a comparison of sizes, and the result for the typical sizes is assumed.
 
-    `node` is the ONNX node that asks, `asked` its question and `answer` the answer, in the user's
-    names; `dims` are the names in the question, and `needs` says which of their sizes are left.
-    `extent`, in symbols of dims, must not be negative; it is 0 if the ranges and steps of the dims
-    say the same as `needs`.
+    `node` is the ONNX node, `asked` its question and `answer` the assumed answer, in the user's
+    names; `dims` are the names in the question, and `needs` describes the sizes that remain
+    possible. `extent`, in symbols of dims, must not be negative; it is 0 if the ranges and steps of
+    the dims already express `needs`.
     """
 
     node: str
@@ -124,8 +126,8 @@ class Precondition:
 
 
 def parse_dim(text: int | str, where: str = "") -> Size:
-    """Parse a dimension: `3`, `"3"`, `"batch"`, `"batch:1..8"`, `"?"`, `"past+seq"`. `where` ends
-    the message. Raises UsageError."""
+    """Parse a dimension: `3`, `"3"`, `"batch"`, `"batch:1..8"`, `"?"`, `"past+seq"`. Error messages
+    end with `where`. Raises UsageError."""
     match = _DIM.fullmatch(str(text))
     if match is None:
         total = parse_sum(str(text))
@@ -152,8 +154,8 @@ def parse_dim(text: int | str, where: str = "") -> Size:
 
 
 def parse_sum(text: str) -> DimSum | None:
-    """Parse a sum such as `"past + 2*seq + 1"`; None for text that is not a sum of names and
-    numbers, or is a single one."""
+    """Parse a sum such as `"past + 2*seq + 1"`; return None for text that is not a sum of names and
+    numbers, or consists of a single one."""
     terms: list[tuple[str, int]] = []
     constant = 0
     for part in text.split("+"):
@@ -170,7 +172,7 @@ def parse_sum(text: str) -> DimSum | None:
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, GivenShape]:
     """Parse `["x=batch:1..8,3,224,224"]` to `{"x": ("batch:1..8", 3, 224, 224)}`. Raises UsageError
-    with the text at fault."""
+    that quotes the invalid text."""
     shapes: dict[str, GivenShape] = {}
     for text in texts:
         name, equals, dims = text.rpartition("=")

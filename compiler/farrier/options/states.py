@@ -1,4 +1,4 @@
-"""States as a user declares them: an output of one call that is an input of the next.
+"""The states of a model as a user declares them: an output of one call is an input of the next.
 
     states = { INPUT: OUTPUT [':' field ',' ...] }       --state INPUT=OUTPUT[:field,...]
     field  = 'axis=' number      the axis along which it grows; what the shapes say, by default
@@ -40,10 +40,13 @@ _WORD = r"(?<![A-Za-z0-9]){}(?![A-Za-z0-9])"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeldState:
-    """An input and the output that takes its place in the next call. It grows along `axis`, or has
-    a fixed size where that is None; `capacity` bounds it there (0: memory alone does). It begins
-    with no elements along `axis`, or with all of them `initial`. With `in_place` a call reads and
-    writes one buffer, in which `axis` comes first: the slices lie one behind another."""
+    """An input of the model, and the output that replaces it in the next call.
+
+    The state grows along `axis`, or has a fixed size if that is None; `capacity` limits its extent
+    there (0: limited by memory alone). Initially it has no elements along `axis`, or all its
+    elements are `initial`. With `in_place` a call reads and writes one buffer, in which `axis` is
+    the outermost axis, so that the slices follow each other in memory.
+    """
 
     input: str
     output: str
@@ -55,14 +58,15 @@ class HeldState:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Suggestion:
-    """An input and an output that may be one state."""
+    """An input and an output that may be declared as one state."""
 
     input: str
     output: str
 
 
 def parse_states(texts: Sequence[str]) -> dict[str, str]:
-    """`["past=present:capacity=1024"]` → `{"past": "present:capacity=1024"}`; raises UsageError."""
+    """Parse `["past=present:capacity=1024"]` to `{"past": "present:capacity=1024"}`; raises
+    UsageError."""
     states: dict[str, str] = {}
     for text in texts:
         name, equals, declared = text.partition("=")
@@ -76,7 +80,7 @@ def parse_states(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_state(name: str, declared: str) -> HeldState:
-    """The state of an input, of the text that declares it; raises UsageError."""
+    """Parse the declaration of the state of input `name`; raises UsageError."""
     whole = _DECLARED.fullmatch(declared)
     if whole is None:
         raise UsageError(f"cannot read the state {name}={declared}", hint=HINT)
@@ -109,9 +113,11 @@ def paired(
     outputs: Sequence[str],
     seen: Sequence[Suggestion],
 ) -> list[HeldState]:
-    """The states of a model that has these inputs and outputs, in the order of its inputs; those
-    that a `*` stands for are all whose names fit. `seen` are pairs that an error may suggest.
-    Raises UsageError for a name that the model lacks, and for a name in two states."""
+    """Return the states of a model with these inputs and outputs, in the order of its inputs.
+
+    A declaration with `*` stands for all pairs whose names match. `seen` are pairs that an error
+    may suggest. Raises UsageError for a name that the model lacks, and for a name in two states.
+    """
     states: dict[str, HeldState] = {}
     for name, text in declared.items():
         pattern = parse_state(name, text)
@@ -134,7 +140,7 @@ def paired(
 
 
 def suggested(seen: Collection[Suggestion]) -> tuple[Suggestion, ...]:
-    """Those pairs whose names are one name before and after a call."""
+    """Return those pairs whose names look like one value before and after a call."""
     outputs = {pair.output for pair in seen}
     pairs: dict[str, Suggestion] = {}
     for pair in seen:
@@ -144,7 +150,7 @@ def suggested(seen: Collection[Suggestion]) -> tuple[Suggestion, ...]:
 
 
 def _renamed(name: str) -> set[str]:
-    """The names of outputs that the input `name` may come from."""
+    """Return the names of outputs that may be the next value of the input `name`."""
     names = set()
     for before, after in _WORDS:
         names.add(re.sub(_WORD.format(before), after, name))

@@ -1,4 +1,6 @@
-"""Extensions of the compiler by other packages, found by the entry points that they declare."""
+"""Plugins: extensions of the compiler in other packages, found by the entry points that these
+declare.
+"""
 
 from farrier.plugins.plugin import (
     BACKENDS,

@@ -1,4 +1,4 @@
-"""An object that another package declares as an entry point: its `group`, name and value.
+"""An object that another package registers as an entry point, with a `group`, a name and a value:
 
 [project.entry-points."farrier.backends"]
 abacus = "abacus:BACKEND"
@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plugin(Generic[T]):
-    """An object `loaded` from the entry point of a package. `kind` is the word for such objects."""
+    """An object `loaded` from the entry point of a package. `kind` is the word for such objects in
+    messages."""
 
     kind: str
     name: str
@@ -37,20 +38,21 @@ class Plugin(Generic[T]):
 
     @property
     def way_out(self) -> str:
-        """The hint of errors about a broken plugin."""
+        """The hint for the user in errors about a broken plugin."""
         return f"update the package, or pip uninstall {self.package}"
 
 
 def plugins(group: str, kind: str, wanted: type[T], known_as: str) -> tuple[Plugin[T], ...]:
-    """Return every entry point of a group; the objects are instances of `wanted`, which errors call
-    `known_as`. Raises UsageError for any other object, or if one cannot be loaded. The first search
-    reads every installed distribution."""
+    """Return every entry point of a group; each object must be an instance of `wanted`, which
+    errors refer to as `known_as`. Raises UsageError for any other object, or if one cannot be
+    loaded. The first call reads the metadata of every installed distribution."""
     return tuple(_loaded(point, kind, wanted, known_as) for point in _points(group))
 
 
 @functools.cache
 def declared() -> tuple[str, ...]:
-    """Return every entry point that may affect code, with its package's version; loads none."""
+    """Return every entry point that may affect generated code, with the version of its package,
+    without loading any."""
     points = (point for group in GROUPS for point in _points(group))
     return tuple(
         f"{_package(point)} {_version(point)} {point.group} {point.value}" for point in points
@@ -59,7 +61,8 @@ def declared() -> tuple[str, ...]:
 
 @functools.cache
 def _all_points() -> Any:
-    """Return an object with `select`; its class depends on Python's version."""
+    """Return all entry points as an object with the method `select`; its class depends on the
+    version of Python."""
     return importlib.metadata.entry_points()
 
 

@@ -1,4 +1,4 @@
-"""The SDK: a Farrier server's REST API as Python calls.
+"""The SDK: Python calls for the REST API of a Farrier server.
 
     with farrier.Client() as client:
         job = client.submit("resnet18.onnx", target="host", trials=1000)
@@ -6,8 +6,8 @@
             print(update)
         client.fetch(job.id, "resnet18.farrier")
 
-Every call has a timeout, every transfer resumes after an interruption, and every failure is a
-`FarrierError` of the kind that the server raised. httpx is imported when a `Client` is
+Every call has a timeout, every transfer resumes after an interruption, and every failure raises a
+`FarrierError` of the kind that the server reported. httpx is imported when a `Client` is
 constructed.
 """
 
@@ -118,15 +118,15 @@ GivenModel: TypeAlias = str | os.PathLike[str] | bytes | Model
 
 
 class Client(Closing):
-    """A connection to one server. Thread-safe; close it, or use it as a context manager.
+    """A connection to one server. It is thread-safe; close it, or use it as a context manager.
 
     `url` defaults to `$FARRIER_SERVER`, else a server on this machine. `token` defaults to
-    `$FARRIER_TOKEN`, else the token file: `$FARRIER_TOKEN_FILE`, or the file that `farrier up`
-    leaves in `$FARRIER_HOME` (`~/.farrier`). `ca` (`$FARRIER_CA`) is a PEM file with the authority
-    that signed the server's certificate, unless it is a public one. `patience_s` limits how long
-    transfers and watches wait for a server that went away.
+    `$FARRIER_TOKEN`, else the content of the token file: `$FARRIER_TOKEN_FILE`, or the file that
+    `farrier up` writes to `$FARRIER_HOME` (`~/.farrier`). `ca` (`$FARRIER_CA`) is a PEM file with
+    the authority that signed the server's certificate, unless it is a public one. `patience_s` is
+    the time in seconds for which transfers and watches wait for a server that cannot be reached.
 
-    Raises UsageError when httpx is not installed or the URL is not one.
+    Raises UsageError if httpx is not installed or the URL is not valid.
     """
 
     def __init__(
@@ -166,13 +166,14 @@ class Client(Closing):
     # Models
 
     def upload(self, model: GivenModel, *, listener: UploadListener | None = None) -> str:
-        """Send a model (a path, its bytes, or a `Model`), with the data files that it names, and
-        return its id: of one file, its sha256. `listener` is called with the progress of each file.
+        """Upload a model (a path, its bytes, or a `Model`) with the data files to which it refers,
+        and return its id: for a model of one file, its sha256. `listener` is called with the
+        progress of each file.
 
         A file that the server has is not sent again; an interrupted upload resumes. Raises
         InvalidModelError for a model that is empty, too large or was damaged in transfer, and for a
-        data file that is missing, too short, outside the model's folder, or changes meanwhile;
-        StorageError when the server's disk is full, UsageError when a file cannot be read.
+        data file that is missing, too short, outside the model's folder, or changes in the
+        meantime; StorageError if the server's disk is full, UsageError if a file cannot be read.
         """
         uploads = Uploads(
             self._call,
@@ -186,9 +187,9 @@ class Client(Closing):
     def inspection(
         self, model: GivenModel, *, listener: UploadListener | None = None
     ) -> Mapping[str, Any]:
-        """Upload a model as `upload` does, and return the document that a worker makes of it:
-        inputs, outputs, operators, open dims, the graph, and in `problems` the reasons not to
-        compile. The result for a model is cached.
+        """Upload a model as `upload` does, and return the description that a worker generates:
+        inputs, outputs, operators, open dims, the graph, and in `problems` the reasons why the
+        model does not compile. The server caches the result.
 
         Raises CompilerError if the model crashes the worker's process, MemoryLimitError, and the
         errors of `upload`.
@@ -196,7 +197,7 @@ class Client(Closing):
         return self._prepared(f"/v1/models/{self.upload(model, listener=listener)}", "inspection")
 
     def _prepared(self, resource: str, what: str) -> Mapping[str, Any]:
-        """Return the document that a worker prepares of a resource, waiting for it."""
+        """Return a document that a worker generates about a resource, waiting until it is ready."""
         asked = self._repeated("POST", f"{resource}/{what}")
         if asked["state"] != "succeeded":
             self.wait(asked["job"])
@@ -233,27 +234,28 @@ class Client(Closing):
         kwargs: Mapping[str, Any] | None = None,
         dynamic_shapes: Any = None,
     ) -> Job:
-        """Upload the model and queue its compilation; the options are `CompileOptions`.
+        """Upload the model and queue its compilation; most options are those of `CompileOptions`.
 
         `target` may also be `class:ID` or `device:NAME` of the farm; "host" is this machine, whose
         description is sent.
 
         A repeated `idempotency_key` always identifies the same job: a second request returns that
-        job, or raises ConflictError when model, options or name differ. `name` defaults to the
-        file's. If the queue is full, the request is repeated when the server says, for
-        `patience_s`, and then raises QueueFullError. Raises NoDeviceError when no device of the
-        target's kind is connected to tune or verify on, unless `wait_for_device`: then the job
-        waits in the queue for one, also if it loses its device later. After verification the model
-        is raced with the engines `against` ("onnxruntime", "openvino") on a device that has them;
-        the job's report holds the results, or a warning if no device has the engine. A job with
-        `now` has its artifact as soon as the untuned model is verified, and tunes on; each better
-        one becomes the next version of it (`Job.versions`). Raises UsageError if there are neither
-        trials nor a budget. Measurements and results of a `private` job belong to its user alone
+        job, or raises ConflictError if the model, options or name differ. `name` defaults to the
+        name of the file. If the queue is full, the request is repeated at the times that the server
+        asks for, for at most `patience_s`; then QueueFullError is raised. NoDeviceError is raised
+        if no device of the target's kind is connected to tune or verify on, unless
+        `wait_for_device`: then the job waits in the queue for one, even if it loses its device
+        later. After verification the model is raced against the engines `against` ("onnxruntime",
+        "openvino") on a device that has them; the job's report contains the results, or a warning
+        if no device has the engine. A job with `now` has its artifact as soon as the untuned model
+        is verified, and continues tuning; each better artifact becomes the next version
+        (`Job.versions`). UsageError is raised if such a job has neither trials nor a budget.
+        Measurements and results of a `private` job are visible to its user alone
         (docs/tuning/records.md). Among the user's own jobs those of a higher `priority` (low,
-        normal, high) begin first; ForbiddenError for a high one, which is for operators. `listener`
-        receives the progress of the upload; see `upload`. A module of PyTorch is exported on this
-        machine, with example arguments (`args`, `kwargs`) and `dynamic_shapes` as
-        `torch.export.export` takes them.
+        normal, high) start first; ForbiddenError is raised for a high one unless the user is an
+        operator. `listener` receives the progress of the upload; see `upload`. A PyTorch module is
+        exported on this machine, with the example arguments `args` and `kwargs`, and with
+        `dynamic_shapes` as `torch.export.export` takes them.
         """
         _check_submission(priority, against)
         if is_module(model):
@@ -287,8 +289,8 @@ class Client(Closing):
         return self._queue(body, idempotency_key or uuid.uuid4().hex)
 
     def _queue(self, body: Mapping[str, Any], key: str) -> Job:
-        """Queue a job, repeating a refused request. With a key the request may also be repeated
-        after its answer was lost."""
+        """Submit a job, repeating a request that the server rejected for now. With a key the
+        request may also be repeated after its answer was lost."""
         headers = {"Idempotency-Key": key}
         patience = Patience(self._patience_s)
         patience.renew()
@@ -299,7 +301,7 @@ class Client(Closing):
                 _wait_as_asked(patience, error)
 
     def job(self, job_id: str) -> Job:
-        """Return the present state of a job. Raises NotFoundError."""
+        """Return the current state of a job. Raises NotFoundError."""
         return _job(self._repeated("GET", _job_path(job_id)))
 
     def jobs(
@@ -312,9 +314,12 @@ class Client(Closing):
         descending: bool = True,
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """Iterate over jobs, the newest first, fetched page by page. `state`, `owner` (a user) and
-        `search` (in their name, id or target) select jobs. `sort` may be created, finished, name or
-        best; orders other than the first are of the newest 2,000 jobs."""
+        """Iterate over jobs, the newest first, fetched page by page.
+
+        `state`, `owner` (a user) and `search` (text in the name, id or target) select jobs. `sort`
+        may be created, finished, name or best; orders other than `created` cover only the newest
+        2,000 jobs.
+        """
         yielded, after = 0, ""
         while limit is None or yielded < limit:
             params = {"limit": 100 if limit is None else min(limit - yielded, 100), "after": after}
@@ -333,14 +338,14 @@ class Client(Closing):
                 return
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel the job; a job that was cancelled before is not an error. Raises ConflictError for
-        a job that ended otherwise."""
+        """Cancel the job and return it; cancelling a cancelled job is not an error. Raises
+        ConflictError for a job that ended otherwise."""
         return _job(self._repeated("POST", f"{_job_path(job_id)}/cancel"))
 
     def roll_back(self, job_id: str, to: int | None = None) -> Job:
-        """Put the version of the job's artifact before the one in use, or the version number `to`,
-        into use, and keep it: later versions are listed, but not put into use. Raises NotFoundError
-        if the version does not exist."""
+        """Put an earlier version of the job's artifact into use: version number `to`, or the
+        version before the one in use. Later versions are then listed, but no longer put into use.
+        Raises NotFoundError if the version does not exist."""
         # The number is determined here, so that a repeated request goes back only once.
         if to is None:
             job = self.job(job_id)
@@ -362,8 +367,8 @@ class Client(Closing):
                 self._call("DELETE", _job_path(job_id))
 
     def tasks(self, job_id: str) -> Iterator[Task]:
-        """Iterate over the job's tasks with their present schedules, in the order of the model.
-        They are deleted a while after the job's end, and so are its trials."""
+        """Iterate over the job's tasks with their current schedules, in the order of the model.
+        Tasks and trials are deleted some time after the job's end."""
         first: int | None = 0
         while first is not None:
             page = self._repeated("GET", f"{_job_path(job_id)}/tasks", params={"first": first})
@@ -380,48 +385,49 @@ class Client(Closing):
         order: str = "oldest",
         after: str = "",
     ) -> Iterator[Trial]:
-        """Iterate over the job's measurements, the oldest first, or the newest or fastest.
-        Arguments select those of one task, by its key, with one status or context, or after the
-        trial with the id `after`."""
+        """Iterate over the job's measurements: the oldest, the newest or the fastest first, by
+        `order`. The other arguments select those of one task, by its key, with one status or
+        context, or after the trial with the id `after`."""
         wanted = {"task": task, "status": status, "context": context, "order": order}
         for raw in self._paged(f"{_job_path(job_id)}/trials", "trials", after=after, **wanted):
             yield from_json(Trial, raw)
 
     def curve(self, job_id: str, points: int = 500) -> Curve:
-        """Return the best time of the model, and that of each kernel, over the job's trials, with
-        at most `points` points. Raises NotFoundError."""
+        """Return the best time of the model, and that of each kernel, as a function of the job's
+        trials, with at most `points` points. Raises NotFoundError."""
         raw = self._repeated("GET", f"{_job_path(job_id)}/curve", params={"points": points})
         curve: Curve = from_json(Curve, raw)
         return curve
 
     def choices(self, job_id: str, task: str) -> Choices:
-        """Return the effect of each choice of a kernel's schedule in the trials of the job. Raises
-        NotFoundError."""
+        """Return the effect of each choice in a kernel's schedule, according to the trials of the
+        job. Raises NotFoundError."""
         path = f"{_job_path(job_id)}/tasks/{urllib.parse.quote(task, safe='')}/choices"
         choices: Choices = from_json(Choices, self._repeated("GET", path))
         return choices
 
     def log(self, job_id: str, after: str = "") -> Iterator[LogLine]:
-        """Iterate over the events of the job other than its trials, the oldest first, or those
-        after the line with the id `after`. Raises NotFoundError."""
+        """Iterate over the events of the job other than its trials, the oldest first; with `after`,
+        over those after the line with that id. Raises NotFoundError."""
         for raw in self._paged(f"{_job_path(job_id)}/log", "lines", after=after):
             yield from_json(LogLine, raw)
 
     def listing(self, job_id: str) -> Mapping[str, Any]:
-        """Return the kernel report of a job that has succeeded: schedules, shares of time, places
-        under the roofline, the graph of their calls. A worker makes it once; `kernel_texts` reads a
-        kernel. Raises ConflictError for a job without an artifact."""
+        """Return the kernel report of a job that has succeeded: schedules, shares of time,
+        positions relative to the roofline, the graph of their calls. A worker generates it once;
+        `kernel_texts` returns the code of a kernel. Raises ConflictError for a job without an
+        artifact."""
         return self._prepared(_job_path(job_id), "listing")
 
     def kernel_texts(self, job_id: str, kernel: int) -> Mapping[str, str]:
-        """Return schedule, loops, LLVM text and assembly of a kernel, by its `id` in the report.
-        Raises NotFoundError."""
+        """Return the schedule, loops, LLVM text and assembly of a kernel, by its `id` in the kernel
+        report. Raises NotFoundError."""
         path = f"{_job_path(job_id)}/listing/kernels/{int(kernel)}"
         texts: Mapping[str, str] = self._repeated("GET", path)
         return texts
 
     def records(self, job_id: str, *, task: str = "") -> Iterator[Mapping[str, Any]]:
-        """Iterate over the same trials as whole tuning records: the JSON objects of
+        """Iterate over the job's trials as complete tuning records: the JSON objects of
         `farrier.records`."""
         return self._paged(f"{_job_path(job_id)}/records", "records", task=task)
 
@@ -435,11 +441,11 @@ class Client(Closing):
                 return
 
     def watch(self, job_id: str) -> Iterator[Update]:
-        """Iterate over the job's events, from its beginning until it ends; the last is a final
+        """Iterate over the job's events, from its start until it ends; the last event is a final
         state.
 
-        An interrupted stream resumes after the last event seen. Raises ServiceError or StorageError
-        when the server stays away, or has no room, for `patience_s`.
+        An interrupted stream resumes after the last event received. Raises ServiceError or
+        StorageError if the server cannot be reached, or has no room, for `patience_s`.
         """
         last_id = ""
         patience = Patience(self._patience_s)
@@ -460,10 +466,8 @@ class Client(Closing):
                 patience.sleep_or_raise(error)
 
     def wait(self, job_id: str, *, listener: Callable[[Update], None] | None = None) -> Job:
-        """Watch the job until it ends and return it; `listener` is called with each update.
-
-        Raises the error of a failed job, and CancelledError for a cancelled job.
-        """
+        """Wait until the job ends and return it; `listener` is called with each update. Raises the
+        error of a failed job, and CancelledError for a cancelled job."""
         for update in self.watch(job_id):
             if listener is not None:
                 listener(update)
@@ -474,13 +478,14 @@ class Client(Closing):
     def fetch(
         self, job_id: str, path: str | os.PathLike[str], *, version: int | None = None
     ) -> pathlib.Path:
-        """Download the job's artifact, or one `version` of it, to `path` and return it.
+        """Download the job's artifact, or one `version` of it, to `path` and return the path.
 
-        The bytes are collected in a hidden file next to `path`, which the next call continues; they
-        get the name only when their sha256 is right. Raises ConflictError while the job has no
-        artifact, NotFoundError if it has no such version, StorageError when the disk is full or
-        `path` cannot hold a file, ArtifactError when the bytes are damaged, or FARRIER_TRUST does
-        not name who signed them. No file gets the name after an error.
+        The bytes are collected in a hidden file in the same folder, which a repeated call
+        continues; the file is renamed to `path` only if its sha256 matches. Raises ConflictError
+        while the job has no artifact, NotFoundError if the version does not exist, StorageError if
+        the disk is full or `path` cannot hold a file, ArtifactError if the bytes are damaged, or if
+        their signer is not among the keys in FARRIER_TRUST. After an error nothing is written to
+        `path`.
         """
         trusted = Trust.of_environment()
         path = pathlib.Path(path)
@@ -511,8 +516,9 @@ class Client(Closing):
         return path
 
     def _artifact(self, job_id: str, version: int | None) -> tuple[str, str]:
-        """Return the path of an artifact and its sha256. The path of a job with versions contains
-        the number, since the job may get another version meanwhile."""
+        """Return the URL path of an artifact and its sha256. The path for a job with versions
+        contains the number of the version, since the job may get another version in the meantime.
+        """
         job = self.job(job_id)
         artifacts = {
             version_record.number: version_record.artifact for version_record in job.versions
@@ -534,7 +540,7 @@ class Client(Closing):
         return where, job.artifact
 
     def _download(self, where: str, part: pathlib.Path) -> None:
-        """Append the missing bytes to `part`."""
+        """Append the bytes that the partial file `part` lacks."""
         patience = Patience(self._patience_s)
         patience.renew()
         while True:
@@ -566,9 +572,9 @@ class Client(Closing):
         return overview
 
     def events(self, last_id: str = "") -> Iterator[FarmEvent]:
-        """Iterate over the farm's events, from now on or after the event with an id ("0-0": all
-        that are kept), without end. Raises ServiceError when the server stays away for
-        `patience_s`."""
+        """Iterate over the farm's events, without end: from now on, or after the event with the id
+        `last_id` ("0-0": all stored events). Raises ServiceError if the server cannot be reached
+        for `patience_s`."""
         patience = Patience(self._patience_s)
         while True:
             try:
@@ -596,14 +602,17 @@ class Client(Closing):
             yield from_json(AuditEntry, raw)
 
     def webhooks(self) -> list[Webhook]:
-        """The user's webhooks, the oldest first."""
+        """Return the user's webhooks, the oldest first."""
         hooks = self._repeated("GET", "/v1/webhooks")["webhooks"]
         return [from_json(Webhook, raw) for raw in hooks]
 
     def add_webhook(self, url: str, events: Sequence[str] = ()) -> Webhook:
-        """Register a URL to receive events, by default the ends of the user's jobs. Only this
-        answer has the secret that signs the requests. Raises UsageError for a URL that the server
-        does not accept, ForbiddenError for events that are for operators."""
+        """Register a URL to receive events, by default the ends of the user's jobs.
+
+        Only the returned object contains the secret that signs the requests. Raises UsageError for
+        a URL that the server does not accept, ForbiddenError for events that are reserved for
+        operators.
+        """
         body = {"url": url, **({"events": list(events)} if events else {})}
         hook: Webhook = from_json(Webhook, self._call("POST", "/v1/webhooks", json=body))
         return hook
@@ -613,16 +622,16 @@ class Client(Closing):
         self._call("DELETE", _webhook_path(webhook_id))
 
     def ping_webhook(self, webhook_id: str) -> None:
-        """Send a webhook the event `ping`. Raises NotFoundError."""
+        """Send the event `ping` to a webhook. Raises NotFoundError."""
         self._call("POST", f"{_webhook_path(webhook_id)}/ping")
 
     def check_ready(self) -> None:
-        """Raise ServiceError if the server or its Redis does not answer, StorageError if its disk
+        """Raise ServiceError if the server or its Redis cannot be reached, StorageError if its disk
         is full."""
         self._call("GET", "/readyz")
 
     def version(self) -> str:
-        """Return the version of Farrier on the server."""
+        """Return the version of Farrier that the server runs."""
         return str(self._repeated("GET", "/openapi.json")["info"]["version"])
 
     # Tuning records
@@ -649,10 +658,13 @@ class Client(Closing):
         since: float | None = None,
         private: bool = False,
     ) -> Iterator[str]:
-        """Iterate over records as JSON lines, without their ends, in the order in which they were
-        added. Arguments select those of one device class, of one task, or made since a time in Unix
-        seconds. Fetched page by page; raises ServiceError when the server stays away for
-        `patience_s`."""
+        """Iterate over records as JSON lines, without line ends, in the order in which they were
+        added.
+
+        The arguments select records of one device class, of one task, or made since a time in Unix
+        seconds. Records are fetched page by page; raises ServiceError if the server cannot be
+        reached for `patience_s`.
+        """
         chosen = {"device_class": device_class, "task": task, "since": since}
         return self._records(private).export(chosen)
 
@@ -663,12 +675,12 @@ class Client(Closing):
         private: bool = False,
         listener: Callable[[Imported], None] | None = None,
     ) -> Imported:
-        """Add the JSON lines of a file, which is sent in parts; `listener` is called with the
-        counts after each part. A record that the farm has is not added twice, so a file may be
-        imported again.
+        """Add the records in a file of JSON lines, which is sent in batches; `listener` is called
+        with the counts after each batch. A record that the farm has is not added twice, so a file
+        may be imported again.
 
-        Raises UsageError that names a line which is not a record: the records before it are added,
-        and none after it. StorageError if the file cannot be read.
+        Raises UsageError that names a line which is not a record: the records before that line are
+        added, and none after it. Raises StorageError if the file cannot be read.
         """
         imported = Imported(0, 0)
         for imported in self._records(private).load(numbered_lines(pathlib.Path(path))):
@@ -688,14 +700,15 @@ class Client(Closing):
         private: bool = False,
         listener: Callable[[int], None] | None = None,
     ) -> int:
-        """Remove records for good, and return their number: records that are of a device class,
-        were made `before` a time in Unix seconds, `failed`, or are of rules that this installation
-        of Farrier does not have. A record must meet all conditions that are set. The `keep` fastest
-        schedules of each task, rule and device class stay. With `dry_run` the records are only
-        counted.
+        """Permanently remove records, and return their number.
 
-        `listener` is called with the number so far. An interrupted removal continues when it is
-        called again. Raises UsageError without any condition.
+        The conditions select records of a device class, records made `before` a time in Unix
+        seconds, `failed` ones, and records of rules that this installation of Farrier does not
+        have. A record must meet all conditions that are set. The `keep` fastest schedules of each
+        task, rule and device class stay. With `dry_run` the records are only counted.
+
+        `listener` is called with the number so far. After an interruption, a repeated call
+        continues. Raises UsageError without any condition.
         """
         rules = None
         if other_versions:
@@ -723,10 +736,13 @@ class Client(Closing):
         since: float | None = None,
         listener: Callable[[int], None] | None = None,
     ) -> int:
-        """Remove for good the measurements of a device, of all users, private records included, and
-        return the number of records; with `since`, those made from that time on, in Unix seconds.
-        `listener` is called with the number so far. An interrupted removal continues when it is
-        called again."""
+        """Permanently remove the measurements of a device, of all users, private records included,
+        and return the number of records; with `since`, only those made from that time on, in Unix
+        seconds.
+
+        `listener` is called with the number so far. After an interruption, a repeated call
+        continues.
+        """
         dropped = 0
         for dropped in self._records(False).drop(device, since):
             if listener is not None:
@@ -739,14 +755,14 @@ class Client(Closing):
     # The cost model that tuning records train
 
     def cost_model(self) -> Mapping[str, Any]:
-        """Return the cost model's versions, the version that jobs begin with, and the result of the
-        last training, as the JSON of the REST API."""
+        """Return, as the JSON of the REST API, the cost model's versions, the version that new jobs
+        use, and the result of the last training."""
         versions: Mapping[str, Any] = self._repeated("GET", "/v1/cost-model")
         return versions
 
     def roll_back_cost_model(self, to: int | None = None) -> Mapping[str, Any]:
-        """Use another version of the cost model from the next job on, 0 for the shipped one;
-        without a number the version before. Raises NotFoundError, ConflictError."""
+        """Use another version of the cost model from the next job on: version number `to`, 0 for
+        the shipped one, or by default the version before. Raises NotFoundError, ConflictError."""
         params = {} if to is None else {"to": to}
         versions: Mapping[str, Any] = self._call("POST", "/v1/cost-model/rollback", params=params)
         return versions
@@ -777,15 +793,15 @@ class Client(Closing):
                 return
 
     def device(self, device_id: str) -> Device:
-        """Return the present state of a device. Raises NotFoundError."""
+        """Return the current state of a device. Raises NotFoundError."""
         device: Device = from_json(Device, self._repeated("GET", _path_of(device_id)))
         return device
 
     def add_device(
         self, name: str, *, expires_s: float = 3600.0, again: bool = False
     ) -> DeviceInvitation:
-        """Return a token with which a device enrols under this name, once; `again` replaces an
-        enrolled device. Raises UsageError, ConflictError."""
+        """Create a token with which a device can enrol once under this name; with `again` it
+        replaces an enrolled device of that name. Raises UsageError, ConflictError."""
         body = {"name": name, "expires_s": expires_s, "again": again}
         invitation: DeviceInvitation = from_json(
             DeviceInvitation, self._call("POST", "/v1/devices", json=body)
@@ -800,14 +816,14 @@ class Client(Closing):
     def set_standing(
         self, device_id: str, verb: Literal["revoke", "drain", "pause", "resume"]
     ) -> DeviceStanding:
-        """Carry out the verb: the device is turned away, gets no new batch, or gets work again.
-        Raises NotFoundError, ConflictError."""
+        """Change a device's standing: `revoke` rejects it, `drain` and `pause` send it no new
+        batches, and `resume` sends it work again. Raises NotFoundError, ConflictError."""
         answer = self._repeated("POST", f"{_path_of(device_id)}/{verb}")
         standing: DeviceStanding = from_json(DeviceStanding, answer)
         return standing
 
     def tag_device(self, device_id: str, tags: Sequence[str]) -> DeviceStanding:
-        """Replace the tags of a device. Raises NotFoundError, UsageError."""
+        """Replace all tags of a device. Raises NotFoundError, UsageError."""
         answer = self._repeated("PUT", f"{_path_of(device_id)}/tags", json={"tags": [*tags]})
         standing: DeviceStanding = from_json(DeviceStanding, answer)
         return standing
@@ -829,13 +845,14 @@ class Client(Closing):
 
     @property
     def users(self) -> FarmUsers:
-        """The users of the farm, and the user of this client's token."""
+        """The interface to the users of the farm."""
         return FarmUsers(self._call)
 
     # Transport
 
     def _repeated(self, method: str, path: str, **request: Any) -> Any:
-        """Send a request that is safe to repeat, and repeat it once if its answer was lost."""
+        """Send a request that is safe to repeat, and send it a second time if its answer was
+        lost."""
         try:
             return self._call(method, path, **request)
         except _LostAnswerError:
@@ -844,8 +861,11 @@ class Client(Closing):
     def _call(
         self, method: str, path: str, *, timeout_s: float = REQUEST_TIMEOUT_S, **request: Any
     ) -> Any:
-        """Send one request; return the JSON of its answer. If a limit of the user refuses it, send
-        it again when the server says, for `patience_s`; a refused request has changed nothing."""
+        """Send one request; return the JSON of its answer.
+
+        If the request exceeds a limit of the user, it is sent again when the server asks for it,
+        for at most `patience_s`; a rejected request has changed nothing.
+        """
         patience = Patience(self._patience_s)
         patience.renew()
         while True:
@@ -871,8 +891,8 @@ class Client(Closing):
     def _stream(
         self, path: str, headers: Mapping[str, str], silence_s: float
     ) -> Iterator[httpx.Response]:
-        """Send a GET whose body is read piece by piece, each within `silence_s` of the one before.
-        A refused request is repeated as in `_call`."""
+        """Send a GET request whose body is read piece by piece, with at most `silence_s` seconds
+        between the pieces. A rejected request is repeated as in `_call`."""
         patience = Patience(self._patience_s)
         patience.renew()
         with contextlib.ExitStack() as until_read, self._reaching():
@@ -900,7 +920,7 @@ class Client(Closing):
         return response
 
     def _events(self, path: str, last_id: str, patience: Patience) -> Iterator[tuple[str, Any]]:
-        """Yield (id, data) of each of a stream's server-sent events after `last_id`."""
+        """Yield (id, data) for each of a stream's server-sent events after `last_id`."""
         headers = {"Accept": "text/event-stream"}
         if last_id:
             headers["Last-Event-ID"] = last_id
@@ -917,7 +937,7 @@ class Client(Closing):
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Turn the failures of the connection into ServiceError."""
+        """Convert connection failures within the `with` block to ServiceError."""
         try:
             yield
         except (self._httpx.ConnectError, self._httpx.ConnectTimeout) as error:
@@ -951,14 +971,13 @@ class Client(Closing):
 
 
 class _LostAnswerError(ServiceError):
-    """The connection broke: the request may or may not have been carried out."""
+    """An error: the connection broke, so the request may or may not have been executed."""
 
 
 def _defaults() -> tuple[str, str | None, str | None]:
-    """Return (URL, token, certificate authority) from the environment, all of it that the SDK
-    reads.
+    """Return (URL, token, certificate authority) from the environment variables that the SDK reads.
 
-    Raises StorageError when the token file cannot be read.
+    Raises StorageError if the token file cannot be read.
     """
     environ = os.environ
     token = environ.get("FARRIER_TOKEN")
@@ -988,7 +1007,8 @@ def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:
 
 
 def _check_signature(job_id: str, part: pathlib.Path, trusted: Trust) -> None:
-    """Remove an artifact that no trusted key signed, and raise ArtifactError."""
+    """Remove a downloaded artifact whose signature is not that of a trusted key, and raise
+    ArtifactError."""
     from farrier.runtime.artifact import check_whole  # This module imports numpy.
 
     try:
@@ -1005,8 +1025,8 @@ def _given(model: GivenModel) -> Model:
 
 
 def _wait_as_asked(patience: Patience, error: QueueFullError | TooManyRequestsError) -> None:
-    """Log, and wait for, the time that the server asks for. Raises the error if that is longer than
-    the rest of the patience."""
+    """Log and wait for the time that the server requests. Raises the error if that exceeds the
+    remaining patience."""
     patience.sleep_or_raise(
         error, error.retry_after_s, lambda: _log.warning("waiting for the server: %s", error)
     )
@@ -1017,7 +1037,7 @@ def _ignore(_sending: Sending) -> None:
 
 
 def _job_path(job_id: str) -> str:
-    """Return the path of a job's resource; an id is quoted, so that it cannot reach another
+    """Return the URL path of a job's resource; the id is quoted, so that it cannot refer to another
     resource."""
     return f"/v1/jobs/{urllib.parse.quote(job_id, safe='')}"
 
@@ -1032,8 +1052,8 @@ def _job(raw: Mapping[str, Any]) -> Job:
 
 
 def _update(data: Mapping[str, Any]) -> Update | None:
-    """Return an update from its JSON object; None for a kind of event that only a newer SDK
-    knows."""
+    """Return the update that a JSON object represents; None for a kind of event that only a newer
+    SDK knows."""
     try:
         if data.get("kind") == "state":
             return codec.decode(StateChanged, data)
@@ -1043,7 +1063,7 @@ def _update(data: Mapping[str, Any]) -> Update | None:
 
 
 def _of_this_machine(target: str) -> str:
-    """Return a target with the description of this machine in the place of `host`."""
+    """Return the target, with the description of this machine in place of `host`."""
     if target == "host" or target.startswith("host+"):
         return to_text(describe()) + target.removeprefix("host")
     return target
@@ -1059,8 +1079,8 @@ def _check_submission(priority: str, against: Sequence[str]) -> None:
 def _newer_fields(
     against: Sequence[str], now: bool, private: bool, priority: str
 ) -> dict[str, Any]:
-    """Return the fields of a request that are not at their defaults: an older server refuses a
-    field that it does not know."""
+    """Return the fields of a request that differ from their defaults, because an older server
+    rejects a field that it does not know."""
     fields = {"against": list(against), "now": now, "private": private}
     chosen = {name: value for name, value in fields.items() if value}
     return chosen if priority == "normal" else {**chosen, "priority": priority}

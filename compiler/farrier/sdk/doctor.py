@@ -1,6 +1,6 @@
-"""Check that a farm works, as far as its users can see: one finding for each check.
+"""Check that a farm works, as far as its users can observe; each check yields one finding.
 
-The server's own package adds the checks that need its Redis and its disk, through the entry points
+The server's own package adds the checks that need its Redis and its disk through the entry points
 `farrier.checks`: functions like `of_service`, which yield findings, or none if they do not run on a
 server.
 """
@@ -23,8 +23,8 @@ _WALLS = ("seccomp", "landlock")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check. `hint` is the way out if it is not `ok`; it may also suggest an
-    improvement if it is."""
+    """The result of a check. If it is not `ok`, `hint` is a way to solve the problem; else it may
+    suggest an improvement."""
 
     what: str
     ok: bool
@@ -41,7 +41,7 @@ Findings: TypeAlias = Iterator[Finding]
 
 def of_service(client: Client, names: Collection[str]) -> Findings:
     """Check the connection to the API, the health of its Redis and disk, the token, and the devices
-    of these names, or all. Checks that an earlier failure rules out are left out."""
+    `names`, or all devices. Checks that cannot succeed after an earlier failure are skipped."""
     begin = time.perf_counter()
     try:
         version = client.version()

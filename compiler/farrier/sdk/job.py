@@ -1,7 +1,7 @@
-"""A job as the REST API describes it, declared once.
+"""The description of a job in the REST API, declared once.
 
 The farm's `Job` (`farrier_farm.jobs.jobs`) and the client's `Job` extend `JobStatus`, and the
-server's view of a job is derived from it, with the description of each field
+server's view of a job is derived from it, including the description of each field
 (`farrier_server.views`).
 """
 
@@ -19,15 +19,15 @@ DESCRIPTION = "description"  # JSON Schema has the same key as a field's metadat
 
 
 def _about(description: str) -> dict[str, str]:
-    """Return the metadata of a field. One with a default may be missing in the answer of an older
-    server."""
+    """Return the metadata of a dataclass field with this description. A field with a default may be
+    missing in the answer of an older server."""
     return {DESCRIPTION: description}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobVersion:
-    """A version of a job's artifact. Times are medians of the race by which it came, or of its
-    verification, in ms; None: not measured."""
+    """A version of a job's artifact. Times are medians in ms, from the race that put the version
+    into use, or from its verification; None: not measured."""
 
     number: int = field(metadata=_about("1 is the untuned one"))
     artifact: str = field(metadata=_about("its sha256"))
@@ -39,7 +39,7 @@ class JobVersion:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job as it stands. Times are Unix seconds; unknown values are None."""
+    """The state of a job. Times are Unix seconds; unknown values are None."""
 
     id: str
     kind: str = field(
@@ -106,11 +106,12 @@ class JobStatus:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job(JobStatus):
-    """A job on the farm, as the server saw it last. Its `error` is problem+json."""
+    """The state of a job on the farm when the server was last asked. Its `error` is
+    problem+json."""
 
     @property
     def final(self) -> bool:
-        """Return whether the job has ended: its state will never change again."""
+        """Check whether the job has ended, so that its state will not change again."""
         return self.state in FINAL_STATES
 
     def raise_for_state(self) -> None:

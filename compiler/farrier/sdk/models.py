@@ -1,5 +1,6 @@
 """The answers of the REST API as plain data: jobs, devices, events, and errors from
-problem+json."""
+problem+json.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ __all__ = ["FINAL_STATES", "Job", "JobVersion"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
-    """A machine that measures. `description` is its agent's report: `arch`, `cpu`, …"""
+    """A machine that measures. `description` is the report of its agent: `arch`, `cpu`, …"""
 
     id: str
     # One of idle, busy, draining, drained, paused, quarantined, unfit, offline, revoked.
@@ -39,7 +40,7 @@ class Device:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceInvitation:
-    """A token with which a device enrols, once, until `expires` (Unix seconds)."""
+    """A token with which a device can enrol once, before `expires` (Unix seconds)."""
 
     name: str
     token: str
@@ -48,7 +49,8 @@ class DeviceInvitation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceStanding:
-    """The standing of a device, as operators set it: paused, drained, revoked or empty."""
+    """The standing of a device, which operators set: "" (in service), paused, drained or
+    revoked."""
 
     id: str
     standing: str
@@ -58,8 +60,8 @@ class DeviceStanding:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceEvent:
-    """An event of a device: it connected, was lost or is back, leased a batch or measured it,
-    faulted, was quarantined or released."""
+    """An event of a device: it connected, was lost or came back, leased a batch or measured it,
+    failed, was quarantined or released."""
 
     id: str  # Ids grow with time.
     at: float  # Unix seconds
@@ -76,7 +78,7 @@ Happening = DeviceEvent
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A change of the farm, or the attempt at one."""
+    """A change to the farm, or an attempt at one."""
 
     id: str  # Ids grow with time.
     at: float  # Unix seconds
@@ -90,7 +92,7 @@ class AuditEntry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Webhook:
-    """A URL to which the farm posts events. Only the reply to its creation has `secret`."""
+    """A URL to which the farm posts events. `secret` is set only in the answer to its creation."""
 
     id: str
     url: str
@@ -104,8 +106,8 @@ class Webhook:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StateChanged:
-    """A job's change of state; `error` is the problem of a failed job, `reason` why a job is back
-    in the queue, or does not run yet."""
+    """A change of a job's state; `error` is the problem of a failed job, `reason` the reason why a
+    job is back in the queue, or does not run yet."""
 
     state: str
     error: Mapping[str, Any] | None = None
@@ -159,7 +161,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelPoint:
-    """The best time of the model from this trial on; seconds are since the job began."""
+    """The best time of the model from this trial on; `seconds` are since the start of the job."""
 
     trial: int
     seconds: float
@@ -168,7 +170,8 @@ class ModelPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskPoint:
-    """The same of one kernel, whose trials are counted from its first."""
+    """The best time of a kernel from this trial on; the trials of each kernel are counted
+    separately."""
 
     trial: int
     seconds: float
@@ -177,7 +180,7 @@ class TaskPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskCurve:
-    """One kernel's best time so far."""
+    """The best time of one kernel as a function of its trials."""
 
     task: str
     name: str
@@ -188,8 +191,8 @@ class TaskCurve:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Curve:
-    """The model's best time so far, and that of each kernel that was measured. Everything up to the
-    event with the id `event` is included."""
+    """The best time of the model, and of each kernel that was measured, as functions of the trials.
+    Events up to the one with the id `event` are included."""
 
     event: str
     trials: int
@@ -199,7 +202,7 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogLine:
-    """An event of a job, as a sentence; `id` grows with time."""
+    """An event of a job as an English sentence; `id` increases with time."""
 
     id: str
     time: float  # Unix seconds
@@ -209,7 +212,8 @@ class LogLine:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Value:
-    """One value of a knob, and the trials that chose it; the times are None if all failed."""
+    """One value of a knob, and the results of the trials that used it; the times are None if all
+    failed."""
 
     value: int
     trials: int
@@ -219,7 +223,7 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Knob:
-    """One decision of a kernel's schedule, and the effect of its values."""
+    """One decision in a kernel's schedule, and the effect of its values."""
 
     knob: str
     values: tuple[Value, ...]
@@ -227,7 +231,7 @@ class Knob:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choices:
-    """The effect of the choices of a kernel's schedule, in `trials` trials."""
+    """The effect of each decision in a kernel's schedule, according to `trials` trials."""
 
     trials: int
     best_us: float | None
@@ -236,7 +240,7 @@ class Choices:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Minute:
-    """The farm's work in the minute that began at `time`, in Unix seconds."""
+    """The farm's work in the minute that started at `time`, in Unix seconds."""
 
     time: float
     trials: int
@@ -246,7 +250,7 @@ class Minute:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Overview:
-    """The farm's overview: jobs by state, devices by state, the last hour by minute, the newest
+    """An overview of the farm: jobs by state, devices by state, the last hour by minute, the newest
     running jobs, and the jobs that ended last."""
 
     time: float
@@ -260,8 +264,7 @@ class Overview:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FarmEvent:
-    """Something that happened on the farm. `data` is the event's JSON object, `kind` job, device or
-    warning."""
+    """An event of the farm. `data` is the event's JSON object; `kind` is job, device or warning."""
 
     id: str  # grows with time
     kind: str
@@ -273,10 +276,8 @@ Update: TypeAlias = progress.Event | StateChanged
 
 
 def from_json(kind: type[Any], raw: Mapping[str, Any]) -> Any:
-    """Build a `Job` or `Device` from its JSON object. Fields that a newer server adds are ignored.
-
-    Raises ServiceError when a field is missing or malformed.
-    """
+    """Build a `Job`, `Device` or other answer from its JSON object. Fields that a newer server adds
+    are ignored. Raises ServiceError if a field is missing or malformed."""
     try:
         return codec.decode(kind, raw)
     except ValueError as error:

@@ -1,5 +1,6 @@
-"""Access a farm's tuning records through its server: read pages, send parts, and repeat steps until
-all is done. An interrupted transfer continues, for as long as the server is waited for."""
+"""Access a farm's tuning records through its server: read pages, send batches, and repeat steps
+until all is done. An interrupted transfer continues if the server comes back in time.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +22,24 @@ _PART_LINES = 1000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Imported:
-    """The numbers of new records, and of records that were there already."""
+    """The number of new records, and of records that were stored already."""
 
     added: int
     present: int
 
     @property
     def known(self) -> int:
-        """The former name of `present`."""
+        """The former name of `present`, kept for compatibility."""
         return self.present
 
 
 class FarmRecords:
-    """The records of a farm, accessed by `call`, which is repeated for `patience_s` if a server
-    that answered before went away. They are the `private` ones of the caller, or those of all
-    users."""
+    """The records of a farm, accessed by `call`.
+
+    A request is repeated for at most `patience_s` if a server that answered before cannot be
+    reached. With `private` these are the caller's private records, else the records shared by all
+    users.
+    """
 
     def __init__(self, call: Call, *, patience_s: float, private: bool) -> None:
         self._call = call
@@ -43,7 +47,7 @@ class FarmRecords:
         self._store = {"private": True} if private else {}
 
     def show(self) -> list[RuleSummary]:
-        """Implement `Client.show_records`."""
+        """Return the number of records, by device class and rule."""
         answer = self._asker()("GET", _RECORDS)
         return [
             from_json(RuleSummary, {**rule, "device_class": device_class["device_class"]})
@@ -52,13 +56,13 @@ class FarmRecords:
         ]
 
     def fastest(self, task: str, limit: int) -> list[KnownSchedule]:
-        """Implement `Client.fastest_schedules`."""
+        """Return the fastest schedules of a task, as `Client.fastest_schedules` documents."""
         params = {"task": task, "limit": limit}
         answer = self._asker()("GET", f"{_RECORDS}/fastest", params=params)
         return [from_json(KnownSchedule, raw) for raw in answer["schedules"]]
 
     def export(self, chosen: Mapping[str, Any]) -> Iterator[str]:
-        """Implement `Client.export_records`."""
+        """Iterate over the selected records as JSON lines, as `Client.export_records` documents."""
         params = {name: value for name, value in chosen.items() if value is not None}
         ask, after = self._asker(), ""
         while True:
@@ -70,7 +74,7 @@ class FarmRecords:
                 return
 
     def load(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Imported]:
-        """Send numbered lines, and yield the counts after each part."""
+        """Send numbered lines of a file, and yield the total counts after each batch."""
         ask, added, present = self._asker(), 0, 0
         for first, part in _parts(lines):
             done = ask("POST", f"{_RECORDS}/import", params={"first": first}, content=part)
@@ -78,11 +82,12 @@ class FarmRecords:
             yield Imported(added, present)
 
     def prune(self, request: Mapping[str, Any]) -> Iterator[int]:
-        """Yield the number of removed records after each step."""
+        """Remove records step by step, and yield the number of removed records after each step."""
         return self._in_steps("prune", request)
 
     def drop(self, device: str, since: float | None) -> Iterator[int]:
-        """Yield the number of a device's removed records after each step."""
+        """Remove a device's records step by step, and yield the number of removed records after
+        each step."""
         return self._in_steps("drop", {"device": device, "since": since})
 
     def _in_steps(self, verb: str, request: Mapping[str, Any]) -> Iterator[int]:
@@ -97,7 +102,7 @@ class FarmRecords:
 
     def _asker(self) -> Call:
         """Return a function that sends requests, and repeats them if they are safe to repeat and an
-        earlier one was answered."""
+        earlier request was answered."""
         patience = Patience(self._patience_s)
 
         def ask(method: str, path: str, params: Mapping[str, Any] = {}, **request: Any) -> Any:
@@ -114,9 +119,9 @@ class FarmRecords:
 
 
 def _parts(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Yield lines to be sent together, with the number of the first; blank lines stand for the
-    skipped ones between them. A line that is too long is cut, but stays long enough for the server
-    to refuse it."""
+    """Yield batches of lines, each with the number of its first line; skipped lines within a batch
+    are sent as blank lines. A line that is too long is cut, but remains long enough that the server
+    rejects it."""
     first, part = 0, bytearray()
     following = 0
     for number, whole in lines:

@@ -1,4 +1,4 @@
-"""Limit the time for which calls of the SDK tolerate a server that went away."""
+"""Limit the time for which calls of the SDK wait for a server that cannot be reached."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from farrier.errors import FarrierError
 
 
 class Patience:
-    """A tolerance for failures: `seconds` after the first failure in a row if a call worked before;
-    none if no call did."""
+    """The tolerance for failures: `seconds` from the first of consecutive failures, if a call
+    succeeded before; none if no call did."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -19,7 +19,7 @@ class Patience:
         self._failures = 0
 
     def renew(self) -> None:
-        """Reset the time, since a call worked."""
+        """Reset the time after a call that succeeded."""
         self._until = float("inf")
         self._failures = 0
 
@@ -29,8 +29,8 @@ class Patience:
         at_least_s: float = 0.0,
         about_to_sleep: Callable[[], None] = lambda: None,
     ) -> None:
-        """Sleep longer after each failure in a row (0.1 s to 3 s, or what the server asks for);
-        raise the error if the time is up, or would be."""
+        """Sleep longer after each consecutive failure (0.1 s to 3 s, or the time that the server
+        requests); raise the error if the time is over, or would be."""
         now = time.monotonic()
         self._until = min(self._until, now + self._seconds)
         if now + at_least_s >= self._until:

@@ -1,8 +1,8 @@
-"""Send a model to a server: the message and its data files are hashed, then sent in pieces if the
-server lacks them; the manifest, sent last, makes one model of them.
+"""Upload a model to a server: the main file and its data files are hashed, then sent in pieces if
+the server lacks them; the manifest, sent last, combines them to one model.
 
-A file is read once to be hashed, and a second time only if its bytes are sent. If a file changes
-meanwhile, the error names it, and no model is made of it.
+A file is read once to be hashed, and a second time only if its bytes are sent. If a file changes in
+the meantime, the error names the file, and no model is created.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ _HASHED_PER_S = 50e6
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sending:
-    """The progress of a file: `done` of its `size` bytes are hashed or, if `sent`, on the
-    server."""
+    """The progress of a file: `done` of its `size` bytes are hashed or, if `sent`, uploaded."""
 
     file: str
     done: int
@@ -44,8 +43,8 @@ class Call(Protocol):
 
 
 class Uploads:
-    """Send models: by `call`, which sends a request once, and `repeat`, which repeats it if the
-    answer was lost."""
+    """The upload of models: by `call`, which sends a request once, and `repeat`, which repeats a
+    request whose answer was lost."""
 
     def __init__(
         self, call: Call, repeat: Call, *, patience_s: float, timeout_s: float, listener: Listener
@@ -57,7 +56,7 @@ class Uploads:
         self._listener = listener
 
     def send(self, model: Model) -> str:
-        """Send a model and return its id once all of it is on the server. Raises the errors of
+        """Upload a model and return its id when all of it is on the server. Raises the errors of
         `Client.upload`."""
         model.check_complete()
         own = _Source.in_memory(model.message) if model.file is None else _Source.of(model.file)
@@ -85,8 +84,8 @@ class Uploads:
         return self._create({"message": own.sha256, "files": files})
 
     def _create(self, manifest: Mapping[str, Any]) -> str:
-        """Return the id of the model of these files; the sent files stay while a server
-        restarts."""
+        """Create the model that the manifest describes from uploaded files, and return its id. The
+        files are preserved while a server restarts."""
         patience = Patience(self._patience_s)
         patience.renew()
         while True:
@@ -144,7 +143,8 @@ class Uploads:
             raise InvalidModelError(f"{source.name}: {error.message}", hint=error.hint) from error
 
     def _resume(self, source: _Source, upload: Any) -> Any:
-        """Return the state of the upload; the known state if the server cannot be asked."""
+        """Return the state of the upload according to the server; the last known state if the
+        server cannot be asked."""
         try:
             return self._call("GET", f"/v1/uploads/{upload['id']}")
         except NotFoundError:  # It was completed, but the answer was lost; or it was dropped.
@@ -155,8 +155,8 @@ class Uploads:
 
 @dataclasses.dataclass
 class _Source:
-    """The bytes of a file: `read(at, count)` returns some, and `check()` raises if they have
-    changed."""
+    """The content of a file to upload: `read(at, count)` returns bytes, and `check()` raises an
+    error if the file has changed."""
 
     name: str
     size: int
@@ -185,7 +185,8 @@ class _Source:
             )
 
     def measure(self, listener: Listener) -> None:
-        """Compute the digest, in one pass that holds a piece at a time."""
+        """Compute the size and digest of the content in one pass, holding one piece in memory at a
+        time."""
         state, at = hashlib.sha256(), 0
         while piece := self.read(at, _PIECE_BYTES):
             state.update(piece)

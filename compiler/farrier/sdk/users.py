@@ -1,4 +1,4 @@
-"""The users of a farm from afar: who has a token, with which role, and until when."""
+"""Manage the users of a farm through its server: their tokens, roles and expiry dates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _USERS = "/v1/users"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class User:
-    """A user; times are Unix seconds."""
+    """A user of the farm; times are Unix seconds."""
 
     name: str
     role: str  # One of user, operator or admin.
@@ -25,35 +25,38 @@ class User:
 
 
 class FarmUsers:
-    """The users of the farm behind `call`. Every method but `me` raises ForbiddenError if the
-    client's own user has no right to it."""
+    """The users of the farm to which `call` sends requests. Every method except `me` raises
+    ForbiddenError if the client's own user has no right to it."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
 
     def me(self) -> User:
-        """Return the user of the client's token."""
+        """Return the user to whom the client's token belongs."""
         return _user(self._call("GET", "/v1/account"))
 
     def list(self) -> list[User]:
-        """Return the users that have tokens of their own, by name; for operators."""
+        """Return the users that have tokens of their own, by name. Only for operators."""
         return [_user(raw) for raw in self._call("GET", _USERS)["users"]]
 
     def add(self, name: str, *, role: str = "user", group: str = "", expires: str = "never") -> str:
-        """Add a user and return the token, which is not shown again; for admins. It
-        `expires` after a duration (`30d`), at a date of UTC (`2030-01-31`), or never. Raises
-        UsageError, ConflictError for a name in use."""
+        """Add a user and return the token, which is not shown again. Only for admins.
+
+        The token `expires` after a duration (`30d`), at a date in UTC (`2030-01-31`), or never.
+        Raises UsageError, and ConflictError for a name that is in use.
+        """
         body = {"name": name, "role": role, "group": group, "expires": expires}
         return str(self._call("POST", _USERS, json=body)["token"])
 
     def rotate(self, name: str, *, expires: str | None = None) -> str:
-        """Make another token in place of a user's, which counts no longer, and return it; for
-        admins. Without `expires` it ends when the old one would have. Raises NotFoundError."""
+        """Replace a user's token, which becomes invalid, by a new one, and return that. Only for
+        admins. Without `expires` the new token expires when the old one would have. Raises
+        NotFoundError."""
         path = f"{_path(name)}/rotate"
         return str(self._call("POST", path, json={"expires": expires})["token"])
 
     def remove(self, name: str) -> None:
-        """Revoke a user's token; their jobs stay. For admins. Raises NotFoundError."""
+        """Revoke a user's token; the user's jobs stay. Only for admins. Raises NotFoundError."""
         self._call("DELETE", _path(name))
 
 
