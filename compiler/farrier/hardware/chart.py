@@ -18,7 +18,7 @@ _NAMES = {
     "ram": "block RAMs",
 }
 _UNITS = {"scratchpad_bytes": 1024}
-_WIDTH, _HEIGHT = 340, 250  # Of a panel, in pixels; places are in pixels, too.
+_WIDTH, _HEIGHT = 340, 250  # The size of a plot in pixels, as are all coordinates.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 30, 40, 50
 _LINE = 18
 _FRONT, _OTHER, _GRID = "#1f6fb4", "#999999", "#cccccc"
@@ -61,7 +61,7 @@ def _panel(
     yield _text(left, top - 16, f"{model}: cycles", "start")
     yield _text((left + right) / 2, bottom + 36, _NAMES[axis], "middle")
     yield _line(left, bottom, right, bottom) + _line(left, top, left, bottom)
-    # A part is not a logarithm: a shape that takes none of a cell stands where one would.
+    # The logarithm of 0 is not defined: a shape with no cells of a kind is drawn as if it had one.
     xs = [max(1, row["area"][axis]) for row in rows]
     ys = [row["cycles"] for row in rows]
     across, up = _scale(xs, left + 12, right - 12), _scale(ys, bottom - 12, top + 12)

@@ -36,7 +36,8 @@ class Kept:
         line = json.dumps({"key": key, "value": value})
         try:
             with self._path.open("a+b") as file:
-                # A line that a crash cut short stays one of its own.
+                # A line that a crash truncated is ended, so that the next object starts on a new
+                # line.
                 torn = file.seek(0, 2) and (file.seek(-1, 2), file.read(1))[1] != b"\n"
                 file.write(b"\n" * bool(torn) + line.encode() + b"\n")
         except OSError as error:

@@ -28,8 +28,8 @@ from farrier.ir.substitute import Indices, Substitution, variables
 from farrier.ir.types import Layout
 from farrier.ir.walk import walk
 
-# An operand, or (type, value) as LLVM writes the type; the value may then be an integer as text, or
-# "zeroinitializer".
+# An operand, or a pair of type and value in LLVM's spelling; the value is then an integer as text,
+# or "zeroinitializer".
 Argument: TypeAlias = Operand | tuple[str, Operand | str]
 
 
@@ -109,8 +109,8 @@ class Writer(Protocol):
         ...
 
 
-# (writer, operand values) -> the output's new value. Operands stand in the order of the parameters,
-# as operands; a scalar tile comes with its value in every lane of the widest vector.
+# (writer, operand values) -> the new value of the output tile. The operand values are in the order
+# of the parameters; the value of a scalar tile is repeated in every lane of the widest vector.
 Emit: TypeAlias = Callable[[Writer, Sequence[Operand]], Operand]
 
 
@@ -133,10 +133,10 @@ class TensorIntrinsic:
 
     name: str
     semantics: Function
-    # Required of the target, as in `Target.features`, or its level's name.
+    # The features that the target must have, as in `Target.features`, or the name of its level.
     features: frozenset[str]
     emit: Emit
-    rows: RowRegisters | None = None  # The registers that hold tiles of rows; None: there are none.
+    rows: RowRegisters | None = None  # The registers for tiles of rows; None if no tile has rows.
 
     @property
     def reads_output(self) -> bool:

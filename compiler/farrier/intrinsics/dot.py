@@ -20,7 +20,7 @@ from farrier.ir.instr import Operand
 from farrier.ir.loop import Store
 from farrier.ir.types import DType
 
-# (writer, lanes, total, a, b) -> the new total. `a` and `b` hold one group a lane, as i32.
+# (writer, lanes, total, a, b) -> the new total. `a` and `b` have one group in each lane, as i32.
 EmitDot: TypeAlias = Callable[[Writer, int, Operand, Operand, Operand], Operand]
 
 

@@ -39,8 +39,10 @@ class FragmentProduct:
     b: Layout
     c: Layout
     reads_across: bool
-    stages: int  # Turns whose factors workgroup memory holds at once, at most: 1 without copies.
-    feature: str  # The target must have it.
+    # The most main-loop iterations whose factors fit in workgroup memory at once; 1 if the device
+    # has no asynchronous copies.
+    stages: int
+    feature: str  # The feature that the target must have.
 
 
 def zero_name(product: str) -> str:

@@ -39,7 +39,7 @@ class TileProduct:
     total: DType
     rows: range  # The possible numbers of rows of a tile.
     lanes: int  # The totals of a row.
-    # The products that one instruction may add to each total, the best first.
+    # The possible numbers of products that one instruction adds to each total, best first.
     depths: tuple[int, ...]
     group: int
     features: frozenset[str]  # Required of the target, as in `Target.required_features`.

@@ -18,8 +18,8 @@ from typing import Any
 from farrier.errors import CompilerError, UsageError
 
 _FLAGS = ("-disable-lsr",)
-_ASSEMBLY = re.compile(r' asm (sideeffect )?"[^"]')  # Assembly that is not empty.
-# Flags belong to the process: no thread sets them while another emits.
+_ASSEMBLY = re.compile(r' asm (sideeffect )?"[^"]')  # Non-empty inline assembly.
+# The flags are global to the process: no thread may set them while another emits code.
 _emitting = threading.Lock()
 
 
@@ -98,7 +98,7 @@ def _parse(text: str, machine: LLVMMachine, context: Any = None) -> Any:
     if machine.freestanding:  # Pointers may have 32 bits, which no other line of a module says.
         header += f'target datalayout = "{_llvm_machine(machine).target_data}"\n'
     try:
-        # The text names its values; a context of its own keeps struct names of modules apart.
+        # The text names all values. A new context keeps struct types of different modules apart.
         module = llvm.parse_assembly(header + text, context=context or llvm.create_context())
         module.verify()
     except RuntimeError as error:

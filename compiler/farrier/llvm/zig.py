@@ -14,7 +14,7 @@ from farrier.errors import CompilerError
 def run(words: Sequence[str | Path], folder: Path, failure: str) -> None:
     """Run `zig WORDS` in a folder. Raises CompilerError with `failure` and the output of the
     tool."""
-    # Without a cache of its own, zig writes into the home of the user, which may have none.
+    # By default, zig writes its cache to the user's home directory, which may not exist.
     environment = {
         "PATH": "",
         "ZIG_GLOBAL_CACHE_DIR": str(folder / ".zig"),

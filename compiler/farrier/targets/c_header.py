@@ -12,7 +12,7 @@ from farrier.artifact.manifest import Manifest, TensorSpec
 ALIGNMENT = 64
 """What a model's memory begins at a multiple of, in bytes, as its parts do."""
 
-# C's types of elements; floats that C does not have are their bits.
+# The C types of elements. Floating-point types that C lacks are passed as their bits.
 _TYPES = {
     "f64": "double",
     "f32": "float",

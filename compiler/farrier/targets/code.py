@@ -152,7 +152,7 @@ class CodeGeneration(Protocol):
         support code that they need. `symbols` are exported."""
         ...
 
-    # -- kernels that are measured by themselves
+    # -- measurement of single kernels
 
     def kernel_code(self, objects: Sequence[bytes], target: Target) -> Sequence[tuple[str, bytes]]:
         """Return the code that a device loads to measure single kernels, as pairs of code-object

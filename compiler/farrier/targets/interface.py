@@ -32,4 +32,4 @@ class Interface:
     shared_bytes: Extent  # The scratch memory that the threads share.
     slice_bytes: Extent  # The scratch memory of each thread.
     entries: tuple[EntryPoint, ...] = ()
-    space: str = HOST  # The kernel runs in this space, and has its arguments there.
+    space: str = HOST  # The memory space in which the kernel runs and its arguments lie.

@@ -24,19 +24,21 @@ class LinkedModel:
     code: ModelCode
     params: PackedParams
     bytes_of: Mapping[Hashable, int]
-    # The sizes that the caller passes; then capacities, the last of these.
+    # The sizes that the caller passes, followed by the capacities (limits of data-dependent sizes).
     dims: tuple[Symbol, ...]
     capacities: tuple[Symbol, ...]
     counted: tuple[Symbol, ...]
     checks: tuple[Check, ...]
     sizes: tuple[int, ...]
-    # The plan for all sizes of the dims, followed by one for each hot size.
+    # The general plan for all sizes of the dims, followed by one for each set of hot sizes.
     memories: tuple[MemoryPlan, ...]
     calls: tuple[CallRecord, ...]  # The calls in the order of execution.
-    # The entry that a caller calls; then, with hot code, the one for all sizes.
+    # The entry point for callers, followed by the general one if there is code for hot sizes.
     entries: tuple[str, ...]
-    driver: DriverProgram | None = None  # It is interpreted: no library holds it as native code.
-    library: CodeObject | None = None  # It has the entries, if the objects of `code` lack them.
+    # An interpreted driver program; None if the driver is native code.
+    driver: DriverProgram | None = None
+    # The library with the entry points, unless `code` contains them.
+    library: CodeObject | None = None
 
     @property
     def measured(self) -> tuple[CodeObject, ...]:

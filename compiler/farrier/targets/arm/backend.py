@@ -107,7 +107,8 @@ class ArmBackend(CpuBackend):
         is_known = core is not None and core.features <= flags
         nearest = OTHER_NEW if "asimddp" in flags else OTHER_OLD
         l1, l2, l3 = machine.l1_bytes or 32 << 10, machine.l2_bytes, machine.l3_bytes
-        if l2 and not l3:  # The second level is the last one then, and the cores share it.
+        # Without a third level, the second level is the last and all cores share it.
+        if l2 and not l3:
             l2, l3 = max(l2 // machine.cores, l1), l2
         l2 = l2 or 256 << 10
         return ArmTarget(
@@ -144,8 +145,8 @@ class ArmBackend(CpuBackend):
 
 _LAST_LEVEL = 1 << 20  # In bytes, if the kernel does not report it.
 _WITH_SVE = frozenset({"neoverse-n2", "neoverse-v1", "neoverse-v2"})
-# The same as for x86, since flags are global to a process, but for addresses, where it is LLVM's
-# own number.
+# The flags are the same as for x86, since flags are global to a process. Only the limit for
+# addresses is LLVM's own default.
 _FLAGS = ("-x86-machine-combiner=false", "-cgp-max-address-users-to-scan=100")
 
 BACKEND = ArmBackend()

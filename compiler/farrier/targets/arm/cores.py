@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-# The kernel's names of the extensions that LLVM may use in code for a core.
+# The ISA extensions, under the Linux kernel's names, that LLVM may use in code for a core.
 V8_0 = frozenset({"fp", "asimd"})
 V8_2 = V8_0 | {"asimddp", "asimdhp", "asimdrdm", "atomics", "crc32", "fphp", "lrcpc"}
 V8_4 = V8_2 | {"bf16", "fcma", "flagm", "i8mm", "ilrcpc", "jscvt"}
@@ -57,8 +57,8 @@ _IN_ORDER = {
     "miss": 20.0,
     "exposed": 1.0,
 }
-# LLVM's model of neoverse-n1 dispatches three operations a cycle; a load of a pair of vectors is
-# three of them.
+# In LLVM's model, neoverse-n1 dispatches three operations per cycle, and a load of two vectors
+# takes three.
 _A76 = {
     **_ALL,
     "unroll": 8,

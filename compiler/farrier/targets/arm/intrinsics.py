@@ -67,7 +67,8 @@ DOTS = (
 
 
 ROW_BYTES = 8  # The bytes of a row that one instruction multiplies.
-_PAIR = I64.of(2)  # A register holds two rows; two registers hold four, as of long rows of points.
+# A register holds two rows of 8 bytes. For rows of 16 bytes, a tile takes two registers.
+_PAIR = I64.of(2)
 
 
 def _load_rows(
@@ -126,7 +127,8 @@ def _matrix_product(
     ) -> Operand:
         if depth == neighbours:
             return add(writer, total, a, b)
-        for half in (0, 1):  # Each half of the rows of a meets one of b's two tiles.
+        # The first and the second 8 bytes of each row are multiplied separately.
+        for half in (0, 1):
             left = writer.shuffle(a, None, (half, half + 2))
             right = writer.shuffle(b, None, (2 * half, 2 * half + 1))
             total = add(writer, total, left, right)

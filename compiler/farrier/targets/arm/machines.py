@@ -29,7 +29,7 @@ def _machine(
     )
 
 
-# Caches: data of one core, second level of one core or of all, last level of all.
+# The caches are: L1 data of each core, L2 (of each core or shared), shared last level.
 MACHINES = {
     "rpi3": _machine(
         "cortex-a53", 4, (32 * _K, 512 * _K, 0), _G, "Raspberry Pi 3B+, Broadcom BCM2837B0, 1.4 GHz"

@@ -13,7 +13,7 @@ from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.cpu.units.tile_unit import Cycles, Registers, TileUnit
 
 _BLOCK = 16  # The largest number of channels in a block.
-_PASSING = 3  # The registers of operands in use, and of the next one.
+_PASSING = 3  # The registers for the operands in use and for the next operand.
 # The cost of adding a row of half-precision sums to totals of f32, in multiply-adds: two FCVTL,
 # each of two operations on one pipe of Neoverse N1, and two FADD.
 _WIDENING = 9.0

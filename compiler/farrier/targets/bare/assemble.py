@@ -49,7 +49,7 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> Lin
     params = planned.arena.pack()
     texts = [content.decode() for content in objects]
     digest = hashlib.sha256("".join(texts).encode() + params.digest.encode()).hexdigest()
-    # Several models in one firmware each have their own.
+    # The name is unique, so that several models can be linked into one firmware.
     name = f"farrier_model_{digest[:16]}"
     entry = planned.entry(name)
     content = joined_object([entry.text, *texts], [name], target.llvm)

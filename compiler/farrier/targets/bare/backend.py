@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 OBJECT = "relocatable"
 """The kind of an object that a firmware is linked with."""
 
-# The figures of caches that there are none of: a model's memory answers in a cycle or two, so all
-# of it is as near as the nearest.
+# The core has no caches. All memory responds in one or two cycles, so the whole memory is treated
+# as a first-level cache.
 _NEAR = 64 << 10
 
 
@@ -89,7 +89,8 @@ class BareTarget(CpuTarget):
 
     @property
     def support(self) -> str:
-        return ""  # Nothing measures one kernel, and no pool of threads runs it.
+        # A support library is not needed: single kernels are not timed, and run on one thread.
+        return ""
 
 
 class BareBackend(CpuBackend):
@@ -136,7 +137,7 @@ class BareBackend(CpuBackend):
             tune=name,
             core=machine.cpu,
             flash_bytes=0 if board is None else board.flash.nbytes,
-            # A class of devices has no memory of its own: it is its board's.
+            # The memory sizes belong to a particular board, not to the class of devices.
             ram_bytes=machine.memory_bytes or (0 if board is None else board.ram.nbytes),
         )
 
@@ -199,12 +200,13 @@ class BareBackend(CpuBackend):
 
     @property
     def takes_open_sizes(self) -> bool:
-        return False  # There is nobody to ask for more memory.
+        return False  # All sizes must be known, since memory cannot be allocated at run time.
 
     def compile(self, functions: Sequence[Function], target: Target) -> list[bytes]:
         from farrier.targets.cpu.codegen.emit import emit_module
 
-        # Modules stay text until all are there: what a model does not export is local to it.
+        # Modules remain text until all of them are known; functions that the model does not export
+        # become local.
         return [emit_module(functions, as_cpu(target)).encode()]
 
     def plan(
@@ -267,8 +269,8 @@ def _described(name: str, board: Board) -> MachineDescription:
     )
 
 
-# To fill the latencies of an in-order core, LLVM's scheduler would hold more values than the
-# registers, and spill. The other flags are as for ARM, as flags are a process's.
+# For an in-order core, LLVM's scheduler would keep more values alive than there are registers, and
+# spill. The other flags are as for ARM, since flags are global to a process.
 _FLAGS = (
     "-enable-misched=false",
     "-x86-machine-combiner=false",

@@ -30,7 +30,7 @@ class Emulator:
     time; `tick_ns` is the emulated time between two ticks of the counter."""
 
     program: str
-    package: str  # Debian's.
+    package: str  # The Debian package that contains the program.
     machine: str
     counter: int
     shift: int
@@ -107,14 +107,14 @@ _RISCV = Emulator(
 # The machine's UART, and its core-local interruptor: qemu's `hw/riscv/virt.c`.
 _RISCV_LINE = Line(Uart.NS16550, 0x1000_0000, 1_000_000, timer=0x0200_4000, timer_khz=10_000)
 _MPS2_LINE = Line(Uart.CMSDK, 0x4000_4000, 25_000)
-# RP2350 datasheet, 5.5.3 and 5.9.5.1: the family of secure programs for its Arm cores, and the
-# block that says that a program is one.
+# RP2350 datasheet, 5.5.3 and 5.9.5.1: the UF2 family of secure programs for the Arm cores, and the
+# block that marks a program as such.
 _RP2350_DISK = Disk(0xE48B_FF59, (0xFFFF_DED3, 0x1021_0142, 0x0000_01FF, 0x0000_0000, 0xAB12_3579))
 _FLASH = Region(0x0, 4 * _M)
 _RAM = Region(0x2000_0000, 4 * _M)
 
-# Addresses and sizes of the emulated ones are those of Arm's application notes that they are named
-# after, and of qemu's `hw/arm/mps2.c`, `mps2-tz.c` and `hw/riscv/virt.c`.
+# The addresses and sizes of emulated boards are from the Arm application notes that they are named
+# after, and from qemu's `hw/arm/mps2.c`, `mps2-tz.c` and `hw/riscv/virt.c`.
 BOARDS: Mapping[str, Board] = {
     "mps2-an385": Board(
         "cortex-m3",

@@ -24,7 +24,7 @@ class Core:
 
     arch: str
     cpu: str
-    c_target: str  # The target of the C compiler, and its name of the core.
+    c_target: str  # The C compiler's names of the target and of the core.
     c_cpu: str
     features: tuple[str, ...] = ()
     has_floats: bool = True
@@ -40,8 +40,8 @@ class Core:
 
     @property
     def triple(self) -> str:
-        # LLVM reads a triple of three parts as one without an environment, and then takes another
-        # calling convention than that of C compilers.
+        # LLVM would read a triple of three parts as having no environment, and use a different
+        # calling convention than C compilers.
         return f"{self.arch}-unknown-none-{'elf' if self.arch.startswith('riscv') else 'eabi'}"
 
 

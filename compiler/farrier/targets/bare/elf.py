@@ -9,21 +9,23 @@ import dataclasses
 import struct
 from collections.abc import Iterator
 
-# A section is its name, type, flags, address, offset, size, link and three more; a symbol is its
-# name, value, size, info, other and section.
+# The fields of a section header are name, type, flags, address, offset, size, link and three more;
+# the fields of a symbol are name, value, size, info, other and section.
 _SECTION = struct.Struct("<10I")
 _SYMBOL = struct.Struct("<3IBBH")
-# A segment is its type, offset, virtual and physical address, size in the file and three more.
+# The fields of a program header are type, offset, virtual and physical address, size in the file
+# and three more.
 _SEGMENT = struct.Struct("<8I")
 _LOAD = 1
 _WRITE, _ALLOC = 1, 2
 _SYMBOLS, _NO_BITS = 2, 8
 _FUNCTION, _GLOBAL, _WEAK, _ABSOLUTE = 2, 1, 2, 0xFFF1
-# Relocations begin with a place, and a type behind the number of a symbol. The bytes of each by the
-# type of the section: those with an addend, and those without one.
+# A relocation begins with its offset, and a word with the symbol number above the type. The sizes
+# in bytes are by the type of the section: with and without an addend.
 _RELOCATION = struct.Struct("<2I")
 _RELOCATIONS = {4: 12, 9: 8}
-_NAMES_AT = 50  # In the header: the index of the section with the names of all.
+# The position in the file header of the index of the section with all section names.
+_NAMES_AT = 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from farrier.targets.bare.linking import MODEL, check_image, image_program, libr
 from farrier.targets.bare.part import BarePart
 from farrier_device.boards.image import BoardImage
 
-_RESULT = struct.Struct("<iII")  # The code, ticks and bytes of stack that `check.c` writes.
+# The return code, ticks and bytes of stack, as `check.c` writes them.
+_RESULT = struct.Struct("<iII")
 _TIMEOUT_S = 600.0
 
 
@@ -41,7 +42,7 @@ class EmulatedBoard:
         """Prepare runs of `program`, an ELF file that contains `firmware/check.c`. `returned` has
         the size in bytes of each memory area that the program writes to the file of outputs."""
         self.board = board
-        self.instructions = 0  # Of the last run.
+        self.instructions = 0  # The instructions executed by the last run.
         self._program = program
         self._returned = returned
 

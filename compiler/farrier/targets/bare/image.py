@@ -24,9 +24,9 @@ SECTIONS {
   /DISCARD/ : { *(.ARM.exidx .ARM.exidx.*) *(.eh_frame) *(.comment) }
 }
 """
-# The types of relocations, by "ELF for the Arm Architecture" (2023Q3), 5.6, and "RISC-V ELF psABI"
-# (1.0), 8.4: those of places that move with the image, and those of differences and of the lower
-# bits of addresses, which do not.
+# The relocation types of "ELF for the Arm Architecture" (2023Q3), 5.6, and "RISC-V ELF psABI"
+# (1.0), 8.4: first those whose word must be adjusted when the image moves; then those of address
+# differences and of lower address bits, which stay the same.
 _ARM_MOVED = {2: WORD, 38: WORD, 48: THUMB_UPPER}
 _ARM_KEPT = frozenset({0, 3, 10, 30, 40, 42, 43, 47, 49, 50, 51, 102, 103})
 _RISCV_MOVED = {1: WORD, 26: RISCV_UPPER}
@@ -47,7 +47,8 @@ def linked_image(core: str, content: bytes, symbols: Sequence[str]) -> BoardImag
         zig.run([*words, "whole.o", "-o", "image.elf"], folder, "linking failed")
         linked = (folder / "image.elf").read_bytes()
     defined = functions(linked)
-    entries = {symbol: defined[symbol] & ~1 for symbol in symbols}  # Thumb's addresses are odd.
+    # Addresses of Thumb functions have the lowest bit set.
+    entries = {symbol: defined[symbol] & ~1 for symbol in symbols}
     return BoardImage(Header(core, entries, _moved(core, linked)), contents(linked, ".image"))
 
 

@@ -19,8 +19,9 @@ from farrier_device.boards.board import ALIGNMENT
 from farrier_device.boards.image import BoardImage, ImageError
 
 FIRMWARE = Path(__file__).parent / "firmware"
-# A small program of its own: no library, each function in a section that is left out if nobody
-# calls it. Loops stay loops, as a call of `memcpy` within `memcpy` would never end.
+# Freestanding code without a library, with each function in a section of its own, so that the
+# linker can drop unused ones. Loops must not become calls of `memcpy`, since within `memcpy` that
+# would not end.
 _C = (
     *("-std=c11", "-O2", "-ffreestanding", "-fno-builtin", "-nostdlib", "-fno-sanitize=all"),
     *("-ffunction-sections", "-fdata-sections", "-fno-stack-protector", "-fno-unwind-tables"),
@@ -53,7 +54,7 @@ MODEL = "model"
 """The name of a model that nobody gave another."""
 
 
-@functools.lru_cache(maxsize=64)  # A race runs the same code again and again.
+@functools.lru_cache(maxsize=64)  # Benchmarks link the same code repeatedly.
 def library(part: BarePart, content: bytes, params: bytes, name: str = MODEL) -> bytes:
     """Return one self-contained object file with the function `NAME_run`: the model, its
     parameters, and the support functions that its code calls."""
@@ -110,7 +111,7 @@ def builtins(target: str, cpu: str) -> bytes:
         return (Path(at) / "builtins.o").read_bytes()
 
 
-@functools.lru_cache(maxsize=64)  # A race runs the same code again and again.
+@functools.lru_cache(maxsize=64)  # Benchmarks link the same code repeatedly.
 def check_image(part: BarePart, joined: bytes, board: Board, name: str = MODEL) -> bytes:
     """Return an ELF file that runs a model once on a board (`firmware/check.c`) and writes the
     outputs. `joined` is the model's library, with the function `NAME_run`."""
@@ -157,7 +158,7 @@ def image_program(image: BoardImage, symbol: str, sizes: tuple[int, ...], board:
         return link(folder, board, (*objects, f"--defsym={symbol}={address:#x}"))
 
 
-# The offset of an image in flash: behind the program that calls it, at a place that it can move to.
+# The offset of the image in flash: after the program that calls it, aligned as images must be.
 _IMAGE_AT = ALIGNMENT
 _IMAGE_SECTION = """
 __asm__(".pushsection .image,\\"a\\"\\n.incbin \\"image.bin\\"\\n.popsection");

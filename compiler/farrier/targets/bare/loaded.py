@@ -34,7 +34,9 @@ class EmulatedModel:
         part = self._part
         sizes = (*part.inputs, *part.outputs, part.params)
         memories = list(map(_at, arguments, sizes))
-        if self._board is None:  # Its flash has the parameters, which the first call shows.
+        # The flash of the board must contain the parameters, whose address only the first call
+        # passes.
+        if self._board is None:
             self._board = EmulatedBoard.of(part, self._content, bytes(memories[-1]))
         try:
             outcome = self._board.run(memories[: len(part.inputs)])

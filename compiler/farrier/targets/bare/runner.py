@@ -77,7 +77,7 @@ class EmulatedDevice(HostMemory[_Run], WallClocked[Buffer, _Run]):
         for step in steps:
             if step.board.instructions == 0:
                 self.launch(step)
-        # All runs are alike: an emulator that counts instructions knows no other time.
+        # All runs take the same time, since the emulator counts instructions.
         return [[step.board.instructions] * repeats for step in steps]
 
     def ns_of(self, ticks: Sequence[int]) -> list[int]:

@@ -133,7 +133,7 @@ def _library(
         sides = len(planned.inputs), len(planned.outputs)
         texts.append(emit_dispatch(*sides, entries, GENERAL))
     shown = next(iter(hot.values()), planned)
-    # The kernels are exported, too, so that a profiler can call them one by one.
+    # The kernels are exported as well, so that a profiler can call them individually.
     exports = [ENTRY, *sorted(shown.symbols), *([GENERAL] if hot else [])]
     if planned.dims:
         texts.append(emit_workspace_bytes(planned.memory, planned.dims, entries))

@@ -12,7 +12,7 @@ from farrier.targets.c_header import AROUND_ENTRY, Arena, header, identifier
 from farrier.targets.cpu.part import CpuPart
 from farrier.targets.exporting import Exportable, Exported
 
-# The C library that it is linked with may be as old as Debian 10's.
+# The oldest supported glibc, that of Debian 10.
 _GLIBC = "2.28"
 _EXAMPLE = """\
 /* cc main.c -L. -l{name} -Wl,-rpath,'$ORIGIN' */

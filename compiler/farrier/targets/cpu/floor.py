@@ -19,16 +19,16 @@ from farrier.targets.cpu.target import CpuTarget
 
 # Twice the 4 GHz that most processors reach, and above the 6.2 GHz that any is sold with.
 _HERTZ = 8e9
-# Vector multiply-adds a cycle: Arm's large cores have four units of 128 bits, others two or fewer
-# wider ones, of which some halve 512 bits.
+# Bits of vector multiply-adds per cycle, by vector width: large Arm cores have four units of 128
+# bits, other cores two or fewer wider units.
 _VECTOR_BITS_A_CYCLE = {128: 512, 256: 512}
-_WIDEST = 2  # Units of vectors of more bits; no core has three.
+_WIDEST = 2  # The units for wider vectors; no core has three.
 # Instructions that multiply small matrices in vector registers (Arm's i8mm and bf16) do twice as
 # much as a dot product of their width.
 _MATRIX = 2
-# Bytes a cycle to the first-level cache: two stores of 512 bits.
+# Bytes per cycle stored to the first-level cache: two stores of 512 bits.
 _STORED_BYTES = 128
-# The square tiles, and the depth, for which a tile unit is as fast as for any others.
+# A problem size (lanes, rows, depth) for which a tile unit reaches its full rate.
 _TILE = (64, 64, 256)
 
 

@@ -4,6 +4,7 @@ model uses the same number to count loads."""
 
 from __future__ import annotations
 
-SPARE_REGISTERS = 2  # Left for temporaries.
-# A step's three vectors, the broadcast in use, and the one before, whose register it reuses.
+SPARE_REGISTERS = 2  # Registers left for temporaries.
+# The three vectors of a step, the broadcast in use, and the preceding one, whose register is
+# reused.
 FEWEST_HELD = 5

@@ -42,7 +42,8 @@ class LoadedLibrary:
         try:
             needed = self.library.function(WORKSPACE_BYTES, ctypes.c_int64, ctypes.c_void_p)
         except native.NativeError:
-            return self._workspace_bytes  # A library in which no size is open has no function.
+            # A library without open sizes has no function that computes the workspace.
+            return self._workspace_bytes
         return int(needed(sizes))
 
     def close(self) -> None:

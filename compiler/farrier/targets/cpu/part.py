@@ -9,7 +9,7 @@ from typing import ClassVar
 from farrier.targets.part import ManifestPart
 from farrier_device.codec import Natural
 
-# The function of a library that computes the workspace of a call; none if no size is open.
+# The function that computes the workspace of a call; libraries without open sizes lack it.
 WORKSPACE_BYTES = "farrier_workspace_bytes"
 
 

@@ -32,12 +32,14 @@ class CpuTarget(Target):
 
     vector_bits: int
     registers: int  # Architectural vector registers.
-    cores: int  # The cores that a model runs on: of unlike ones the big ones.
+    cores: int  # The cores that a model runs on; only the big cores of a hybrid processor.
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
     tune: str = ""  # LLVM's name of the microarchitecture, where its costs are known.
-    core: str = ""  # The kernel's name of the processor: timings of unlike ones do not compare.
+    # The Linux kernel's name of the processor, as timings of different processors are not
+    # comparable.
+    core: str = ""
 
     @property
     @abc.abstractmethod

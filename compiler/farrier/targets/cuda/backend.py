@@ -47,7 +47,8 @@ class CudaTarget(DrivenTarget):
 
     @property
     def required_features(self) -> frozenset[str]:
-        # Later architectures run its code, as `why_not_here` knows, so a machine may lack its name.
+        # Later architectures run the code too (see `why_not_here`), so the machine need not have
+        # this name.
         return frozenset()
 
     @property

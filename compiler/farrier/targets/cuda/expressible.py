@@ -11,7 +11,8 @@ from farrier.targets.cuda.kernel_text import render
 from farrier.targets.gpu.device import Limits
 from farrier.targets.gpu.inexpressible import InexpressibleError
 
-# A kernel has at most 4096 bytes of parameters, pointers of 8 bytes: sizes and scratch are two.
+# A kernel has at most 4096 bytes of parameters, which are pointers of 8 bytes; two of them are the
+# sizes and the scratch memory.
 LIMITS = Limits(threads=256, workgroup_bytes=48 << 10, buffers=510, lanes=SUBGROUP_SIZE)
 
 

@@ -34,7 +34,7 @@ from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.tables import look_up
 from farrier.targets.llvm.values import Value, literal, memory_type
 
-ALIGNMENT = 16  # Bytes: that of the widest access of a thread. Arrays begin at multiples of it.
+ALIGNMENT = 16  # The bytes of the widest access of a thread. Arrays start at multiples of it.
 Base: TypeAlias = Callable[[Buffer], Operand]
 
 _OF_INDICES = frozenset(

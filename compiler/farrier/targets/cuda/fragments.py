@@ -25,10 +25,10 @@ from farrier.targets.cuda.tensor_cores import COPIED, COPY_BYTES, EXCHANGED, PRO
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier.targets.llvm.builder import Builder
 
-_COLUMNS = 16  # Also the rows of a product.
-_CHUNK = 16  # Bytes: a row of a matrix of `ldmatrix`.
+_COLUMNS = 16  # The columns, and also the rows, of a product.
+_CHUNK = 16  # The bytes of a row of one of the matrices that `ldmatrix` loads.
 _WORD = 4  # Bytes.
-_WHOLE_WARP = -1  # A bit for each thread.
+_WHOLE_WARP = -1  # The mask of all threads of a warp, one bit each.
 _LDMATRIX = "llvm.nvvm.ldmatrix.sync.aligned.m8n8"
 _CP_ASYNC = "llvm.nvvm.cp.async.cg.shared.global.16"
 _LANE = "llvm.nvvm.read.ptx.sreg.laneid"
@@ -134,7 +134,8 @@ class Fragments:
         count = nbytes // SUBGROUP_SIZE // _WORD
         of_own, of_terms = (3, 4) if side == 0 or count == 2 else (4, 3)
         rows, chunks = (of_terms, of_own) if across else (of_own, of_terms)
-        # With two matrices there is one part of the terms alone, and the bit for it is not used.
+        # With two matrices, all terms are in a single chunk, and the bit that selects it is not
+        # used.
         unused = of_terms if count == 2 else None
         row = self._b.op(instr.AND, self._lane(), _number(7))
         if rows != unused:

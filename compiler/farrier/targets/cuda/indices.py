@@ -19,7 +19,7 @@ from farrier.targets.llvm.extents import emit_extent
 from farrier.targets.llvm.values import Value
 
 _LIMIT = 1 << 31
-_NSW = "nsw"  # LLVM may take it that a sum stays in its range.
+_NSW = "nsw"  # LLVM may assume that the operation does not overflow.
 _DIVISIONS = {BinaryOp.DIV: instr.UDIV, BinaryOp.MOD: instr.UREM}
 _OPERATIONS = {**_DIVISIONS, BinaryOp.BIT_XOR: instr.XOR}
 _EXTREMES = {BinaryOp.MIN: "smin", BinaryOp.MAX: "smax"}
@@ -55,7 +55,8 @@ class Indices:
         """Emit the address at a byte offset, given as a linear form, from the start of an array of
         `nbytes` bytes."""
         const = form.const if isinstance(form.const, int) else _LIMIT
-        # The sum without the constant fits as well: it is used within the array alone.
+        # The sum without the constant fits as well, as it is only used for addresses within the
+        # array.
         kind = I32 if _most(nbytes) + abs(const) < _LIMIT else I64
         total, const_behind = self._parts(form, kind)
         if total is not None:
@@ -104,7 +105,7 @@ class Indices:
         """Emit the sum of a linear form's terms. Return the sum (None for a form without terms) and
         the form's constant."""
         const: Extent = form.const
-        # Terms that are not negative add up to no more than the whole.
+        # If all terms are non-negative, partial sums do not exceed the total.
         flags = _NSW if self._is_natural(form.terms) else None
         total: Operand | None = None
         for atom, coefficient in form.terms.items():

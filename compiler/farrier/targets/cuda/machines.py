@@ -24,7 +24,7 @@ class Figures(gpu.Figures):
     """The figures of a GPU, and the architecture of its code."""
 
     architecture: str
-    host: str = ""  # The machine that it is a part of, where that has a name.
+    host: str = ""  # The named machine that contains the GPU, if any.
 
     def device(self) -> Device:
         """Return the GPU as a Device for cost estimates."""

@@ -8,11 +8,12 @@ from farrier_device.devices.cuda import CudaDevice
 from farrier_device.measurement import Launch
 
 _THREADS = 256
-_SUMS = 8  # The result of a multiply-add is there after some 4 cycles.
+_SUMS = 8  # Independent sums of a thread: the latency of a multiply-add is about 4 cycles.
 _STEPS, _STEPS_EMULATED = 512, 16
-_BLOCKS = 8192  # They fill the largest GPU several times.
+_BLOCKS = 8192  # Blocks of a launch, which fill the largest GPU several times.
 _BLOCKS_EMULATED = 8
-_STREAM_BYTES = 512 << 20  # It has room on any GPU, and none in the caches of any.
+# The bytes read in a stream. They fit in the memory of any GPU, and exceed the caches of every GPU.
+_STREAM_BYTES = 512 << 20
 _STREAM_BYTES_EMULATED = 1 << 20
 _VECTOR = 16  # The bytes of an access of a thread.
 _TURNS = 5

@@ -30,7 +30,9 @@ from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier.targets.llvm.arithmetic import cast, to_memory
 from farrier.targets.llvm.builder import Builder
 
-_UNROLLED = 1024  # Statements: longer bodies stay loops, which LLVM unrolls where it pays.
+# Loops with at most this number of statements in all iterations are unrolled here; LLVM decides for
+# longer ones.
+_UNROLLED = 1024
 _BARRIER = "llvm.nvvm.barrier.cta.sync.aligned.all"
 _OF_WARP = "llvm.nvvm.bar.warp.sync"
 

@@ -16,7 +16,7 @@ from farrier.ir.loop import Function, Intrinsic
 from farrier.ir.statements import walk_stmts
 from farrier.ir.types import DType, Layout, PhysicalDim
 
-# The features by the first architecture that has them, from the PTX ISA: mma, ldmatrix, shfl.sync,
+# Each feature with the first architecture that has it, from the PTX ISA: mma, ldmatrix, shfl.sync,
 # cp.async.
 _TURING = frozenset({"mma_f16_k8", "shfl_sync"})
 _AMPERE = _TURING | {"mma_f16", "mma_bf16", "mma_i8", "cp_async"}
@@ -30,7 +30,7 @@ FEATURES = {
     "sm_120": _AMPERE,
 }
 _ROWS = _COLUMNS = 16
-_MOST_STAGES = 4  # More take shared memory that other blocks could have.
+_MOST_STAGES = 4  # More stages would take shared memory from other blocks.
 
 
 def _layouts(depth: int, each: int) -> tuple[Layout, Layout, Layout]:
@@ -68,7 +68,7 @@ PRODUCTS = (
         for right in (DType.I8, DType.U8)
     ),
 )
-# `cp.async` copies 16 bytes past the first cache; with no bytes of a source it writes zeros.
+# `cp.async` copies 16 bytes, bypassing the L1 cache; with a source size of 0 it writes zeros.
 COPIED = (DType.F16, DType.BF16, DType.I8, DType.U8)
 COPY_BYTES = 16
 # `shfl.sync.bfly` exchanges words.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _SPACE = "dae"
 _KIND, _LIBRARY = "dae", "dae-library"
-_ALIGNMENT = 64  # Bytes: every port's width divides it, or is a multiple of it.
+_ALIGNMENT = 64  # The alignment in bytes, which is a multiple or a divisor of every port width.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class DaeBackend(DrivenBackend):
     # -- the steps of a compilation
 
     def loop_passes(self, target: Target) -> tuple[str, ...]:
-        return ()  # The code is a program already.
+        return ()  # The code is an instruction stream already.
 
     @property
     def rules(self) -> frozenset[RuleId]:

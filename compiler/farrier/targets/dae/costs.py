@@ -103,7 +103,8 @@ class Costs:
         transfers, starts = self._transfers(columns, counts)
         execute = self._execute(columns, counts)
         latency = self.accelerator.port.latency
-        # The latency of stores overlaps with loads, so the port waits for about half of all.
+        # The latency of stores overlaps with loads, so only about half of all latencies delay the
+        # port.
         port = transfers + starts * latency / 2
         first = transfers / (counts.tiles * counts.groups)
         busiest = np.maximum(np.maximum(execute, port), self._fetch(columns, counts))
@@ -118,7 +119,8 @@ class Costs:
         transfers."""
         accelerator = self.accelerator
         threads, by_points = columns["threads"], columns["by_points"] == 1
-        # A part of a scratchpad keeps what the tiles that follow each other share.
+        # If a tile has one group, data that successive tiles share stays in its part of the
+        # scratchpad.
         is_kept = counts.groups == 1
         is_depthwise = self.product.is_depthwise
         every = counts.tiles * counts.groups

@@ -30,7 +30,7 @@ _Unit = Annotated[int, Range(1, 256)]
 _Bytes = Annotated[int, Range(1, 1 << 26)]
 _Cycles = Annotated[int, Range(0, 1 << 16)]
 _SUM_BYTES = 4  # A sum is an i32, or the bits of an f32.
-_MOST_DIGITS = 18  # Of a figure, which has 64 bits at most.
+_MOST_DIGITS = 18  # The largest number of digits of a figure, which fits in 64 bits.
 _HINT = (
     "`farrier targets dae:vta` prints a description to start from; docs/accelerators.md explains"
 )
@@ -110,7 +110,7 @@ class Accelerator:
     queues: Queues = Queues()
     mhz: Annotated[int, Range(1, 10_000)] = 100
 
-    # -- elements of the scratchpads: what one step of the matrix unit takes
+    # -- elements of the scratchpads, each the operand of one step of the matrix unit
 
     @property
     def input_bytes(self) -> int:

@@ -18,8 +18,8 @@ from farrier_device.measurement import Launch
 from farrier_device.memory import Buffer
 
 SPACE = "dae"
-PROGRAM = "dae"  # A code object of this kind is the text of a `Program`.
-LIBRARY = "dae-library"  # One of this kind is a `device_library.DeviceLibrary`.
+PROGRAM = "dae"  # The kind of code objects that are the text of a `Program`.
+LIBRARY = "dae-library"  # The kind of code objects that are a `device_library.DeviceLibrary`.
 _SUFFIX = "_0"
 
 
@@ -51,7 +51,7 @@ class SimulatedDevice(HostMemory[Bound]):
         self._programs: dict[str, Program] = {}
         self._timings: dict[str, Timing] = {}
         self._functional: Functional | None = None
-        self.cycles = 0  # Of all launches.
+        self.cycles = 0  # The cycles of all launches.
 
     @property
     def name(self) -> str:

@@ -49,7 +49,7 @@ class Epilogue:
     first: Channels | int
     steps: tuple[Step, ...]
     form: Form
-    operands: tuple[Tensor | Channels, ...]  # They are loaded.
+    operands: tuple[Tensor | Channels, ...]  # The operands that are loaded.
 
 
 def epilogue_of(program: TensorProgram, product: Product, block: int) -> Epilogue:
@@ -91,7 +91,8 @@ class _Epilogue:
             raise UnfitError("what it stores is not computed from its sums")
         steps = fused(self._steps)
         if not isinstance(tile, Sums):
-            # Loads of the next tile may replace a tensor's sums while the store reads them.
+            # The result is moved to the tile of the sums, because loads for the next tile may
+            # overwrite a tensor's tile while the store reads it.
             steps.append(Step(Alu.MOVE, Sums(), tile))
         first: Channels | int = 0
         if steps and steps[0].operation is Alu.ADD and isinstance(steps[0].tile, Sums):
@@ -132,7 +133,7 @@ class _Epilogue:
             case Select():
                 return self._select(expr, stage)
             case Unary(op=UnaryOp.ROUND):
-                # Only what quantizes rounds, and `_cast` takes that whole.
+                # Rounding occurs only in quantizations, which `_cast` handles as a whole.
                 raise UnfitError("it rounds floats, and keeps them as floats")
         raise UnfitError(f"the vector unit has no operation for {_name(expr)}")
 
@@ -234,7 +235,7 @@ class _Epilogue:
 
     def _multiply_add(self, product: Operand, factor: int, other: Operand) -> Operand:
         if isinstance(product, Channels | int) or isinstance(other, int):
-            # There is one immediate.
+            # An instruction has a single immediate.
             raise UnfitError("it adds a constant to what it multiplies")
         self._steps.append(Step(Alu.MULTIPLY_ADD, product, other, factor))
         return product

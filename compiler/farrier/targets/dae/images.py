@@ -19,7 +19,7 @@ class Image:
     """The layout of an image in blocks of channels in DRAM: the distances in bytes between
     neighbours along each axis. The elements of a block are adjacent."""
 
-    position: int  # Of the buffer among the arguments.
+    position: int  # The position of the buffer among the arguments.
     dtype: DType
     block_stride: int
     y_stride: int

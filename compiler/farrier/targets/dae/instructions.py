@@ -26,11 +26,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from farrier.errors import CompilerError
 from farrier.targets.dae.description import Accelerator
 
-VERSION = 1  # Of these tables: words of one version mean nothing in another.
+# The version of these tables. Instruction words of different versions are incompatible.
+VERSION = 1
 GEMM_LOOPS = 6
 ALU_LOOPS = 4
 _KIND_BITS = 3
-_WORD = 64  # A word of instructions is a multiple of it.
+_WORD = 64  # The width of an instruction word is a multiple of this number of bits.
 
 
 class Module(enum.IntEnum):
@@ -64,15 +65,15 @@ class Pad(enum.IntEnum):
     INPUT = 0
     WEIGHT = 1
     SUM = 2  # Words of 32 bits.
-    SIGNED = 3  # Sums of bytes that are extended with their sign.
-    UNSIGNED = 4  # Sums of bytes that are extended with zeros.
+    SIGNED = 3  # Bytes that are sign-extended to sums.
+    UNSIGNED = 4  # Bytes that are zero-extended to sums.
 
 
 class Form(enum.IntEnum):
     """The form in which a store writes sums to DRAM."""
 
     WORD = 0
-    BYTE = 1  # The lowest byte of each.
+    BYTE = 1  # The lowest byte of each sum.
 
 
 class Alu(enum.IntEnum):
@@ -85,7 +86,7 @@ class Alu(enum.IntEnum):
     MIN = 2
     MAX = 3
     MULTIPLY = 4  # The lower 32 bits of a · b.
-    SHIFT = 5  # It shifts a right by b with its sign, or left by −b.
+    SHIFT = 5  # The sum a, shifted right arithmetically by b, or left by −b.
     TO_FLOAT = 6  # f32(a)
     SCALE = 7  # f32(a) · b, rounded twice
     FLOAT_ADD = 8
@@ -99,10 +100,10 @@ class Alu(enum.IntEnum):
     ACCUMULATE = 16  # The product of b and c, plus a, rounded once.
 
 
-# The fields whose numbers have names.
+# The fields whose values are members of an enum.
 _NAMED: Mapping[str, type[enum.IntEnum]] = {"operation": Alu, "pad": Pad, "form": Form}
 
-# These take an immediate and another sum.
+# These operations take both an immediate and another sum.
 WITH_BOTH = frozenset({Alu.MULTIPLY_ADD, Alu.SCALE_ADD})
 
 

@@ -29,7 +29,7 @@ VTA = Accelerator(
     fields=Fields(index=11, count=11),
     mhz=100,
 )
-# It fits the DSP blocks of an ECP5-85: 64 of its 156 multipliers.
+# The multipliers fit in the DSP blocks of an ECP5-85: 64 of its 156.
 SMALL = Accelerator(
     name="small",
     matrix=Matrix(batch=1, inner=8, outer=8),
@@ -39,7 +39,7 @@ SMALL = Accelerator(
     fields=Fields(index=11, count=11),
     mhz=80,
 )
-# Four times the products of VTA's, with twice its port.
+# Four times the products per cycle of VTA, and twice its port.
 WIDE = Accelerator(
     name="wide",
     matrix=Matrix(batch=1, inner=32, outer=32),

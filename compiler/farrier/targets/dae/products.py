@@ -48,7 +48,7 @@ class Product:
     """A convolution or matrix product. Extents are in points, and in blocks of channels."""
 
     data: Image
-    weights: int  # The position of the argument.
+    weights: int  # The position of the weights among the arguments.
     weights_layout: Layout
     out: Image
     axes: Axes
@@ -60,7 +60,7 @@ class Product:
     kernel: tuple[int, int]
     strides: tuple[int, int]
     dilations: tuple[int, int]
-    before: tuple[int, int]  # Points of padding before the first of the image.
+    before: tuple[int, int]  # The padding before the first line and column of the image.
     fill: int
     is_depthwise: bool = False
 

@@ -19,7 +19,7 @@ from farrier.errors import UsageError
 from farrier.targets.dae.description import Accelerator, from_json, to_json
 from farrier.targets.dae.instructions import VERSION, Instruction, decode, encode
 
-_MOST_BYTES = 1 << 28  # A program of more words is none of ours.
+_MOST_BYTES = 1 << 28  # The compiler generates no larger programs, so a larger text is rejected.
 
 _MALFORMED = (
     *(ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError),

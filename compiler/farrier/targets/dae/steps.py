@@ -111,7 +111,7 @@ def _joined(before: Step | None, first: Step, second: Step) -> list[Step] | None
     return None
 
 
-_BYTE = 255  # The greatest zero point.
+_BYTE = 255  # The largest zero point.
 
 
 def _is_byte(before: Step | None, tile: Tile) -> bool:

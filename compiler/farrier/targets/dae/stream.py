@@ -59,7 +59,8 @@ class _Stream:
         self._accelerator = accelerator
         self._costs = Costs(product, epilogue, accelerator)
         self._room = self._costs.room(tiling)
-        self._held: dict[tuple[str, int], object] = {}  # What parts of scratchpads hold.
+        # The data that each part of a scratchpad contains.
+        self._held: dict[tuple[str, int], object] = {}
 
     def made(self) -> list[Instruction]:
         groups = list(self._groups())
@@ -83,7 +84,7 @@ class _Stream:
                 if group.tile_number + threads < last_tile:
                     stores[-1] = stores[-1].where(push_previous=1)
             program += [*loads, *computes, *stores]
-        # The end waits for the last store.
+        # The final instruction waits for the last store.
         program[-1] = program[-1].where(push_previous=1)
         return [*program, Instruction(Kind.FINISH, {"pop_next": 1})]
 
@@ -136,7 +137,7 @@ class _Stream:
             steps.append(self._weights(group, part * self._room.weights))
         if group.is_first:
             steps += self._operands(group)
-        # Even if all that a group needs is there, its loads hand a token on.
+        # Even if all data of a group is present, the group needs a load that pushes its token.
         return steps or self._image(group, part * self._room.inputs)
 
     def _operands(self, group: _Group) -> list[Instruction]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from farrier.space import Decisions, Knob
 from farrier.targets.dae.products import Product
 
-_MOST_SIZES = 12  # Values of a knob, at most about.
+_MOST_SIZES = 12  # The approximate limit of the number of values of a knob.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from farrier.targets.dae.instructions import (
 )
 
 _MODULES = len(Module)
-# An instruction of the compiler takes fewer, since each step has a sum or an operand of its own.
+# The compiler's instructions have fewer steps, since each step has a separate sum or operand.
 _MOST_STEPS = 1 << 24
 _DRAM = 4  # Scratchpads are 0 to 2; beyond them are the arguments, each a memory of its own.
 
@@ -157,7 +157,8 @@ class Order:
     have finished."""
 
     waits: Sequence[Sequence[int]]
-    positions: Sequence[int]  # Of each instruction among those of its module.
+    # The position of each instruction among the instructions of its module.
+    positions: Sequence[int]
     seen: np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 
@@ -327,7 +328,7 @@ class _Touched:
                 ),
                 default=-1,
             )
-        kinds = slice(None) if access.writes else slice(1, 2)  # A read meets writes alone.
+        kinds = slice(None) if access.writes else slice(1, 2)  # A read conflicts only with writes.
         elements = self._pads[access.memory][kinds, module, access.first : access.end]
         return int(elements.max(initial=-1))
 

@@ -137,7 +137,7 @@ class DrivenBackend(Backend):
         from farrier.targets.driven.objects import joined
 
         assert isinstance(target, DrivenTarget)
-        # The symbols are of programs: these call functions of the host by any of its names.
+        # The symbols are names of programs, which call host functions by any of their names.
         return joined(objects, target.host)
 
     def kernel_code(self, objects: Sequence[bytes], target: Target) -> Sequence[tuple[str, bytes]]:

@@ -29,7 +29,7 @@ _VALUES = {
     "attend_threads": (16, 32),
     "attend_depth": (8, 16, 32),
 }
-_COLUMNS_EACH = 4  # As in tiles of other products: more leave too few threads for the rows.
+_COLUMNS_EACH = 4  # As for other products: with more, too few threads remain for the rows.
 _SUMMED_OPERATIONS = 8  # Operations of a score in the passes over a row, such as an exp.
 
 

@@ -51,8 +51,8 @@ class Device:
     launch_s: float
 
 
-# A small discrete GPU, by round figures: schedules that suit it fit others as well. It ranks where
-# nothing is known of the device.
+# A small discrete GPU with round figures, whose schedules suit other GPUs as well. It ranks
+# schedules if the device is unknown.
 USUAL = Device(
     units=16,
     clock=1.5e9,

@@ -13,7 +13,7 @@ class Figures:
     cycle, a unit starts an f32 multiply-add in each of its `lanes`. `group` threads run in
     lockstep. `bandwidth` is that of the memory, in bytes per second."""
 
-    cpu: str  # The name that its driver has for it begins so.
+    cpu: str  # The beginning of the name that the driver reports.
     units: int
     lanes: int
     clock: float

@@ -14,18 +14,20 @@ from farrier.space.space import Floats
 from farrier.targets.gpu import product_cost
 from farrier.targets.gpu.device import Device, Limits
 
-# Multiplications of 16 bits that a unit begins in a cycle: those of sm_75, the slowest that has
-# them (CUDA C++ Programming Guide, arithmetic throughput).
+# The 16-bit multiplications that a unit starts per cycle: those of sm_75, the slowest architecture
+# with tensor cores (CUDA C++ Programming Guide, arithmetic throughput).
 _RATE = 512
 CHUNK = 16  # Bytes that a thread copies at once.
 MATRIX = 8  # Rows of CHUNK bytes that a subgroup reads at once.
 _PADDING = 8  # Elements of padding in a row of results.
-_COPY = 8  # Operations of a copy, but for those of its indices.
-# Registers of a thread besides fragments, by ptxas for tiles of 64 by 64, within a tenth.
+_COPY = 8  # The operations of a copy, apart from its index computation.
+# The registers of a thread apart from fragments: ptxas, for tiles of 64 by 64, within a tenth.
 _REGISTERS = 50
 _WORD = 4  # Bytes of a register.
-_MOST_KEPT = 64  # Bytes that a thread keeps for the next turn: more leave too few registers.
-_MOST_REGISTERS = 255  # Of a thread, on all architectures.
+# The most bytes that a thread loads early for the next iteration; more would leave too few
+# registers.
+_MOST_KEPT = 64
+_MOST_REGISTERS = 255  # The most registers of a thread, on all architectures.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +82,7 @@ def allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.bo
     within &= shape.registers(columns) <= _MOST_REGISTERS
     within &= columns["stages"] <= max(shape.declared.stages, 2)
     within &= ~shape.is_kept(columns) | (shape.copied_each(columns) <= _MOST_KEPT)
-    # More stages than turns hold nothing.
+    # Stages that exceed the number of iterations would be empty.
     turns = -(-shape.product.terms // (columns["steps"] * shape.declared.depth))
     within &= columns["stages"] <= turns
     rows, width, _ = shape.tile(columns)

@@ -41,7 +41,7 @@ _VALUES = {
     "steps": (1, 2, 4),
     "stages": (1, 2, 3, 4),
 }
-_LEAST = 8  # Rows and columns: with fewer, most of what a fragment computes is lost.
+_LEAST = 8  # The fewest rows and columns; with fewer, most of a fragment would be unused.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,8 @@ def multiply(schedule: Schedule, product: OfFragments, decisions: Decisions) -> 
     each = decisions["each_y"], decisions["each_x"]
     depth = decisions["steps"] * product.declared.depth
     name, stages = product.declared.name, decisions["stages"]
-    # Without copies that go on by themselves, threads load for the next turn.
+    # Without asynchronous copies for so deep a pipeline, threads load the factors of the next
+    # iteration.
     is_kept = stages > product.declared.stages
     copied = 1 if is_kept else stages
     schedule.subgroup_product(product.total, product.reader, name, groups, each, depth, copied)

@@ -31,8 +31,9 @@ from farrier.targets.gpu.device import Device, Limits
 
 RULE = RuleId("parts", version=1)
 _PARTS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 25, 28, 32, 48, 49, 64, 98, 128)
-_LEAST_TERMS = 64  # Terms of a part, at least: fewer are not worth a second launch.
-# A second launch is a certain loss, and the gain an estimate, so that has to be twice as fast.
+_LEAST_TERMS = 64  # The fewest terms of a part; fewer are not worth a second launch.
+# The cost of a second launch is certain, and the gain only estimated, so the estimate must be twice
+# as fast.
 _MARGIN = 2.0
 
 

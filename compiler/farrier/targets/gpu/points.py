@@ -37,7 +37,7 @@ from farrier.space.operations import count_points, reads_of
 
 RULE = RuleId("points", version=1)
 _THREADS = (64, 32, 128, 256)  # The threads of a block; the first is the usual number.
-# Figures that only rank: the statements that a small GPU, and one of its threads, runs in a second.
+# Rates that only rank schedules: statements per second of a small GPU, and of a single thread.
 _RATE = 1e11
 _RATE_ALONE = 1e8
 _LAUNCH_S = 5e-6
@@ -103,7 +103,7 @@ def with_local_sums(
             try:
                 _compute_locally(attempt, program, stage, stage.buffer.name in outputs)
             except ScheduleError:
-                continue  # Other elements read it, too, so it has a launch of its own.
+                continue  # Other elements read the sum as well, so it becomes a launch of its own.
             schedule = attempt
     return schedule
 
@@ -199,7 +199,7 @@ def bind_points(
     for number, nest in enumerate(nests):
         for name in nest.points:
             if NestView(schedule.function, "points").loop(name).kind is LoopKind.SERIAL:
-                schedule.independent(name)  # The joined loop would be harder to analyse.
+                schedule.independent(name)  # The fused loop would be harder to analyse.
         points = nest.points[0]
         for position, inner in enumerate(nest.points[1:]):
             points = schedule.fuse(points, inner, f"point{number}_{position}")

@@ -16,10 +16,10 @@ from farrier.space.space import Floats
 from farrier.targets.gpu.device import Device
 
 KNOBS = ("threads_y", "threads_x", "each_y", "each_x", "depth", "stages")
-# By ptxas for tiles of 4x4 to 8x8 elements, within a tenth: registers of a thread, and those for
-# each element that it holds.
+# From ptxas for tiles of 4x4 to 8x8 elements, within a tenth: the base registers of a thread, and
+# the registers for each element of its tile.
 _REGISTERS, _REGISTERS_EACH = 33, 1.27
-INDEX_OPERATIONS = 6  # A division by a number takes about six.
+INDEX_OPERATIONS = 6  # The operations of a division by a constant, about six.
 _OFTEN = 16  # Statements of a loop's body beyond which a compiler takes long.
 
 

@@ -39,10 +39,10 @@ from farrier.targets.gpu.device import Device, Limits
 RULE = RuleId("rows", version=2)
 _VALUES = {"row_threads": (1, 8, 16, 32, 64, 128, 256), "rows_each": (1, 2, 4, 8, 16, 32, 64, 128)}
 _LEAST_THREADS = 32  # A block of fewer leaves lanes of its groups idle, on most devices.
-_OWN_ROW = 256  # Elements: a thread alone takes long for a row of more.
-_LINE = 32  # The bytes of memory that come together, at least.
+_OWN_ROW = 256  # The longest row, in elements, that a single thread should process.
+_LINE = 32  # The smallest transfer from memory in bytes.
 _HELD = 128  # Bytes of a row that the first-level cache holds for each thread of a unit.
-AHEAD = 4  # Loads of a thread that are on their way at once.
+AHEAD = 4  # The loads of a thread that are in flight at the same time.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,8 +174,8 @@ def cost(group: Group, device: Device, columns: Columns, lanes: int = 1) -> Esti
         rounds / at_once * (turns / AHEAD * device.memory_latency + joins * device.latency + waits)
     )
     compute = np.maximum(issue, stalls) / device.clock
-    # Threads that do not read neighbours get little of each line that comes, unless the cache
-    # holds the few lines of a short row until the thread has read them.
+    # Threads that do not read adjacent elements use little of each cache line, unless the cache
+    # keeps the few lines of a short row until all of it has been read.
     lost = _LINE / group.nbytes
     is_short = max(size for size, _ in group.passes) * group.nbytes <= _HELD
     is_dense = group.is_dense if group.rows > 1 else True

@@ -25,7 +25,7 @@ class Figures(gpu.Figures):
     """The figures of a GPU, and the features of its adapter."""
 
     features: tuple[str, ...] = _F16
-    host: str = ""  # The machine that it is a part of, where that has a name.
+    host: str = ""  # The named machine that contains the GPU, if any.
 
     def described(self) -> KnownMachine:
         """Return the GPU as a known machine."""

@@ -8,11 +8,12 @@ from farrier_device.devices.webgpu import WebGpuDevice
 from farrier_device.measurement import Launch
 
 _THREADS = 64
-_SUMS = 8  # The result of a multiply-add is there after some 4 to 6 cycles.
+_SUMS = 8  # Independent sums of a thread: the latency of a multiply-add is about 4 to 6 cycles.
 _STEPS = 512
-_BLOCKS = 8192  # They fill the largest GPU several times.
+_BLOCKS = 8192  # Blocks of a launch, which fill the largest GPU several times.
 _BLOCKS_EMULATED = 64
-_STREAM_BYTES = 64 << 20  # It has room on any GPU, and none in the caches of most.
+# The bytes read in a stream. They fit in the memory of any GPU, and exceed the caches of most GPUs.
+_STREAM_BYTES = 64 << 20
 _VECTORS = _STREAM_BYTES // 16
 _TURNS = 5
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from farrier.ir.graph import Graph, Node, Value
 from farrier.passes.fuse import Home
 
-_BYTES = 1  # Of an element that nothing has widened.
+_BYTES = 1  # The size of an element before it is widened.
 
 
 def widened_operands(graph: Graph, home: Home) -> Mapping[int, Node]:

@@ -8,7 +8,7 @@ from farrier.ir.graph import Graph, Node
 from farrier.ops import Product, product_of
 from farrier.ops.pad import adds_border
 
-_BYTES = 1  # Of an element.
+_BYTES = 1  # The size of an element.
 
 
 def padded_windows(graph: Graph) -> Mapping[int, Node]:

@@ -19,7 +19,7 @@ from farrier.targets.cpu.codegen.statements import instructions_of
 from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.llvm.llvm_text import definition, module_text
 
-_LIBRARY = '"no-builtins"'  # A kernel calls no function of a library, so none is recognized.
+_LIBRARY = '"no-builtins"'  # Kernels call no library functions, so LLVM must not recognize any.
 
 
 def emit_function(function: Function, target: CpuTarget) -> str:
@@ -37,7 +37,7 @@ def emit_module(functions: Iterable[Function], target: CpuTarget) -> str:
     documents."""
     attributes = _attributes(target)
     definitions: list[str] = []
-    declarations: dict[str, None] = {}  # What several kernels declare is declared once.
+    declarations: dict[str, None] = {}  # Declarations of several kernels are merged.
     for function in functions:
         declared: set[str] = set()
         parts: Sequence[instr.Function] = ()

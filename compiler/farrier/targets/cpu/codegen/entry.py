@@ -142,7 +142,7 @@ def _has_sizes(b: Builder, dims: Operand, sizes: Sequence[int]) -> Operand:
     return functools.reduce(functools.partial(b.op, instr.AND), same)
 
 
-# The order of icmp that holds for a size which violates a demand.
+# The icmp predicate that is true for a size that violates the demand.
 _UNMET = {Demand.EXACT: "ne", Demand.LEAST: "slt", Demand.MOST: "sgt"}
 
 
@@ -165,7 +165,8 @@ class _Driver:
         self._sides = len(program.inputs), len(program.outputs)
         self._pointers: dict[str, Operand] = {}
         self._hoisted: Make = functools.partial(self.b.hoisted, 0)
-        self._given_sizes: dict[tuple[Operand, ...], Operand] = {}  # Their arrays in memory.
+        # Arrays in memory, by the sizes that they contain.
+        self._given_sizes: dict[tuple[Operand, ...], Operand] = {}
         most = max((len(call.args) for call in addresses.calls.values()), default=0)
         self._arguments = self._room("arguments", most)
         self._sizes_at = sum(self._sides) + 2

@@ -57,7 +57,7 @@ Maker: TypeAlias = Callable[[], Value]  # Emits one expression at the current po
 
 
 class _Kind(enum.Enum):
-    INDEX = "index"  # Arithmetic on loop variables and sizes alone.
+    INDEX = "index"  # Arithmetic on loop variables and sizes only.
     LOADS = "loads"  # A value that loads from memory.
     VALUE = "value"  # A value of constants and registers.
 

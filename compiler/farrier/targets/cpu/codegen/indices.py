@@ -77,7 +77,7 @@ class AddressExpr:
         self._form = form
         self._indices = indices
         self._bindings = indices.bindings
-        # The era of the bindings, and their lane, for which the rest holds.
+        # The era and the lane for which the following values are valid.
         self._era: int | None = None
         self._lane: str | None
         self._offset: Offset
@@ -160,7 +160,8 @@ class Indices:
             else:
                 terms.append(Term(depth, value.operand, coefficient))
         if len(terms) > 1:
-            # Any order that is equal for all accesses works: they share their first sums.
+            # Any order works if it is the same for all accesses, since they then share partial
+            # sums.
             terms.sort(key=lambda term: (term.depth, str(term.factor), str(term.coefficient)))
         return Offset(tuple(terms), stride, irregular, {}), const, constants, fixed
 

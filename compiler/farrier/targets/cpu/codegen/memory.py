@@ -84,13 +84,14 @@ class Memory:
         key: tuple[object, ...]
         if offset.irregular:
             if any(True for index in node.indices for _ in loads(index)):
-                # Memory that the indices read may change before the next time.
+                # The indices are loaded from memory that may change before the next access.
                 return self._gather(node)
             unrolled = tuple(self.bindings.constants.items())
             key = (buffer.name, node.indices, unrolled, guard and guard.operand)
             return self._remembered(key, lambda: self._gather(node))
         pointer = self.indices.pointer(self.base(buffer), offset)
-        # A tail's load leaves the lanes beyond it unset: only tails of the same width can reuse it.
+        # A load for a partial vector leaves the other lanes undefined, so only accesses of the same
+        # width can reuse it.
         width = self.bindings.active if self.bindings.lane is not None and offset.stride else 1
         key = (buffer.name, pointer, const, offset.stride, width, guard and guard.operand)
         spread = self.bindings.lane is not None and offset.stride != 0
@@ -238,7 +239,7 @@ class Memory:
                 raise CompilerError(f"lanes of a vectorized loop all store to one {buffer.name}")
             lanes = 1
         value = self.b.widen(value, lanes)
-        # A guard that lets one lane pass may have made its index a constant.
+        # If the guard admits a single lane, its index may have become a constant.
         if offset.irregular or (lanes > 1 and offset.stride != size):
             self._scatter(node, value)
         else:
@@ -267,8 +268,9 @@ class Memory:
         if offset.irregular:
             return
         locality = {1: 3, 2: 2, 3: 1}[node.level]
-        # The last byte of the element: the first one's address may be where the loop's pointer
-        # moves on to, which would then be computed here for both uses and kept in a register.
+        # The last byte of the element is prefetched: the address of the first one may equal the
+        # value to which the loop's pointer advances, which LLVM would then compute here and keep in
+        # a register.
         pointer = self._at(node.buffer, offset, const + node.buffer.dtype.nbytes - 1)
         self.b.put(instr.PREFETCH, (pointer,), locality)
 

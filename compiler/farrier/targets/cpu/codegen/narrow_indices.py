@@ -40,7 +40,8 @@ from farrier.targets.cpu.codegen.pair_vectors import largest_number
 _Bounds: TypeAlias = tuple[int, int]
 _Make: TypeAlias = Callable[[_Bounds, _Bounds], _Bounds | None]
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
-_MEETS = frozenset((instr.ICMP, instr.OFFSET, instr.SITOFP, instr.TRUNC))  # Take either width.
+# These accept operands of either width.
+_MEETS = frozenset((instr.ICMP, instr.OFFSET, instr.SITOFP, instr.TRUNC))
 
 
 def narrow_indices(function: Function) -> Function:
@@ -57,7 +58,8 @@ def narrow_indices(function: Function) -> Function:
 class _Narrowing:
     def __init__(self, numbers: Iterator[int]) -> None:
         self._numbers = numbers
-        self._bounds: dict[Operand, _Bounds] = {}  # Of what had 64 bits and has 32 now.
+        # The bounds of values that were narrowed to 32 bits.
+        self._bounds: dict[Operand, _Bounds] = {}
 
     def body(self, statements: Sequence[Statement]) -> list[Statement]:
         """Return narrowed statements, with sign extensions where an operand must have 64 bits."""
@@ -249,7 +251,7 @@ _MATH: Mapping[str, _Make] = {
     "smin": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "smax": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
 }
-# Of an extension to 64 bits that is one to 32 instead.
+# The bounds of a sign or zero extension, which now extends to 32 bits instead of 64.
 _BY_NARROW = {
     (instr.SEXT, "i8"): (-(1 << 7), (1 << 7) - 1),
     (instr.SEXT, "i16"): (-(1 << 15), (1 << 15) - 1),

@@ -41,8 +41,9 @@ from farrier.ir.instr import (
 )
 
 _VECTOR_BYTES = 16
-_FEWEST = 4  # Two pairs of vectors and the addition are one instruction less.
-_SOON = 40  # The instructions that use one vector are fewer.
+_FEWEST = 4  # With four vectors, two paired instructions and the addition are one instruction less.
+# A load moves across at most this number of instructions, which exceeds the uses of one vector.
+_SOON = 40
 
 
 class _Address(NamedTuple):
@@ -182,8 +183,7 @@ def _written(
         total = Instruction(
             instr.OFFSET, pointer.type, (pointer, instr.index(start)), None, next(numbers)
         )
-        # LLVM would add the displacement to each address again, but for what it cannot look
-        # through.
+        # Without the opaque instruction, LLVM would fold the new pointer into each address again.
         far = Instruction(instr.OPAQUE, pointer.type, (total,), None, next(numbers))
         before[min(block.moves.get(address.line, address.line) for address in group)] += total, far
         for address in group:

@@ -18,7 +18,7 @@ from farrier.targets.cpu.codegen.transpose import column
 from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.values import Value, type_of
 
-_FEWEST = 4  # The fewest rows and lanes of a square that is worth transposing.
+_FEWEST = 4  # The smallest number of rows and lanes for which transposing a square is faster.
 
 Tiles = dict[str, dict[int, "Piece"]]
 

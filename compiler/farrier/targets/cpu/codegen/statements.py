@@ -283,7 +283,7 @@ class _Emitter:
         elif kind is LoopKind.PARALLEL and self.outer is None and self.b.instructions.has_pool:
             self._parallel(loop)
         else:
-            # In a parallel loop every thread is busy already.
+            # Within a parallel loop, all threads are busy already, so an inner loop is serial.
             self._serial(loop, instr.index(0), self.expressions.indices.size(loop.extent))
 
     def _unless_empty(self, loop: For) -> None:
@@ -395,8 +395,8 @@ class _Emitter:
         self.memory.forget()
         with b.nested() as body:
             scope_depth = len(b.scopes)
-            # What sums in registers reads two or three streams; the others would have more
-            # additions.
+            # A loop that sums in registers reads two or three streams, so advancing pointers is
+            # cheap; other loops would need more additions.
             scope = b.open_scope(variable if carried and from_zero else None)
             self.bindings.dynamic[loop.var] = (scope_depth, variable)
             self.bindings.era += 1
@@ -410,7 +410,7 @@ class _Emitter:
             following = b.emit(instr.ADD, I64, (variable, instr.index(1)), "nuw nsw")
             passed.append(Carried(variable, first, following))
             if b.instructions.counts_loops and from_zero:
-                # Down to zero: the subtraction is the comparison.
+                # Counting down to zero makes the subtraction the comparison.
                 left = b.variable(I64, "left")
                 fewer = b.emit(instr.ADD, I64, (left, instr.index(-1)), "nsw")
                 passed.append(Carried(left, end, fewer))
@@ -589,14 +589,15 @@ class _Emitter:
     def _rows_intrinsic(self, call: RowsCall) -> None:
         """Emit a tensor intrinsic whose operands are tiles of rows."""
         intrinsic, output = call.intrinsic, call.operands[0]
-        none = instr.poison(output.registers.type)  # Nothing reads it.
+        none = instr.poison(output.registers.type)  # The instruction does not read the old value.
         first = [self._rows(output)] if intrinsic.reads_output else [none]
         text = intrinsic.emit(self.b, [*first, *map(self._rows, call.operands[1:])])
         if output.buffer.scope is not MemoryScope.REGISTER:
             self.memory.store_rows(output, text)
             return
         value = Value(text, output.buffer.dtype)
-        # A tile is one piece, by its first element: its numbers do not follow one another.
+        # A tile is a single piece, stored under its first element, as element numbers in it are not
+        # evenly spaced.
         self.registers.tiles[output.buffer.name][self._row_number(output)] = Piece(
             value, output.rows
         )

@@ -192,7 +192,7 @@ class _Assignment:
         shape, channels = value.type.shape, y.type.shape[1]
         is_bias = _is_convolution(node) and position == 2
         if _is_convolution(node) and not is_bias:
-            return value  # The kernel's schedule packs the weights.
+            return value  # Weights are packed by the kernel's schedule.
         axis = 0 if is_bias else len(shape) - y.type.rank + 1
         if axis < 0 or shape[axis] != channels or value.type.dtype not in ELEMENTS:
             return value

@@ -66,7 +66,7 @@ def block_products(graph: Graph, settings: Settings) -> Graph:
         count += len(nodes)
         for replacement in nodes or (node,):
             rewriter.emit(replacement)
-    # Folding what nothing reads any more would dequantize all weights.
+    # Unused nodes are removed before constants are folded, which would dequantize all weights.
     return eliminate_dead_code(rewriter.finish()) if count else rewriter.finish()
 
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = npt.NDArray[Any]
 
-_RUN = 16  # Neighbours that have the same place in their bytes: the lanes of the widest vectors.
+# The number of adjacent elements at the same bit position of their bytes: the lanes of the widest
+# vectors.
+_RUN = 16
 
 
 def gathered_codes(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
@@ -49,7 +51,8 @@ def _is_by_rows(source: Source, table: TensorType) -> bool:
     kind = codes.value.type
     if not is_quantized(kind.dtype) or not all(map(RESHAPE.matches, source.path)):
         return False
-    if kind.dtype.bits == 8 and kind.rank == table.rank:  # One scale for each row, or fewer.
+    # A table of bytes with at most one scale for each row is not worth the rewrite.
+    if kind.dtype.bits == 8 and kind.rank == table.rank:
         return False
     parameters = [scales] if zeros is None or not zeros.value.type.shape else [scales, zeros]
     rows = table.shape[0]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = npt.NDArray[Any]
 
-_FEWEST = 8  # Columns that are worth a kernel of their own: a vector of AVX2.
+_FEWEST = 8  # The fewest columns for which a separate kernel is worthwhile: a vector of AVX2.
 _UNSIGNED = {DType.I4: DType.U4, DType.I2: DType.U2}
 _COLUMN, _BLOCK, _WITHIN = "column", "block", "within"  # The meanings of an axis of weights.
 

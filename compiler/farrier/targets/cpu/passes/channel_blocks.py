@@ -11,13 +11,13 @@ from farrier.ops import Product, Trait, lookup, product_of
 from farrier.ops.layout import is_image
 from farrier.targets.cpu.target import CpuTarget
 
-# The channels of a block on a machine with fewer lanes, if those of all convolutions fill such
-# blocks. The tiles of a convolution run along channels, which lie together for each point; RISC-V
-# needs up to a third fewer instructions.
+# The channels of a block on a machine with fewer lanes, if the channels of all convolutions are
+# multiples of it. Convolution tiles run along channels, which are then adjacent for each point; on
+# RISC-V this saves up to a third of the instructions.
 _OF_SCALARS = 4
 _MOST_MERGED = (
-    # The most groups that become one, which multiplies the model's products by this number, with
-    # vectors of zeros.
+    # The largest number of groups that are merged. Merging multiplies the model's products by this
+    # number, as the added weights are zeros.
     8
 )
 

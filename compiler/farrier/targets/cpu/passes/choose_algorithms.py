@@ -23,11 +23,12 @@ from farrier.space.machine import Machine
 from farrier.targets.cpu.passes.channel_blocks import channel_block
 from farrier.targets.cpu.target import CpuTarget, as_cpu
 
-_LATE = 0.7  # The share of `Machine.exposed` that remains for traffic that is not fetched ahead.
+_LATE = 0.7  # The share of `Machine.exposed` for traffic that prefetching does not cover.
 _MARGIN = 0.85  # Another algorithm must take less than this share of the direct sum's time.
-# The fewest vectors of output channels for a thread; twice this number by filtering.
+# The fewest vectors of output channels for a thread; Winograd algorithms need two times that
+# number.
 _PANEL = 2
-# By the tile, the cycles to load, transform and store one vector of it.
+# The cycles to load, transform and store one vector, by tile size.
 _TRANSFORM_CYCLES = {2: 4.0, 3: 4.0, 4: 4.0, 6: 8.0}
 # The cycles to round a vector to the dtype of the weights, if that is not f32.
 _ROUNDING_CYCLES = 1.0
@@ -227,7 +228,8 @@ def _seconds(
         transforms = _TRANSFORM_CYCLES[tile] * count * taps * (inputs + outputs) / machine.lanes
         is_rounded = kind is not DType.F32
         transforms += _ROUNDING_CYCLES * is_rounded * count * taps * inputs / machine.lanes
-        # Each element moves twice: it is read by others, and fetched back to be written again.
+        # Each element is transferred twice between cores: when others read it, and when it is
+        # written again.
         image_elements = 2 * count * taps * inputs
     products = count * taps * inputs * outputs / rate
     arithmetic = (products + transforms) / machine.hertz / machine.threads

@@ -12,8 +12,8 @@ from farrier.ops.layout import IMAGE_RANKS, Form, Images
 from farrier.ops.traits import Trait
 from farrier.ops.window import Window
 
-# A halo that enlarges an image by more than this factor costs more than checks for padding: an
-# example is that of a 3×3 window dilated by 12.
+# A halo that enlarges an image by more than this factor costs more than bounds checks, as for a 3×3
+# kernel with dilation 12.
 _MAX_GROWTH = 4
 
 

@@ -23,10 +23,10 @@ from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 Inputs: TypeAlias = tuple[Value | None, ...]
 
-# Operators that move elements can move narrow ones as well.
+# Data movements that also work on the narrow dtype.
 _MOVED = (Moves.ONCE, Moves.EXTREME)
 _FEWEST_LANES = 8  # The fewest results along the lanes for which a kernel of dot products pays.
-# The products that one dot product, or the smallest tile, adds up.
+# The number of products that one dot product, or the smallest tile, sums.
 _STEPS = {DType.BF16: 2, DType.F16: 8}
 
 

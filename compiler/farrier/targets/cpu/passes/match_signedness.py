@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _OTHER = {DType.U8: DType.I8, DType.I8: DType.U8}
 _SIGN = 0x80  # The bit in which a byte differs from the byte of the other signedness.
-# Operators move bytes by position or, since both signednesses have one order, by the greatest.
+# These operators move bytes by position, or select the greatest, which is the same for both
+# signednesses since the change preserves the order.
 _MOVED = (Moves.ONCE, Moves.EXTREME)
 
 

@@ -43,7 +43,7 @@ RULES = (
 )
 IDS = frozenset(module.RULE for module in (*RULES, nest)) | sketch.RULES
 
-# Rules for programs whose best nests vary widely; other rules cover their programs well.
+# Rules for programs whose best schedule varies so much that sketches may be faster.
 _WITH_SKETCHES = (register_tile.RULE, rows.RULE)
 
 

@@ -86,9 +86,9 @@ _VECTORS = (1, 2, 3, 4, 6)
 _ROWS = (1, 2, 4, 6, 8, 11, 12, 13)
 # The numbers of query rows of a block.
 _BLOCKS = (8, 12, 16, 24, 26, 32, 33, 48, 52, 64, 66, 72, 96, 104, 128, 192)
-_KEYS = (512, 256, 128)  # Of a block.
+_KEYS = (512, 256, 128)  # The numbers of keys of a block.
 
-_PACK_CYCLES = 0.3  # To transpose one element of the keys.
+_PACK_CYCLES = 0.3  # Cycles to transpose one element of the keys.
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
@@ -128,9 +128,9 @@ class AttentionKernel(RowsKernel):
 
     program: TensorProgram
     machine: Machine
-    packs: bool  # Set if the keys are a stage of their own, computed for each part of a head.
+    packs: bool  # Set if the keys are packed in a separate stage, computed for each part of a head.
     score_grouping: Grouping | None  # The grouping in dot products of the sums of the scores.
-    # The same of the context; with it, the values are a stage of their own.
+    # The grouping of the context's sums. If set, the values are packed in a separate stage.
     grouping: Grouping | None
 
     @property
@@ -395,5 +395,5 @@ class AttentionKernel(RowsKernel):
         tiled.order(schedule, max(tiled.unrolls(self.machine.unroll)))
 
     def _align_rows(self, schedule: Schedule, stages: tuple[Stage, ...], keys: int) -> None:
-        if not self.program.dims:  # The length of a row is known only at run time otherwise.
+        if not self.program.dims:  # With open dims, the length of a row is known only at run time.
             align_rows(schedule, self.scores, stages, keys, self.machine.lanes)

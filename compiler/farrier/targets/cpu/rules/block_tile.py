@@ -59,7 +59,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
         return None
     program = accumulate(program)
     product = find_block_product(program)
-    assert product is not None  # The copy of the sum is an epilogue.
+    # The copy of the sum became an epilogue, so this is still a product.
+    assert product is not None
     layout = BlockLayout(product, machine.lanes, _group(product, target))
     return Space.of(RULE, BlockTileKernel(program, product, machine, layout))
 

@@ -60,9 +60,9 @@ _ROWS = (1, 2, 3, 4)
 _COLUMNS = range(1, 33)
 _TILES = 6  # The most tiles of each kind in a space.
 _ROOM = 0.7  # The share of the second-level cache for the data of a strip.
-_TAIL = 0.02  # The least share of the time that a separate tile for the last lines must gain.
+_TAIL = 0.02  # A separate tile for the last lines must save at least this share of the time.
 _SIDES = {2: ("below", "bottom"), 3: ("inside", "right")}  # The loops beyond the padding, by axis.
-_SOURCE = "source"  # The first image within its padding, if it has no halo.
+_SOURCE = "source"  # The stage of the first image with its padding, if the image has no halo.
 _SUMS = (DType.F32, DType.I32)
 _TIMES = ("compute", "latency", "load", "l2", "memory", "late")
 
@@ -152,7 +152,7 @@ class BottleneckKernel(ProgramKernel):
     project: Contraction | None
     padded: Stage  # The expanded image [n, c, y, x] within its padding.
     machine: Machine
-    # The grouping in dot products of a pointwise sum, by its name.
+    # The dot-product grouping of each pointwise sum, by the name of the sum.
     groupings: Mapping[str, Grouping | None]
 
     @functools.cached_property
@@ -314,7 +314,7 @@ class BottleneckKernel(ProgramKernel):
             taps=(taps[0], taps[1]),
             strides=(stride, stride),
             lane_bytes=typical(contraction.vector_load.buffer.nbytes),
-            # Windows read data that was written a moment ago.
+            # The depthwise convolution reads data that was just written.
             point_bytes=0 if window else typical(contraction.broadcast_load.buffer.nbytes),
             cold=True,
             common=True,

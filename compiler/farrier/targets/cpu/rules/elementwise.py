@@ -44,7 +44,8 @@ from farrier.targets.cpu.units.program_kernel import ProgramKernel
 from farrier.targets.cpu.units.squares import SMALLEST, turn_squares
 
 RULE = RuleId("elementwise", version=7)
-_WORTH_SHARING = 32 << 10  # The least bytes that a kernel moves for which a second thread pays.
+# A second thread pays off for kernels that move at least this number of bytes.
+_WORTH_SHARING = 32 << 10
 
 _EXPOSED = 0.1  # The share of the shorter of arithmetic and traffic that the longer does not hide.
 _TURNING = 6.0  # The cycles for each vector to transpose.
@@ -168,7 +169,7 @@ class ElementwiseKernel(ProgramKernel):
         schedule.reorder(*outer, vector, lanes)
         if all(is_elementwise(s, self.program) for s in self.program.stages):
             keep_values(schedule, kept, vector, lane)
-        else:  # Lanes read elements of other lanes, which must lie in memory.
+        else:  # Lanes read elements of other lanes, so these must be in memory.
             for other in reversed(kept):
                 schedule.compute_at(other.buffer.name, vector)
         schedule.vectorize(lanes)

@@ -44,12 +44,11 @@ from farrier.targets.cpu.units.row_kernel import WORTH_SHARING
 RULE = RuleId("inner_product", version=1)
 PACKED = "packed"
 _ROWS = (1, 2, 4, 8)
-# A tile spans eight rows or columns of the small operand at most: half of AVX-512's lanes.
+# A tile has at most eight rows or columns of the small operand: half the lanes of AVX-512.
 _WIDEST = 8
-# The small operand is copied where the long one has sixteen times its elements.
+# The small operand is copied if the long one has at least sixteen times its elements.
 _WORTH_COPYING = 16
-# Of the shorter of arithmetic and traffic, the share that the longer does not hide (as in
-# `elementwise`).
+# The share of the shorter of arithmetic and traffic that does not overlap (as in `elementwise`).
 _EXPOSED = 0.1
 
 
@@ -60,9 +59,9 @@ class _Product:
     stage: Stage
     long: Load
     small: Load
-    along: Axis  # The reduced axis along which the long operand lies together.
-    rows: Axis  # The last axis of the long operand alone.
-    width: Axis | None  # The axis of the small operand alone.
+    along: Axis  # The reduced axis along which the long operand is contiguous.
+    rows: Axis  # The last axis on which only the long operand depends.
+    width: Axis | None  # The axis on which only the small operand depends.
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
@@ -78,7 +77,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
         plain = _with_copy(plain, product)
     plain = accumulate(plain)
     product = _product(plain, machine)
-    assert product is not None  # A copy of an operand leaves a product.
+    assert product is not None  # The program with a copied operand is still a product.
     own = machine.for_elements(product.stage.buffer.dtype)
     return Space.of(RULE, InnerProductKernel(plain, product, own))
 
@@ -124,7 +123,8 @@ def _roles(stage: Stage, long: Load, small: Load, machine: Machine) -> _Product 
         return None
     if not 0 < extent <= _WIDEST or (width is stage.axes[-1] and 2 * extent >= machine.lanes):
         return None
-    # Constants are laid out for vectors of rows without a copy.
+    # The layout of a constant can be chosen for vectors of rows without a copy, so another rule is
+    # better.
     if _is_constant(long) or typical(rows[-1].extent) < machine.lanes:
         return None
     is_small = typical(small.buffer.type.size) * _WORTH_COPYING <= typical(long.buffer.type.size)

@@ -54,8 +54,8 @@ from farrier.targets.cpu.units.tile_unit import TileUnit, panels_cover
 from farrier.targets.cpu.units.tiled_product import TiledProduct, find_unit
 
 RULE = RuleId("matrix_tile", version=8)
-# The exposed share of the shorter of arithmetic and memory traffic if the next panel is fetched
-# ahead.
+# The share of the shorter of arithmetic and memory traffic that does not overlap if the next panel
+# is prefetched.
 _EXPOSED_AHEAD = 0.2
 
 
@@ -77,7 +77,7 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     sums = (isinstance(stage.body, Reduce) for stage in program.stages)
     program = accumulate(program, list(sums).index(True))
     accumulated = find_contraction(program)
-    assert accumulated is not None  # Rewrites of a contraction leave a contraction.
+    assert accumulated is not None  # A rewritten contraction is still a contraction.
     kernel = MatrixTileKernel(program, TiledProduct(accumulated, unit), width, machine)
     return Space.of(RULE, kernel) if kernel.tiled_product.rows and kernel.wide else None
 
@@ -97,7 +97,7 @@ class MatrixTileKernel(ProgramKernel):
 
     program: TensorProgram
     tiled_product: TiledProduct
-    width: int  # The lanes of a vector of results: of one tile or of several.
+    width: int  # The lanes of a vector of results, which spans one tile or several.
     machine: Machine
 
     @property
@@ -156,7 +156,8 @@ class MatrixTileKernel(ProgramKernel):
             Knob("high", self.unit.sides),
             Knob("lines", self.unit.sides if self.tiled[0] else (1,)),
             Knob("wide", self.wide),
-            Knob("order", (0, 1)),  # With 1, all panels of a block of rows follow one another.
+            # With 1, all panels of a block of rows are computed in succession.
+            Knob("order", (0, 1)),
             Knob("prefetch", (0, 1)),
         )
 

@@ -59,20 +59,22 @@ from farrier.targets.cpu.units.nest_choices import Choices
 from farrier.targets.cpu.units.nest_vectors import UNDECIDED, vector_loops
 
 RULE = RuleId("nest", version=9)
-# Cycles of a statement.
+# The assumed cycles of a statement.
 _CYCLES = 2.0
-# The vectors of one loop up to which each has code of its own.
+# A loop of up to this number of vectors is unrolled.
 _UNROLLED = 8
-# A loop is shared if it takes that many times the cost of sharing it, by two threads or more.
+# A loop is shared if its time is at least this multiple of the cost of sharing it.
 _WORTH_SHARING = 2
-# Iterations for each thread from which on no more loops are joined: the last ones, which not all
-# threads have, are a small part of them.
+# With this number of iterations per thread, no more loops are fused: the last round, in which not
+# all threads have an iteration, is then short.
 _SHARES = 8
-# Elements of vectors that a thread takes at once: 16 KiB of f32, a part of the nearest cache.
+# The elements of a vectorized loop that a thread takes at once: 16 KiB of f32, which fit in the
+# first-level cache.
 _CHUNK = 4096
-# The part of a nest's statements that makes the nest slow if it stays serial and scalar.
+# A nest is reported as slow if at least this share of its statements remains serial and scalar.
 _HOT = 0.5
-# The time without the use of all registers over that with it: a guess, which only ranks the two.
+# The ratio of the times without and with the use of all registers: a guess, which only ranks the
+# two.
 _UNHELD = 1.25
 
 

@@ -69,7 +69,7 @@ from farrier.targets.cpu.units.tiled_sum import UNROLLED, TiledSum
 
 RULE = RuleId("register_tile", version=7)
 _VECTORS = (1, 2, 3, 4, 6, 8, 12)
-_COPY = 0.02  # The least share of a kernel's time that one more copy of its tile must gain.
+_COPY = 0.02  # One more copy of the tile must save at least this share of the kernel's time.
 # The approximate number of widths of a tile along an open extent (`lower/narrow_tiles.py`).
 _WIDTHS = 3.0
 _ROWS = 8  # The limit for a tile that also has columns.
@@ -106,11 +106,11 @@ def _kernel(
         program = accumulate(program)
         program = take_apart(program, _again(program, copied).stage, turns)
         contraction = find_contraction(program, leading=(copied,))
-        # The lanes themselves alternated between phases, as in a plain image.
+        # In a plain image, the lanes themselves alternate between phases.
         if contraction is None:
             return None
     grouping = find_grouping(contraction, target) if is_permuted(contraction.vector_load) else None
-    # A group of the lane operand is contiguous if its layout is chosen here, or in its copy.
+    # A group of the vector operand is contiguous if its layout is chosen here, or in its copy.
     packs = not (
         is_direct(contraction) if grouping is None else is_constant(contraction.vector_load)
     )
@@ -128,7 +128,7 @@ def _kernel(
 
 def _again(program: TensorProgram, copied: str) -> Contraction:
     contraction = find_contraction(program, leading=(PADDED, PACKED, copied))
-    assert contraction is not None  # Rewrites of a contraction leave a contraction.
+    assert contraction is not None  # A rewritten contraction is still a contraction.
     return contraction
 
 
@@ -140,12 +140,12 @@ class RegisterTileKernel(ProgramKernel):
     program: TensorProgram
     contraction: Contraction
     machine: Machine
-    turns: tuple[PhaseAxis, ...]  # The axes of the output whose parts are axes of the contraction.
-    group: int  # The neighbours on the lane axis that read the same points; 0: all do.
-    # The stage of the points with their padding, which each row of tiles computes, or "".
+    turns: tuple[PhaseAxis, ...]  # The axes of the output that are split into phases.
+    group: int  # The number of adjacent lanes that read the same input channels; 0 if all lanes do.
+    # The name of the stage that copies the padded input for each row of tiles, or "".
     copied: str
-    packs: bool  # Set if the lane operand is a stage of its own, computed for each panel.
-    # The grouping of the sum in dot products; None: its products one by one.
+    packs: bool  # Set if the vector operand is packed in a separate stage, for each panel.
+    # The dot-product grouping of the sum; None if products are computed one by one.
     grouping: Grouping | None
 
     @functools.cached_property
@@ -242,11 +242,11 @@ class RegisterTileKernel(ProgramKernel):
         held = np.where((columns["unroll"] > 1) & self._sum.by_lane, points, 1)
         fits = self.machine.fits(vectors, points, dtype, held)
         if self._sum.parts:
-            # Of one point each vector is done with before the next.
+            # With a single point, each vector is used up before the next one is loaded.
             unpacked = self._sum.parts * (np.where(points > 1, vectors, 1) + 1)
             taken = vectors * points + unpacked + _ADDRESSES
             fits &= (taken <= self.machine.registers) | (vectors * points == 1)
-            if self.copied:  # A copy of more lines takes more memory than it saves time.
+            if self.copied:  # Copying several lines takes more memory than it saves time.
                 fits &= columns["rows"] == 1
         lanes = vectors * self.machine.lanes
         if self.group:
@@ -264,7 +264,8 @@ class RegisterTileKernel(ProgramKernel):
             columns["order"] != LoopOrder.ROWS
         )
         fits &= (columns["prefetch"] == 0) | (follows & (tiles > 1))
-        # The next blocks of the points are fetched if an iteration does not hold them all.
+        # The next block of the broadcast operand is prefetched unless an iteration covers the whole
+        # block.
         fits &= (columns["ahead"] == 0) | (columns["unroll"] < self.extent(self._sum.blocked))
         # Every tile of a panel reads a slice again.
         fits &= (columns["slices"] == 1) | ((columns["order"] != LoopOrder.ROWS) & (tiles > 1))
@@ -372,10 +373,12 @@ class RegisterTileKernel(ProgramKernel):
         sizes = decisions["rows"], decisions["columns"]
         tile = sliced.compute_at(schedule, outer[-1], "panel", sizes)
         step = sliced.order(schedule, decisions["unroll"])
-        # The innermost shared loop: computations for its iteration belong to one thread.
+        # The innermost shared loop. Computations placed in one of its iterations belong to one
+        # thread.
         last = "row" if "row" in outer else "panel"
         if self.copied:
-            if self.contraction.depthwise:  # Each panel reads channels of its own.
+            # In a depthwise convolution, each panel reads different channels.
+            if self.contraction.depthwise:
                 last = "panel"
             schedule.compute_at(self.copied, last)
             self._copy_window(schedule, self.program.stage(self.copied))

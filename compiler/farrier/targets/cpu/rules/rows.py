@@ -39,16 +39,18 @@ from farrier.targets.cpu.units.row_kernel import RowKernel
 from farrier.targets.cpu.units.split_reductions import joined, split_reductions
 
 RULE = RuleId("rows", version=10)
-# The element types of reductions. Registers hold narrow floats as f32.
+# The dtypes of reductions. Narrow floats are f32 in registers.
 _SUMS = (
     *(DType.F16, DType.BF16, DType.F32, DType.F64, DType.BOOL),
     *(DType.I8, DType.I16, DType.I32, DType.I64, DType.U8, DType.U16, DType.U32, DType.U64),
 )
-# Each thread has eight parts of the work, about, so that the others make up for a late one.
+# Each thread has about eight parts of the work, so that other threads can compensate for a late
+# one.
 _PARTS = 8
-# A kernel that takes less on one thread than four times to fork and join is not worth splitting.
+# A kernel is worth splitting if it takes at least four times the cost of fork and join on one
+# thread.
 _WORTH_SPLITTING = 4
-# A part has a multiple of four vectors of terms: the most partial results.
+# The length of a part is a multiple of four vectors, the largest number of partial results.
 _VECTORS = 4
 
 
@@ -64,7 +66,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     reduced = [stage for stage in plain.stages if isinstance(stage.body, Reduce)]
     if not reduced or any(stage.buffer.dtype not in _SUMS for stage in reduced):
         return None
-    if is_wide_contraction(program, target.lanes):  # One vector of sums loads all for each product.
+    # With a vector of sums, every product would load both operands.
+    if is_wide_contraction(program, target.lanes):
         return None
     if has_residues(program):
         return None

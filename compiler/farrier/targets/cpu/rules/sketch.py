@@ -17,7 +17,9 @@ from farrier.targets.cpu.sketch import RULES, sketches
 from farrier.targets.cpu.target import CpuTarget
 from farrier.targets.cpu.units.nests import share
 
-_WORTH_MEASURING = 4.0  # Estimates of sketches were never further off from each other.
+# Sketches are measured if their estimate is within this factor of the best, the largest error seen
+# between estimates.
+_WORTH_MEASURING = 4.0
 
 __all__ = ["RULES", "space", "spaces"]
 

@@ -59,20 +59,19 @@ RULE = RuleId("winograd", version=7)
 _VECTORS = (1, 2, 3, 4)
 _PANELS = (1, 2, 4, 8, 16)
 _CHUNKS = (1, 2, 3, 4, 6, 7, 8, 14, 16, 28, 32)
-# For images with at least `_CHUNK_TILES` tiles in each chunk.
+# The sizes of chunks, for images with at least `_CHUNK_TILES` tiles in each chunk.
 _MANY_CHUNKS = (48, 64, 96, 128, 192, 256, 384, 512)
 _CHUNK_TILES = 24
 _SUM = "winograd_sum"
 _TILES = ("t", "")
-_ROOM = 0.9  # The share of a cache for one chunk's products and their operands.
-# The share of the second-level cache from which on larger chunks lose more and more of their data,
-# up to _ROOM.
+_ROOM = 0.9  # The share of a cache that one chunk's products and their operands may fill.
+# From this share of the second-level cache up to _ROOM, chunks lose more and more of their data.
 _WHOLE = 0.25
 _CACHE_WAY = 4096  # The bytes of one way of a first-level cache.
 _WAYS = 6  # The ways that elements of one tile may occupy.
 _SPREAD = 8  # The additional tiles to try.
-_LATE = 0.3  # The exposed share of the time of weights from memory that are not fetched ahead.
-# For each element of a tile, as a vector: to load it, its sums, to store it.
+_LATE = 0.3  # The share of the time of weight transfers that does not overlap without prefetching.
+# Cycles for each element of a tile, as a vector: to load it, its sums, to store it.
 _TRANSFORM_CYCLES = 4.0
 
 
@@ -195,7 +194,7 @@ class WinogradKernel(ProgramKernel):
         chunks, groups = np.ceil(oc / channels), batch * decided["chunks"]
         chunk = np.ceil(tiles / decided["chunks"])
         transforms = squared * batch * tiles * (ic + oc) / machine.lanes * _TRANSFORM_CYCLES
-        # Of one chunk: the transformed input, the products, the weights.
+        # The bytes of one chunk: the transformed input, the products, the weights.
         width = self.columns.buffer.dtype.nbytes
         inputs = 1.0 * width * squared * chunk * ic
         scratch = 4.0 * squared * chunk * channels
@@ -213,7 +212,7 @@ class WinogradKernel(ProgramKernel):
         far = tiled + scratch * machine.threads > last
         streamed = np.where(far, (inputs * (chunks + 1) + 2 * scratch * chunks) * groups, 0.0)
         units = np.where(fused, groups, groups * chunks)
-        # Chunks have one size except for the last, and a thread waits for the others'.
+        # All chunks except the last have the same size, and threads wait for each other.
         even = np.where(fused, batch * tiles / chunk, units)
         balance = np.ceil(units / machine.threads) * machine.threads / even
         # A thread reads tiles that the others have transformed, all of them if threads divide only
@@ -222,11 +221,11 @@ class WinogradKernel(ProgramKernel):
         written = 2 * 1.0 * width * squared * batch * tiles * ic * (1 - 1 / machine.threads)
         read = np.minimum(2 * chunks / machine.threads, 1.0)
         remote = np.where(fused, 0.0, written * read / machine.remote_bandwidth)
-        # It waits for all weights that it reads, whoever reads them as well.
+        # A thread waits for all weights that it reads, even if other threads read them as well.
         share = np.where(fused, 1.0, 1 / np.minimum(chunks, machine.threads))
         late_weights = machine.memory_seconds(self._problem.lane_bytes, share)
         late_weights = late_weights - products.terms["memory"]
-        # The last panel of a chunk at one point does not fetch the first at the next.
+        # At the last panel of a chunk, the first panel of the next point is not prefetched.
         late = np.where(decided["panels"] > 1, decided["prefetch"] / decided["panels"], 0.0)
         extra = (transforms + spilt / machine.l3_bandwidth) / machine.threads
         seconds = (products.seconds + extra / machine.hertz) * balance
@@ -383,7 +382,7 @@ class WinogradKernel(ProgramKernel):
         ):
             tiles = chunk if is_chunk else self.extent("t")
             spread = _spread(tiles, buffer.dtype.nbytes * width * count, self.points**2)
-            # A chunk of unknown size has room for the largest, so that strides are numbers.
+            # Memory is reserved for the largest chunk, so that strides are constant.
             if (spread > tiles) if self._is_static else is_chunk:
                 schedule.pad_axis(buffer.name, 2, spread)
             order = (PhysicalDim(3), PhysicalDim(4), PhysicalDim(0), PhysicalDim(1, width))

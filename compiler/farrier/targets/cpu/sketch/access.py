@@ -21,8 +21,9 @@ from farrier.ir.types import Layout
 from farrier.space.space import Floats
 
 _LINE = 64  # Bytes of a cache line, on every CPU that has a description here.
-# Loads that a lane takes if it is collected alone: its load, its insertion into the vector. With
-# a transposed operand, a product of 256³ takes 1.8 times as long as with a copy of it.
+# The cost, in loads, of one lane that is loaded individually: its load and the insertion into the
+# vector. Measured: with a transposed operand, a product of 256³ takes 1.8 times as long as with a
+# copy of it.
 _COLLECTED = 1.5
 _FAR = 1 << 20  # The stride, in elements, of an index that follows no linear form.
 
@@ -110,7 +111,8 @@ def lane_costs(access: Access, lanes: npt.NDArray[np.int64], width: int) -> Floa
     """Return the number of loads for one vector along each candidate's axis `lanes`: 1 if the
     elements are adjacent or equal in all lanes, otherwise a load and an insertion for each of
     `width` lanes."""
-    strides = np.append(access.strides, 0.0)  # The last is that of a candidate without lanes.
+    # The appended stride 0 is for candidates without lanes.
+    strides = np.append(access.strides, 0.0)
     beyond = np.where(lanes < len(access.strides), lanes, -1)
     costs: Floats = np.where(strides[beyond] <= 1, 1.0, _COLLECTED * width)
     return costs

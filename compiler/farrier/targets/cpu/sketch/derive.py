@@ -133,14 +133,15 @@ def _forms(program: TensorProgram, machine: Machine) -> list[_Form]:
     forms = [plain]
     if _heaviest(plain.nests) is None:
         return forms
-    # A row that a cache holds from one sum to the next needs no common tile.
+    # If a cache keeps a row from one sum to the next, a common tile has no advantage.
     if sum(typical(buffer.nbytes) for buffer in program.inputs) > machine.l2_bytes:
         chained = _Form.of((_CHAINS,), program)
         if len(chained.nests) < len(plain.nests):
             forms.append(chained)
     phased = phases(program)
     apart = [] if phased is None else [_Form.of((_PHASES,), inline(phased))]
-    for form in apart or (plain,):  # Phases cost least, whatever follows.
+    # Splitting into phases is always best, so other rewrites start from it.
+    for form in apart or (plain,):
         parts = split_threads(form.program, form.nests, machine)
         if parts is not None:
             forms.append(_Form.of((*form.rewrites, _IN_PARTS), parts))

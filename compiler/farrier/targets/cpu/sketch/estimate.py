@@ -31,12 +31,13 @@ from farrier.targets.cpu.sketch.access import Access, lane_costs, moves_with
 from farrier.targets.cpu.sketch.nest import Nest
 from farrier.targets.cpu.sketch.tiling import Tiling
 
-_TILE = 12.0  # Cycles to begin and end the loops of one tile, by the assembly of small tiles.
-_STEP = 2.0  # Instructions of a loop: its counter, its jump.
+# Cycles to begin and end the loops of one tile, estimated from the assembly of small tiles.
+_TILE = 12.0
+_STEP = 2.0  # Loop overhead in instructions: counter and branch.
 # Operations that a guard adds to each multiply-add, in loops of tiles at the edge: the other
 # branch, and the choice between both.
 _GUARD = 2.0
-_EDGES = 2  # Tiles of a line that reach beyond an end of it, where loops are taken apart.
+_EDGES = 2  # The tiles of a line that extend beyond one of its ends; loops are split there.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,7 @@ class NestCost:
         moved = self._traffic(tiling)
         hidden = np.minimum(cycles, moved)
         busy = np.maximum(cycles, moved) + machine.exposed * hidden
-        # The busiest thread has the larger share where the tiles do not divide evenly.
+        # If the tiles do not divide evenly, the busiest thread determines the time.
         share = np.ceil(tiles / machine.threads) / np.maximum(tiles, 1)
         share = np.where(tiling.parallel > 0, share, 1.0)
         seconds = busy * share / machine.hertz + machine.fork_join * (tiling.parallel > 0)
@@ -213,5 +214,5 @@ def _beyond(blocks: Sequence[tuple[Floats, Floats]], size: float) -> Floats:
     beyond = touched * runs
     for touched, runs in blocks[1:]:
         beyond = np.where(touched <= size, touched * runs, beyond)
-    # What a cache holds whole is there from the kernel before.
+    # Data that fits completely is still in the cache from the preceding kernel.
     return np.where(touched <= size, 0.0, beyond)

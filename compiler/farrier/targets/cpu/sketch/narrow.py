@@ -13,7 +13,7 @@ from __future__ import annotations
 from farrier.targets.cpu.sketch.access import accesses, store
 from farrier.targets.cpu.sketch.nest import Nest
 
-_MOST = 3  # Axes worth trying: more double the space and seldom rank first.
+_MOST = 3  # The number of axes to try; more would double the space and are seldom best.
 
 
 def lane_axes(nest: Nest) -> tuple[int, ...]:

@@ -62,7 +62,9 @@ from farrier.ir.walk import rewrite, walk
 from farrier.space.rewrites import accumulate, conjuncts, replaced
 from farrier.targets.cpu.units.phase_axes import PhaseAxis, take_apart
 
-_MOST = 8  # Residues: the strides of decoders are 2 to 8, and rows of fewer points fill no lanes.
+# The largest stride: decoders use strides of 2 to 8, and with larger ones too few points remain to
+# fill lanes.
+_MOST = 8
 
 
 def phases(program: TensorProgram) -> TensorProgram | None:
@@ -157,7 +159,7 @@ def _solved(axis: Axis, factor: int, modulus: int, common: int, missing: Linear)
     multiple of `modulus`. `common` is the gcd of `factor` and `modulus`."""
     step = modulus // common
     inverse = pow(-(factor // common), -1, step)
-    if 2 * inverse > step:  # The inverse nearest to zero leaves the simplest form.
+    if 2 * inverse > step:  # The inverse nearest to zero results in the simplest expression.
         inverse -= step
     left = None
     if common > 1:

@@ -24,9 +24,9 @@ from farrier.space.machine import Machine
 from farrier.space.operations import operations
 from farrier.targets.cpu.sketch.nest import Nest
 
-_FEW = 4  # Tiles a thread, below which threads wait for the slowest.
-_WORTH_SHARING = 1 << 16  # Operations of a sum before a second thread pays for its start.
-_PARTS = 4  # Parts a thread, so that a late one costs a quarter of its share.
+_FEW = 4  # With fewer tiles per thread, threads wait for the slowest.
+_WORTH_SHARING = 1 << 16  # The operations of a sum for which starting a second thread pays off.
+_PARTS = 4  # Parts per thread, so that a late thread delays the result by a quarter of its share.
 
 
 def split_threads(

@@ -56,7 +56,8 @@ from farrier.space.operations import count_points
 from farrier.space.rewrites import conjuncts, replaced
 from farrier.targets.cpu.sketch.access import store
 
-_REUSED = 4  # Reads of each element before a copy may pay, which reads and writes it once.
+# A copy, which reads and writes each element once, may pay off if each element is read this often.
+_REUSED = 4
 
 
 def stage_operands(program: TensorProgram) -> TensorProgram | None:

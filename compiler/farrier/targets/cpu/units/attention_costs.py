@@ -8,12 +8,13 @@ from farrier.space.machine import Machine
 from farrier.space.space import Columns, Floats
 from farrier.targets.cpu.units.attention_nests import part_rows
 
-GROUP_CYCLES = (1.2, 0.2)  # To transpose one group of the keys, and to assemble one of the values.
-# The share of the traffic beyond the first-level cache that arithmetic does not hide.
+# Cycles to transpose one group of keys, and to assemble one group of values.
+GROUP_CYCLES = (1.2, 0.2)
+# The share of the traffic from beyond the first-level cache that arithmetic does not hide.
 EXPOSED = 0.15
-_SOFTMAX = 13.0  # For a vector of scores: its maximum, exponential and sum.
-_ROW = 40.0  # To join the partial results of one row, twice.
-_JOIN = 20.0  # To store the results of a row in a block of keys, and to join them.
+_SOFTMAX = 13.0  # Cycles for a vector of scores: maximum, exponential and sum.
+_ROW = 40.0  # Cycles to combine the partial results of one row, for the maximum and the sum.
+_JOIN = 20.0  # Cycles to store the results of a row for one block of keys, and to combine them.
 # The passes over the scores of a block: written, read for the maximum, for the exponential and its
 # sum, and for the product.
 _PASSES = 5
@@ -48,6 +49,7 @@ def traffic_cycles(
         far = score_bytes + beside > 0.9 * machine.l2_bytes
         return np.where(far, machine.l3_bandwidth, machine.l2_bandwidth)
 
-    again = head_bytes / key_blocks  # The data that the passes over the scores leave in the cache.
+    # The data of keys and values that competes with the scores for the cache.
+    again = head_bytes / key_blocks
     traffic: Floats = head_bytes / rate(head_bytes) + passes * 0.5 * score_bytes / rate(again)
     return traffic

@@ -115,7 +115,7 @@ def align_rows(
     lines."""
     rank, read = len(scores.stage.axes), extent_of(scores.output, scores.output.axes[-1].name)
     for stage in (scores.output, *stages):
-        if len(stage.axes) == rank:  # The stage is neither a maximum nor a sum.
+        if len(stage.axes) == rank:  # The stage is not a reduction (maximum or sum).
             line = lanes * DType.F32.nbytes // stage.buffer.dtype.nbytes
             spare = max(extent_of(stage, stage.axes[-1].name) - read, 0)
             vectors = -(-(keys + spare) // line) | 1

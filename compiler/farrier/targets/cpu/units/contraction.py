@@ -53,7 +53,7 @@ class Contraction:
     points: tuple[str, ...]
     batch: tuple[str, ...]
     reduction: tuple[str, ...]
-    padded: bool  # The point operand stands under a Select that implements its padding.
+    padded: bool  # The broadcast operand is guarded by a Select that implements padding.
     epilogue: tuple[Stage, ...]  # The stages from that after the contraction to the output.
 
     @property

@@ -36,7 +36,8 @@ def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int)
     step, part = schedule.split(loop, width * partials)
     buffer = f"{name}_part"
     schedule.rfactor(part, buffer)
-    # Registers have no addresses: only what has one iteration whatever the sizes may lie inside.
+    # Registers have no addresses, so only loops that have a single iteration at all sizes may be
+    # inside.
     rows = [axis.name for axis in stage.axes if extents[f"{name}_{axis.name}"] != 1]
     if rows:
         schedule.compute_at(buffer, f"{buffer}_{name}_{rows[-1]}")

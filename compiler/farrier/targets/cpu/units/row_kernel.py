@@ -27,7 +27,7 @@ from farrier.targets.cpu.units.program_kernel import ProgramKernel
 
 # A second thread pays for kernels of more operations.
 WORTH_SHARING = 30_000
-# The row's next stage waits forty cycles for a row's result.
+# The next stage of a row waits forty cycles for the row's result.
 _WAIT = 40.0
 # One iteration works on a block of rows; a core has four of them in flight.
 _BLOCKS = (1, 2, 4, 8)
@@ -325,7 +325,7 @@ class RowKernel(ProgramKernel):
         single = all(extents[f"{name}_{axis}"] == 1 for axis in spatial)
         if self.rows and single and ceildiv(extents[f"{name}_{lane}"], self.machine.lanes) == 1:
             schedule.set_scope(name, MemoryScope.REGISTER)
-            # Of a small window the loops would take longer than its taps.
+            # For a small window, loop overhead would exceed the work.
             taps = {f"{name}_{axis}": extents[f"{name}_{axis}"] for axis in reduced}
             if math.prod(n if isinstance(n, int) else _TAPS + 1 for n in taps.values()) <= _TAPS:
                 for loop in taps:

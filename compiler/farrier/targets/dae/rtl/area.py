@@ -11,7 +11,7 @@ from pathlib import Path
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.rtl.emit import TOP, rtlil, yosys
 
-_MULTIPLIERS = 156  # Of an ECP5-85.
+_MULTIPLIERS = 156  # The 18 × 18 bit multipliers of an ECP5-85.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def cells(accelerator: Accelerator) -> Cells:
     """Return the number of cells that an accelerator needs. Raises UsageError if a tool is missing
     or fails."""
     text = rtlil(accelerator)
-    # Products beyond the multipliers of the largest part are made of LUTs.
+    # Products that exceed the multipliers of the largest ECP5 are built from LUTs.
     products = accelerator.matrix.inner * accelerator.matrix.outer + 4 * accelerator.vector.lanes
     without = " -nodsp" if products > _MULTIPLIERS else ""
     with tempfile.TemporaryDirectory(prefix="farrier-area-") as name:

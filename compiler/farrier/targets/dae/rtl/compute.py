@@ -29,7 +29,7 @@ class Compute(Elaboratable):
         self._sums = sums
         self.front = Front(accelerator, Module.COMPUTE)
         index = accelerator.fields.index
-        # Addresses are of this cycle, data of the one before.
+        # Addresses belong to this cycle, data to the preceding one.
         self.reads = Signal()
         self.input_address, self.weight_address = Signal(index), Signal(index)
         self.input = Signal(8 * accelerator.input_bytes)
@@ -119,7 +119,8 @@ class Compute(Elaboratable):
         unit = Matrix(accelerator, latency - 2)
         m.submodules.matrix = EnableInserter(advance)(unit)
         m.d.comb += [unit.inputs.eq(self.input), unit.weights.eq(self.weight)]
-        # A step after n cycles: whether there is one, its sum, and whether it is the last one.
+        # A step after n cycles of delay: a valid flag, the address of its sum, and a flag of the
+        # last step.
         valid, address, last = _delayed(
             m, advance, latency, loops.valid & is_gemm, loops.addresses[0], loops.last
         )
@@ -136,7 +137,8 @@ class Compute(Elaboratable):
             for n in range(outer):
                 word = held[32 * n : 32 * n + 32] + unit.totals[n]
                 m.d.sync += total[32 * n : 32 * n + 32].eq(word)
-        # A sum that the next step adds to is not written yet.
+        # The sum of a preceding step that has not been written yet is forwarded to a step that adds
+        # to it.
         goes_on = valid[at] & (address[at] == address[latency])
         written = {
             "enable": valid[latency] & ~goes_on,
@@ -161,7 +163,7 @@ class Compute(Elaboratable):
         chunks = -(-outer // lanes)
         chunk = Signal(range(max(2, chunks)))
         ends = chunk == chunks - 1
-        waits = Signal()  # For the sum of a step that is on its way.
+        waits = Signal()  # High while the step must wait for a sum that is still being computed.
         takes = loops.valid & ~(is_alu & waits) & advance
         m.d.comb += loops.advance.eq(takes & (~is_alu | ends))
         with m.If(takes & is_alu):

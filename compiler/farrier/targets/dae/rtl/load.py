@@ -33,14 +33,14 @@ class Load(Elaboratable):
         self._accelerator = accelerator
         self._requests = requests
         self.front = Front(accelerator, Module.LOAD)
-        self.base = Signal(32)  # Of the argument that `argument` names.
+        self.base = Signal(32)  # The start address of the argument that `argument` selects.
         self.argument = Signal(accelerator.fields.argument)
         self.read_valid, self.read_data = Signal(), Signal(8 * accelerator.port.bytes)
         bits = accelerator.fields.index
         self.inputs = Writes("inputs", accelerator.input_bytes, bits)
         self.weights = Writes("weights", accelerator.weight_bytes, bits)
         self.sums = Writes("sums", accelerator.sum_bytes, bits)
-        self.sums_settled = Signal()  # None of the sums that were written is on its way.
+        self.sums_settled = Signal()  # High if all sums that were written have arrived.
 
     def elaborate(self, platform: Any) -> Design:
         m = Design()
@@ -50,9 +50,9 @@ class Load(Elaboratable):
             m.d.sync += word.eq(front.head)
         fields = dict(fields_of(word, Kind.LOAD, self._accelerator))
         head = fields_of(front.head, Kind.LOAD, self._accelerator)
-        is_empty = Signal()  # There is padding alone.
+        is_empty = Signal()  # The load has padding only, no data.
         m.d.comb += is_empty.eq((fields["rows"] == 0) | (fields["columns"] == 0))
-        starts = Signal()  # The cycle behind `begin`.
+        starts = Signal()  # High in the cycle after `begin`.
         m.d.sync += starts.eq(front.begin)
         m.d.comb += self.argument.eq(head["argument"])
         asked = self._ask(m, fields, starts, is_empty)
@@ -96,7 +96,7 @@ class Load(Elaboratable):
             m.d.sync += asks.eq((head["rows"] != 0) & (head["columns"] != 0))
             m.d.sync += [address.eq(self.base + head["offset"])]
             m.d.sync += row.eq(self.base + head["offset"])
-        # From the last beat of an element to the next element.
+        # The distance in bytes from the last beat of an element to the next element.
         lasts = {
             p: bytes_of(p, accelerator) - (-(-bytes_of(p, accelerator) // port) - 1) * port
             for p in Pad
@@ -130,12 +130,13 @@ class Load(Elaboratable):
         widest = max(bytes_of(p, accelerator) for p in Pad)
         port = accelerator.port.bytes
         most = -(-widest // port)
-        # A beat is taken a cycle after it came.
+        # A beat is processed one cycle after its arrival.
         valid, beat = Signal(), Signal(8 * port)
         m.d.sync += [valid.eq(self.read_valid), beat.eq(self.read_data)]
         rows, columns = Signal.like(fields["rows"]), Signal.like(fields["columns"])
         beats, total = Signal(range(most + 1)), Signal(range(most + 1))
-        before = Signal(8 * port * max(1, most - 1))  # The beats of an element that came, on top.
+        # The beats of the current element received so far, the latest in the highest bits.
+        before = Signal(8 * port * max(1, most - 1))
         address, margin, waits = Signal(bits), Signal(bits), Signal()
         width = fields["left"] + fields["columns"] + fields["right"]
         m.d.comb += margin.eq(fields["left"] + fields["right"])
@@ -177,7 +178,8 @@ class Load(Elaboratable):
         has_padding = Cat(*(fields[name] for name in ("top", "bottom", "left", "right"))).any()
         inside = (y >= top) & (y < top + fields["rows"]) & (x == left) & (fields["columns"] != 0)
         padding = Writes("padding", 1, bits)
-        ahead = Signal(count)  # Elements to go on by: past what lies inside, at once.
+        # The number of elements to advance by. All data within a row is skipped at once.
+        ahead = Signal(count)
         m.d.comb += ahead.eq(Mux(inside, fields["columns"], 1))
         m.d.comb += [padding.address.eq(address), padding.data.eq(fields["fill"])]
         m.d.comb += padding.enable.eq(walks & ~inside & ~data.enable)

@@ -22,7 +22,7 @@ from farrier.targets.dae.simulator.functional import Functional
 from farrier.targets.dae.simulator.timed import simulate
 
 _ALIGNMENT = 64
-_GUARD = 64  # Bytes between arguments, which nothing may change.
+_GUARD = 64  # Guard bytes between arguments, which a correct program does not change.
 _MOST_CYCLES = 1 << 32
 _FLAGS = (
     *("-O3", "--x-initial", "fast", "--cc", "--exe", "--build", "-CFLAGS", "-O1"),

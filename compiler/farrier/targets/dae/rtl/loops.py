@@ -46,11 +46,12 @@ class Loops(Elaboratable):
         m = Design()
         loops = range(self._loops)
         count = [Signal.like(each) for each in self.counts]
-        left = [Signal.like(each) for each in self.counts]  # Iterations, this one included.
+        # The remaining iterations, including the current one.
+        left = [Signal.like(each) for each in self.counts]
         stride = [[Signal.like(each) for each in of_loop] for of_loop in self.strides]
         base = [[Signal.like(each) for each in self.firsts] for _ in loops]
         ends = [left[n] == 1 for n in loops]
-        # The loop that goes on: all inside of it have ended.
+        # A loop advances if all loops inside it have ended.
         goes_on = [~ends[n] & Cat(*ends[n + 1 :], 1).all() for n in loops]
         m.d.comb += self.last.eq(Cat(*ends).all())
         m.d.comb += [out.eq(at) for out, at in zip(self.addresses, base[-1], strict=True)]

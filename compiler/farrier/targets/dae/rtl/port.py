@@ -43,7 +43,8 @@ class Port(Elaboratable):
     def elaborate(self, platform: Any) -> Design:
         m = Design()
         is_held, by_store, stores = Signal(), Signal(), Signal()
-        # Whoever has begun keeps the port to its last beat; a store goes before a load.
+        # A module that has started a transfer keeps the port until its last beat; a store precedes
+        # a load.
         m.d.comb += stores.eq(Mux(is_held, by_store, self.stores.wants))
         m.d.comb += [
             self.valid.eq(Mux(stores, self.stores.wants, self.loads.wants)),

@@ -49,7 +49,7 @@ class Front(Elaboratable):
         self.head = Signal(bits)
         self.begin, self.done, self.busy = Signal(), Signal(), Signal()
         self.push, self.word, self.has_room = Signal(), Signal(bits), Signal()
-        # Queues of tokens to and from the neighbours, where there are such.
+        # The token queues from and to the neighbouring modules, if there are any.
         self.previous: tuple[Tokens, Tokens] | None = None
         self.next: tuple[Tokens, Tokens] | None = None
 
@@ -63,7 +63,7 @@ class Front(Elaboratable):
             self.head.eq(commands.head),
             commands.pop.eq(self.begin),
         ]
-        # The fields that order instructions are the same of all kinds.
+        # The token fields are the same for all kinds of instructions.
         fields = fields_of(self.head, Kind.FINISH, self._accelerator)
         ready = [commands.has_head, ~self.busy]
         for name, queues in (("previous", self.previous), ("next", self.next)):

@@ -22,12 +22,14 @@ class Store(Elaboratable):
         self._accelerator = accelerator
         self._port = port
         self.front = Front(accelerator, Module.STORE)
-        self.base = Signal(32)  # Of the argument that `argument` names.
+        self.base = Signal(32)  # The start address of the argument that `argument` selects.
         self.argument = Signal(accelerator.fields.argument)
         self.written = Signal()
-        self.address = Signal(accelerator.fields.index)  # The sum that is read, where `read` holds.
+        # The address of the sum to read while `read` is high.
+        self.address = Signal(accelerator.fields.index)
         self.read = Signal()
-        self.sum = Signal(8 * accelerator.sum_bytes)  # It is there a cycle later, and stays.
+        # The sum that was read, from one cycle later on.
+        self.sum = Signal(8 * accelerator.sum_bytes)
 
     def elaborate(self, platform: Any) -> Design:
         m = Design()
@@ -44,7 +46,7 @@ class Store(Elaboratable):
         beat = Signal(range(most + 1))
         address, row, index = Signal(32), Signal(32), Signal(accelerator.fields.index)
         fetches, sends, running = Signal(), Signal(), Signal()
-        flight = Signal(32)  # Beats that memory has not answered yet.
+        flight = Signal(32)  # The number of beats that memory has not acknowledged yet.
         m.d.comb += self.argument.eq(head["argument"])
         with m.If(front.begin):
             first = self.base + head["offset"]

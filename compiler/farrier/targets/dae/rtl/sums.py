@@ -38,7 +38,7 @@ class SumPad(Elaboratable):
     def __init__(self, accelerator: Accelerator) -> None:
         self._accelerator = accelerator
         self.loads = Writes("loads", accelerator.sum_bytes, accelerator.fields.index)
-        self.settled = Signal()  # No load waits for a bank.
+        self.settled = Signal()  # High if no load waits for a bank.
         self.write = Writes("write", accelerator.sum_bytes, accelerator.fields.index)
         self.lanes = Signal(
             accelerator.matrix.batch * accelerator.matrix.outer

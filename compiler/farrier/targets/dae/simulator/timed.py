@@ -77,8 +77,8 @@ class Work:
     least: int = 0
 
 
-# Cycles of the hardware, which its description does not have.
-_FETCHED = 1  # From the last beat of a word to its module.
+# Fixed latencies of the hardware in cycles, which a description cannot change.
+_FETCHED = 1  # From the arrival of a word's last beat until its module has the word.
 _DECODE = 1
 _READ = 1  # A store reads its first sum.
 _TAKE = 3  # A load takes a beat, writes an element, and is done.
@@ -136,7 +136,7 @@ def _steps_of_sums(instruction: Instruction, accelerator: Accelerator) -> int:
     """Return the cycles in which the vector unit issues the steps of an instruction."""
     sums = accelerator.matrix.batch * accelerator.matrix.outer
     cycles = -(-sums // accelerator.vector.lanes)
-    again = accelerator.vector.latency + 1  # Until a sum that is replaced can be read.
+    again = accelerator.vector.latency + 1  # The cycles until a replaced sum can be read.
     for n in reversed(range(ALU_LOOPS)):
         count = max(1, instruction[f"count{n}"])
         if count > 1 and not instruction[f"to{n}"]:
@@ -173,7 +173,8 @@ class _Simulation:
         self._free = dict.fromkeys(Module, 0)
         self._busy = dict.fromkeys(Module, 0)
         self._tokens: dict[tuple[int, int], deque[int]] = {}
-        self._taken: dict[tuple[int, int], list[int]] = {}  # When each token was.
+        # The times at which each token was popped.
+        self._taken: dict[tuple[int, int], list[int]] = {}
         self._pushed: dict[tuple[int, int], int] = {}
         self._port_free = 0
         self._port_busy = 0

@@ -29,7 +29,7 @@ from farrier.targets.cpu.codegen.compile import compile_text
 from farrier.targets.cpu.codegen.support.elements import element_functions
 from farrier.targets.cpu.target import CpuTarget
 
-# What the runtime and the device layer bind from a library, besides its entry points.
+# The functions that the runtime and the device layer bind, in addition to entry points.
 SYMBOLS = (
     "farrier_pool_size",
     "farrier_pool_init",
@@ -40,7 +40,7 @@ SYMBOLS = (
     "farrier_max_error",
 )
 
-# What a machine whose registers need nobody's permission adds to its part.
+# The part of the library for machines whose registers need no permission.
 NOTHING_TO_ASK = (Path(__file__).parent / "nothing_to_ask.ll").read_text()
 
 _PARTS = ("pool.ll", "timing.ll", "compare.ll")
