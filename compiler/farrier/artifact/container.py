@@ -58,7 +58,7 @@ def is_container(path: Path, member: str) -> bool:
 
 
 def write(file: IO[bytes], members: Mapping[str, bytes | memoryview]) -> None:
-    """Write the members to `file` as one container."""
+    """Write the members, a mapping from name to content, to `file` as one container."""
     with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, data in members.items():
             entry = zipfile.ZipInfo(name, _TIMESTAMP)
@@ -198,5 +198,5 @@ def _damaged(path: Path, error: Exception) -> ArtifactError:
 
 
 def digest(data: bytes | memoryview) -> str:
-    """Return the sha256 in hex, as in `Manifest.hashes`."""
+    """Return the sha256 of `data` in hex, in the form that `Manifest.hashes` has."""
     return hashlib.sha256(data).hexdigest()

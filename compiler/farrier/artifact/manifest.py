@@ -47,7 +47,7 @@ class TensorSpec:
 
     @property
     def element(self) -> DType:
-        """The element type in memory."""
+        """The dtype of the elements in memory; for strings that of their code points."""
         return DType.U32 if self.is_strings else DType(self.dtype)
 
     @property

@@ -46,7 +46,8 @@ def _main() -> None:
 
 
 def _outcome(order: Mapping[str, Any], folder: Path, line: _Line) -> dict[str, Any]:
-    """Tune, report each version, and return the final message. Raises ClosedError."""
+    """Tune the model of the order, report each version to the parent, and return the final message.
+    Raises ClosedError."""
     try:
         _tune(order, folder, line)
     except FarrierError as error:

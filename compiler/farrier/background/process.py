@@ -78,7 +78,8 @@ class TuningProcess(Closing):
         return self._process.pid
 
     def receive(self) -> dict[str, Any]:
-        """Return the next message. Raises ClosedError if the process has ended."""
+        """Wait for the next message of the process and return it. Raises ClosedError if the process
+        has ended."""
         assert self._process is not None
         return wire.receive(self._process.sock)
 

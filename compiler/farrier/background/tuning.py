@@ -74,12 +74,12 @@ class Tuning:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """Return all versions, the oldest first."""
+        """Return all versions of the artifact, the oldest first."""
         return tuple(self._versions)
 
     @property
     def current(self) -> Version:
-        """Return the version in use."""
+        """Return the version of the artifact that is in use."""
         return self._versions[self._current - 1]
 
     def wait(self, timeout_s: float | None = None) -> State:

@@ -99,12 +99,13 @@ class Figures:
 
 
 def missing_packages(engine: str) -> list[str]:
-    """Return the packages that the engine needs and this environment lacks."""
+    """Return the Python packages that the engine needs and that are not installed in this
+    environment."""
     return ENGINES[engine].missing()
 
 
 def precisions(engine: str) -> tuple[Precision, ...]:
-    """Return the precisions in which the engine can multiply."""
+    """Return the precisions in which the engine can multiply matrices."""
     return tuple(map(Precision, ENGINES[engine].precisions))
 
 

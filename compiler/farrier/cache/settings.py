@@ -1,4 +1,4 @@
-"""Settings of the cache from the environment, which no other module reads:
+"""The settings of the cache, read from environment variables that no other module reads:
 
 FARRIER_CACHE        its directory, or `off` (default: farrier in XDG_CACHE_HOME, or in ~/.cache)
 FARRIER_CACHE_BYTES  what its entries may take together; 0: no limit (default: 8 GiB)

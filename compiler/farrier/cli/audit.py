@@ -1,4 +1,4 @@
-"""The verb `farrier audit`: who changed what on the farm."""
+"""The verb `farrier audit`: show the audit log of the farm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Show who changed what on the farm, when and from where, for its operators."""
+    """Show who changed what on the farm, when and from where. Only for operators."""
     begin = 0.0 if since is None else time.time() - parse_budget(since)
     wanted = {"user": user, "action": action, "object": about, "outcome": outcome}
     table = Table("time", "user", "role", "from", "action", "object", "outcome", box=None)

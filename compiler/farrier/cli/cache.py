@@ -75,7 +75,7 @@ def verify() -> None:
 
 
 def _store() -> Store:
-    """Return the store. Raises NotFoundError if the cache is off."""
+    """Return the cache's store of models. Raises NotFoundError if the cache is off."""
     settings = CacheSettings.from_environment()
     if settings.folder is None:
         raise NotFoundError(f"there is no cache: FARRIER_CACHE is {OFF}", hint="unset it")

@@ -16,7 +16,7 @@ from farrier.sdk.client import Client
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the app."""
+    """Add the commands `cost-model …` to the app."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(cost_model)
     group.command("show")(show)

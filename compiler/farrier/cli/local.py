@@ -103,7 +103,7 @@ _SLOWER = 1.05  # Two runs of one artifact differ by less than this factor.
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the app."""
+    """Add the commands of this module to the app."""
     app.command("compile", rich_help_panel=PANEL)(compile_)
     for verb in (inspect, convert, run, export, firmware, hardware, explore, bench, profile, opt):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
@@ -444,7 +444,7 @@ def _read_array(text: str) -> tuple[str, npt.NDArray[Any]]:
 
 
 def _load(path: Path) -> npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]:
-    """Return the array of a .npy file, or those of a .npz file."""
+    """Return the array in a .npy file, or all arrays, by name, in a .npz file."""
     import numpy as np
 
     try:

@@ -55,7 +55,7 @@ PrivateOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the app."""
+    """Add the commands `records …` to the app."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(records)
     for name, verb in (

@@ -76,7 +76,7 @@ PriorityOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the app."""
+    """Add the commands of this module to the app."""
     for verb in (submit, jobs, watch, versions, rollback, cancel, delete, fetch):
         app.command(verb.__name__, rich_help_panel=PANEL)(verb)
     group = typer.Typer(rich_markup_mode=None)

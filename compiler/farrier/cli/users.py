@@ -19,7 +19,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the user."
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs to the command."""
+    """Add the verbs `users …` to the app."""
     group = typer.Typer(rich_markup_mode=None)
     group.callback(invoke_without_command=True)(users)
     group.command("list")(list_users)

@@ -16,7 +16,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the webhook.")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to the app."""
+    """Add the commands `webhooks …` to the app."""
     group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
     group.callback()(webhooks)
     group.command("add")(add)

@@ -72,7 +72,7 @@ def typed(
 
 
 def with_floats(imported: ImportedModel) -> ImportedModel:
-    """Return the float form of a quantized model."""
+    """Return the float form of a quantized model: the same model without quantization."""
     return dataclasses.replace(imported, graph=float_form(imported.graph))
 
 

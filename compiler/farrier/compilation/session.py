@@ -76,7 +76,7 @@ class Session:
 
     @property
     def onnx_model(self) -> Model | None:
-        """The model if it is an ONNX model, which other engines can run; None otherwise."""
+        """The model if it is in ONNX format, so that other engines can run it; else None."""
         if isinstance(self.model, Source) or self.model.format is not Format.ONNX:
             return None
         return self.model

@@ -52,7 +52,7 @@ def _check_precision(precision: Precision, target: Target) -> None:
 
 
 def _check_measurable_here(target: Target) -> None:
-    """Raise UsageError if this machine cannot run code for a part of the target."""
+    """Raise UsageError if this machine cannot run the code for some part of the target."""
     for machine in target.backend.parts(target).values():
         _check_part_here(machine)
 

@@ -87,7 +87,7 @@ def from_artifact(
 
 
 def from_records(session: Session, current: Specialization) -> Specialization:
-    """Return the specialization with the best schedules of the records."""
+    """Return the specialization with the best schedules that the records contain."""
     with session.steps("schedule") as step:
         variant = step.done(known_variant(current.prepared, current.default, session.records))
     if session.options.verify:

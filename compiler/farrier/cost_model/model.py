@@ -47,7 +47,7 @@ _PARAMETERS = {
 
 @dataclasses.dataclass(slots=True)
 class _Samples:
-    """The measurements of one task."""
+    """The measurements of one task: arrays of features, prior predictions and seconds."""
 
     features: Features
     prior: Floats

@@ -86,7 +86,8 @@ class Linear(NamedTuple):
 
 
 class Affine(NamedTuple):
-    """A linear form over variables alone: coefficient by variable name."""
+    """A linear form whose only atoms are variables: a constant, and coefficients by variable
+    name."""
 
     terms: dict[str, Extent]
     const: Extent
@@ -104,7 +105,7 @@ def bounds(expr: Expr, ranges: Mapping[str, Extent]) -> Bounds:
 
 
 def affine(expr: Expr, ranges: Mapping[str, Extent]) -> Affine | None:
-    """Return the coefficients of an index over the variables, or None if it is not affine."""
+    """Return an index as a linear form over variables, or None if it is not affine."""
     terms, const = Simplifier(ranges).linear(expr)
     named = {atom.name: factor for atom, factor in terms.items() if isinstance(atom, Var)}
     return Affine(named, const) if len(named) == len(terms) else None
@@ -653,7 +654,8 @@ _SLACKS: Callable[[Simplifier], Known[Linear | None]] = attrgetter("_slacks")
 
 
 def to_expr(form: Linear) -> Expr:
-    """Return the expression of a linear form: positive terms, the constant, negative terms."""
+    """Return a linear form as an expression: positive terms first, then the constant, then negative
+    terms."""
     total: Expr | None = None
     for atom, factor in form.terms.items():
         if not _is_negative(factor):

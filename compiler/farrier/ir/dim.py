@@ -65,8 +65,8 @@ class Question:
 
 
 class Undecided(ValueError):
-    """A result that depends on the value of a symbol: a comparison, or a size that must be a
-    number. `question` is the open comparison."""
+    """An error: a result depends on the value of a symbol; the result is a comparison, or a size
+    that must be a number. `question` is the open comparison."""
 
     def __init__(self, question: Question) -> None:
         depends = _described(question.extent)
@@ -780,8 +780,8 @@ def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, 
     """Return bounds of a sum of products, in terms of the distances of its atoms from their least
     values (`end` 0) or from their greatest values (`end` 1).
 
-    Terms in the same distances are added first, so that they may cancel out: x*y - 2*x - 2*y + 4 is
-    (x - 2)*(y - 2), which is at least 0 if x and y are at least 2.
+    Terms that contain the same distances are added up first, so that they may cancel out: x*y - 2*x
+    - 2*y + 4 is (x - 2)*(y - 2), which is at least 0 if x and y are at least 2.
     """
     sums: _Terms = {}  # By product of distances.
     for monomial, factor in terms:
@@ -955,7 +955,8 @@ def _least(extent: Extent, cases: int = _MOST_CASES) -> int:
 
 
 def _shared_atoms(extent: Dim) -> Monomial:
-    """Return the atoms common to all terms of a sum, each to the power that all terms have."""
+    """Return the product of the atoms that all terms of a sum have in common, each to the highest
+    common power."""
     (first, _), *others = extent.terms
     return tuple(
         atom
@@ -1053,7 +1054,7 @@ def _depth_of(term: tuple[Monomial, int]) -> int:
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _depth(atoms: Monomial) -> int:
-    """Return the greatest depth to which atoms are nested."""
+    """Return the depth of the most deeply nested atom in a product."""
     return max((_atom_depth(atom) for atom in atoms), default=0)
 
 

@@ -41,7 +41,7 @@ BYTES = 256  # The number of values of a byte.
 
 
 class MemoryScope(enum.StrEnum):
-    """The memory that a buffer lies in."""
+    """The kind of memory in which a buffer is stored."""
 
     PARAM = "param"  # An argument of the kernel.
     CONSTANT = "constant"  # An argument with content known at compile time, so it can be packed.
@@ -84,7 +84,7 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Axis:
-    """A named iteration range `[0, extent)`."""
+    """A named iteration range `[0, extent)` of a stage or of a reduction."""
 
     name: str
     extent: Extent
@@ -211,7 +211,7 @@ class ReduceOp(enum.StrEnum):
         return _COMBINE[self]
 
     def identity(self, dtype: DType) -> Const:
-        """Return the value of the reduction over no elements."""
+        """Return the identity of the reduction, which is its value over no elements."""
         if self is ReduceOp.SUM or self is ReduceOp.PROD:
             one_or_zero = int(self is ReduceOp.PROD)
             return Const(float(one_or_zero) if dtype.is_float else one_or_zero, dtype)

@@ -80,8 +80,8 @@ def _products(stage: Stage, written: Mapping[str, Stage]) -> Products | None:
 
 
 def _unpadded(expr: Expr, conditions: list[Expr]) -> Expr:
-    """Return the expression under casts and under Selects whose other branch is zero; append the
-    conditions of these Selects."""
+    """Return the expression inside enclosing casts and Selects whose other branch is zero, and
+    append the conditions of these Selects to `conditions`."""
     while isinstance(expr, Select | Cast):
         if isinstance(expr, Cast):
             expr = expr.operand

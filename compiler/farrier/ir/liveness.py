@@ -73,7 +73,7 @@ class Liveness:
         return value.name in self.values or not self._symbols.isdisjoint(names)
 
     def add(self, node: Node) -> None:
-        """Add the values and symbols that the node reads."""
+        """Mark the values and symbols that the node reads as needed."""
         self._read(value for value in node.inputs if value is not None)
         self._note(extent for value in node.outputs for extent in value.type.shape)
         for region in node.regions:

@@ -33,7 +33,7 @@ class FloatFormat:
 
     @property
     def sign(self) -> int:
-        """The bit of the code that holds the sign."""
+        """The mask of the sign bit in a code."""
         return 1 << (self.exponent_bits + self.mantissa_bits)
 
     @property
@@ -48,12 +48,13 @@ class FloatFormat:
 
     @property
     def step(self) -> float:
-        """The distance between neighbouring numbers below `least_normal`."""
+        """The distance between neighbouring numbers in the subnormal range, below
+        `least_normal`."""
         return self.least_normal * 2.0**-self.mantissa_bits
 
     @property
     def maximum(self) -> float:
-        """The largest number."""
+        """The largest finite number of the format."""
         exponent, mantissa = divmod(self.largest, 1 << self.mantissa_bits)
         return (1 + mantissa * 2.0**-self.mantissa_bits) * 2.0 ** (exponent - self.bias)
 

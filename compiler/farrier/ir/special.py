@@ -52,7 +52,7 @@ def exp_nonpositive(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Compute the error function, elementwise, in the dtype of `x`, by way of float64."""
+    """Compute the error function elementwise in float64, and return it in the dtype of `x`."""
     wide = x.astype(np.float64)
     magnitude = np.abs(wide)
     small = wide * np.polynomial.polynomial.polyval(np.minimum(magnitude, 1.0) ** 2, _ERF_NEAR)

@@ -149,7 +149,7 @@ def threads_of(nest: tuple[For, ...]) -> int:
 
 
 def extents_of(nest: tuple[For, ...]) -> tuple[int, ...]:
-    """Return the extents of the loops of a phase."""
+    """Return the extents, all constant, of the loops of a phase."""
     return tuple(number(loop.extent) for loop in nest)
 
 
@@ -175,7 +175,7 @@ def _is_workspace(stmt: Stmt) -> bool:
 
 
 def phases(stmt: Stmt) -> Iterator[tuple[tuple[For, ...], Stmt]]:
-    """Yield the loops and the body of each phase, in order."""
+    """Yield the thread or subgroup loops and the body of each phase within `stmt`, in order."""
     nest, body = phase_of(stmt)
     if nest:
         yield nest, body
@@ -199,7 +199,8 @@ def touched(stmt: Stmt) -> Iterator[tuple[Buffer, bool]]:
 
 
 def verify_threads(function: Function) -> None:
-    """Raise CompilerError, with the statement, if a kernel breaks a rule of its form."""
+    """Raise CompilerError, which shows the statement, if a kernel violates a rule in the docstring
+    of this module."""
     for launch in launches(function):
         _Checker(function, launch).check()
 

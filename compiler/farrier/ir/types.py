@@ -232,7 +232,7 @@ class Layout:
 
     @classmethod
     def plain(cls, rank: int) -> Layout:
-        """Return the dense row-major layout."""
+        """Return the dense row-major layout of a tensor with `rank` axes."""
         return cls(tuple(PhysicalDim(axis) for axis in range(rank)))
 
     @classmethod
@@ -286,8 +286,8 @@ class Layout:
     @overload
     def physical_shape(self, shape: Shape) -> Shape: ...
     def physical_shape(self, shape: Shape) -> Shape:
-        """Return the extent of each physical dimension, halo and the padding of partial blocks
-        included."""
+        """Return the extent of each physical dimension for a tensor of logical shape `shape`,
+        including the halo and the padding of partial blocks."""
         extents: list[Extent] = []
         for dim in self.dims:
             whole = shape[dim.axis] + sum(self.halo_of(dim.axis))
@@ -391,7 +391,7 @@ class TensorType:
 
     @property
     def size(self) -> Extent:
-        """The number of logical elements."""
+        """The number of logical elements, without padding and halo."""
         return product(self.shape)
 
     @property

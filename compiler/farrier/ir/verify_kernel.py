@@ -1,8 +1,8 @@
-"""Check tensor programs and loop functions: scopes, ranks, element types, and that no extent is
-negative for all values of the dims.
+"""Verify tensor programs and loop functions: scopes, ranks, element types, and the sign of extents.
 
-An extent that is negative for some values only is allowed: a kernel is called with the sizes of one
-model, and how these depend on each other is not part of the kernel.
+An extent must not be negative for all values of the dims. An extent that is negative for some
+values only is allowed: a kernel is called with the sizes of one model, and how these depend on each
+other is not part of the kernel.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ _WORDS = (DType.I32, DType.U32)
 
 
 def verify_program(program: TensorProgram) -> None:
-    """Raise CompilerError if a stage reads an unwritten buffer, or with a wrong rank or type."""
+    """Raise CompilerError if a stage reads a buffer that is not written before, or reads a buffer
+    with the wrong number of indices or as a wrong type."""
     checker = _Checker(program)
     for buffer in program.inputs:
         checker.define(buffer)
@@ -99,7 +100,8 @@ def _check_stage(checker: _Checker, stage: Stage) -> None:
 
 
 def verify_function(function: Function) -> None:
-    """Raise CompilerError if a loop nest uses a name out of scope, or a wrong rank or type."""
+    """Raise CompilerError if a loop nest uses a name out of scope, a wrong number of indices or a
+    wrong type."""
     checker = _Checker(function)
     for buffer in function.params:
         if buffer.scope not in _ARGUMENTS:

@@ -1,4 +1,4 @@
-"""The size of the code of a loop nest."""
+"""Estimate the size of the code that is generated for a loop nest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the conditions in a loop nest that bound linear forms of loop variables."""
+"""Find the guards in a loop nest: conditions that bound linear forms of loop variables."""
 
 from __future__ import annotations
 

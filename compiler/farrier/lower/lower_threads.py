@@ -81,7 +81,8 @@ class _Access:
     part: _Part | None
 
     def clashes(self, other: _Access) -> bool:
-        """Check whether a barrier must stand between two accesses."""
+        """Check whether a barrier must separate two accesses: they may touch one element, and one
+        writes."""
         if self.name != other.name or not (self.writes or other.writes):
             return False
         if self.is_first and other.is_first:

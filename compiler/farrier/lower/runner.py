@@ -24,7 +24,8 @@ from farrier.progress import debug
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoopPassRun:
-    """The name of a pass, its wall time in seconds, and the kernel before and after it."""
+    """The record of one loop pass: its name, its wall time in seconds, and the kernel before and
+    after it."""
 
     name: str
     seconds: float

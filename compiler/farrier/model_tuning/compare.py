@@ -134,7 +134,7 @@ def _ranks(samples: Sequence[int], count: int) -> list[int]:
 
 
 class ComparisonError(Exception):
-    """An error: the variants could not be measured; the message says why."""
+    """An error: the variants could not be measured; the message states the reason."""
 
 
 class Comparison:
@@ -408,7 +408,7 @@ def _outcome(plan: Plan, turns: Sequence[CandidateResult], device: str) -> Outco
 
 
 def _where_any_ran(contests: list[list[Outcome]]) -> list[list[Outcome]]:
-    """Return the outcomes; raise ComparisonError if no variant of any contest ran."""
+    """Return `contests` unchanged; raise ComparisonError if no variant in them ran."""
     failed = [
         outcome
         for outcomes in contests
@@ -469,7 +469,7 @@ def _undisturbed_halves(calls: Sequence[CallTimes]) -> tuple[float, float]:
 
 
 def race_cost(comparison: Comparison, variant: Variant) -> float:
-    """Return the approximate seconds that `compared` takes."""
+    """Return the approximate seconds that `compared` takes to race the variant."""
     return comparison.racers * comparison.cost(variant, comparison.race_s) + _LINK_S
 
 

@@ -187,7 +187,7 @@ def _stages(choice: ScheduledTask) -> int:
 
 
 def _seconds(choice: ScheduledTask) -> float:
-    """Return the predicted seconds of a call."""
+    """Return the predicted seconds of one call of a kernel with its schedule."""
     return choice.space.seconds(choice.decisions)
 
 

@@ -1,4 +1,4 @@
-"""Select the best schedule of every kernel by measurements in the model."""
+"""Select the best schedule of every kernel by measurements within the complete model."""
 
 from __future__ import annotations
 
@@ -263,8 +263,8 @@ def _seconds(ran: Sequence[tuple[int, ...]]) -> float:
 def _mixed(
     rival: Variant, following: Mapping[str, Iterator[Decisions]], rng: random.Random
 ) -> Variant:
-    """Return the rival with the next schedule of `following` for each call, in random order among
-    the calls of a kernel."""
+    """Return a copy of the rival in which each call takes the next schedule that `following` has
+    for its kernel; the calls of one kernel take theirs in random order."""
     drawn = {}
     for key, count in collections.Counter(call.task for call in rival.calls).items():
         drawn[key] = list(itertools.islice(following[key], count))

@@ -158,8 +158,8 @@ class _Search:
         return off
 
     def _evaluated(self, names: Sequence[str], moved: Seen | None = None) -> dict[str, Array]:
-        """Evaluate the graph in float64, with each value perturbed by `moved`, and return the
-        values with these names."""
+        """Evaluate the graph in float64 and return the values with these names; `moved` perturbs
+        each value as it is computed."""
         wanted = set(names)
         kept: dict[str, Array] = {}
 

@@ -352,7 +352,7 @@ class Verifier:
         return self._is_drawn()
 
     def _draw_wider(self) -> bool:
-        """Draw integers from a wider range if rounding alone takes the outputs near the tolerance.
+        """Draw integers from a wider range if rounding errors alone are close to the tolerance.
         Return whether new inputs were drawn."""
         if all(array.dtype.kind not in "iu" for array in self._case.arrays.values()):
             return False

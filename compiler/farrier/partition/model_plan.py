@@ -86,12 +86,13 @@ class ModelPlan:
         )
 
     def executable(self) -> tuple[Program, tuple[Check, ...]]:
-        """Return the program as plain data, and its checks by number."""
+        """Return the program as plain data for the interpreter, and its runtime checks by
+        number."""
         return executable(self.program, self.addresses, self.memories, self.params_bytes)
 
     @property
     def memory(self) -> MemoryPlan:
-        """The plan of the host's memory."""
+        """The memory plan of the host."""
         return self.memories[HOST]
 
     @property

@@ -189,7 +189,7 @@ def _opened(task: Task) -> _Opened | None:
 
 
 def _counts(weights: Iterable[Value]) -> list[int]:
-    """Return the channel counts among the extents of weights that may become dims."""
+    """Return those extents of weights that are channel counts and may become dims."""
     shapes = (value.type.shape for value in weights if value.type.rank > 1)
     extents = dict.fromkeys(itertools.chain(*shapes))
     return [count for count in extents if isinstance(count, int) and count and count % _UNIT == 0]

@@ -377,7 +377,8 @@ def _in_both(valid: _Valid, other: _Valid) -> _Valid:
 
 
 def _read_in(steps: Iterable[Step]) -> Iterator[Value]:
-    """Yield the values that steps read."""
+    """Yield the values that steps read, including the sources of copies and the values that loops
+    pass on."""
     for step in steps_in(steps):
         yield from (access.value for access in accesses(step) if not access.is_write)
         match step:

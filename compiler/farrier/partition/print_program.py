@@ -43,7 +43,7 @@ _INDENT = "    "
 
 
 def print_driver(program: DriverProgram) -> str:
-    """Return the text of a program."""
+    """Return a driver program as text."""
     inputs = ", ".join(f"{value.name}: {print_type(value.type)}" for value in program.inputs)
     lines = [f"driver({inputs}):"]
     for constant in program.constants:

@@ -203,7 +203,8 @@ class DriverProgram:
 
     @property
     def dims(self) -> tuple[Symbol, ...]:
-        """The sizes that a caller passes, in order: those of the inputs, then capacities."""
+        """The sizes that a caller passes, in order: the symbols in the shapes of the inputs, then
+        capacities."""
         shapes = (value.type.shape for value in self.inputs)
         input_sizes = dict.fromkeys(symbols(extent for shape in shapes for extent in shape))
         return (*input_sizes, *self.capacities)

@@ -1,4 +1,6 @@
-"""Find attention in a graph: a product, a softmax along its rows, and a product with the result."""
+"""Find attention in a graph: the product of queries and keys, a softmax along its rows, and the
+product of the result with values.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ FLOATS = frozenset((DType.F32, DType.BF16))
 
 
 def attention_regions(graph: Graph) -> Mapping[int, Node]:
-    """Return, for each node whose result only one attention needs, by `id`, the product that
-    computes the attention's context.
+    """Return the nodes that belong to an attention and compute nothing for others, by `id`, each
+    with the last product of its attention (the context).
 
         s = MatMul(q, k);  t = Mul(s, scale);  u = Add(t, mask);  p = Softmax(u, axis=-1)
         y = MatMul(p, v)                        → {s, t, u, p: y}
 
-    All of q, k, v have the same batch axes, v and y their last axis innermost in memory. The
-    weights p may be converted before they are multiplied. The context of an attention is not used
-    as the scores of another one, since kernels would grow without limit.
+    All of q, k, v must have the same batch axes, and the last axis of v and y must be innermost in
+    memory. The weights p may be cast before the product. An attention whose scores depend on the
+    context of another one is not fused with it, since kernels would grow without limit.
     """
     search = _Search(graph)
     contexts_by_member: dict[int, Node] = {}

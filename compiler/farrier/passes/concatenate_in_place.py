@@ -1,4 +1,4 @@
-"""Let kernels write the parts of a concatenation directly into its result."""
+"""Let kernels write the operands of a concatenation directly into its result."""
 
 from __future__ import annotations
 

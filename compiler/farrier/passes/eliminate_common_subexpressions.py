@@ -1,4 +1,4 @@
-"""Merge equal computations and equal constants."""
+"""Merge nodes that compute the same, and equal constants."""
 
 from __future__ import annotations
 

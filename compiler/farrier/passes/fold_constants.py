@@ -1,4 +1,4 @@
-"""Evaluate nodes that depend on constants alone."""
+"""Evaluate the nodes whose inputs are all constants at compile time."""
 
 from __future__ import annotations
 

@@ -176,7 +176,8 @@ class Replacement:
     def add(
         self, op: str, inputs: Iterable[Value | None], kind: TensorType, hint: str, **attrs: Any
     ) -> Value:
-        """Append a node, and return its output, of type `kind`."""
+        """Append a node with these inputs and attributes, and return its output, a new value of
+        type `kind` whose name ends with `hint`."""
         value = Value(self._rewriter.fresh(f"{self._node.outputs[0].name}_{hint}"), kind)
         origin = self._node.origin
         self._nodes.append(Node(op, tuple(inputs), (value,), attributes(**attrs), (), origin))

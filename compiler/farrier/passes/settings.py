@@ -1,4 +1,4 @@
-"""The settings of passes on graphs."""
+"""The settings of graph passes: target, threads, and the choices of the user."""
 
 from __future__ import annotations
 

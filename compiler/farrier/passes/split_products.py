@@ -82,8 +82,8 @@ def split_products(graph: Graph) -> Graph:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Taken:
-    """The range of the product that one reader uses: `columns` columns from `start` on, which are
-    `extent` points of the sliced axis."""
+    """The range of the product's columns that one reader uses: `columns` columns from `start` on,
+    which make up `extent` points of the sliced axis."""
 
     reader: Node
     output: Value

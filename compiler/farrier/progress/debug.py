@@ -1,4 +1,4 @@
-"""Settings of the environment for watching and checking the compiler, which no other module reads:
+"""Environment variables for debugging and checking the compiler, which no other module reads:
 
 FARRIER_DEBUG    0 silent (default) · 1 time of each stage · 2 what each pass changed · 3 the graph
                  after each pass · 4 tensor programs and schedules · 5 every kernel's loops after

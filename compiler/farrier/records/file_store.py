@@ -1,4 +1,4 @@
-"""Records in one file of JSON lines, to which several processes append."""
+"""A record store in one file of JSON lines, to which several processes may append."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ class FileRecords:
                 os.close(descriptor)
 
     def _is_replaced(self, descriptor: int) -> bool:
-        """Check whether another process has replaced the file since it was opened."""
+        """Check whether another process has replaced the file since it was opened as
+        `descriptor`."""
         try:
             return not os.path.samestat(os.fstat(descriptor), self.path.stat())
         except FileNotFoundError:

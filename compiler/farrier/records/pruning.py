@@ -63,7 +63,7 @@ class Pruning:
 
 
 def _counts(record: TuningRecord) -> bool:
-    """Check whether `best` considers the record."""
+    """Check whether `best` takes the record into account."""
     return bool(record.samples_ns) and record.context is not Context.SCREENED
 
 

@@ -130,7 +130,7 @@ class Artifact:
         dtypes, and lists of arrays for sequences.
 
         Raises InputMismatchError if a name, dtype or shape differs from the manifest's, UsageError
-        for a model with states, which are a session's.
+        for a model with states, which needs a `session` to keep them.
         """
         if self.manifest.state:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Arrays in the memory of the device that runs a model."""
+"""Arrays that stay in the memory of the device that runs a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of a model whose inputs and outputs stay on the device that runs it."""
+"""Run a model with inputs and outputs that stay on the device."""
 
 from __future__ import annotations
 

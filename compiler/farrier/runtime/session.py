@@ -1,4 +1,4 @@
-"""A loaded model, ready to be called."""
+"""A session: a loaded model with its states, which can be called repeatedly."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Session:
                 state.reset()
 
     def _gathered(self, results: dict[str, Array]) -> dict[str, Any]:
-        """Return the results with the tensors of each sequence gathered into a list."""
+        """Return the results, in which the tensors of each sequence are collected into a list."""
         declaration = self.manifest.declaration
         if declaration is None or not any(value.is_sequence for value in declaration.outputs):
             return results

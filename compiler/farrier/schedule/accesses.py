@@ -31,7 +31,7 @@ _ASSOCIATIVE = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX)
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """One access of a statement to a buffer."""
+    """One read or write of a buffer by a statement, with the indices of the element."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -44,8 +44,7 @@ class Access:
 
 
 def accesses(stmt: Stmt) -> list[Access]:
-    """Return every access within a statement, in order; prefetches have no effect and do not
-    count."""
+    """Return every access within a statement, in order. Prefetches are not accesses."""
     return [access for s in walk_stmts(stmt) for access in _of(s)]
 
 

@@ -1,4 +1,4 @@
-"""Primitive: attend."""
+"""The schedule primitive `attend`: compute attention in one GPU launch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Primitives that change the memory and the layout of a buffer: set_scope, hoist, transform_layout,
-merge_axes, pad_axis, swizzle."""
+"""Schedule primitives that change the memory and the layout of a buffer: set_scope, hoist,
+transform_layout, merge_axes, pad_axis, swizzle.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from farrier.schedule.nest import NestView, Path, alloc_at, loops
 
 
 def set_scope(function: Function, buffer: str, scope: MemoryScope) -> Function:
-    """Set the memory that an allocated buffer lives in.
+    """Set the memory scope (such as registers or workgroup memory) of an allocated buffer.
 
     before:
         @function
@@ -174,7 +175,7 @@ def _check_memory(nest: NestView, old: Buffer, new: Buffer) -> None:
 
 
 def merge_axes(function: Function, buffer: str, axis: int) -> Function:
-    """Join two neighbouring axes of an allocated buffer into one.
+    """Merge two neighbouring axes of an allocated buffer into one axis.
 
     before:
         @function

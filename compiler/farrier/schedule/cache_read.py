@@ -1,4 +1,6 @@
-"""Primitive: cache_read."""
+"""The schedule primitive `cache_read`: copy the elements that an iteration reads to a local
+buffer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Primitive: cache_write."""
+"""The schedule primitive `cache_write`: compute values in a new buffer and copy them afterwards."""
 
 from __future__ import annotations
 

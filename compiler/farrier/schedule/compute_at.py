@@ -1,4 +1,6 @@
-"""Primitives: compute_at, compute_whole_at."""
+"""The schedule primitives `compute_at` and `compute_whole_at`: compute a buffer within a loop that
+reads it.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,8 @@ def _inside(nest: NestView, interval: Interval, extent: Extent, simplifier: Simp
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Move:
-    """The nests to move, and the loop to move them into."""
+    """The nests to move, the loop into which they are moved, and the box of the buffer that an
+    iteration of the loop reads."""
 
     alloc_path: Path
     producers: list[Stmt]

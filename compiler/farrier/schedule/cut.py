@@ -1,4 +1,4 @@
-"""Primitive: cut."""
+"""The schedule primitive `cut`: split the range of a loop into two loops, one after the other."""
 
 from __future__ import annotations
 

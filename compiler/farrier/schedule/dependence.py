@@ -69,7 +69,7 @@ def conflicts(
 
 
 def loops_around(path: Sequence[Stmt]) -> frozenset[str]:
-    """Return the variables of the loops above the last statement of a path."""
+    """Return the variables of the loops in a path, without that of its last statement."""
     return frozenset(s.var for s in path[:-1] if isinstance(s, For))
 
 

@@ -1,4 +1,4 @@
-"""Primitive: double_buffer."""
+"""The schedule primitive `double_buffer`: overlap copies to workgroup memory with computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Primitive: inline."""
+"""The schedule primitive `inline`: compute the elements of a buffer where they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Primitives that set how a loop runs: parallel, serialize, vectorize, unroll, dot, group."""
+"""Schedule primitives that set how a loop runs: parallel, independent, serialize, vectorize,
+unroll, dot, group.
+"""
 
 from __future__ import annotations
 

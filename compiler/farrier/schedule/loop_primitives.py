@@ -1,4 +1,4 @@
-"""Primitives that rearrange loops: split, split_evenly, fuse, reorder."""
+"""Schedule primitives that rearrange loops: split, split_evenly, fuse, reorder."""
 
 from __future__ import annotations
 

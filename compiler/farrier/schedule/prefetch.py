@@ -1,4 +1,4 @@
-"""Primitive: prefetch."""
+"""The schedule primitive `prefetch`: prefetch the data of the next iteration of a loop."""
 
 from __future__ import annotations
 

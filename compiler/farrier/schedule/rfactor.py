@@ -1,4 +1,4 @@
-"""Primitive: rfactor."""
+"""The schedule primitive `rfactor`: split a reduction into partial results."""
 
 from __future__ import annotations
 

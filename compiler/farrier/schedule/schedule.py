@@ -26,7 +26,8 @@ class Schedule:
         self.trace = Trace()
 
     def apply(self, primitive: str, *args: Argument) -> None:
-        """Apply a primitive by name; raises CompilerError for an unknown name."""
+        """Apply the primitive with this name, and append it to the trace; raises CompilerError for
+        an unknown name."""
         function = PRIMITIVES.get(primitive)
         if function is None:
             raise CompilerError(f"there is no schedule primitive {primitive!r}")
@@ -57,7 +58,8 @@ class Schedule:
         return NestView(self.function, "extent").loop(loop).extent
 
     def cut(self, loop: str, at: int, rest: str) -> str:
-        """Cut a loop in two; return the name of the loop over the iterations from `at` on."""
+        """Cut the range of a loop in two; return the name of the second loop, over the iterations
+        from `at` on."""
         self.apply("cut", loop, at, rest)
         return rest
 
@@ -133,7 +135,8 @@ class Schedule:
         self.apply("bind", loop, to)
 
     def cooperate(self, loop: str, threads: int, row: int, thread: str) -> str:
-        """Split a loop over threads; return the name of the loop over the threads."""
+        """Distribute the points of a loop nest over threads; return the name of the loop over the
+        threads."""
         self.apply("cooperate", loop, threads, row, thread)
         return thread
 

@@ -1,4 +1,6 @@
-"""Primitive: share_rows."""
+"""The schedule primitive `share_rows`: compute row-wise reductions and their users in one GPU
+launch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Primitive: subgroup_product."""
+"""The schedule primitive `subgroup_product`: compute a matrix product with the matrix instructions
+of subgroups.
+"""
 
 from __future__ import annotations
 

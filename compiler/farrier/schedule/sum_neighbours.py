@@ -1,4 +1,6 @@
-"""Primitive: sum_neighbours."""
+"""The schedule primitive `sum_neighbours`: compute a matrix product on a GPU without workgroup
+memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Primitive: tensorize."""
+"""The schedule primitive `tensorize`: replace a loop nest by a tensor intrinsic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Primitives for devices whose threads come in blocks: bind, cooperate, split_axes."""
+"""Schedule primitives for devices whose threads run in blocks: bind, cooperate, split_axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Primitive: tile_product."""
+"""The schedule primitive `tile_product`: compute a matrix product on a GPU in tiles that blocks of
+threads share.
+"""
 
 from __future__ import annotations
 

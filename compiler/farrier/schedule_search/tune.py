@@ -76,7 +76,7 @@ def tune(
 
 
 class _Run:
-    """The state of one call of `tune`."""
+    """The state of one run of `tune`: its searches, records and limits."""
 
     def __init__(
         self,

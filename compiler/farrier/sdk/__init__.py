@@ -1,1 +1,1 @@
-"""The client of a Farrier server."""
+"""The Python client of a Farrier server."""

@@ -160,7 +160,7 @@ class Client(Closing):
         )
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the server."""
         self._http.close()
 
     # Models
@@ -567,7 +567,7 @@ class Client(Closing):
     # The farm
 
     def overview(self) -> Overview:
-        """Return the farm's overview, at most a second old."""
+        """Return an overview of the farm that is at most a second old."""
         overview: Overview = from_json(Overview, self._repeated("GET", "/v1/overview"))
         return overview
 
@@ -594,9 +594,11 @@ class Client(Closing):
         outcome: str = "",
         since: float = 0.0,
     ) -> Iterator[AuditEntry]:
-        """Iterate over the farm's audit log, the newest entry first. For operators. The arguments
-        select entries: of one user, action (`jobs.cancel`, or `jobs`), object (its id) or outcome
-        (`ok`), or since a time in Unix seconds."""
+        """Iterate over the farm's audit log, the newest entry first. Only for operators.
+
+        The arguments select entries: of one user, action (`jobs.cancel`, or `jobs` for all actions
+        on jobs), object (its id) or outcome (`ok`), or since a time in Unix seconds.
+        """
         wanted = {"user": user, "action": action, "object": object, "outcome": outcome}
         for raw in self._paged("/v1/audit", "entries", since=str(since), **wanted):
             yield from_json(AuditEntry, raw)
@@ -646,8 +648,8 @@ class Client(Closing):
         self, task: str, limit: int = 10, *, private: bool = False
     ) -> list[KnownSchedule]:
         """Return the fastest schedules of a task, by its key, on each device class: up to `limit`
-        of those measured in a model, and up to `limit` measured alone, whose times are not
-        comparable."""
+        schedules measured in a model, and up to `limit` measured alone; the two kinds of times are
+        not comparable."""
         return self._records(private).fastest(task, limit)
 
     def export_records(

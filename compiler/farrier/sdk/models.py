@@ -146,7 +146,7 @@ class Task:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """One candidate that a job measured."""
+    """One candidate schedule that a job measured, and the result."""
 
     id: str  # Ids grow with time.
     task: str

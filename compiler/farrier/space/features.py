@@ -29,7 +29,8 @@ class Features:
 
     @classmethod
     def joined(cls, parts: Sequence[Features]) -> Features:
-        """Concatenate the candidates of several tables, under all of their names."""
+        """Return one table with the candidates of all tables and the columns of all of them, NaN
+        where a table lacks a column."""
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         return cls(names, np.concatenate([part.under(names) for part in parts]))
 
@@ -37,7 +38,7 @@ class Features:
         return len(self.table)
 
     def __getitem__(self, rows: npt.NDArray[np.bool_ | np.intp]) -> Features:
-        """Select candidates by a mask or by their numbers."""
+        """Return the rows of the candidates that a mask or an array of numbers selects."""
         return Features(self.names, self.table[rows])
 
     def beside(self, name: str, value: float) -> Features:

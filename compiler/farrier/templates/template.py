@@ -51,8 +51,8 @@ class Template(abc.ABC):
 
     def estimate(self, problem: Problem, columns: Columns) -> Estimate:
         """Return the predicted seconds of each candidate; `columns` holds the values of each knob,
-        int64 [candidates]. Candidates of a template without this method are measured in random
-        order, and its default is the first value of every knob."""
+        int64 [candidates]. The method is optional: without it, candidates are measured in random
+        order, and the default consists of the first value of every knob."""
         raise NotImplementedError
 
     @abc.abstractmethod

@@ -31,7 +31,7 @@ def read_name(node: ast.AST) -> str:
 
 
 def read_names(node: ast.AST) -> list[str]:
-    """Return `a`, `a, b` or `()` as a list of names."""
+    """Return the names in a syntax node of the form `a`, `a, b` or `()`."""
     return (
         [read_name(item) for item in node.elts]
         if isinstance(node, ast.Tuple)
@@ -46,7 +46,8 @@ def read_integer(node: ast.AST) -> int:
 
 
 def read_literal(node: ast.AST) -> Any:
-    """Return a number (`inf` and `nan` included), string, or tuple or list of them."""
+    """Return the value of a literal: a number (`inf` and `nan` included), a string, or a tuple or
+    list of these."""
     match node:
         case ast.Constant(value=(bool() | int() | float() | str()) as value):
             return value
@@ -62,7 +63,7 @@ def read_literal(node: ast.AST) -> Any:
 
 
 def read_arguments(definition: ast.FunctionDef) -> list[tuple[str, ast.expr]]:
-    """Return the annotated parameters of a definition."""
+    """Return the parameters of a definition, each as name and annotation."""
     pairs = []
     for argument in definition.args.args:
         if argument.annotation is None:
@@ -72,7 +73,8 @@ def read_arguments(definition: ast.FunctionDef) -> list[tuple[str, ast.expr]]:
 
 
 def read_returned(definition: ast.FunctionDef) -> tuple[list[ast.stmt], list[ast.Name]]:
-    """Return the statements before the final `return`, and the names it returns."""
+    """Return the statements of a definition before its final `return`, and the names in that
+    `return`."""
     *body, last = definition.body
     if not isinstance(last, ast.Return):
         raise Malformed(last, f"{definition.name} does not end in return")

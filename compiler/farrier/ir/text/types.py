@@ -1,4 +1,4 @@
-"""Read dtypes, declarations of dims, tensor types, layouts and buffers."""
+"""Read dtypes, declarations of dims, tensor types, layouts and buffers from a syntax tree."""
 
 from __future__ import annotations
 

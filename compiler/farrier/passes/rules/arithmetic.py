@@ -21,7 +21,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def put_constant_second(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`c + x` → `x + c`."""
+    """`c + x` → `x + c` for a constant c, and likewise for other commutative operators."""
     if not lookup(node.op).has(Trait.COMMUTATIVE) or len(node.inputs) != 2:
         return None
     left, right = node.inputs

@@ -124,8 +124,8 @@ def pad_in_convolution(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A convolution to one point whose window reads the whole image, as in squeeze-and-excitation →
-    a matrix product."""
+    """A convolution whose output is a single point and whose window covers the complete image, as
+    in squeeze-and-excitation → a matrix product."""
     is_ungrouped = product_of(node) is Product.CONVOLUTION and node.attr("group", 1) == 1
     if not is_ungrouped or node.inputs[1] is None:
         return None

@@ -99,8 +99,8 @@ def grouped_point_convolution_as_matmul(node: Node, rewriter: Rewriter) -> Repla
 
 
 def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A convolution along one spatial axis, transposed or not → one on images of height one, whose
-    channels are stored in blocks."""
+    """A convolution along one spatial axis, transposed or not → a 2-D convolution on images of
+    height one, whose channels are stored in blocks."""
     kind = product_of(node)
     if kind not in (Product.CONVOLUTION, Product.TRANSPOSED_CONVOLUTION):
         return None

@@ -24,7 +24,7 @@ _MOST_PARTS = 64
 
 
 def nest_concat(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A Concat of hundreds of tensors → a Concat of Concats."""
+    """A Concat of hundreds of tensors → a Concat of several smaller Concats."""
     if not lookup(node.op).has(Trait.JOINS) or len(node.inputs) <= _MOST_PARTS:
         return None
     axis = node.attr("axis") % node.outputs[0].type.rank
@@ -67,7 +67,7 @@ def view_as_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def reshape(x: Value, y: Value, rewriter: Rewriter, origin: str) -> Node:
-    """Return the node that views `x` in the shape of `y`."""
+    """Return a Reshape of `x` to the shape of `y`, with `y` as its output."""
     shape = rewriter.constant(extents_array(y.type.shape), f"{y.name}_shape")
     attrs = attributes(allowzero=1) if 0 in y.type.shape else ()
     return Node("Reshape", (x, shape), (y,), attrs, origin=origin)
@@ -158,7 +158,7 @@ def elementwise_before_transpose(node: Node, rewriter: Rewriter) -> Replacement 
 
 
 def _transpose_of(value: Value | None, rewriter: Rewriter) -> Node | None:
-    """Return the Transpose that computes a value, if one does."""
+    """Return the Transpose that computes `value`; None if another node does."""
     node = rewriter.producer(value)
     return node if TRANSPOSE.matches(node) else None
 

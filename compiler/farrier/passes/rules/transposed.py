@@ -152,7 +152,7 @@ class _Phases:
 
     @property
     def _outputs(self) -> int:
-        """The number of channels of y."""
+        """The number of output channels of the transposed convolution."""
         return number(self.weights.value.type.shape[1]) * self._group
 
     def _parts(self) -> Iterator[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
