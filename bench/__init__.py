@@ -1,1 +1,2 @@
-"""Farrier measured against what a user would pick instead; runs from a checkout."""
+"""Benchmarks of Farrier against the engines that a user could choose instead; runs from a
+checkout."""

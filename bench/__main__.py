@@ -1,5 +1,5 @@
-"""`make bench`: a race of Farrier against the engines that a user would pick instead, one table a
-model.
+"""`make bench`: race Farrier against the engines that a user could choose instead; prints one table
+per model.
 
     python -m bench [--models resnet18,bert_base | --quick | --quantized]
                     [--threads 1,2] [--rounds 15] [--target x86-64-v3] [--precision bf16]
@@ -7,9 +7,9 @@ model.
                     [--python tvm=/opt/tvm/bin/python] [--json FILE] [--svg FILE]
     python -m bench --operators [--help | …]    models of one operator each (bench/operators)
 
-Each engine runs in its own process, in turn with the others, and is stopped in between; outputs are
-compared first. A ratio is Farrier's latency over the engine's, round by round, and the median of
-those. docs/develop/measuring.md says how to read the rest.
+Each engine runs in its own process. The engines take turns, and a process is stopped while it
+waits; outputs are compared first. A ratio is Farrier's latency over the engine's, computed for each
+round; the median over the rounds is shown. docs/develop/measuring.md explains the other columns.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _names(arguments: argparse.Namespace) -> Sequence[str]:
 
 
 def _peers(arguments: argparse.Namespace, console: Console) -> list[Peer]:
-    """Return the engines that are installed; report the others."""
+    """Return the engines to race against that are installed, and print the names of the others."""
     pythons = dict(text.split("=", 1) for text in arguments.python if "=" in text)
     if len(pythons) != len(arguments.python):
         raise UsageError("--python needs ENGINE=PATH", hint="--python tvm=/opt/tvm/bin/python")

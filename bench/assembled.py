@@ -1,14 +1,15 @@
-"""`python -m bench.assembled`: NVIDIA's assembler on the kernels of models, by the default
-schedules. Nothing runs.
+"""`python -m bench.assembled`: assemble the kernels of models, with default schedules, by NVIDIA's
+assembler. Nothing runs.
 
     python -m bench.assembled resnet50 bert_base --target cuda:sm_80 --precision f16
     python -m bench.assembled --cache build/assembled.json
 
 Without names it takes all models, in f32, in f16, and in int8 where a model has that form, for all
-architectures. A line is a model: its kernels, the most registers of a thread, and the share of
-operations in kernels whose threads have a stack or spill registers. The exit status is 1 if one
-with 5% of a model's operations or more has either, or computes in 64 bits in a loop anything but
-addresses. Equal kernels are assembled once, and kept in the cache.
+architectures. A line is printed for each model: its kernels, the largest number of registers of a
+thread, and the share of the model's operations in kernels whose threads have a stack or spill
+registers. The exit status is 1 if a kernel with at least 5% of a model's operations has a stack or
+spills, or uses 64-bit arithmetic in a loop for anything but addresses. Equal kernels are assembled
+once; results are cached in a file.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _Known: TypeAlias = dict[str, dict[str, Any]]  # Fields of kernels by the hash o
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """A kernel of a model: its share of the operations, the most that a thread of its entry points
-    takes, and the instructions of its loops that compute in 64 bits."""
+    """A kernel of a model: its share of the model's operations, the largest resources of a thread
+    over its entry points, and the 64-bit instructions in its loops."""
 
     name: str
     rule: str
@@ -73,7 +74,7 @@ class Kernel:
 
 
 class Assembler:
-    """Assembles kernels, each once."""
+    """The assembler, with a cache of results by kernel text."""
 
     def __init__(self, ptxas: str, cache: Path | None) -> None:
         self._ptxas, self._cache = ptxas, cache
@@ -81,7 +82,8 @@ class Assembler:
         self._known: _Known = json.loads(text)
 
     def kernels(self, graph: Graph, settings: Settings) -> Iterator[Kernel]:
-        """Yield the kernels of a prepared model on its GPU. Raises CompilerError."""
+        """Yield the kernels of a model's graph, compiled for its GPU and assembled. Raises
+        CompilerError."""
         choices = make_variant(graph, settings).choices.values()
         total = sum(choice.calls * choice.operations for choice in choices)
         for choice in choices:
@@ -115,19 +117,20 @@ class Assembler:
         }
 
     def save(self) -> None:
-        """Write the known results to the cache."""
+        """Write the cached results to the file."""
         if self._cache is not None:
             self._cache.parent.mkdir(parents=True, exist_ok=True)
             self._cache.write_text(json.dumps(self._known))
 
 
 def wide_in_loops(ptx: str) -> set[str]:
-    """Return the instructions on 64 bits in the loops of a module."""
+    """Return the 64-bit arithmetic instructions in the loops of a PTX module."""
     return {wide[1] for line in in_loops(ptx) if (wide := _WIDE.search(line))}
 
 
 def in_loops(ptx: str) -> list[str]:
-    """Return the lines between each label and the jumps back to it."""
+    """Return the lines that are within loops, that is, between a label and a later jump back to
+    it."""
     lines, inside = ptx.splitlines(), []
     labels: dict[str, int] = {}
     for position, line in enumerate(lines):
@@ -140,7 +143,8 @@ def in_loops(ptx: str) -> list[str]:
 
 
 def _print(title: str, kernels: Sequence[Kernel]) -> bool:
-    """Print the line of a model, and its faults; return true if there are none in large kernels."""
+    """Print the line of a model and its faults. Return true if no kernel with a large share has a
+    fault."""
     most = max((kernel.registers for kernel in kernels), default=0)
     outside = sum(kernel.share for kernel in kernels if not kernel.is_in_registers)
     print(f"{title}: {len(kernels)} kernels, {most} registers, {outside:.2%} not in registers")
@@ -156,7 +160,7 @@ def _print(title: str, kernels: Sequence[Kernel]) -> bool:
 
 
 def _models(names: Sequence[str], precision: str) -> Iterator[tuple[str, Precision]]:
-    """Yield the models that are asked for, each with its precision."""
+    """Yield the requested models, each with its precision."""
     if names:
         yield from ((name, Precision(precision or "f32")) for name in names)
         return

@@ -1,12 +1,12 @@
-"""`python -m bench.broker`: the cost of waiting devices and of batches for one broker.
+"""`python -m bench.broker`: measure the load of waiting devices and of batches on a single broker.
 
     python -m bench.broker --devices 500 --seconds 60
 
-It starts a broker and a Valkey of their own, and in one other process simulated devices, each with
-its own connection. They send heartbeats and wait for batches, first with nothing to do, then with
-batches that pass through them one after the other. It prints failures, the latency of heartbeats,
-the broker's share of a core, and the Redis commands by INFO commandstats, including those within
-scripts. The clients share the machine, so latencies include theirs.
+It starts a broker and a Valkey, and in another process simulated devices, each with its own
+connection. They send heartbeats and wait for batches, first without any batch, then with batches
+that pass through the devices one after another. It prints failures, the latency of heartbeats, the
+broker's share of a core, and the Redis commands by INFO commandstats, including those within
+scripts. The simulated devices use the same cores, so latencies include their own processing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _RESULT = MeasureResult((CandidateResult(Status.OK, (100, 101, 99), 1e-7),), san
 
 @dataclasses.dataclass
 class Tally:
-    """The calls of the devices: latencies, and counts of successes and failures."""
+    """Statistics of the devices' calls: latencies, and numbers of successes and failures."""
 
     heartbeats_s: list[float] = dataclasses.field(default_factory=list)
     calls: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -68,7 +68,7 @@ class Tally:
 
 
 class SimulatedDevice:
-    """A device as the broker sees it, without an agent's process."""
+    """A client that behaves to the broker like a device, without an agent process."""
 
     def __init__(self, name: str, address: str, token: str, tally: Tally) -> None:
         options = [*channel.CLIENT_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
@@ -89,7 +89,8 @@ class SimulatedDevice:
         self._interval_s = reply.heartbeat_interval_ms / 1000
 
     async def beat(self, phase: float) -> None:
-        """Send heartbeats for ever; `phase` in 0…1 spreads those of many devices."""
+        """Send heartbeats forever; `phase` in 0…1 delays the first, to spread the heartbeats of
+        many devices."""
         await asyncio.sleep(phase * self._interval_s)
         while True:
             begun = time.perf_counter()
@@ -102,7 +103,7 @@ class SimulatedDevice:
             await asyncio.sleep(max(0.0, self._interval_s - taken))
 
     async def work(self) -> None:
-        """Lease batches and report them at once, for ever."""
+        """Lease batches and report their results immediately, forever."""
         while True:
             request = device_pb2.LeaseRequest(session=self._session, wait_ms=int(1000 * _POLL_S))
             reply = await self._call("Lease", request, _POLL_S + _CALL_S)
@@ -146,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _farm() -> Iterator[tuple[Farm, str, int]]:
-    """Yield a farm, the address of its broker, and the id of the broker's process."""
+    """Yield a farm, the address of its broker, and the process id of the broker."""
     home = Path(tempfile.mkdtemp(prefix="farrier-"))
     settings = Settings(home=home, min_free_bytes=0, broker_port=0)
     valkey = embedded.start(settings)
@@ -198,7 +199,7 @@ async def _measure(farm: Farm, address: str, pid: int, options: argparse.Namespa
 
 
 def _through(farm: Farm) -> None:
-    """Pass one batch through the farm, as a job would."""
+    """Submit a batch as a job would, and wait for its result."""
     batch = farm.measurements.submit(_REQUEST, MeasurementTarget(DeviceClass.of(describe()).id))
     while farm.measurements.wait(batch, 10.0) is None:
         print("  a batch waits for more than 10 s")
@@ -206,7 +207,7 @@ def _through(farm: Farm) -> None:
 
 @contextlib.contextmanager
 def _phase(title: str, farm: Farm, pid: int, devices: list[SimulatedDevice]) -> Iterator[None]:
-    """Print the calls and commands during the context."""
+    """A context that prints statistics of the calls and Redis commands made within it."""
     tally = Tally()
     for device in devices:
         device.tally = tally
@@ -234,7 +235,7 @@ def _phase(title: str, farm: Farm, pid: int, devices: list[SimulatedDevice]) -> 
 
 
 def _commands(farm: Farm) -> dict[str, int]:
-    """Return the number of calls of each Redis command."""
+    """Return the number of calls of each Redis command so far."""
     statistics = farm.client.command("INFO", "commandstats")
     return {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in statistics.items()}
 

@@ -1,12 +1,12 @@
-"""Sizes and inputs to call models with: three calls of each.
+"""Sizes and inputs for calls of models; each model gets up to three calls.
 
-A call is a text, with one word for each input that is not random:
+A call is written as a text with one word for each input that is not random:
 
     NAME=1,3,48,192           its shape, random floats, or integers below 100 and every size
     NAME=2,16@0..40           random integers in a range, of whatever element type
     NAME=2@16000, NAME=@1     that number everywhere
 
-Models that are not listed get sizes from the names and positions of their dims.
+Models that are not listed here get sizes derived from the names and positions of their dims.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ _WORD = re.compile(r"(?P<name>.+)=(?P<shape>[\d,]*)(?:@(?P<low>\d+)(?:\.\.(?P<hi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Given:
-    """One input: its shape, and the range of its integers if it has one."""
+    """The specification of an input's array: its shape, and optionally the range of its
+    integers."""
 
     shape: tuple[int, ...]
     low: int | None = None
     high: int | None = None
 
     def array(self, dtype: npt.DTypeLike, limit: int, rng: np.random.Generator) -> Any:
-        """Return an array: random floats are normally distributed, random integers are below
-        `limit`."""
+        """Return a random array: floats are normally distributed, integers are below `limit` or in
+        the range."""
         if self.low is not None:
             high = self.low if self.high is None else self.high
             return rng.integers(self.low, high, self.shape, endpoint=True).astype(dtype)
@@ -61,7 +62,7 @@ Call = Mapping[str, Given]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Input:
-    """An input as the model declares it; a dim is a number, a name or None."""
+    """An input as the model declares it. A dim is a number, a name or None."""
 
     name: str
     dtype: npt.DTypeLike
@@ -124,7 +125,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
 
 
 def calls(model: str, inputs: Sequence[Input]) -> list[Call]:
-    """Return the calls of a model with these inputs; only one if no dim is open."""
+    """Return the calls of a model with these inputs; a single one if no dim is open."""
     if model in KNOWN:
         return [parse_call(text) for text in KNOWN[model]]
     is_fixed = all(isinstance(dim, int) for source in inputs for dim in source.dims)
@@ -132,7 +133,7 @@ def calls(model: str, inputs: Sequence[Input]) -> list[Call]:
 
 
 def parse_call(text: str) -> Call:
-    """Parse a call. Raises UsageError, which names the malformed word."""
+    """Parse the text of a call. Raises UsageError, which names the malformed word."""
     call: dict[str, Given] = {}
     for word in text.split():
         match = _WORD.fullmatch(word)
@@ -145,8 +146,8 @@ def parse_call(text: str) -> Call:
 
 
 def arrays(call: Call, inputs: Sequence[Input], rng: np.random.Generator) -> Arrays:
-    """Return the arrays of a call; an input that the call does not name has the model's fixed
-    shape."""
+    """Return the arrays of a call. An input that the call does not name has the shape that the
+    model declares."""
     givens = {
         source.name: call[source.name] if source.name in call else _fixed(source)
         for source in inputs
@@ -157,14 +158,14 @@ def arrays(call: Call, inputs: Sequence[Input], rng: np.random.Generator) -> Arr
 
 
 def typical_values(name: str, shape: tuple[int, ...]) -> Given:
-    """Return an input whose values follow from its name: a mask is of ones."""
+    """Return the specification of an input from its name; for example, a mask consists of ones."""
     values = [bounds for word, bounds in _VALUES.items() if word in name]
     return Given(shape, *(values[0] if values else ()))
 
 
 def show(call: Call) -> str:
-    """Return the relevant shapes of a call as text, `1×3×48×192`: the first input's, and each that
-    differs from it."""
+    """Return the shapes of a call as text, such as `1×3×48×192`: the first input's shape, and
+    others that differ from it."""
     shapes = dict.fromkeys("×".join(map(str, spec.shape)) for spec in call.values() if spec.shape)
     return " ".join(shapes)
 
@@ -188,7 +189,8 @@ def _guess(source: Input, number: int) -> Given:
 
 
 def _size(dim: int | str | None, place: Iterable[str], number: int) -> int:
-    """Return the size of an open dim, from its name, or from its position if it has none."""
+    """Return the size of an open dim in call `number`, derived from its name, or else from its
+    position `place`."""
     name = dim if isinstance(dim, str) else ""
     total = parse_sum(name)
     if total is not None:

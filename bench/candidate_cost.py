@@ -1,13 +1,14 @@
-"""The cost of a candidate of the search, except for its measurement.
+"""`python -m bench.candidate_cost`: the processor time that the search spends per candidate,
+without measuring it.
 
     python -m bench.candidate_cost [--models MODEL …] [--trials 256] [--threads 2]
 
-Each model is compiled as far as its tasks with their default schedules, and single kernels are
-tuned (`farrier.schedule_search.tune`) on a device that answers at once: candidates are scheduled,
-compiled, linked and stored as blobs as usual, but never run. Times are computed from the decisions
-by the analytic model plus noise, so every run tries the same candidates. The output is processor
-time of this process, its helpers and the linker: milliseconds a candidate, by part. The start of
-helpers is left out.
+Each model is compiled up to its tasks with default schedules. Single kernels are then tuned
+(`farrier.schedule_search.tune`) on a simulated device that answers immediately: candidates are
+scheduled, compiled, linked and stored as blobs as usual, but never run. Their times are computed by
+the analytic model plus noise that depends on the decisions, so every run tries the same candidates.
+The output is milliseconds of processor time per candidate, by part, of this process, its helper
+processes and the linker. Starting the helpers does not count.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ _SAMPLES = 20  # a candidate
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of all candidates of one model, in milliseconds by part; the rest is a part too."""
+    """The total cost of all candidates of a model, in milliseconds by part; time outside of any
+    part is a part too."""
 
     model: str
     candidates: int
@@ -63,16 +65,16 @@ class Cost:
 
     @property
     def each_ms(self) -> float:
-        """The milliseconds per candidate."""
+        """The total in milliseconds per candidate."""
         return sum(self.ms.values()) / self.candidates
 
 
 class InstantRunner:
-    """A runner that runs nothing: every candidate takes the same time."""
+    """A runner that executes nothing: every candidate has the same time."""
 
     @property
     def devices(self) -> int | None:
-        """None, as for this machine: one batch at a time."""
+        """The number of devices: None, as for this machine, which means one batch at a time."""
         return None
 
     def measure(
@@ -81,17 +83,17 @@ class InstantRunner:
         blobs: Blobs,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """Return a result as a device with the library would."""
+        """Return a result in the same form as a device would, without running the library."""
         blobs.path(request.code[0].blob)
         ran = CandidateResult(Status.OK, (1000,) * _SAMPLES, 0.0)
         return MeasureResult((ran,) * len(request.candidates))
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, since the runner holds no resources."""
 
 
 class InventingMeasurer(TaskMeasurer):
-    """A measurer that replaces measured times by `invented` ones."""
+    """A measurer that replaces measured times by the results of `invented`."""
 
     def measure(
         self,
@@ -110,15 +112,16 @@ class InventingMeasurer(TaskMeasurer):
 
 
 def invented(task: str, space: Space, decisions: Decisions) -> tuple[int, ...]:
-    """Return the nanoseconds of a candidate's calls: the analytic cost times noise that depends
-    only on the decisions."""
+    """Return the invented nanoseconds of a candidate's calls: the analytic model's cost times noise
+    that depends only on the decisions."""
     seed = zlib.crc32(repr((task, pairs(decisions))).encode())
     noise = np.random.default_rng(seed).normal(0.0, NOISE)
     return (max(1, round(space.seconds(decisions) * np.exp(noise) * 1e9)),) * _SAMPLES
 
 
 def measure(name: str, trials: int, threads: int) -> Cost:
-    """Tune one model and return the cost. Raises FarrierError if it cannot be compiled."""
+    """Tune a model on the simulated device and return the cost. Raises FarrierError if it cannot be
+    compiled."""
     target = parse_target("host")
     model, shapes = _model(name)
     settings = Settings(target, threads)
@@ -183,7 +186,8 @@ def main() -> int:
 
 
 def table(costs: Sequence[Cost]) -> list[str]:
-    """Return the table's lines: a model a column, a part a row, milliseconds a candidate."""
+    """Return the lines of a table with a column per model and a row per part, in milliseconds per
+    candidate."""
     width = max(len(cost.model) for cost in costs) + 2
 
     def line(title: str, cells: Iterable[str]) -> str:

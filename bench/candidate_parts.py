@@ -1,4 +1,4 @@
-"""The parts of a search's processor time, by the functions that take it.
+"""Divide a search's processor time into parts, by the functions in which it is spent.
 
 `python -m bench.candidate_cost` prints the tables; this module also runs in helper processes.
 """
@@ -37,9 +37,9 @@ _serve = helper.serve
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """Functions, as their owner and their name in it, whose time is one part of the cost. If
-    `whole`, the time of all functions that they call counts; otherwise calls of other parts'
-    functions are excluded. If `waits`, the time of processes that they start and wait for counts
+    """A part of the cost: the time in a set of functions, each given by its owner and its name
+    there. If `whole`, the time of all functions that they call counts; otherwise calls of other
+    parts' functions are excluded. If `waits`, the time of child processes that they wait for counts
     too."""
 
     name: str
@@ -72,15 +72,15 @@ PARTS = (
 
 
 class Stopwatch:
-    """A stopwatch that adds up a process's time by part. A nested call counts only for the inner
-    one."""
+    """An accumulator of this process's time by part. A nested call counts only for the inner
+    part."""
 
     def __init__(self) -> None:
         self.ns: Counter[str] = Counter()
         self._threads = threading.local()
 
     def time(self, parts: Iterable[Part]) -> None:
-        """Time the functions of the parts from now on, until the process ends."""
+        """Start timing the functions of the parts, until the process ends."""
         for part in parts:
             for owner, name in part.functions:
                 setattr(owner, name, self._timed(getattr(owner, name), part))
@@ -115,8 +115,7 @@ def _children_ns() -> int:
 
 @functools.cache
 def watch() -> Stopwatch:
-    """Return this process's stopwatch, which times the functions of PARTS from the first call
-    on."""
+    """Return this process's stopwatch. The first call starts timing the functions of PARTS."""
     llvm.initialized()  # Every compilation would wait for this once.
     watched = Stopwatch()
     watched.time(PARTS)
@@ -124,21 +123,22 @@ def watch() -> Stopwatch:
 
 
 def process_ns() -> int:
-    """Return the processor time of this process, and of its children that have ended."""
+    """Return the processor time, in nanoseconds, of this process and of its children that have
+    ended."""
     return time.process_time_ns() + _children_ns()
 
 
 class Others:
-    """The helper processes, which report their times after each answer."""
+    """The helper processes' times, which they write to files after each answer."""
 
     def __init__(self, count: int) -> None:
-        """Wait until all of them have started, or for `_START_S`."""
+        """Wait until `count` helpers have started, at most `_START_S` seconds."""
         deadline = time.monotonic() + _START_S
         while len(self._files()) < count and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def spent(self) -> Counter[str]:
-        """Return the nanoseconds by part, since they started."""
+        """Return the helpers' nanoseconds by part since they started, and remove their files."""
         total: Counter[str] = Counter()
         for file in self._files():
             total.update(json.loads(file.read_text()))
@@ -150,7 +150,8 @@ class Others:
 
 
 def serve() -> None:
-    """Run a helper (`farrier.compile_pool.helper.serve`) that writes its times to a file."""
+    """Run a helper process (`farrier.compile_pool.helper.serve`) that writes its times to a
+    file."""
     file = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getppid()}-{os.getpid()}.json"
     watched, began = watch(), process_ns()
     answer = helper._answer

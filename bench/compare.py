@@ -1,4 +1,4 @@
-"""The comparison of outputs with each other, and with the operators in float64."""
+"""Compare outputs of engines with each other, and with a float64 reference."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ Array = npt.NDArray[Any]
 
 
 def difference(actual: Mapping[str, Array], wanted: Mapping[str, Array]) -> float:
-    """Return max |difference| over the range of the wanted output, the worst of all outputs;
-    infinite if shapes differ, or only one of two elements is a number."""
+    """Return the largest |difference| relative to the range of the expected output, over all
+    outputs. It is infinite if shapes differ, or if only one of two corresponding elements is NaN or
+    infinite."""
     return max((_error(actual[name], expected) for name, expected in wanted.items()), default=0.0)
 
 
@@ -41,8 +42,8 @@ def _range(values: npt.NDArray[np.float64]) -> float:
 
 
 def in_float64(model: Model | bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the outputs of the operators computed in float64. Raises FarrierError if the model
-    cannot be imported for these shapes."""
+    """Return a model's outputs computed in float64. Raises FarrierError if the model cannot be
+    imported for these shapes."""
     imported = import_model(model, {name: array.shape for name, array in inputs.items()})
     graph = imported.graph
     feeds = {v.name: inputs[n] for n, v in zip(imported.input_names, graph.inputs, strict=True)}

@@ -1,11 +1,11 @@
-"""`make demo`: the main job on a real network, from an upload to a race.
+"""`make demo`: the main use of the service on a trained network, from the upload to a race.
 
     python -m bench.demo [--budget 60s] [--model FILE --shape NAME=1,3,224,224] [--keep]
 
-It starts the whole service in a home of its own, uploads the text-direction classifier of the PyPI
-wheel `rapidocr-onnxruntime` (or FILE), tunes it for a minute, watches, downloads the artifact, and
-races it against the same model compiled without tuning and against ONNX Runtime. With `--keep` the
-service stays up until Ctrl-C, and its dashboard shows the job.
+It starts the complete service with a temporary home folder, uploads the text-direction classifier
+of the PyPI wheel `rapidocr-onnxruntime` (or FILE), tunes it for a minute, prints the progress,
+downloads the artifact, and races it against the same model compiled without tuning and against ONNX
+Runtime. With `--keep` the service runs until Ctrl-C, and its dashboard shows the job.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def demonstrate(
     folder: Path,
     console: Console,
 ) -> None:
-    """Upload a model, tune it, watch, download, and compare."""
+    """Upload a model, tune it, print the progress, download the artifact, and race it."""
     tuned, untuned = folder / "tuned.farrier", folder / "untuned.farrier"
     with Client(service.url, service.token) as client:
         job = client.submit(model, target="host", shapes=shapes, budget_s=budget_s)
@@ -110,10 +110,11 @@ def demonstrate(
 
 
 class Service:
-    """`farrier up` in a process of its own; a context manager that stops it as Ctrl-C would."""
+    """A process that runs `farrier up`; a context manager, which stops it as Ctrl-C would."""
 
     def __init__(self, home: Path, console: Console, broker_port: int = 0) -> None:
-        """Prepare the service. Devices connect to `broker_port`; 0 takes any free port."""
+        """Prepare the service without starting it. Devices connect to `broker_port`; 0 means any
+        free port."""
         self._broker_port = broker_port
         self._home = home
         self._console = console
@@ -164,7 +165,7 @@ class Service:
                 pass
 
     def keep(self) -> None:
-        """Wait for Ctrl-C or SIGTERM. Raises ServiceError if the service ends by itself."""
+        """Wait for Ctrl-C or SIGTERM. Raises ServiceError if the service ends on its own."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         self._console.print(
             f"the dashboard is {self.url}/; log in with the token {self._whereabouts}; "

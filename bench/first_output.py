@@ -1,9 +1,9 @@
-"""`python -m bench.first_output [MODEL …]`: from a model's path to its first output.
+"""`python -m bench.first_output [MODEL …]`: the time from a model's path to its first output.
 
-Each figure is the median, in milliseconds, over processes of their own: from the call of
-`InferenceSession(path)` to the end of the first `run`, imports not counted, the page cache warm.
-`compiled` is one process with an empty cache, `cached` are the ones after it; `onnxruntime` loads
-the same file.
+Each figure is the median over several processes, in milliseconds, from the call of
+`InferenceSession(path)` to the end of the first `run`, without imports and with a warm page cache.
+`compiled` is a single process with an empty cache, `cached` are later processes; `onnxruntime`
+loads the same file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PROCESSES = 7
 
 
 def measured(engine: str, path: Path, cache: Path) -> float:
-    """Milliseconds of one process."""
+    """Return the milliseconds to the first output in a new process."""
     command = [sys.executable, "-c", _PROGRAM, engine, str(path), _SHAPE]
     environment = {**os.environ, "FARRIER_CACHE": str(cache)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -1,13 +1,13 @@
-"""`python -m bench.kernel_texts`: the code that the compiler generates for the models, to compare
-commits.
+"""`python -m bench.kernel_texts`: list hashes of the code that the compiler generates for the
+models, to compare commits.
 
     python -m bench.kernel_texts -o before.txt
     python -m bench.kernel_texts --against before.txt       exit status 1 where a kernel differs
 
-A line is a kernel: target, model, symbol, rule, hash of its code, and its knobs. Nothing runs: each
-kernel has the schedule that the analytic model ranks first, for machines that are fixed here, and
-is compiled as a module of its own. The hash covers the sections of code, of constants and of
-relocations. Other versions of llvmlite and numpy may yield other lines; other machines do not.
+Each line describes a kernel: target, model, symbol, rule, hash of its code, and its knobs. Nothing
+is executed: each kernel has the schedule that the analytic model ranks first, for machines that are
+defined here, and is compiled as a separate module. The hash covers the sections of code, constants
+and relocations. Other versions of llvmlite and numpy may yield other lines; other machines do not.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ _FIELDS = 6  # of a line
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """A model for a kind of machine; with `is_open` its dims are open, as exporters write it."""
+    """A model and the machine for which it is compiled; `is_open` leaves its dims open, as
+    exporters write them."""
 
     model: str
     level: str
@@ -64,7 +65,7 @@ class Case:
 
     @property
     def target(self) -> CpuTarget:
-        """A machine with two cores and fixed caches, whatever machine this is."""
+        """The target: a machine with two cores and fixed caches, independent of this machine."""
         return dataclasses.replace(
             as_cpu(parse_target(self.level)),
             features=_EXTENSIONS if self.level == "x86-64-v4" else (),
@@ -82,8 +83,8 @@ class Case:
 
 
 def cases(models: Sequence[str]) -> list[Case]:
-    """Return every model at every level in f32, then some of them in bf16, and some with open
-    dims."""
+    """Return every model for every x86-64 level in f32, then some models in bf16, and some with
+    open dims."""
     levels = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
     in_f32 = [Case(model, level) for model in models for level in levels]
     in_f32 += [Case(m, "x86-64-v4", Precision.BF16) for m in models if m in _IN_BF16]
@@ -91,7 +92,7 @@ def cases(models: Sequence[str]) -> list[Case]:
 
 
 def lines(case: Case) -> list[str]:
-    """Return one line a kernel. Raises FarrierError."""
+    """Compile a case and return one line per kernel. Raises FarrierError."""
     source = workload(case.model)
     data = source.build()
     if case.is_open and source.opened is not None:
@@ -100,7 +101,7 @@ def lines(case: Case) -> list[str]:
 
 
 def kernel_lines(case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Shapes) -> list[str]:
-    """Return the lines of an ONNX file for a case. Raises FarrierError."""
+    """Compile an ONNX file for a case and return one line per kernel. Raises FarrierError."""
     target = case.target
     collected = set()
     for choice in _choices(case, data, shapes):
@@ -115,8 +116,8 @@ def kernel_lines(case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Sha
 def _choices(
     case: Case, data: bytes, shapes: Mapping[str, GivenShape] | Shapes
 ) -> Iterator[ScheduledTask]:
-    """Yield the scheduled tasks that `compile_model` passes to the code generator, without tuning
-    and records."""
+    """Yield the scheduled tasks that `compile_model` would pass to the code generator, without
+    tuning or records."""
     model, target = model_of(data), case.target
     settings = Settings(target, target.cores, precision=case.precision)
     imported = import_model(model, shapes)
@@ -150,7 +151,7 @@ def code_of(content: bytes) -> bytes:
 
 
 def differences(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """Return the changes from one list of lines to another, a line a kernel. Raises UsageError."""
+    """Return the differences between two lists of lines, one line per kernel. Raises UsageError."""
     old, new = _by_kernel(before), _by_kernel(after)
     messages = []
     for kernel in sorted(old.keys() | new.keys()):

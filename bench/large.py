@@ -1,12 +1,12 @@
-"""`python -m bench.large`: the memory that compiling a model of several gigabytes takes.
+"""`python -m bench.large`: measure the memory needed to compile a model of several gigabytes.
 
-Writes a model of matrix products with random weights as external data, compiles it as the command
-does, verification included, and samples what all its processes hold meanwhile:
+It writes a model of matrix products with random weights as external data, compiles it with `farrier
+compile`, including verification, and samples the memory of all processes during the compilation:
 
     PSS   resident memory, a page that several processes share divided among them
     peak  the most at once; `ratio` is its share of the weights' bytes
 
-Pages of files that are no longer mapped are the system's cache, and count for no process.
+Pages of files that are no longer mapped belong to the system's page cache, and do not count.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PIECE = 1 << 22  # The elements that are drawn at once.
 def write_model(
     path: Path, nbytes: int, *, wide: int = 16384, narrow: int = 4096, rows: int = 4
 ) -> int:
-    """Write a model of matrix products whose weights take `nbytes` or a little more, in one file
-    next to `path`; return their size."""
+    """Write a model of matrix products whose weights, in a second file, take at least `nbytes`;
+    return their actual size."""
     layers = max(1, -(-nbytes // (4 * wide * narrow)))
     rng = np.random.default_rng(0)
     data = path.with_name(f"{path.name}.data")
@@ -71,7 +71,8 @@ def _external(name: str, shape: tuple[int, int], location: str, offset: int) -> 
 
 
 def peak_bytes(process: subprocess.Popen[bytes]) -> int:
-    """Return the most PSS that a process and its descendants hold at once, until it ends."""
+    """Return the maximum total PSS of a process and its descendants, sampled until the process
+    ends."""
     peak = 0
     while process.poll() is None:
         peak = max(peak, sum(map(_pss, [process.pid, *_children(process.pid)])))

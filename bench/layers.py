@@ -1,14 +1,16 @@
-"""`python -m bench.layers MODEL`: the floor, Farrier's time and the peers' times, layer by layer.
+"""`python -m bench.layers MODEL`: a lower bound, Farrier's time and other engines' times, layer by
+layer.
 
 Each engine's own profiler measures its steps: Farrier's kernels run one by one on the memory of the
-whole model, ONNX Runtime writes a profile, OpenVINO counts. Steps are matched by the nodes of the
-model that they name; steps that share a node are in one row, since engines fuse differently. A step
-without nodes, such as a change of layout, counts with the next step with nodes. Rows whose kernels
-are the same are added up; a row without a kernel is done elsewhere by Farrier.
+entire model, ONNX Runtime writes a profile, OpenVINO has counters. Steps of different engines are
+matched by the nodes of the model that they name. Steps that share a node are in the same row, since
+engines fuse differently. A step without nodes, such as a change of layout, is added to the next
+step with nodes. Rows with the same kernels are summed; a row without a kernel is a layer that
+Farrier computes in another row's kernel.
 
-The floor is the longer of operations over peak and bytes over bandwidth, for the operations of
-Farrier's kernels (Winograd's products, not the direct sum's) with cold memory. Times are medians,
-in microseconds.
+The lower bound is the greater of operations / peak rate and bytes / bandwidth, for the operations
+of Farrier's algorithms (for example Winograd's products instead of the direct sum's) and cold
+memory. Times are medians, in microseconds.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an engine: the `nodes` of the model that it names, and its own name `kernel`."""
+    """A step of an engine: the `nodes` of the model that it computes, and its own name,
+    `kernel`."""
 
     kernel: str
     nodes: frozenset[str]
@@ -53,8 +56,8 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """Groups of steps that Farrier runs with the same kernels: their seconds by engine, added
-    up."""
+    """A row of the table: the layers for which Farrier runs the same kernels, with the sum of
+    seconds by engine."""
 
     label: str
     count: int
@@ -63,7 +66,7 @@ class Row:
 
 
 def rows(steps: Mapping[str, Sequence[Step]]) -> list[Row]:
-    """Match the engines' steps. `steps` are by engine, including `farrier`, in the order of
+    """Match the engines' steps to rows. `steps` are by engine, including `farrier`, in the order of
     execution. The rows with Farrier's longest times come first."""
     merged: dict[str, list[list[tuple[str, Step]]]] = {}
     for group in _groups({engine: _attached(of_engine) for engine, of_engine in steps.items()}):
@@ -80,7 +83,8 @@ def rows(steps: Mapping[str, Sequence[Step]]) -> list[Row]:
 
 
 def _attached(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps with nodes, each with the time of preceding steps without."""
+    """Return the steps that have nodes, each with the time of preceding steps without nodes
+    added."""
     attached: list[Step] = []
     waiting = 0.0
     for step in steps:
@@ -95,7 +99,8 @@ def _attached(steps: Sequence[Step]) -> list[Step]:
 
 
 def _groups(steps: Mapping[str, Sequence[Step]]) -> list[list[tuple[str, Step]]]:
-    """Return the connected components of steps that share a node."""
+    """Return the connected components of the steps, where two steps are connected if they share a
+    node."""
     every = [(engine, step) for engine, of_engine in steps.items() for step in of_engine]
     leaders = list(range(len(every)))
 
@@ -122,8 +127,8 @@ def _elsewhere(group: Iterable[tuple[str, Step]]) -> str:
 
 
 def farrier_steps(artifact: Artifact, threads: int, seconds: float) -> list[Step]:
-    """Return the steps that `farrier profile` measures. Their order does not matter, because every
-    kernel names its nodes."""
+    """Return the steps that `farrier profile` measures, in any order, because every kernel names
+    its nodes."""
     profiled = profile(artifact, threads=threads, seconds=seconds, by_call=True)
     return [
         Step(kernel.name, frozenset(kernel.origin.split(",")), kernel.seconds, kernel.floor_s)
@@ -132,8 +137,8 @@ def farrier_steps(artifact: Artifact, threads: int, seconds: float) -> list[Step
 
 
 def onnxruntime_steps(data: bytes, inputs: Arrays, threads: int, seconds: float) -> list[Step]:
-    """Return the steps of ONNX Runtime's profile. Its nodes are matched with the model's by their
-    names and outputs: fused nodes keep the name of a value or of a node that they replace."""
+    """Return the steps of ONNX Runtime's profile. They are matched with the model's nodes by names
+    of nodes and outputs, since a fused node keeps the name of a value or node that it replaces."""
     names = _Names(data)
     return [
         Step(
@@ -146,8 +151,8 @@ def onnxruntime_steps(data: bytes, inputs: Arrays, threads: int, seconds: float)
 
 
 def openvino_steps(data: bytes, inputs: Arrays, threads: int, seconds: float) -> list[Step]:
-    """Return the steps of OpenVINO's counters; its runtime graph names the layers that were
-    fused."""
+    """Return the steps of OpenVINO's performance counters; its runtime graph names the layers that
+    a step fuses."""
     import openvino as ov
 
     names = _Names(data)
@@ -195,7 +200,7 @@ _PEERS: dict[str, Callable[[bytes, Arrays, int, float], list[Step]]] = {
 
 
 class _Names:
-    """The model's nodes by the names that engines use."""
+    """An index of the model's nodes by the names that other engines use for them."""
 
     def __init__(self, data: bytes) -> None:
         graph = onnx.load_from_string(data).graph
@@ -205,8 +210,8 @@ class _Names:
             self._nodes |= dict.fromkeys((name, *node.output), name)
 
     def nodes(self, words: Iterable[str]) -> frozenset[str]:
-        """Return the nodes that `words` name: by the name of a node or of its output, unchanged or
-        with a suffix of a peer (`Conv_3_output_0_nchwc`, `MatMul_4/MatMulAddFusion`)."""
+        """Return the nodes that any of `words` names: by node or output name, unchanged or with a
+        suffix that an engine adds (`Conv_3_output_0_nchwc`, `MatMul_4/MatMulAddFusion`)."""
         forms = (
             form
             for word in words
@@ -219,7 +224,7 @@ class _Names:
 
 
 def measure(source: Workload, threads: int, seconds: float, trials: int | None = None) -> list[Row]:
-    """Compile a model and profile every installed engine, for `seconds` each."""
+    """Compile a model, and profile it with every installed engine for `seconds` each."""
     data = source.build()
     options = CompileOptions(shapes=source.shapes, threads=threads, trials=trials, verify=False)
     artifact = compile_model(data, options, name=source.name)

@@ -1,13 +1,14 @@
-"""LLVM's estimate of the hot loops of a model, compiled for a target.
+"""LLVM's estimates for the hot loops of a model, compiled for a target.
 
     python -m bench.loops --target rpi5 --mca neoverse-n1 resnet50 mobilenet_v2 bert_base
 
-The innermost loops that execute nine tenths of an inference's vector multiply-adds (of singles or,
-in groups, of bytes): instructions, multiply-adds and cycles of an iteration, and the share of the
-peak, which is the rate of the same CPU for such multiply-adds alone. A model is one of the
-benchmark or an ONNX file of static shapes, such as a quantized one. Loads are assumed to hit the
-first cache. The iterations of a loop are counted under qemu, in the arm64 root of `make boards`.
-Needs Debian's llvm-22: the version in llvmlite has the same models.
+The loops are the innermost ones that execute nine tenths of an inference's vector multiply-adds (of
+f32 or, in groups, of bytes). Printed are the instructions, multiply-adds and cycles of an
+iteration, and the share of the peak, which is the rate at which the same CPU executes such
+multiply-adds alone. A model is a model of the benchmark or an ONNX file with static shapes, such as
+a quantized model. Loads are assumed to hit the first-level cache. The iterations of a loop are
+counted under qemu, in the arm64 root of `make boards`. Needs Debian's llvm-22, whose processor
+models are the same as those of llvmlite's LLVM.
 """
 
 from __future__ import annotations
@@ -58,19 +59,19 @@ _FACTORS = {  # The factors of dot products of bytes a lane.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loop:
-    """An innermost loop: its instructions by address, with the branch back last."""
+    """An innermost loop: its instructions by address; the last one is the backward branch."""
 
     function: str
     code: Mapping[int, str]
 
     @property
     def multiply_adds(self) -> int:
-        """The number of instructions that add products to four sums each."""
+        """The number of vector instructions that accumulate products into four sums."""
         return len(self._mnemonics)
 
     @property
     def multiplies_by(self) -> str:
-        """The most frequent mnemonic among these instructions."""
+        """The most frequent mnemonic of the loop's multiply-add instructions."""
         return collections.Counter(self._mnemonics).most_common(1)[0][0]
 
     @property
@@ -80,8 +81,8 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """A loop of a kernel. `share` is its share of the model's multiply-adds; `of_peak` is the
-    multiply-adds a cycle over the CPU's peak."""
+    """The estimate for a loop of a kernel. `share` is its share of the model's multiply-adds;
+    `of_peak` is its multiply-adds per cycle over the CPU's peak."""
 
     kernel: str
     loop: Loop
@@ -91,8 +92,8 @@ class Row:
 
 
 def loops_in(disassembly: str) -> list[Loop]:
-    """Return the innermost loops of every function in llvm-objdump's text: the range from the
-    target of a backward branch to the branch, if it contains no other such range."""
+    """Return the innermost loops in llvm-objdump's text: the range from the target of a backward
+    branch to the branch, if it contains no other such range."""
     collected: list[Loop] = []
     name, code = "", dict[int, str]()
     for line in [*disassembly.splitlines(), "0 <>:"]:
@@ -110,7 +111,7 @@ def loops_of(artifact: Artifact) -> list[Loop]:
 
 
 def share_of_peak(loop: Loop, cpu: str) -> float:
-    """Return the multiply-adds of a loop a cycle over the CPU's peak, by llvm-mca's model."""
+    """Return a loop's multiply-adds per cycle over the CPU's peak, by llvm-mca's model."""
     cycles = cycles_of(loop.code.values(), cpu)
     return loop.multiply_adds / cycles / peak_of(cpu, loop.multiplies_by)
 
@@ -132,8 +133,9 @@ def _innermost(function: str, code: dict[int, str]) -> list[Loop]:
 
 
 def rows_of(artifact: Artifact, board: Root, qemu: str, cpu: str) -> list[Row]:
-    """Return the loops with most of the multiply-adds that an inference executes on qemu's
-    processor `qemu`, except for the last hundredth. Raises UsageError without the tools."""
+    """Return the loops that execute most of an inference's multiply-adds on qemu's processor
+    `qemu`; loops that together have less than a hundredth are left out. Raises UsageError without
+    the tools."""
     tasks = {kernel.task: kernel.name for kernel in artifact.manifest.kernels}
     names = {call.function: tasks[call.task] for call in artifact.calls}
     executed = count.executed(artifact, board, qemu)
@@ -152,8 +154,8 @@ def rows_of(artifact: Artifact, board: Root, qemu: str, cpu: str) -> list[Row]:
 
 
 def _times(blocks: Mapping[range, int], disassembly: str) -> collections.Counter[int]:
-    """Return how often each multiply-add was executed, by its address: a block's count is divided
-    evenly, because all of the block is executed at once."""
+    """Return the number of executions of each multiply-add, by address. The count of a basic block
+    is divided evenly among its multiply-adds."""
     lines = filter(None, map(_INSTRUCTION.match, disassembly.splitlines()))
     addresses = {
         int(line[1], 16) for line in lines if _MULTIPLY_ADD.match(" ".join(line[2].split()))
@@ -166,7 +168,7 @@ def _times(blocks: Mapping[range, int], disassembly: str) -> collections.Counter
 
 
 def cycles_of(instructions: Iterable[str], cpu: str) -> float:
-    """Return the cycles of an iteration of these instructions, by llvm-mca's model of the CPU."""
+    """Return the cycles per iteration of these instructions, by llvm-mca's model of the CPU."""
     lines = ["again:", *map(_to_assemble, instructions)]
     options = ["-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={_ITERATIONS}"]
     said = _run([_tool(_MCA), *options], "\n".join(lines) + "\n")
@@ -178,8 +180,8 @@ def cycles_of(instructions: Iterable[str], cpu: str) -> float:
 
 @functools.cache
 def peak_of(cpu: str, mnemonic: str) -> float:
-    """Return the multiply-adds of that name a cycle that the CPU's model executes without other
-    work."""
+    """Return the multiply-adds per cycle that the CPU's model can execute with that mnemonic,
+    without other work."""
     factors = _FACTORS.get(mnemonic, "v30.16b, v31.4b[0]")
     alone = [f"{mnemonic} v{number}.4s, {factors}" for number in range(_REGISTERS)]
     return _REGISTERS / cycles_of(alone, cpu)
@@ -210,7 +212,7 @@ def table(name: str, rows: Sequence[Row], cpu: str) -> Table:
 
 
 def _first(rows: Sequence[Row], share: float) -> Iterator[Row]:
-    """Yield the first rows that have that share together."""
+    """Yield the first rows until their shares add up to `share`."""
     for row in rows:
         if share <= 0:
             return
@@ -219,7 +221,7 @@ def _first(rows: Sequence[Row], share: float) -> Iterator[Row]:
 
 
 def _to_assemble(text: str) -> str:
-    """Return an instruction of the disassembly for an assembler, without its own address."""
+    """Return a disassembled instruction in the assembler's syntax, without its address."""
     return re.sub(r"(?<![\w#])0x[0-9a-f]+(?: <.*>)?$", "again", text.partition(" //")[0])
 
 
@@ -245,7 +247,7 @@ def _run(command: Sequence[str], text: str) -> str:
 
 
 def _model(name: str) -> Workload:
-    """Return a model of the benchmark, or the ONNX file of that path."""
+    """Return a model of the benchmark by name, or an ONNX file by path."""
     path = Path(name)
     if path.suffix != ".onnx":
         return workload(name)

@@ -1,4 +1,4 @@
-"""One model measured: compiled without tuning and with, and raced against the peers."""
+"""Compile a model with and without tuning, and race it against other engines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FLOAT_FORM = "farrier:f32"  # The label of the model that a quantized model was 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Peer:
-    """An engine to race against, and the Python that has it."""
+    """Another engine to race against, and the Python interpreter in which it is installed."""
 
     engine: str
     python: str
@@ -39,8 +39,7 @@ class Peer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a race. `trials` or `budget_s` adds a tuned artifact; without either there is
-    none."""
+    """The settings of a race. With `trials` or `budget_s`, a tuned artifact takes part as well."""
 
     # "host", or an x86-64 level that Farrier compiles for and the peers are limited to.
     target: str
@@ -60,7 +59,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """One model at one number of threads."""
+    """The result of a model with a number of threads."""
 
     model: str
     threads: int
@@ -88,7 +87,7 @@ class Result:
 
     @property
     def others(self) -> list[Figures]:
-        """The peers, and the float form if there is one."""
+        """The latencies of the other engines and, for a quantized model, of its float form."""
         return self.peers + [figure for figure in (self.float_form,) if figure is not None]
 
     @property
@@ -97,35 +96,36 @@ class Result:
 
     @property
     def differing(self) -> list[str]:
-        """The labels of engines whose outputs differ from the reference's by more than the
-        tolerance; for a quantized model the tolerance is the error of the float form."""
+        """The labels of engines whose outputs differ from the reference by more than the tolerance,
+        which for a quantized model is the error of its float form."""
         floats = self.float_form
         allowed = TOLERANCES[self.precision] if floats is None else floats.max_error
         return [figure.label for figure in self.figures if not figure.max_error <= allowed]
 
     @property
     def agree(self) -> bool:
-        """Return whether Farrier's outputs are right, and those of a peer as well: if a single peer
-        differs, its own rounding may be to blame."""
+        """Check whether the outputs of Farrier agree with the reference, and those of at least one
+        other engine, if any took part, as well."""
         wrong = set(self.differing)
         peers = {figure.label for figure in self.peers}
         return wrong <= peers and (not peers or wrong != peers)
 
     @property
     def lighter(self) -> list[str]:
-        """The peers whose processes took less memory than that of Farrier's untuned artifact."""
+        """The engines whose processes used less memory than Farrier's process with the untuned
+        artifact."""
         return [
             figure.label for figure in self.peers if figure.peak_bytes < self.ours[0].peak_bytes
         ]
 
     def floors_ms(self) -> tuple[float, float]:
-        """Return the least time that the arithmetic takes, and the time to read the parameters
-        once, in ms."""
+        """Return lower bounds of the latency in ms: the time for the arithmetic at peak rate, and
+        the time to read the parameters once."""
         return self.arithmetic_s * 1e3, self.params_bytes / self.roofline.bandwidth * 1e3
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON types, with the ratios of each of Farrier's entrants over each
-        peer."""
+        """Return the result as JSON types, including the ratio of each of Farrier's artifacts to
+        each engine."""
         best = self.best_peer
         return dataclasses.asdict(self) | {
             "floors_ms": dict(zip(("arithmetic", "parameters"), self.floors_ms(), strict=True)),
@@ -139,7 +139,8 @@ class Result:
 
 
 def ratio(ours: Figures, theirs: Figures) -> float:
-    """Return our latency over theirs: the median over the rounds; below 1 we are faster."""
+    """Return Farrier's latency over the other engine's, as the median over the rounds; below 1
+    Farrier is faster."""
     pairs = zip(ours.rounds_ms, theirs.rounds_ms, strict=True)
     return statistics.median(a / b for a, b in pairs)
 
@@ -147,7 +148,7 @@ def ratio(ours: Figures, theirs: Figures) -> float:
 def measure(
     workload: Workload, threads: int, settings: Settings, listener: Listener, failed: Failed
 ) -> Result:
-    """Compile and race one model. Peers that cannot run it are passed to `failed`."""
+    """Compile and race a model. Engines that cannot run it are reported to `failed`."""
     data = workload.build()
     with tempfile.TemporaryDirectory(prefix="farrier-bench-") as name:
         folder = Path(name)

@@ -1,12 +1,12 @@
-"""`python -m bench.memory`: the workspace that models take, and the bound that no plan can beat.
+"""`python -m bench.memory`: the workspace of models, and its lower bound.
 
     lower bound   bytes alive at once, including kernels' own workspace: no packing takes less
     ours          bytes of the plan; `over` is its share of the lower bound
     requested     what ONNX Runtime's arena gave away at once, by its own profile
     held          what that arena took from the system
 
-Megabytes, inputs and weights not counted. Farrier's outputs are the caller's, too; ONNX Runtime's
-are in its arena.
+Figures are in megabytes, without inputs and weights. Farrier's outputs are not included either,
+because the caller allocates them; ONNX Runtime's outputs are in its arena.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from farrier.pipeline import compile_model
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workspace:
-    """The workspace of one model, in bytes; the peer's figures are None if it is not installed."""
+    """The workspace of a model, in bytes. ONNX Runtime's figures are None if it is not
+    installed."""
 
     model: str
     threads: int

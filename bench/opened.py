@@ -1,16 +1,18 @@
-"""The cost of open dims: models as exporters write them, against artifacts for one size.
+"""The cost of open dims: artifacts of models as exporters write them, against artifacts for a
+single size.
 
     python -m bench.opened [MODEL …] [--threads 2] [--rounds 5] [--round-s 0.05] [--json FILE]
 
-A MODEL is a name of `python -m bench`; without one, all are taken. Each is compiled as exported
-with batch and sizes open, with no option but the threads, and once for its typical sizes only. Both
-race at the typical sizes. At other sizes, the open artifact races an artifact for just that size:
+A MODEL is a name of `python -m bench`; without one, all models are measured. Each is compiled with
+batch and sizes open, with no option but the number of threads, and once for its typical sizes only.
+Both artifacts race at the typical sizes. At other sizes, the open artifact races an artifact for
+just that size:
 
     batch   the model with its batch alone open, at other batches
     sizes   the model with all open, at other heights, widths and lengths, batch 1
 
-`compile` is the seconds of the first over those of the second, medians of three in turns. The lines
-are geometric means over the models.
+`compile` is the compile time of the open artifact over that of the static one, as medians of three
+in turns. The last lines are geometric means over the models.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeResult:
-    """The artifact of open dims at one size: its latency, and that over a static artifact's."""
+    """The open artifact at one size: its latency, and the ratio to a static artifact's latency."""
 
     kind: str  # One of typical, batch and sizes.
     shapes: Shapes
@@ -72,7 +74,7 @@ class SizeResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """The results of one model; `places` are its sizes."""
+    """The results of a model; `places` are the results at each size."""
 
     model: str
     compile_s: float
@@ -80,8 +82,8 @@ class Result:
     places: tuple[SizeResult, ...]
 
     def ratio(self, kind: str) -> float | None:
-        """Return the geometric mean of the ratios at places of a kind, or the ratio of compile
-        times for `compile`; None without such places."""
+        """Return the geometric mean of the latency ratios at the sizes of a kind, or None for a
+        kind without sizes. The kind `compile` stands for the ratio of compile times."""
         if kind == "compile":
             return self.compile_s / self.static_compile_s
         ratios = [place.ratio for place in self.places if place.kind == kind]
@@ -90,7 +92,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """A geometric mean over `models` models."""
+    """A geometric mean over `models` models, with the limit that it must not exceed."""
 
     kind: str
     value: float
@@ -103,7 +105,7 @@ class Line:
 
 
 def lines(results: Sequence[Result]) -> list[Line]:
-    """Return the figures that have limits."""
+    """Return the geometric means that have limits."""
     limits: list[Line] = []
     for kind, most in _MOST.items():
         ratios = [ratio for result in results if (ratio := result.ratio(kind)) is not None]
@@ -113,7 +115,7 @@ def lines(results: Sequence[Result]) -> list[Line]:
 
 
 def measure(name: str, model: bytes, settings: Settings) -> Result:
-    """Compile a model with open dims, and compare it with static artifacts at several sizes. Raises
+    """Compile a model with open dims, and race it against static artifacts at several sizes. Raises
     FarrierError if it cannot be compiled."""
     with tempfile.TemporaryDirectory(prefix="farrier-opened-") as folder:
         bench = _Bench(name, model, settings, Path(folder))
@@ -135,7 +137,7 @@ def measure(name: str, model: bytes, settings: Settings) -> Result:
 
 
 class _Bench:
-    """One model, compiled and raced."""
+    """The measurement of a model: its compilations and races."""
 
     def __init__(self, name: str, model: bytes, settings: Settings, folder: Path) -> None:
         self._name = name
@@ -144,7 +146,8 @@ class _Bench:
         self._folder = folder
 
     def timed(self, shapes: Mapping[str, GivenShape]) -> tuple[Artifact, float]:
-        """Return an artifact and the seconds to compile it in a fresh process."""
+        """Compile the model with these shapes in a new process; return the artifact and the
+        seconds."""
         context = multiprocessing.get_context("spawn")
         path = self._folder / ("static.timed" if shapes else "open.timed")
         work = self._name, self._model, self._options(shapes), path
@@ -158,8 +161,8 @@ class _Bench:
         return CompileOptions(shapes=shapes, threads=self._settings.threads, verify=False)
 
     def batched(self, opened: Artifact, batch: NamedDim) -> Artifact:
-        """Return an artifact in which only the batch is open; `opened` itself if that is so
-        already."""
+        """Return an artifact in which only the batch is open; `opened` itself if it has no other
+        open dim."""
         dims = opened.manifest.dims
         if len(dims) == 1:
             return opened
@@ -174,7 +177,7 @@ class _Bench:
         return self.compile(shapes)
 
     def elsewhere(self, kind: str, opened: Artifact, drawn: _Drawn) -> Iterator[SizeResult]:
-        """Yield the results at other sizes that the artifact takes, each against an artifact for
+        """Yield the results at other sizes in the artifact's ranges, each against an artifact for
         that size."""
         for sizes in drawn(opened.manifest):
             shapes = _shapes(opened.manifest, sizes)
@@ -211,8 +214,8 @@ def _compile(
 
 
 def _warm_up() -> None:
-    """Do once the work that only the first compilation of a process pays for: imports, and
-    measuring the machine."""
+    """Perform the work that only the first compilation of a process does, such as imports and the
+    description of the machine."""
     w = Writer("warm_up", 0)
     w.output(w.op("Relu", w.conv(w.input("x", (1, 3, 32, 32)), 3, 8, 3)), "y", (1, 8, 32, 32))
     compile_model(w.finish(), CompileOptions(verify=False))
@@ -232,7 +235,8 @@ def _inputs(manifest: Manifest, shapes: Shapes) -> Arrays:
 
 
 def _batch(manifest: Manifest) -> NamedDim | None:
-    """Return the open dim that is the first axis of the first input, or None."""
+    """Return the open dim that is the first axis of the first input, or None if that axis is not
+    open."""
     leading = str(manifest.inputs[0].shape[0])
     return next((dim for dim in manifest.dims if dim.symbol == leading), None)
 
@@ -247,8 +251,8 @@ def _batches(manifest: Manifest) -> Iterator[Sizes]:
 
 
 def _other_sizes(manifest: Manifest) -> Iterator[Sizes]:
-    """Yield sizes in which all open dims but the batch have a share of their typical size, within
-    their ranges."""
+    """Yield sizes in which all open dims except the batch are scaled by the same factor from their
+    typical sizes, within their ranges."""
     batch = _batch(manifest)
     usual = {dim.symbol: dim.typical for dim in manifest.dims}
     free = [dim for dim in manifest.dims if dim != batch and dim.low < dim.high]
@@ -260,7 +264,7 @@ def _other_sizes(manifest: Manifest) -> Iterator[Sizes]:
 
 
 def show(result: Result) -> str:
-    """`resnet18 typical 1.01 batch 1.12 sizes 1.60 compile 1.50`."""
+    """Return a line of text such as `resnet18 typical 1.01 batch 1.12 sizes 1.60 compile 1.50`."""
     ratios = {kind: result.ratio(kind) for kind in _MOST}
     said = [f"{kind} {ratio:.3f}" for kind, ratio in ratios.items() if ratio is not None]
     return f"{result.model}: {'  '.join(said)}"

@@ -1,4 +1,4 @@
-"""ONNX Runtime's profile of its own runs: the time of each node, and the memory in use."""
+"""Read ONNX Runtime's own profile: the time of each node, and the memory of its arena."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
-    """The profile: `nodes` in the order of execution, and of the arena, beyond the packed weights
-    that existed before the first run, the most bytes requested at one time and the bytes that it
-    took from the system."""
+    """A profile: `nodes` in the order of execution, and the arena's maximum of requested bytes and
+    of bytes obtained from the system, both without the packed weights that existed before the first
+    run."""
 
     nodes: tuple[Node, ...]
     requested_bytes: int
@@ -41,7 +41,8 @@ class Profile:
 def run(
     data: bytes, inputs: Mapping[str, npt.NDArray[Any]], threads: int, seconds: float
 ) -> Profile:
-    """Run a model for about so long, its open dims fixed to the inputs' shapes."""
+    """Run a model repeatedly for about `seconds`, with open dims fixed to the inputs' shapes, and
+    return its profile."""
     import onnxruntime as ort
 
     from farrier_device.baseline.engines.onnxruntime import symbols
@@ -88,7 +89,7 @@ def run(
 
 
 def repeat(action: Callable[[], Any], seconds: float) -> None:
-    """Call `action` for `seconds`, and at least `_LEAST_RUNS` times."""
+    """Call `action` repeatedly for `seconds`, but at least `_LEAST_RUNS` times."""
     end, count = time.perf_counter() + seconds, 0
     while count < _LEAST_RUNS or time.perf_counter() < end:
         action()

@@ -1,4 +1,5 @@
-"""`python -m bench.overhead`: what a call from Python costs, on models that hardly compute.
+"""`python -m bench.overhead`: the overhead of a call from Python, on models with little
+computation.
 
 Times in microseconds, each the median of some rounds of many calls:
 
@@ -8,7 +9,7 @@ Times in microseconds, each the median of some rounds of many calls:
     copied        Session.run with inputs that are not aligned
     onnxruntime   `InferenceSession.run`, where it is installed
 
-The overhead is Session.run less native.
+The overhead is the time of Session.run minus that of native.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _ROUNDS = 15
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Overhead:
-    """One model's calls, in microseconds."""
+    """The times of a model's calls, in microseconds."""
 
     model: str
     native: float
@@ -55,7 +56,7 @@ class Overhead:
 
 
 def add() -> bytes:
-    """Two inputs of four floats."""
+    """Return a model that adds two inputs of four floats."""
     w = Writer("add", seed=0)
     w.output(w.op("Add", w.input("a", (4,)), w.input("b", (4,))), "y", (4,))
     return w.finish()
@@ -72,7 +73,7 @@ MODELS = {"add of 4 floats": add, "1x1 convolution": point_conv}
 
 
 def measure(name: str, data: bytes, calls: int) -> Overhead:
-    """Compile a model for one thread and time `calls` calls a round."""
+    """Compile a model for one thread, and time rounds of `calls` calls."""
     artifact = compile_model(data, CompileOptions(threads=1, verify=False), name="tiny")
     session = artifact.session()
     plain = random_inputs(artifact.manifest.inputs)
@@ -107,7 +108,7 @@ def _peer(data: bytes, inputs: dict[str, npt.NDArray[Any]], calls: int) -> float
 
 
 def _placed(array: npt.NDArray[Any], skew: int) -> npt.NDArray[Any]:
-    """Return a copy of an array that begins `skew` bytes after a cache line's start."""
+    """Return a copy of an array that starts `skew` bytes after the start of a cache line."""
     memory = aligned_buffer(array.nbytes + 64).view[skew : skew + array.nbytes]
     copy = np.frombuffer(memory, array.dtype).reshape(array.shape)
     copy[...] = array

@@ -1,4 +1,4 @@
-"""Tables within a page of documentation, replaced where their marks stand."""
+"""Replace tables in pages of the documentation, between marks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 def put(page: Path, name: str, text: str) -> None:
     """Replace the text between `<!-- NAME -->` and `<!-- end of NAME -->` in a page. Raises
-    ValueError if the page has no such marks."""
+    ValueError if the page does not have these marks."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     before, mark, rest = page.read_text().partition(begin)
     _, end_mark, after = rest.partition(end)

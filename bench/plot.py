@@ -1,7 +1,8 @@
-"""The results as a bar chart, in SVG written by hand: a plotting package would be the largest
+"""A bar chart of the results, written as SVG without a plotting package, which would be the largest
 dependency of the project.
 
-A group a model, a bar an engine: its median over the best peer's, with a line from p10 to p90.
+There is a group of bars per model and a bar per artifact: its median latency over the fastest other
+engine's, with a line from p10 to p90.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ _STYLE = "font-family='sans-serif' font-size='11'"
 
 
 def chart(results: Sequence[Result]) -> str:
-    """Return the SVG document. Results without a peer are left out, since there is nothing to
-    compare."""
+    """Return the chart as an SVG document. Results without another engine are left out."""
     parts: list[str] = []
     y = _TOP
     for result in results:

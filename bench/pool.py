@@ -1,9 +1,11 @@
 """`python -m bench.pool`: the cost of the thread pool when busy, when idle, and with a busy
 neighbour.
 
-fork and join  the time of a region on hot threads, beyond its share of the time on one thread
+fork and join is the time of a parallel region on running threads, beyond the region's time on one
+thread divided by the number of threads.
 
-A neighbour that takes a core leaves one: the pool loses what the last ratio has above 1.
+A neighbour is another process that keeps one core busy. The last ratio, minus 1, is the pool's loss
+compared with running on the remaining core only.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ done:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ForkJoin:
-    """Microseconds of a region on one thread and on several, medians."""
+    """The median microseconds of a parallel region on a single thread and on several threads."""
 
     threads: int
     alone_us: float
@@ -93,8 +95,8 @@ class ForkJoin:
 
 
 def fork_join(turns: int, several: int = 2) -> ForkJoin:
-    """Time regions of 8 items a thread, of `turns` in all; the threads are bound if the machine has
-    enough cores."""
+    """Time parallel regions of 8 items per thread, of `turns` turns in all. Threads are bound to
+    cores if there are enough cores."""
     target = as_cpu(host())
     library = link([compile_text(_LOOP, target), support_object(target)])
     items = 8 * several
@@ -112,7 +114,7 @@ def fork_join(turns: int, several: int = 2) -> ForkJoin:
 
 
 def idle_share(artifact: Artifact, seconds: float) -> float:
-    """Processor seconds a second that this process takes between calls."""
+    """Return the processor seconds per second that this process uses between calls."""
     session = artifact.session(2)
     session.run(random_inputs(artifact.manifest.inputs))
     time.sleep(0.1)  # Longer than any spin.
@@ -122,8 +124,8 @@ def idle_share(artifact: Artifact, seconds: float) -> float:
 
 
 def mean_ms(artifact: Artifact, threads: int, seconds: float) -> float:
-    """Return the mean milliseconds of a run over `seconds`: a mean, because delayed runs have to
-    count."""
+    """Return the mean milliseconds of a run over `seconds`. It is the mean because delayed runs
+    have to count."""
     session = artifact.session(threads)
     inputs = random_inputs(artifact.manifest.inputs)
     session.run(inputs)
@@ -138,7 +140,7 @@ def mean_ms(artifact: Artifact, threads: int, seconds: float) -> float:
 
 @contextlib.contextmanager
 def neighbour(cpus: Collection[int]) -> Iterator[None]:
-    """Run a process that never sleeps on one of `cpus`, during the context."""
+    """A context in which another process keeps one of the cores `cpus` busy."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         os.sched_setaffinity(process.pid, cpus)
@@ -155,7 +157,8 @@ def compiled(source: Workload) -> Artifact:
 
 
 def neighbours(artifact: Artifact, seconds: float) -> dict[str, float]:
-    """Return mean milliseconds, by the neighbour of the model."""
+    """Return the mean milliseconds of a run without a busy process, and with one on any core or on
+    a certain core."""
     cpus = sorted(os.sched_getaffinity(0))
     means = {f"{threads} threads": mean_ms(artifact, threads, seconds) for threads in (1, 2)}
     for name, where in (("any core", cpus), *((f"core {cpu}", [cpu]) for cpu in cpus[:2])):
@@ -165,7 +168,7 @@ def neighbours(artifact: Artifact, seconds: float) -> dict[str, float]:
 
 
 def _doubled(most: int) -> Iterator[int]:
-    """2, 4, 8 and so on, and `most`."""
+    """Yield 2, 4, 8, … below `most`, and `most`."""
     threads = 2
     while threads < most:
         yield threads

@@ -1,4 +1,4 @@
-"""Ports of this machine that nobody listens on."""
+"""Find free network ports of this machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import socket
 
 
 def free_port() -> int:
-    """One on the loopback, free a moment ago."""
+    """Return a port of the loopback interface that was free a moment ago."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])

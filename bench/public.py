@@ -1,16 +1,16 @@
-"""Public models and default exports, compiled with no option and compared with ONNX Runtime.
+"""Public models and default exports, compiled without options and compared with ONNX Runtime.
 
     python -m bench.public [MODEL …]
 
 A MODEL is an ONNX file, a folder of them (`bench.exports full` writes one), or a name of
-`bench.models.wheel`, whose models are all taken where none is named. Each is given to `farrier
-compile` as it is and run at three sizes of its open dims (`bench.calls`).
+`bench.models.wheel`; without one, all models of the latter are taken. Each is passed unchanged to
+`farrier compile`, and run at three sizes of its open dims (`bench.calls`).
 
-A line a model: the seconds of the compilation, and for each size the largest difference from ONNX
-Runtime as a share of its output's range. Where that is above 1e-4, the operators in float64 judge:
-`exactly` says how far Farrier and ONNX Runtime are from them. Farrier may be 1e-4 off, or twice as
-far as ONNX Runtime: a quantized model may hang on its roundings. Where a model or a size is
-refused, the line is what Farrier says.
+A line is printed for each model: the seconds of the compilation, and for each size the largest
+difference from ONNX Runtime relative to its output's range. If that is above 1e-4, a float64
+reference decides: `exactly` shows the differences of Farrier and of ONNX Runtime from it. Farrier's
+may be up to 1e-4, or up to twice ONNX Runtime's: a quantized model can depend on single roundings.
+If a model or a size is rejected, the line is Farrier's message.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ _MEMORY_BYTES = 12 << 30
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """One call. `said` is a refusal, by Farrier or, if not `is_refused`, by ONNX Runtime; `exact`
-    and `peer_exact` are the engines' errors against float64, if their outputs differ."""
+    """The result of a call. `said` is the message if Farrier or, if not `is_refused`, ONNX Runtime
+    rejects the size; `exact` and `peer_exact` are the engines' errors against float64, if their
+    outputs differ."""
 
     shapes: str
     error: float | None = None
@@ -77,8 +78,8 @@ class Size:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """One model. `said` is the error with which Farrier does not compile it; `is_defect` marks an
-    error that is not meant for users."""
+    """The result of a model. `said` is the error message if Farrier does not compile it;
+    `is_defect` marks an internal error."""
 
     model: str
     compile_s: float
@@ -101,7 +102,7 @@ class Result:
 
 
 def try_model(path: Path, name: str) -> Result:
-    """Compile the model by the command and run it at its sizes."""
+    """Compile a model by the command `farrier compile`, and run it at its sizes."""
     with tempfile.TemporaryDirectory(prefix="farrier-public-") as folder:
         output = Path(folder) / "model.farrier"
         began = time.perf_counter()
@@ -113,8 +114,8 @@ def try_model(path: Path, name: str) -> Result:
 
 
 def _compile(path: Path, output: Path) -> tuple[str, bool]:
-    """Compile with the command. Return its error message, "" on success, and whether that is a
-    defect."""
+    """Run `farrier compile`. Return its error message ("" on success), and whether the error is a
+    defect of Farrier."""
     command = [sys.executable, "-m", "farrier.cli", "compile", str(path), "-o", str(output)]
     try:
         done = subprocess.run(
@@ -170,12 +171,12 @@ def _size(
 
 
 def _dtype(kind: str) -> str:
-    """`tensor(int64)` → `int64`."""
+    """Return the numpy name of ONNX's type name, such as `int64` for `tensor(int64)`."""
     return _DTYPES.get(kind) or kind.removeprefix("tensor(").removesuffix(")")
 
 
 def models(arguments: Sequence[str]) -> list[tuple[str, Path]]:
-    """Return the names and files of the models that the arguments name. Raises UsageError, and
+    """Return the names and files of the models that the arguments select. Raises UsageError, and
     ServiceError if a wheel cannot be downloaded."""
     collected: list[tuple[str, Path]] = []
     for argument in arguments or TRAINED:
@@ -198,7 +199,7 @@ def _limit_memory() -> None:
 
 
 def attempt(path: Path, name: str) -> Result:
-    """`try_model` in a process of its own, because compiled code that is wrong may end it."""
+    """Call `try_model` in a separate process, because wrong compiled code may crash the process."""
     context = multiprocessing.get_context("spawn")
     began = time.perf_counter()
     with concurrent.futures.ProcessPoolExecutor(1, context, _limit_memory) as pool:

@@ -1,18 +1,17 @@
-"""Models as users upload them: one artifact for every size, checked against limits.
+"""Models as users upload them: one artifact for all sizes, checked against limits.
 
     python -m bench.real MODEL … [--shape MODEL:INPUT=DIM,…] [--hot MODEL:DIM=SIZE,…] [--sizes 20]
                          [--static] [--threads 2] [--json FILE]
 
 A MODEL is an ONNX file, a folder of them (`bench.exports` writes one), or a name of `python -m
-bench`. Its open dims have the ranges and steps of `--shape`, which is `farrier compile`'s with the
-model's name before it; without one, those of `bench.workloads`, or 1..4 if the dim is called a
-batch, and 2..28. The artifact is untuned, made once, and run at its hot size and at random ones, on
-random inputs. It is compared with ONNX Runtime, and with --static also with an artifact for that
-size.
+bench`. Its open dims have the ranges and steps of `--shape`, which is the option of `farrier
+compile` preceded by the model's name. Without the option, they have the ranges of
+`bench.workloads`, or 1..4 for a dim whose name contains "batch" and 2..28 for any other. The
+artifact is compiled once, without tuning, and run at its hot size and at random sizes, on random
+inputs. It is compared with ONNX Runtime, and with --static also with an artifact for that size.
 
     error     largest difference from ONNX Runtime, as a share of its output's range. Where that is
-              above 1e-4, also from the operators in float64: `exact` of Farrier, `its` of ONNX
-              Runtime
+              above 1e-4, also from a float64 reference: `exact` of Farrier, `its` of ONNX Runtime
     ratio     Farrier's latency over ONNX Runtime's, which knows the size beforehand: the geometric
               mean of all sizes, and the worst. Each engine runs in its own process, in turns
     hot       latency over a static artifact's at the hot size; `others` is the worst elsewhere
@@ -68,8 +67,8 @@ _INTEGERS = 100  # Random integers are below this.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """One size. `exact` and `peer_exact` are the engines' errors against float64, if their outputs
-    differ by more than TOLERANCE; `over_static` is None without a static artifact."""
+    """The result at one size. `exact` and `peer_exact` are the engines' errors against float64, if
+    their outputs differ by more than TOLERANCE; `over_static` is None without a static artifact."""
 
     sizes: Mapping[str, int]
     is_hot: bool
@@ -88,7 +87,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """One model at all its sizes."""
+    """The results of a model at all of its sizes."""
 
     model: str
     compile_s: float
@@ -103,7 +102,8 @@ class Result:
         return max(run.ratio for run in self.runs)
 
     def over_static(self, is_hot: bool) -> float | None:
-        """Return the worst latency over a static artifact's, at hot sizes or at the others."""
+        """Return the largest ratio of latencies to a static artifact, over the hot sizes or over
+        the other sizes."""
         ratios = [
             run.over_static
             for run in self.runs
@@ -114,7 +114,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """A limit for the worst model, or for all together."""
+    """A figure with a limit, for the worst model or for all models together."""
 
     asked: str
     value: float
@@ -127,7 +127,7 @@ class Line:
 
 
 def lines(results: Sequence[Result]) -> list[Line]:
-    """Return the figures that have limits, as far as the results contain them."""
+    """Return the figures that have limits, if the results contain them."""
 
     def worst(asked: str, most: float, figures: Mapping[str, float | None]) -> Iterator[Line]:
         present = {model: figure for model, figure in figures.items() if figure is not None}
@@ -192,7 +192,7 @@ def measure(source: Workload, settings: Settings) -> Result:
 
 
 class _Bench:
-    """The engines of one model, and the data with which they are compared."""
+    """The engines that run a model, and the data for their comparison."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class _Bench:
         self._peer = onnxruntime.InferenceSession(data, options)
 
     def run(self, sizes: Mapping[str, int], rng: np.random.Generator, *, is_hot: bool) -> Run:
-        """Compare and time the engines at one size of each symbol."""
+        """Compare and time the engines at one size, given for each symbol."""
         shapes = shapes_at(self._opened, sizes)
         inputs = self._inputs(shapes, sizes, rng)
         names = list(self._opened.output_names)
@@ -256,8 +256,8 @@ class _Bench:
         sizes: Mapping[str, int],
         rng: np.random.Generator,
     ) -> Arrays:
-        """Return random inputs: floats from a normal distribution, and integers below 100 and below
-        every size, so that they are valid indices."""
+        """Return random inputs: normally distributed floats, and integers below 100 and below every
+        size, so that they are valid indices."""
         limit = min((_INTEGERS, *sizes.values()))
         arrays: Arrays = {}
         for name, value in zip(self._opened.input_names, self._opened.graph.inputs, strict=True):
@@ -277,7 +277,7 @@ def _below(rng: np.random.Generator, limit: int) -> Any:
 
 
 def _read(path: Path) -> bytes:
-    """Return a model with the weights that lie in files next to it."""
+    """Return a model's bytes with the weights of its data files included."""
     return bytes(onnx.load(path).SerializeToString())
 
 
@@ -327,7 +327,8 @@ def table(results: Sequence[Result]) -> Table:
 def workloads(
     models: Sequence[str], shapes: Sequence[str] = (), hot: Sequence[str] = ()
 ) -> list[Workload]:
-    """Return the workloads that the command's arguments name. Raises UsageError."""
+    """Return the models that the command's arguments select, with their shapes and hot sizes.
+    Raises UsageError."""
     collected: list[Workload] = []
     for argument in models:
         path = Path(argument)
@@ -353,7 +354,7 @@ def workloads(
 
 
 def _of(model: str, texts: Sequence[str]) -> list[str]:
-    """Return the texts for this model, without its name."""
+    """Return the texts that begin with this model's name, without the name."""
     return [text.removeprefix(f"{model}:") for text in texts if text.startswith(f"{model}:")]
 
 

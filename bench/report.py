@@ -1,4 +1,4 @@
-"""The results of measurements as tables."""
+"""Print the results of measurements as tables."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bench.measure import Result, ratio
 
 
 def headline(result: Result) -> str:
-    """Return a line with sizes, times to compile, and a lower bound of the latency for these
-    algorithms."""
+    """Return a line with a model's sizes, its compile times, and a lower bound of the latency for
+    the chosen algorithms."""
     arithmetic, parameters = result.floors_ms()
     compiled = ", ".join(f"{label} {s:.1f} s" for label, s in result.compile_s.items())
     return (
@@ -26,7 +26,8 @@ def headline(result: Result) -> str:
 
 
 def engines_table(result: Result) -> Table:
-    """One row an engine; a column of ratios for each of Farrier's artifacts."""
+    """Return a table with a row per engine, and a column of ratios for each of Farrier's
+    artifacts."""
     table = Table(box=None)
     table.add_column("engine", no_wrap=True)
     table.add_column("version", no_wrap=True)
@@ -51,8 +52,8 @@ def engines_table(result: Result) -> Table:
 
 
 def summary_table(results: Sequence[Result]) -> Table:
-    """One row a model: ratios to every peer, to the best of them, and to a quantized model's float
-    form."""
+    """Return a table with a row per model: ratios to every other engine, to the fastest of them,
+    and to a quantized model's float form."""
     labels = list(dict.fromkeys(other.label for result in results for other in result.others))
     table = Table(box=None)
     table.add_column("model", no_wrap=True)
@@ -78,7 +79,8 @@ def summary_table(results: Sequence[Result]) -> Table:
 
 
 def means(results: Sequence[Result]) -> list[str]:
-    """Return the geometric mean over the best peers of each of Farrier's artifacts, a line each."""
+    """Return a line for each of Farrier's artifacts: the geometric mean of its ratios to the
+    fastest other engine."""
     by_label: dict[tuple[str, int], list[float]] = {}
     for result in results:
         if result.best_peer is not None:
@@ -93,9 +95,9 @@ def means(results: Sequence[Result]) -> list[str]:
 
 
 def costs_table(results: Sequence[Result]) -> Table:
-    """Return a table of costs with one row for each model: seconds to compile and to load, memory,
-    size. `size` is that of the artifact, less what Winograd's transformed weights add, over that of
-    the model's weights."""
+    """Return a table with a row per model: seconds to compile and to load, memory, size. `size` is
+    the artifact's size without the additional bytes of Winograd's transformed weights, relative to
+    the size of the model's weights."""
     labels = list(dict.fromkeys(peer.label for result in results for peer in result.peers))
     table = Table(box=None)
     table.add_column("model", no_wrap=True)

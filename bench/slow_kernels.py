@@ -1,13 +1,14 @@
-"""A list of the kernels in scalar code on one thread that take 2% of their model or more.
+"""List the kernels that are compiled to scalar, single-threaded code and take at least 2% of their
+model's time.
 
     python -m bench.slow_kernels [--suite] [MODEL …]
 
 A MODEL is an ONNX file, a folder of them (`bench.exports` writes one) or a name of
-`bench.models.wheel`; `--suite` adds the node tests of ONNX's own backend suite. Nothing is
-compiled to code and nothing is measured: each model is scheduled for this machine and two
-threads, at all its sizes and at the typical ones, and the schedule spaces predict the shares. The
-command fails if an operator is named that docs/develop/measuring.md does not list with a reason,
-under "Kernels in scalar code".
+`bench.models.wheel`; `--suite` adds the node tests of ONNX's own backend suite. No code is
+generated and nothing is measured: each model is scheduled for this machine and two threads, for all
+sizes and for the typical sizes, and the shares are predicted by the schedule spaces. The command
+fails if a listed operator is not accepted, with a reason, in docs/develop/measuring.md under
+"Kernels in scalar code".
 """
 
 from __future__ import annotations
@@ -44,14 +45,15 @@ ACCEPTED: Mapping[str, str] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One slow kernel of a model."""
+    """A slow kernel of a model."""
 
     model: str
     kernel: SlowKernel
 
     @property
     def operator(self) -> str:
-        """The accepted operator to which the kernel belongs; "" if none."""
+        """The accepted operator to which the kernel belongs; "" if its operators are not
+        accepted."""
         name = self.kernel.kernel
         return next((op for op in ACCEPTED if name.startswith(op.lower())), "")
 
@@ -61,8 +63,8 @@ class Finding:
 
 
 def slow_kernels(model: Model | bytes) -> list[SlowKernel]:
-    """Return the slow kernels of a model, scheduled by default at all sizes and at the typical
-    ones. Raises FarrierError for a model that does not compile."""
+    """Return a model's slow kernels with default schedules, for all sizes and for the typical ones.
+    Raises FarrierError for a model that does not compile."""
     settings = Settings(parse_target("host"), _THREADS)
     model = model_of(model) if isinstance(model, bytes) else model
     imported = import_model(model)
@@ -76,7 +78,7 @@ def slow_kernels(model: Model | bytes) -> list[SlowKernel]:
 
 
 def suite() -> Iterator[tuple[str, bytes]]:
-    """Yield name and model of each node test of ONNX's backend suite."""
+    """Yield the name and model of each node test of ONNX's backend suite."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # The suite's expected outputs overflow in numpy.
         for case in node_suite.collect_testcases(None):

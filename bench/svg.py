@@ -1,4 +1,4 @@
-"""The parts that charts are drawn of, as SVG written by hand; places are in pixels."""
+"""Building blocks of charts as SVG; coordinates are in pixels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GRID = "#eeeeee"
 
 
 def document(width: int, height: int, parts: Iterable[str]) -> str:
-    """Return an SVG document: the parts on a white page."""
+    """Return an SVG document that draws the parts on a white page."""
     style = "font-family='sans-serif' font-size='12'"
     return "\n".join(
         (
@@ -31,7 +31,7 @@ def curve(places: Iterable[tuple[float, float]], color: str) -> str:
 
 
 def key(x: float, y: float, name: str, color: str) -> list[str]:
-    """Return the legend entry of a curve."""
+    """Return the elements of a curve's legend entry."""
     return [line(x, y, x + 20, y, color), text(x + 26, y + 4, name, "start")]
 
 

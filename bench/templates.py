@@ -1,10 +1,12 @@
-"""A user's template against the built-in rule, both tuned by the same number of trials.
+"""Compare a user's schedule template with the built-in rule, both tuned with the same number of
+trials.
 
     python -m bench.templates --trials 64
 
-Layers y = relu(x @ w + b) whose sizes are those of common models, one kernel each. Both spaces are
-searched separately, then the fastest schedule of each is measured in one batch, in turns. A ratio
-above 1 means that the template is slower. The template is that of `examples/template_matmul`.
+Layers y = relu(x @ w + b) have sizes of common models and are compiled to one kernel each. Both
+schedule spaces are searched separately; then the fastest schedules of both are measured in the same
+batch, in turns. A ratio above 1 means that the template is slower. The template is that of
+`examples/template_matmul`.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ _TURNS = 15  # of each finalist
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contest:
-    """One layer: microseconds of each turn of either rule's fastest schedule."""
+    """The comparison for a layer: microseconds of each turn, of the fastest schedule of the
+    template and of the rule."""
 
     layer: str
     template_us: Sequence[float]
@@ -60,7 +63,8 @@ class Contest:
 
 
 def contest(rows: int, steps: int, columns: int, trials: int, threads: int) -> Contest:
-    """Tune both rules' schedules of a layer and measure the fastest of each."""
+    """Tune a layer by the template and by the built-in rule, and measure the fastest schedule of
+    each."""
     target = as_cpu(parse_target("host"))
     choice = _layer(rows, steps, columns).task(target, threads)
     assert isinstance(choice.program, TensorProgram)

@@ -1,11 +1,12 @@
 """`python -m bench.tensor_cores resnet50 bert_base --precision f16`: the share of a model's
-multiplications and additions that tensor cores do, by the default schedules. Nothing runs.
+multiply-adds that run on tensor cores, with default schedules. Nothing is executed.
 
     python -m bench.tensor_cores resnet50_int8
     python -m bench.tensor_cores resnet50 bert_base --precision f16 --least 0.95
 
-The products of a kernel are its stages that add up products, each once for every call. Those whose
-sums lie in fragments are done by tensor cores. Below the share are the kernels with most others.
+The multiply-adds of a kernel are those of the stages that sum products, times the number of calls.
+They run on tensor cores if the sums are stored in fragments. Below the share, the kernels with most
+other multiply-adds are listed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _SUFFIXES = ("_sums", "_parts_sums", "_sum_parts_sums")  # Of a stage's fragment
 
 
 def share(name: str, target: Target, precision: Precision) -> tuple[float, list[tuple[str, int]]]:
-    """Return the share of a model, and the kernels with products elsewhere, the most first."""
+    """Return the share of a model's multiply-adds on tensor cores, and the kernels with other ones,
+    in descending order of their number."""
     source = workload(name)
     settings = Settings(target, 1, precision=precision)
     graph = prepare(import_model(model_of(source.build()), source.shapes).graph, settings)
@@ -48,7 +50,7 @@ def share(name: str, target: Target, precision: Precision) -> tuple[float, list[
 
 
 def _products(choice: ScheduledTask) -> tuple[int, int]:
-    """Return the products of a kernel on tensor cores, and elsewhere."""
+    """Return the numbers of a kernel's multiply-adds on tensor cores and elsewhere."""
     program = choice.program
     if not isinstance(program, TensorProgram):
         return 0, 0

@@ -1,4 +1,4 @@
-"""The terminal of the benchmark commands: how wide they write, and how they end on an error."""
+"""The terminal output of the benchmark commands: its width, and errors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ _INTERRUPTED = 130  # The exit status of a command that Ctrl-C ends: 128 + SIGIN
 
 
 def open_console(piped_columns: int = 160) -> Console:
-    """Return a console as wide as the terminal; of `piped_columns` if the output is piped."""
+    """Return a console with the width of the terminal, or of `piped_columns` columns if the output
+    is not a terminal."""
     width = None if sys.stdout.isatty() else piped_columns
     return Console(highlight=False, soft_wrap=True, width=width)
 
 
 def run(command: Callable[[Console], int], console: Console) -> int:
-    """Return the exit status of a command; print a FarrierError and return its own."""
+    """Run a command and return its exit status. A FarrierError is printed, and its own exit status
+    returned."""
     try:
         return command(console)
     except FarrierError as error:

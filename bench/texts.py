@@ -1,11 +1,12 @@
-"""Every dumped stage of models, read back: does its text parse, verify and print the same again?
+"""Read back all dumped compiler stages of models: the text of each must parse, verify and print
+identically.
 
     python -m bench.texts MODEL … [--shape MODEL:INPUT=DIM,…] [--hot MODEL:DIM=SIZE,…]
 
-MODEL, --shape and --hot are as for `python -m bench.real`; where a model has open dims and no hot
+MODEL, --shape and --hot are as for `python -m bench.real`; if a model has open dims and no hot
 sizes are named, the typical ones are hot. A model is compiled up to the loop nests of its kernels;
-then `farrier opt` reads each graph (import, prepare, optimize, with hot sizes their own) in a
-process of its own, and every other text is read in this one.
+then `farrier opt` reads each graph (import, prepare, optimize, and the graphs of hot sizes) in its
+own process, and all other texts are read in this process.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _LAST = "lower"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """One model: its texts, the number that `farrier opt` has read, and its failures."""
+    """The result of a model: the number of texts, the number that `farrier opt` has read, and the
+    failures."""
 
     model: str
     texts: int
@@ -46,8 +48,8 @@ class Result:
 
 
 def read_back(source: Workload, folder: Path, *, by_command: bool = True) -> Result:
-    """Dump the stages of a model into the folder and read them back; graphs are read by `farrier
-    opt` too. Raises FarrierError if the model cannot be compiled."""
+    """Dump the stages of a model into a folder and read them back; with `by_command`, graphs are
+    also read by `farrier opt`. Raises FarrierError if the model cannot be compiled."""
     data = source.build()
     shapes = source.open_shapes or open_shapes(data)
     options = CompileOptions(shapes=shapes, hot=source.hot or ({},), threads=2, verify=False)
@@ -66,7 +68,7 @@ def _is_graph(path: Path) -> bool:
 
 
 def unlike(texts: Sequence[Path]) -> Iterator[str]:
-    """Yield the failures of texts that do not read back."""
+    """Yield a message for each text that does not parse or prints differently."""
     machine = parse_target("host")
     for path in texts:
         text = path.read_text(encoding="utf-8")
@@ -80,7 +82,7 @@ def unlike(texts: Sequence[Path]) -> Iterator[str]:
 
 
 def unlike_by_command(graphs: Sequence[Path]) -> Iterator[str]:
-    """Likewise, by `farrier opt`."""
+    """Yield a message for each graph that `farrier opt` does not parse or prints differently."""
     for path in graphs:
         command = [sys.executable, "-m", "farrier.cli", "opt", str(path)]
         done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
@@ -91,7 +93,7 @@ def unlike_by_command(graphs: Sequence[Path]) -> Iterator[str]:
 
 
 def table(results: Sequence[Result]) -> Table:
-    """One row a model."""
+    """Return a table with a row per model."""
     rendered = Table("model", "texts", "graphs", "constants MB", "wrong", box=None)
     for result in results:
         size = f"{result.constant_bytes / 1e6:.1f}"

@@ -1,12 +1,13 @@
-"""`python -m bench.viewers`: what the API answers within, while many people watch a farm.
+"""`python -m bench.viewers`: the latency of the API while many people watch a farm.
 
     python -m bench.viewers --viewers 50 --seconds 60
 
-A seeded farm of its own (`bench.seeded`) whose newest job measures on, and a server's process. Each
-viewer follows the event streams of that job and of the farm, and asks every two seconds for the
-overview and for the list of jobs, as the dashboard's pages do; some also for the job, its curve and
-its log. It prints how long answers took by route, how old events were when they came, and the
-server's memory and share of a core. The viewers share the machine, so latencies are theirs as well.
+It runs a seeded farm (`bench.seeded`), whose newest job keeps measuring, and a server process. Each
+viewer follows the event streams of that job and of the farm, and requests the overview and the list
+of jobs every two seconds, as the dashboard's pages do; some also request the job, its curve and its
+log. It prints the response times by route, the age of events at their arrival, and the server's
+memory and share of a core. The viewers use the same cores, so latencies include their own
+processing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _P99_MS = 100.0  # The limit of the slowest hundredth.
 
 @dataclasses.dataclass
 class Seen:
-    """The measurements of the viewers: milliseconds by route, and the age of events, in
+    """The viewers' measurements: response times by route and the age of events, both in
     milliseconds."""
 
     answers: dict[str, list[float]] = dataclasses.field(
@@ -50,7 +51,7 @@ class Seen:
 
 
 class Viewer:
-    """One person with a page open."""
+    """A simulated person with a page open."""
 
     def __init__(self, http: httpx.AsyncClient, job: str, seen: Seen, draw: random.Random) -> None:
         self._http = http
@@ -59,7 +60,7 @@ class Viewer:
         self._draw = draw
 
     async def follow(self, path: str) -> None:
-        """Read an event stream without end, and note the age of each event, in ms."""
+        """Read an event stream forever, and record the age of each event in ms."""
         async with self._http.stream("GET", path, timeout=60) as answer:
             if answer.status_code != 200:
                 self._seen.failed[f"{path} {answer.status_code}"] += 1
@@ -70,7 +71,8 @@ class Viewer:
                     self._seen.ages.append(time.time() * 1000 - said)
 
     async def ask(self, number: int) -> None:
-        """Every two seconds, for ever, from a moment of its own on."""
+        """Request the pages' data every two seconds, forever, with a start that differs between
+        viewers."""
         await asyncio.sleep(self._draw.random() * _POLL_S)
         paths = ["/v1/overview", "/v1/jobs"]
         if number % 5 == 0:
@@ -97,7 +99,7 @@ class Viewer:
 
 @contextlib.contextmanager
 def _running(command: Sequence[str], **options: object) -> Iterator[subprocess.Popen[str]]:
-    """Return a context with a process of this interpreter, which is terminated at its end."""
+    """A context with a process of this Python interpreter, which is terminated at the end."""
     words = [sys.executable, "-m", *command]
     with subprocess.Popen(words, text=True, **options) as process:  # type: ignore[call-overload]
         try:
@@ -107,7 +109,8 @@ def _running(command: Sequence[str], **options: object) -> Iterator[subprocess.P
 
 
 def _first_lines(process: subprocess.Popen[str]) -> list[str]:
-    """Return the output of a seeded farm when it is ready: its size, then the running jobs."""
+    """Wait until a seeded farm is ready, and return its first lines of output: its size, then the
+    running jobs."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:

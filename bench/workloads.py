@@ -1,4 +1,4 @@
-"""The models that `python -m bench` measures, by name, each with the shapes it is given."""
+"""The models that `python -m bench` measures, by name, each with its input shapes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Workload:
-    """A model. `build` returns the ONNX file's bytes; `shapes` fix the dims that the model leaves
-    open, and `open_shapes` set their ranges and steps, with `hot` sizes (`farrier.options.shapes`).
-    `opened` is the same model as exporters write it with batch and sizes open. `float_form` is the
-    model from which a quantized model was made."""
+    """A model to measure. `build` returns the ONNX file's bytes; `shapes` fix the dims that the
+    model leaves open, and `open_shapes` set their ranges and steps, with `hot` sizes
+    (`farrier.options.shapes`). `opened` is the same model as exporters write it, with batch and
+    sizes open. `float_form` is the model from which a quantized model was made."""
 
     name: str
     build: Callable[[], bytes]
@@ -33,7 +33,7 @@ class Workload:
 
 
 def workload(name: str) -> Workload:
-    """Raises UsageError for a name that is none of NAMES and QUANTIZED."""
+    """Return the model `name`. Raises UsageError for a name that is not in NAMES and QUANTIZED."""
     if name not in _WORKLOADS:
         names = ", ".join((*NAMES, *QUANTIZED))
         raise UsageError(f"unknown model {name!r}", hint=f"models: {names}")

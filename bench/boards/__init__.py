@@ -1,1 +1,1 @@
-"""Farrier on arm64 without a board: `make boards`."""
+"""Tests of Farrier on emulated arm64 machines: `make boards`."""

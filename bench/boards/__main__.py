@@ -1,4 +1,4 @@
-"""`make boards`: what Farrier compiles for arm64, run by an arm64 Python under qemu-user.
+"""`make boards`: run code that Farrier compiles for arm64 by an arm64 Python under qemu-user.
 
     python -m bench.boards [--only PARTS] [--target rpi4,rpi5,…] [--optional]
                            [--models resnet18,…] [--real FOLDER]       of the part models
@@ -9,12 +9,12 @@
     python -m bench.boards --count [--models resnet18,…] [--target rpi5] [--cpu neoverse-n1]
     python -m bench.boards --system [--files tests/rpc_device/test_sandbox.py,…]
 
---bare runs models by a C program, without a root and a Python, for architectures other than arm64.
---count counts the instructions of an inference; --system runs tests on an arm64 kernel, which
-qemu-system-aarch64 boots. docs/develop/boards.md says what each proves.
+--bare runs models by a C program, without a root folder and a Python, for architectures other than
+arm64. --count counts the instructions of an inference. --system runs tests on an arm64 kernel,
+which qemu-system-aarch64 boots. docs/develop/boards.md explains what each of them proves.
 
-Needs root on Debian, and packages that it names. The first call makes the arm64 root below
-build/boards: 200 MB of packages and wheels.
+It must run as root on Debian, with packages that it names if they are missing. The first call
+creates the arm64 root folder below build/boards: 200 MB of packages and wheels.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _failed(error: FarrierError) -> int:
 
 
 def _parts(arguments: argparse.Namespace) -> dict[str, Part]:
-    """Return the parts to run, by name. Raises UsageError."""
+    """Return the requested parts of the check, by name. Raises UsageError."""
     if arguments.every < 1:
         raise UsageError(f"--every takes 1 or more, not {arguments.every}")
     if arguments.count:
@@ -86,7 +86,8 @@ def _models(place: Root, arguments: argparse.Namespace, console: Console) -> boo
 
 
 def _bare(arguments: argparse.Namespace, console: Console) -> bool:
-    """Run models by a C program on the targets. Raises NoRootError if a tool is missing."""
+    """Run models by a C program on the targets, without Python there, and return whether all
+    passed. Raises NoRootError if a tool is missing."""
     runs = {target: bare.runner(target) for target in arguments.target.split(",")}
     return _are_right(runs, arguments, console)
 

@@ -1,9 +1,8 @@
-"""Arrays by name, and lists of them, in a file that this machine writes and the root reads, or the
-other way round.
+"""Exchange named arrays, and lists of arrays, between this machine and the emulated one in a file.
 
-The file is a graph of ONNX with nothing but initializers: it holds every element type that models
-have, strings and those of less than a byte included. The members of a list have its name, and a
-mark; an empty list is its mark alone.
+The file is an ONNX graph that consists of initializers only, so it supports every element type of
+models, including strings and types of less than 8 bits. The items of a list have the list's name
+with a suffix; an empty list is an initializer with the suffix only.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LIST, _MEMBER = "list", "member"
 
 
 def save(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write the arrays and lists to a file, which is replaced."""
+    """Write arrays and lists to a file, replacing it."""
     tensors = [tensor for name, value in arrays.items() for tensor in _tensors(name, value)]
     path.write_bytes(onnx.GraphProto(initializer=tensors).SerializeToString())
 
@@ -44,7 +43,7 @@ def _tensor(name: str, array: npt.NDArray[Any], mark: str) -> onnx.TensorProto:
 
 
 def load(path: Path) -> Arrays:
-    """Return the arrays and lists that `save` wrote."""
+    """Return the arrays and lists in a file that `save` wrote."""
     graph = onnx.GraphProto.FromString(path.read_bytes())
     arrays: Arrays = {}
     for tensor in graph.initializer:

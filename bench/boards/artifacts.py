@@ -1,4 +1,5 @@
-"""Whole models: compiled here, run elsewhere, compared with ONNX Runtime's outputs here."""
+"""Complete models: compiled on this machine, run on an emulated one, compared with ONNX Runtime's
+outputs on this machine."""
 
 from __future__ import annotations
 
@@ -44,10 +45,10 @@ class Source:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Checked:
-    """One model's run for one target. `error` is the largest difference from ONNX Runtime as a
-    share of the range of an output. If it exceeds `tolerance`, `exact` is Farrier's difference from
-    the operators in float64, and `peer_exact` ONNX Runtime's. `failure` is the reason if there is
-    no error."""
+    """The result of running a model for a target. `error` is the largest difference from ONNX
+    Runtime relative to the range of an output. If it exceeds `tolerance`, `exact` is Farrier's
+    difference from a float64 reference, and `peer_exact` ONNX Runtime's. `failure` is the reason if
+    the run failed."""
 
     model: str
     target: str
@@ -65,7 +66,7 @@ class Checked:
 
 
 def named(names: Sequence[str]) -> list[Source]:
-    """Return models of `bench.workloads`. Raises UsageError for an unknown name."""
+    """Return models of `bench.workloads` by name. Raises UsageError for an unknown name."""
     workloads = map(workload, names)
     return [
         Source(source.name, Model.of_bytes(source.build(), source.name), source.shapes)
@@ -74,9 +75,8 @@ def named(names: Sequence[str]) -> list[Source]:
 
 
 def files(folder: Path) -> list[Source]:
-    """Return the ONNX files of a folder, whose open dims stay open, within the ranges that
-    `bench.real` sets: a graph then has the number of nodes that its random edges name. Raises
-    UsageError for an empty folder."""
+    """Return the ONNX files of a folder as models. Their open dims stay open, in the ranges of
+    `bench.real`. Raises UsageError for an empty folder."""
     if not (paths := sorted(folder.glob("*.onnx"))):
         raise UsageError(
             f"{folder} holds no .onnx file", hint="`make exports` leaves some in build/models"
@@ -88,7 +88,7 @@ def files(folder: Path) -> list[Source]:
 
 @contextlib.contextmanager
 def guests(targets: Sequence[str], root: Root) -> Iterator[Mapping[str, Run]]:
-    """Return a context with a Python in the root for each target."""
+    """Return a context with a running Python of the emulated machine for each target."""
     with exchange() as folder, contextlib.ExitStack() as stack:
         runs = {}
         for target in targets:
@@ -104,8 +104,8 @@ def check(
     say: Callable[[str], None],
     precision: Precision = Precision.F32,
 ) -> Iterator[Checked]:
-    """Run each model for each target of `runs`, one after the other, on inputs of its typical
-    sizes."""
+    """Run each model for each target on random inputs of its typical sizes, one after the other,
+    and yield the results."""
     for source in sources:
         for target, run in runs.items():
             start = time.perf_counter()

@@ -1,7 +1,8 @@
-"""Run artifacts of a machine that has no Python here: a C program calls them under qemu-user.
+"""Run artifacts for architectures without an emulated Python: a C program calls them under
+qemu-user.
 
-Debian's cross compiler makes the program, and qemu finds Debian's C library for that machine; it
-needs neither a root directory nor a privilege.
+Debian's cross compiler compiles the program, and qemu finds Debian's C library for the
+architecture. Neither an emulated root directory nor a privilege is needed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _WORKSPACE = -2
 class Tools:
     """The tools that run code for an architecture: an emulator, a C compiler and the folder of a C
     library, with the Debian package of each. `cpus` are the emulator's processors with their
-    instruction set extensions, smallest first; an instruction outside these is illegal there."""
+    instruction set extensions, smallest first; instructions of other extensions are illegal on a
+    processor."""
 
     qemu: str
     gcc: str
@@ -64,8 +66,8 @@ TOOLS = {
 
 
 def missing(arch: str) -> str:
-    """Return a sentence that names the missing Debian packages without which code for `arch` cannot
-    run; "" if none is missing."""
+    """Return a sentence that names the Debian packages that are needed to run code for `arch` and
+    are missing; "" if none is."""
     tools = TOOLS[arch]
     there = shutil.which(tools.qemu), shutil.which(tools.gcc), tools.library.is_dir()
     lacks = [name for name, has in zip(tools.packages, there, strict=True) if not has]
@@ -73,9 +75,9 @@ def missing(arch: str) -> str:
 
 
 def runner(target: str) -> Run:
-    """Return a function that runs artifacts for a target with the threads they were compiled for.
-    Raises NoRootError if a tool is missing, and UsageError if no tools are listed for the target's
-    architecture."""
+    """Return a function that runs artifacts for a target with the number of threads that they were
+    compiled for. Raises NoRootError if a tool is missing, and UsageError if the target's
+    architecture is not supported."""
     arch = parse_target(target).arch
     if arch not in TOOLS:
         raise UsageError(f"--bare runs code for {', '.join(TOOLS)}, and {target} is {arch}")
@@ -85,8 +87,8 @@ def runner(target: str) -> Run:
 
 
 def run(artifact: Artifact, inputs: Arrays, threads: int = 1, timeout_s: float = 600.0) -> Arrays:
-    """Call an artifact without states and strings once, and return its outputs by name. Raises
-    GuestError if the program fails or does not answer in time."""
+    """Call an artifact once and return its outputs by name. The artifact must not have states or
+    strings. Raises GuestError if the program fails or exceeds the time limit."""
     manifest, part = artifact.manifest, _part(artifact)
     [library] = artifact.code.objects
     arch = manifest.architecture
@@ -120,8 +122,8 @@ def _part(artifact: Artifact) -> CpuPart:
 
 
 def _given(manifest: Manifest, inputs: Arrays) -> dict[str, int]:
-    """Return the size of each open dim, by symbol, from the shapes of the inputs; a capacity has
-    its first size."""
+    """Return the size of each open dim, by symbol, from the shapes of the inputs. The capacity of a
+    data-dependent size has its initial value."""
     sizes = {capacity.symbol: capacity.first for capacity in manifest.capacities}
     by_extent = {dim.step * dim.extent: dim for dim in manifest.dims}
     for spec in manifest.inputs:
@@ -132,7 +134,7 @@ def _given(manifest: Manifest, inputs: Arrays) -> dict[str, int]:
 
 
 def _arguments(artifact: Artifact, inputs: Arrays, sizes: Mapping[str, int]) -> list[bytes]:
-    """Return the bytes of each argument of the entry; the workspace's are empty."""
+    """Return the bytes of each argument of the entry point; the workspace's are empty."""
     manifest, params = artifact.manifest, artifact.params
     assert params is not None, "an artifact out of a file has its parameters there"
     numbers = np.array(manifest.sizes, np.int64)
@@ -143,15 +145,15 @@ def _arguments(artifact: Artifact, inputs: Arrays, sizes: Mapping[str, int]) -> 
 
 
 def _written(contents: Sequence[bytes], workspace: int) -> bytes:
-    """Return the content of the file that the program reads: the number and sizes of the arguments,
-    then their bytes. `workspace` is in bytes."""
+    """Return the content of the program's input file: the number and sizes of the arguments, then
+    their bytes. `workspace` is in bytes."""
     sizes = [len(content) for content in contents]
     sizes[_WORKSPACE] = workspace
     return np.array([len(sizes), *sizes], np.int64).tobytes() + b"".join(contents)
 
 
 def _outputs(manifest: Manifest, contents: Sequence[bytes], memory: bytes) -> Arrays:
-    """Return the outputs, by name, out of the memory after a call."""
+    """Extract the outputs, by name, from the program's memory after a call."""
     numbers = np.frombuffer(memory[-len(contents[-1]) :] if contents[-1] else b"", np.int64)
     names = [size.symbol for size in (*manifest.given, *manifest.counted)]
     sizes = dict(zip(names, numbers.tolist(), strict=False))
@@ -166,8 +168,8 @@ def _outputs(manifest: Manifest, contents: Sequence[bytes], memory: bytes) -> Ar
 
 
 def _nbytes(manifest: Manifest, spec: TensorSpec, sizes: Mapping[str, int]) -> int:
-    """Return the bytes to reserve for an output; a size that only the entry computes counts with
-    its upper bound."""
+    """Return the number of bytes to reserve for an output; a size that only the entry point
+    computes counts with its upper bound."""
     shape = [
         upper(extent, lambda symbol: symbol.name in sizes) for extent in manifest.extents(spec)
     ]
@@ -177,7 +179,7 @@ def _nbytes(manifest: Manifest, spec: TensorSpec, sizes: Mapping[str, int]) -> i
 
 @functools.cache
 def _program(gcc: str) -> Path:
-    """Return the path of the program, which is compiled once in a process."""
+    """Compile the C program, once per process, and return its path."""
     folder = tempfile.mkdtemp(prefix="farrier-bare-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     program = Path(folder) / "call"

@@ -1,4 +1,4 @@
-"""The description of the emulated machine: the qemu processor that takes the place of a board's."""
+"""The emulated machine that replaces a board: qemu's processor and the content of /proc/cpuinfo."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ CPU revision\t: 1
 
 
 def qemu_cpu(target: str) -> str:
-    """Return qemu's processor for a target: the first with the features that its code may use, so
-    that anything else is an illegal instruction. Raises UsageError for an unknown target."""
+    """Return the name of qemu's smallest processor with the features of a target, so that other
+    instructions are illegal. Raises UsageError for an unknown target."""
     code = parse_target(target)
     if code.cpu in _PROCESSORS:
         return code.cpu
@@ -43,7 +43,7 @@ def qemu_cpu(target: str) -> str:
 
 
 def cpuinfo(cpus: int, cpu: str = QEMU_CPU) -> str:
-    """Return the text of /proc/cpuinfo on a board with these processors."""
+    """Return the text of /proc/cpuinfo for a board with `cpus` processors of a type."""
     part, features = _PROCESSORS.get(cpu, _PROCESSORS[QEMU_CPU])
     return "".join(
         _PROCESSOR.format(number=number, features=features, part=part) for number in range(cpus)

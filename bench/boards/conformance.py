@@ -1,8 +1,9 @@
-"""ONNX's backend suite on arm64: each test compiled here, run in the root, judged here.
+"""ONNX's backend suite on arm64: each test is compiled here, run on the emulated machine, and
+judged here.
 
-Each worker has a Python in the root, which runs the artifacts of the worker's tests; expectations
-and tolerances are the suite's, as on this machine. docs/reference/conformance.md lists the tests
-that pass there.
+Each worker process has an emulated Python, which runs the artifacts of the worker's tests. Expected
+outputs and tolerances are those of the suite. docs/reference/conformance.md lists the tests that
+pass on x86-64.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _PROGRESS = 100  # tests
 def check(
     root: Root, pattern: str, every: int, count: int, say: Callable[[str], None]
 ) -> dict[str, Outcome]:
-    """Run every `every`-th of the tests that match `pattern`, in `count` workers. Report each test
-    that does not pass here although it passes on x86-64, and return those outcomes by name."""
+    """Run every `every`-th of the tests that match `pattern`, in `count` workers. Report, and
+    return by name, the outcomes of tests that fail on arm64 but pass on x86-64."""
     with exchange() as folder:
         return _check(_Guests(root, folder), pattern, every, count, say)
 
@@ -61,15 +62,15 @@ def _check(
 
 
 class _Guests:
-    """One guest for each process, because processes that shared one would read each other's
-    answers. It ends with the process, when its stdin closes."""
+    """An emulated Python for each worker process. Workers must not share one, because they would
+    read each other's answers. It ends with the worker, when its stdin closes."""
 
     def __init__(self, root: Root, folder: Path) -> None:
         self._root, self._folder = root, folder
         self._of: dict[int, Guest] = {}
 
     def run(self, artifact: Artifact, inputs: Arrays) -> Arrays:
-        """Return the outputs, from the guest of this process."""
+        """Return the outputs of an artifact, run by this process's emulated Python."""
         own = self._of.get(os.getpid())
         if own is None:
             folder = self._folder / str(os.getpid())

@@ -1,8 +1,8 @@
-"""Instructions of an inference, counted by a plugin of qemu-user: Farrier's and ONNX Runtime's.
+"""Count the instructions of an inference, of Farrier and of ONNX Runtime, by a plugin of qemu-user.
 
 Instructions are not time: no cache is modelled, and an out-of-order core hides instructions off the
-critical path. The figures show the instructions that both engines execute in addition to the
-multiply-adds.
+critical path. The figures show the number of instructions that each engine executes in addition to
+the multiply-adds.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _MARKS = 3  # The marks of a process; between the last two is one inference.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Count:
-    """The instructions of one inference: their number, and the multiply-adds (FMLA of singles, dot
-    and matrix products of bytes and bf16, which add products to four sums) by the addresses of
-    their blocks, relative to the artifact's library."""
+    """The instructions of one inference: their total, and the multiply-adds (FMLA of f32, dot and
+    matrix products of bytes and bf16, which accumulate into four sums) by address ranges of basic
+    blocks, relative to the artifact's library."""
 
     instructions: int
     blocks: Mapping[range, int]
@@ -50,8 +50,8 @@ class Count:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counts:
-    """The counts of one model's inference. `least` is the number of multiply-adds of the chosen
-    algorithms over the lanes of a vector."""
+    """The instruction counts of a model's inference by both engines. `least` is the number of
+    vector multiply-adds that the chosen algorithms need at least."""
 
     model: str
     farrier: Count
@@ -60,15 +60,15 @@ class Counts:
 
     @property
     def ratio(self) -> float:
-        """Farrier's instructions over ONNX Runtime's."""
+        """Farrier's number of instructions over ONNX Runtime's."""
         return self.farrier.instructions / self.onnxruntime.instructions
 
 
 def count(
     names: Sequence[str], root: Root, target: str, cpu: str, say: Callable[[str], None]
 ) -> Iterator[Counts]:
-    """Count the models of these names, compiled for `target`, as qemu's `cpu` executes them with
-    one thread. Raises NoRootError."""
+    """Compile models for `target`, and yield the instruction counts of an inference with one thread
+    on qemu's processor `cpu`. Raises NoRootError."""
     for name in names:
         source = workload(name)
         data = source.build()
@@ -85,8 +85,8 @@ def count(
 
 
 def executed(artifact: Artifact, root: Root, cpu: str) -> Count:
-    """Return the instructions of one inference of an artifact, with one thread on qemu's `cpu`.
-    Raises NoRootError."""
+    """Count the instructions of one inference of an artifact, with one thread on qemu's processor
+    `cpu`. Raises NoRootError."""
     with _inputs(artifact) as inputs:
         file = artifact.save(inputs.with_name("model.farrier"))
         return _counted(root, cpu, "farrier", file, inputs)
@@ -94,7 +94,7 @@ def executed(artifact: Artifact, root: Root, cpu: str) -> Count:
 
 @contextlib.contextmanager
 def _inputs(artifact: Artifact) -> Iterator[Path]:
-    """Yield a file of random inputs, in a folder that is removed with the context."""
+    """Yield the path of a file with random inputs for the artifact, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="farrier-count-") as folder:
         inputs = Path(folder) / "inputs"
         arrays.save(inputs, random_inputs(artifact.manifest.inputs))
@@ -102,7 +102,7 @@ def _inputs(artifact: Artifact) -> Iterator[Path]:
 
 
 def table(rows: Sequence[Counts]) -> Table:
-    """Return a table of millions of instructions, one row a model."""
+    """Return a table of millions of instructions, one row per model."""
     rendered = Table(box=None)
     rendered.add_column("million instructions", no_wrap=True)
     for name in ("ONNX Runtime", "Farrier", "ratio", "MACs / 4", "fmla of ORT", "of Farrier"):
@@ -133,7 +133,7 @@ def _least(artifact: Artifact) -> int:
 
 
 def _plugin() -> Path:
-    """Return the path of the plugin, compiled again if it is older than its source."""
+    """Return the path of the plugin's library, compiled again if it is older than its source."""
     packages = {"cc": "gcc libc6-dev", "qemu-aarch64": "qemu-user"}
     missing = [package for tool, package in packages.items() if shutil.which(tool) is None]
     if missing:

@@ -1,9 +1,10 @@
-"""The half of `bench.boards.count` that runs under the plugin: two inferences, three marks.
+"""The program that `bench.boards.count` runs under qemu's plugin: it performs two inferences and
+sets three marks.
 
     python -m bench.boards.counted farrier|onnxruntime MODEL INPUTS
 
-The plugin prints its counts at every getppid; the inference between the last two marks is counted.
-The address of the artifact's code is printed as well.
+The plugin prints its counters at every call of getppid; the inference between the last two calls is
+counted. The program also prints the address of the artifact's code.
 """
 
 from __future__ import annotations

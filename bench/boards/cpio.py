@@ -1,4 +1,4 @@
-"""An initramfs of a folder: the format "newc" of cpio, as the kernel unpacks it.
+"""Write an initramfs from a folder, in the cpio format "newc" that the Linux kernel unpacks.
 
 Source: Linux `Documentation/driver-api/early-userspace/buffer-format.rst`.
 """
@@ -16,15 +16,15 @@ _ALIGNMENT = 4
 
 
 class Writer:
-    """A writer of an archive in which everything belongs to root."""
+    """A writer of a cpio archive in which root owns all files."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._inode = 0
 
     def tree(self, folder: Path, to: str = "", without: frozenset[str] = frozenset()) -> None:
-        """Add a folder and everything below it, at `to` in the archive. `without` has names of
-        folders, and paths below `folder`, that are left out."""
+        """Add a folder and everything below it, at `to` in the archive. `without` has the names of
+        folders, or paths below `folder`, that are left out."""
         if to:
             self.folder(to)
         for path in _below(folder, "", without):
@@ -32,7 +32,7 @@ class Writer:
             self._copy(folder / path, name)
 
     def folder(self, name: str) -> None:
-        """Add an empty folder, whose parent exists."""
+        """Add an empty folder; its parent must have been added."""
         self._head(name, stat.S_IFDIR | 0o755, 0, 0)
 
     def text(self, name: str, text: str, mode: int = 0o644) -> None:
@@ -47,7 +47,7 @@ class Writer:
         self._head(name, stat.S_IFCHR | 0o600, 0, 0, (major, minor))
 
     def end(self) -> None:
-        """End the archive."""
+        """Write the archive's trailer."""
         self._head("TRAILER!!!", 0, 0, 0)
 
     def _copy(self, path: Path, name: str) -> None:

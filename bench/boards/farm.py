@@ -1,7 +1,9 @@
-"""A farm with an emulated board: `farrier up` here, and an agent in the root that connects to it.
+"""A farm with an emulated board: `farrier up` on this machine, and a device agent in the emulated
+root that connects to it.
 
-A model is submitted for a Raspberry Pi 4, cross-compiled by the worker here, tuned and verified on
-the board, and its artifact runs there. The board's times must not leave the job.
+A model is submitted for a Raspberry Pi 4, cross-compiled by the worker, tuned and verified on the
+emulated board, and its artifact runs there. Measurements of the emulated board must not be used by
+other jobs.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _END_S = 60.0
 
 
 def check(root: Root, console: Console) -> bool:
-    """Run a model through the whole farm; return whether every check holds."""
+    """Run a model through the entire farm, and return whether every check succeeds."""
     model = models.build("mobilenet_v2", size=32, stages=1, classes=7)
     cpu = board.qemu_cpu(TARGET)
     port = free_port()
@@ -89,7 +91,7 @@ def check(root: Root, console: Console) -> bool:
 
 
 def _of_the_job(job: Job, device: Device, watched: str) -> dict[str, bool]:
-    """Return the checks of a job that succeeded, each by a sentence."""
+    """Return the checks of a finished job, as sentence → whether it holds."""
     report = job.report or {}
     verified = report.get("verification") or {}
     figures = (verified.get("latency_ms"), report.get("untuned_ms"), report.get("tuned_ms"))
@@ -116,7 +118,7 @@ def _environment(service: Service) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _agent(root: Root, cpu: str, shared: Path, home: Path, port: int) -> Iterator[None]:
-    """Run the agent inside the root, during the context."""
+    """A context in which the device agent runs inside the emulated root."""
     (shared / "device.token").write_text((home / "device.token").read_text())
     inside = f"{INSIDE}/{shared.relative_to(REPOSITORY)}"
     words = ["-m", "farrier_device", "--broker", f"127.0.0.1:{port}", "--name", NAME]
@@ -140,7 +142,8 @@ def _agent(root: Root, cpu: str, shared: Path, home: Path, port: int) -> Iterato
 
 
 def _connected(client: Client) -> Device:
-    """Wait for the board's agent to register. Raises ServiceError if that takes too long."""
+    """Wait until the board's agent has registered, and return the device. Raises ServiceError after
+    a time limit."""
     deadline = time.monotonic() + _CONNECT_S
     while time.monotonic() < deadline:
         for device in client.devices():

@@ -1,4 +1,4 @@
-"""A Python in the root that runs artifacts, one after the other."""
+"""A Python process in the emulated root that runs artifacts, one after another."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from farrier_device.closing import Closing
 
 
 class GuestError(Exception):
-    """An artifact could not be run in the root: an error there, a crash, or no answer in time."""
+    """Error: an artifact could not be run in the emulated root, because of an error there, a crash,
+    or a timeout."""
 
 
 @contextlib.contextmanager
 def exchange() -> Iterator[Path]:
-    """Return a context with a folder that this machine and the root share."""
+    """Return a context with a folder that is visible to this machine and to the emulated root."""
     HOME.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="exchange-", dir=HOME) as name:
         yield Path(name)
 
 
 class Guest(Closing):
-    """A Python in the root, started at first use, and again after it has died."""
+    """A Python process in the emulated root, which is started at first use, and again if it has
+    died."""
 
     def __init__(
         self, root: Root, folder: Path, timeout_s: float = 600.0, cpu: str = board.QEMU_CPU
     ) -> None:
-        """Prepare a guest. `folder` is a folder of `exchange` in which this guest alone gets its
-        artifacts."""
+        """Prepare a guest without starting it. `folder` is a folder from `exchange` for the
+        artifacts of this guest only."""
         self._root = root
         self._cpu = cpu
         self._folder = folder
@@ -44,7 +46,7 @@ class Guest(Closing):
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self, artifact: Artifact, inputs: Arrays) -> Arrays:
-        """Return the outputs by name. Raises GuestError."""
+        """Run an artifact and return its outputs by name. Raises GuestError."""
         artifact.save(self._folder / "model.farrier")
         arrays.save(self._folder / "inputs", inputs)
         process = self._running()
@@ -83,5 +85,5 @@ class Guest(Closing):
             self._process = None
 
     def close(self) -> None:
-        """End the process; a second call does nothing."""
+        """End the process; further calls have no effect."""
         self._end()

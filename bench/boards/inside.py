@@ -1,9 +1,9 @@
-"""The half of `bench.boards.guest` that runs in the root: loads artifacts and runs them.
+"""The program that `bench.boards.guest` runs in the emulated root: it loads and runs artifacts.
 
     python -m bench.boards.inside FOLDER
 
 Each line on stdin requests a run of FOLDER/model.farrier on FOLDER/inputs. The answer is a line of
-JSON on stdout: null if FOLDER/outputs has the outputs, else the error.
+JSON on stdout: null if the outputs were written to FOLDER/outputs, else the error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""An arm64 Debian in a folder, whose Python runs here under qemu-user.
+"""A root folder with an arm64 Debian, whose Python runs on this machine under qemu-user.
 
-The packages are unpacked but not configured, because Python does not need that, and it takes
-minutes of emulation. Wheels are downloaded by pip for that Python, in the versions of this
-environment.
+The packages are unpacked but not configured, because Python does not require it, and it takes
+minutes of emulation. pip downloads the wheels for that Python, in the versions of this environment.
 """
 
 from __future__ import annotations
@@ -42,14 +41,15 @@ _GLIBC = range(17, 37)  # The versions of glibc whose wheels run on Debian 12.
 
 
 class NoRootError(UsageError):
-    """No arm64 root can be made here; the message names the missing tool, the hint its package."""
+    """Error: an arm64 root folder cannot be created here. The message names the missing tool, the
+    hint its package."""
 
     code = "no-root"
 
 
 class Root:
-    """The root, and the commands in it. Each command has its own mounts, which end with it; the
-    repository is mounted at INSIDE."""
+    """An arm64 root folder, in which commands run. Each command has its own mounts, which end with
+    it; the repository is mounted at INSIDE."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Root:
     def start(
         self, words: Sequence[str], cpu: str = board.QEMU_CPU, **options: Any
     ) -> subprocess.Popen[Any]:
-        """Start the root's Python with these arguments, on an emulated `cpu`; `options` are
+        """Start the root's Python with these arguments on an emulated `cpu`; `options` are
         Popen's."""
         inside = ["/usr/bin/env", "-C", INSIDE, "/usr/bin/python3", *words]
         command = ["chroot", str(self.folder), *inside]
@@ -67,8 +67,8 @@ class Root:
     def start_counted(
         self, words: Sequence[str], plugin: Path, cpu: str = board.QEMU_CPU, **options: Any
     ) -> subprocess.Popen[Any]:
-        """Start the root's Python in a qemu with a plugin, which stays outside of the root: paths
-        are those of this machine."""
+        """Start the root's Python under a qemu with a plugin, without changing the root directory:
+        paths are those of this machine."""
         paths = [str(REPOSITORY / source) for source in SOURCES]
         cache = self.folder / "var/cache/python-outside"
         variables = _variables([*paths, str(self.folder / WHEELS)], str(cache))
@@ -107,7 +107,7 @@ exec "$@"
 
 
 def environment() -> dict[str, str]:
-    """Return the environment variables of the root's Python."""
+    """Return the environment variables for the root's Python."""
     paths = [f"{INSIDE}/{source}".rstrip("/") for source in SOURCES]
     return _variables([*paths, f"/{WHEELS}"], "/var/cache/python")
 
@@ -124,7 +124,8 @@ def _variables(paths: Sequence[str], cache: str) -> dict[str, str]:
 
 
 def root(say: Callable[[str], None], home: Path = HOME) -> Root:
-    """Return the root below `home`, creating it if needed. Raises NoRootError."""
+    """Return the root folder below `home`, after creating it if it does not exist. Raises
+    NoRootError."""
     find_tools(_TOOLS, "an arm64 root")
     _register()
     folder = home / "root"
@@ -147,8 +148,8 @@ def root(say: Callable[[str], None], home: Path = HOME) -> Root:
 
 
 def find_tools(tools: Mapping[str, str], what: str) -> None:
-    """Raise NoRootError if a program of `tools` is missing, with its package, or if this process is
-    not root."""
+    """Raise NoRootError if a program in `tools` is missing, with its package, or if this process
+    does not run as root."""
     if os.geteuid() != 0:
         raise NoRootError(f"{what} needs mounts and chroot: run it as root")
     missing = sorted(package for tool, package in tools.items() if shutil.which(tool) is None)
@@ -160,7 +161,8 @@ def find_tools(tools: Mapping[str, str], what: str) -> None:
 
 
 def _register() -> None:
-    """Have the kernel run arm64 programs through qemu, including programs that they start."""
+    """Register qemu in the kernel as the interpreter of arm64 programs (binfmt_misc), including
+    programs that they start."""
     if platform.machine() == "aarch64" or (_BINFMT / "qemu-aarch64").exists():
         return
     format_ = Path("/usr/lib/binfmt.d/qemu-aarch64.conf")
@@ -177,7 +179,7 @@ def _register() -> None:
 
 
 def _unpack(folder: Path) -> None:
-    """Download and unpack Debian's packages; the folder exists only when it is complete."""
+    """Download and unpack Debian's packages; the folder appears only when it is complete."""
     mirror, release = _mirror()
     folder.parent.mkdir(parents=True, exist_ok=True)
     making = folder.with_name("root.making")
@@ -196,7 +198,7 @@ def _unpack(folder: Path) -> None:
 
 
 def _mirror() -> tuple[str, str]:
-    """Return the address of this machine's package mirror, and the name of its release."""
+    """Return the URL of this machine's package mirror, and the name of its Debian release."""
     fields = "$(ORIGIN)|$(REPO_URI)|$(COMPONENT)|$(CODENAME)"
     release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
     if shutil.which("apt-get") is not None:
@@ -212,7 +214,7 @@ def _mirror() -> tuple[str, str]:
 
 
 def _install(folder: Path, say: Callable[[str], None]) -> None:
-    """Install the wheels, and again if other versions are wanted."""
+    """Install the wheels, unless the required versions are already installed."""
     version = (folder / "usr/bin/python3").resolve().name.removeprefix("python")
     wanted = [_pinned(name) for name in PACKAGES]
     stamp = folder / WHEELS / ".installed"
@@ -231,7 +233,8 @@ def _install(folder: Path, say: Callable[[str], None]) -> None:
 
 
 def _name_farrier(wheels: Path) -> None:
-    """Write the version of Farrier's sources as package metadata, because artifacts name it."""
+    """Write package metadata with the version of Farrier's sources, because artifacts contain
+    it."""
     version = importlib.metadata.version("farrier")
     folder = wheels / f"farrier-{version}.dist-info"
     folder.mkdir(exist_ok=True)
@@ -247,7 +250,8 @@ def _pinned(name: str) -> str:
 
 
 def said(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command, with all its output as stdout; `options` are those of `run`."""
+    """Run a command with stdout and stderr combined, and return the result; `options` are those of
+    `run`."""
     out = subprocess.PIPE
     return subprocess.run(
         command, stdout=out, stderr=subprocess.STDOUT, text=True, check=False, **options
@@ -255,5 +259,5 @@ def said(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[
 
 
 def last_words(text: str) -> str:
-    """Return the end of a command's output, on one line."""
+    """Return the end of a command's output as a single line."""
     return " ".join(text.split()[-40:])

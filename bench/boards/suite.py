@@ -1,4 +1,5 @@
-"""Tests of this repository, run by the root's pytest: the runtime, native code, the agent."""
+"""Run tests of this repository by the emulated root's pytest: the runtime, native code, the device
+agent."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ with ChildRunner() as runner: print("sandbox there:", runner.sandbox_level())
 
 
 def run(root: Root, files: Sequence[str], pattern: str, say: Callable[[str], None]) -> bool:
-    """Run tests in the root, those whose names match a pattern of pytest's -k; return whether they
-    pass. Report the tests that are left out, and why."""
+    """Run the tests in `files` whose names match pytest's -k `pattern`, and return whether they
+    pass. Print the tests that are left out, with reasons."""
     words = ["-m", "pytest", "-p", "no:cacheprovider", "-n", str(_WORKERS), "-m", "not slow"]
     if pattern:
         words += ["-k", pattern]

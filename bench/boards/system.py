@@ -1,6 +1,7 @@
-"""A whole arm64 machine: qemu-system-aarch64 boots Debian's kernel, with the root in its memory.
+"""A complete arm64 machine: qemu-system-aarch64 boots Debian's kernel, with the root folder as
+initramfs.
 
-Under qemu-user, system calls go to this machine's kernel, which refuses Landlock and seccomp to an
+Under qemu-user, system calls go to this machine's kernel, which rejects Landlock and seccomp for an
 emulated process. Here the sandbox runs on an aarch64 kernel.
 """
 
@@ -77,7 +78,7 @@ sleep 60
 
 
 def run(root: Root, tests: Sequence[str], say: Callable[[str], None]) -> bool:
-    """Run tests on an aarch64 kernel; return whether they pass. Raises NoRootError if it cannot
+    """Run tests on the emulated machine; return whether they pass. Raises NoRootError if it cannot
     boot."""
     find_tools(_TOOLS, "a machine with an arm64 kernel")
     home = HOME / "system"
@@ -110,8 +111,7 @@ def run(root: Root, tests: Sequence[str], say: Callable[[str], None]) -> bool:
 
 
 def _watched(machine: subprocess.Popen[str], say: Callable[[str], None]) -> int | None:
-    """Print the machine's output; return pytest's exit code, or None if it did not run to its
-    end."""
+    """Print the machine's output; return pytest's exit code, or None if it did not finish."""
     assert machine.stdout is not None
     code = None
     for line in machine.stdout:
@@ -124,7 +124,7 @@ def _watched(machine: subprocess.Popen[str], say: Callable[[str], None]) -> int 
 
 
 def _kernel(home: Path, say: Callable[[str], None]) -> Path:
-    """Return the path of Debian's kernel, downloading it if needed."""
+    """Return the path of Debian's arm64 kernel, downloaded if it does not exist."""
     kernel = home / "vmlinuz"
     if kernel.exists():
         return kernel
@@ -158,8 +158,7 @@ def _apt(home: Path, *words: str) -> str:
 
 
 def _write_memory(path: Path, root: Root, tests: Sequence[str]) -> None:
-    """Write the archive that the kernel unpacks and starts: the root, this repository, and the
-    script that runs the tests."""
+    """Write the initramfs: the root folder, this repository, and the script that runs the tests."""
     variables = environment()
     init = _INIT.format(
         variables=" ".join(f"{name}={value}" for name, value in variables.items()),

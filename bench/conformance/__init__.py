@@ -1,1 +1,1 @@
-"""ONNX's own backend suite through compiled code: `make conformance`."""
+"""Run ONNX's own backend suite through compiled code: `make conformance`."""

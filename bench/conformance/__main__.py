@@ -12,8 +12,8 @@ from bench.conformance.workers import Outcome, Verdict
 
 
 def main() -> None:
-    """Run the suite and write the page. With a pattern, run only the tests that it matches, print
-    every failure, and exit with status 1 after any."""
+    """Run the suite and write the page of results. With a pattern, run only the matching tests,
+    print all failures, and exit with status 1 if there is one."""
     parser = argparse.ArgumentParser(prog="python -m bench.conformance", description=__doc__)
     parser.add_argument("-k", metavar="PATTERN", help="only tests that it finds; writes no page")
     parser.add_argument("--target", help="a device with a host, such as webgpu")

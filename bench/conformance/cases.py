@@ -1,4 +1,4 @@
-"""The tests of the suite, each with its operator."""
+"""The tests of ONNX's backend suite, each with the operator that it tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from farrier.runtime.artifact import Artifact
 
 
 def _backend(target: str, run: Run) -> type[FarrierBackend]:
-    """Return a backend whose tests use one thread each, because tests run in parallel."""
+    """Return a backend whose models use a single thread, because tests run in parallel."""
 
     class Backend(FarrierBackend):
         @classmethod
@@ -30,8 +30,8 @@ def _backend(target: str, run: Run) -> type[FarrierBackend]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """One test of the suite: `run` raises an error if it fails. `suite` is node, simple, light, …;
-    `operator` is that of a node test, "" in other suites."""
+    """A test of the suite; `run` raises an error if it fails. `suite` is node, simple, light, …;
+    `operator` is the operator of a node test, "" in other suites."""
 
     name: str
     suite: str
@@ -49,8 +49,8 @@ _SUITES = {
 
 
 def load(target: str = "host", run: Run = Artifact.run) -> list[Case]:
-    """Return every test on the CPU, in the order of the suites and their names. `run` runs the
-    artifacts for `target`, which may be another machine."""
+    """Return all tests for the CPU, ordered by suite and name. `run` executes the artifacts for
+    `target`, which may be another machine."""
     with warnings.catch_warnings():
         # The warnings are numpy's, while the expected outputs are computed.
         warnings.simplefilter("ignore")
@@ -69,8 +69,8 @@ def load(target: str = "host", run: Run = Artifact.run) -> list[Case]:
 
 
 def _operators() -> dict[str, str]:
-    """Return the operator of every node test. A test of a function's body belongs to the
-    function."""
+    """Return the operator of every node test. A test of a function operator's body counts for that
+    operator."""
     models = {case.name: case.model for case in load_model_tests(kind="node")}
     operators = {}
     for name in models:

@@ -1,8 +1,8 @@
-"""The suite for a device that has a host: its failures beyond those of the CPU, and the share of
+"""Run the suite for a device with a host: report failures beyond those of the CPU, and the share of
 kernels that run on the device.
 
-An artifact is compiled for the target and run in the process of the test.
-docs/reference/conformance.md lists what does not pass on the CPU.
+An artifact is compiled for the device, and runs in the process of the test.
+docs/reference/conformance.md lists the tests that do not pass on the CPU.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ copy.
 
 
 def check(chosen: Sequence[Case], count: int, is_whole: bool) -> bool:
-    """Run tests in `count` workers, print the failures of tests that pass on the CPU, and write the
-    page if the suite `is_whole`. Return True if nothing failed."""
+    """Run tests in `count` workers, and print the failures of tests that pass on the CPU. Write the
+    page of results if the entire suite was run (`is_whole`). Return True if all tests that pass on
+    the CPU passed."""
     failing = page.not_passed(page.PAGE.read_text())
     done = worse = 0
 
@@ -57,18 +58,19 @@ def check(chosen: Sequence[Case], count: int, is_whole: bool) -> bool:
 
 
 def load(target: str) -> list[Case]:
-    """Return every test, its artifacts for a target."""
+    """Return all tests of the suite, compiled for a target."""
     return cases.load(target, run)
 
 
 def write(chosen: Sequence[Case], outcomes: Mapping[str, Outcome]) -> None:
-    """Write the page."""
+    """Write the page of results for the device."""
     introduction = _INTRODUCTION.format(version=onnx.__version__, count=len(chosen))
     PAGE.write_text("\n".join([introduction, *table(chosen, outcomes)]) + "\n")
 
 
 def table(chosen: Sequence[Case], outcomes: Mapping[str, Outcome]) -> list[str]:
-    """Return rows of Markdown: by operator the tests that passed, and the kernels on the device."""
+    """Return Markdown rows: for each operator the number of passed tests and of kernels on the
+    device."""
     groups: dict[str, list[Outcome]] = collections.defaultdict(list)
     for case in sorted(chosen, key=lambda case: case.operator or case.suite):
         groups[case.operator or case.suite].append(outcomes[case.name])

@@ -1,4 +1,5 @@
-"""The kernels that a test of this process has run, by the space of memory that they run in."""
+"""Count the kernels that tests of this process run, by the memory space (host or device) in which
+they run."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ _counts: collections.Counter[str] = collections.Counter()
 
 
 def run(artifact: Artifact, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Run an artifact, and count its kernels."""
+    """Run an artifact, count its kernels, and return the outputs."""
     _counts.update(kernel.space for kernel in artifact.manifest.kernels)
     outputs = artifact.run(inputs)
     artifact.session().close()  # Hundreds of open devices would exhaust the driver.
@@ -20,7 +21,7 @@ def run(artifact: Artifact, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def taken() -> dict[str, int]:
-    """Return the counts since the last call."""
+    """Return the counts since the last call of this function."""
     counts = dict(_counts)
     _counts.clear()
     return counts

@@ -1,4 +1,4 @@
-"""The page docs/reference/conformance.md, and the table on the terminal."""
+"""The page docs/reference/conformance.md, and its table for the terminal."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _JUDGED = """
 
 
 def table(keys: Iterable[str], verdicts: Iterable[Verdict], title: str) -> list[str]:
-    """Return Markdown rows with the passed, failed, unsupported and all tests by key, the total
-    last."""
+    """Return Markdown rows with the numbers of passed, failed, unsupported and all tests by key;
+    the total is last."""
     counts: dict[str, collections.Counter[Verdict]] = collections.defaultdict(collections.Counter)
     total: collections.Counter[Verdict] = collections.Counter()
     for key, verdict in zip(keys, verdicts, strict=True):
@@ -56,7 +56,7 @@ def table(keys: Iterable[str], verdicts: Iterable[Verdict], title: str) -> list[
 
 
 def render(cases: Sequence[Case], outcomes: Mapping[str, Outcome]) -> str:
-    """Return the text of the page."""
+    """Return the text of the page for the outcomes of all tests."""
     verdicts = [outcomes[case.name].verdict for case in cases]
     lines = [_INTRODUCTION.format(version=onnx.__version__)]
     lines += table((case.suite for case in cases), verdicts, "suite")
@@ -78,7 +78,7 @@ def render(cases: Sequence[Case], outcomes: Mapping[str, Outcome]) -> str:
 
 
 def not_passed(page: str) -> frozenset[str]:
-    """Return the tests that the page lists as failed or unsupported."""
+    """Return the names of tests that the page lists as failed or unsupported."""
     listed = page[page.index("## What did not pass") :]
     lines = re.findall(r"^  (.*)$", listed, re.MULTILINE)
     return frozenset(name for line in lines for name in line.split(", "))

@@ -1,4 +1,5 @@
-"""Run tests in processes of their own: a crash or a hang is the failure of one test."""
+"""Run each test in a separate process, so that a crash or a hang is the failure of a single
+test."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Verdict(StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one test, and the reason why it did not pass."""
+    """The outcome of a test, and the reason if it did not pass."""
 
     verdict: Verdict
     reason: str = ""
@@ -44,7 +45,7 @@ class Outcome:
 
 
 def judge(case: Case) -> Outcome:
-    """Run a test in this process."""
+    """Run a test in this process and return its outcome."""
     try:
         case.run()
     except _REFUSALS as error:
@@ -64,9 +65,10 @@ def run(
     timeout_s: float = 60.0,
     progress: Callable[[Case, Outcome], None] = lambda case, outcome: None,
 ) -> dict[str, Outcome]:
-    """Return the outcome of every test by its name, in the order of `cases`.
+    """Run tests in parallel worker processes, and return the outcomes by test name, in the order of
+    `cases`.
 
-    Workers are forked from this process, which has loaded the suite and runs no threads.
+    Workers are forked from this process, which has loaded the suite and must not run threads.
     """
     waiting = collections.deque(range(len(cases)))
     outcomes: dict[str, Outcome] = {}
@@ -93,7 +95,7 @@ def run(
 
 
 class _Worker:
-    """A process that runs one test after the other, replaced when it dies."""
+    """A worker process that runs tests one after another, replaced when it dies."""
 
     def __init__(self, cases: Sequence[Case], timeout_s: float) -> None:
         self._cases = cases
@@ -102,7 +104,7 @@ class _Worker:
         self._process: Any = None
 
     def start(self, number: int) -> None:
-        """Begin the test with that number among the cases."""
+        """Start the test with that index in the list of cases."""
         if self._process is None:
             self.pipe, theirs = self._context.Pipe()
             self._process = self._context.Process(
@@ -115,7 +117,7 @@ class _Worker:
         self.pipe.send(number)
 
     def outcome(self) -> Outcome | None:
-        """Return the outcome of the test; None while it runs."""
+        """Return the outcome of the current test; None while it runs."""
         if self.pipe.poll():
             try:
                 received: Outcome = self.pipe.recv()
@@ -132,7 +134,7 @@ class _Worker:
         return Outcome(Verdict.FAILED, f"no answer after {self._timeout_s:g} s")
 
     def stop(self) -> None:
-        """End the process, if one runs; the next test starts another."""
+        """End the worker process, if there is one; the next test starts a new one."""
         if self._process is not None:
             self._process.kill()
             self._process.join()
@@ -146,13 +148,15 @@ def _serve(cases: Sequence[Case], pipe: connection.Connection) -> None:
 
 
 def _words(text: str) -> str:
-    """Return the text on one line, shortened, without names that differ from run to run."""
+    """Return an error's text as a single line, shortened, without names that differ between
+    runs."""
     line = " ".join(text.split())
     return line if len(line) <= 200 else f"{line[:200]}…"
 
 
 def _difference(text: str) -> str:
-    """Return the lines of numpy's report with the differences, without the arrays."""
+    """Return the lines of numpy's comparison report that state the differences, without the
+    arrays."""
     lines = [line.strip() for line in text.splitlines()]
     kept = [x for x in lines if x.startswith(("Mismatched", "Max relative", "Output"))]
     kept += [x for x in lines if x.endswith(("mismatch:", "mismatch)"))]

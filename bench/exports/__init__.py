@@ -1,2 +1,2 @@
-"""Models exported by torch, for `bench.real` and `bench.public`; Farrier needs neither torch nor
-transformers."""
+"""Models exported by torch, for `bench.real` and `bench.public`. Farrier itself needs neither torch
+nor transformers."""

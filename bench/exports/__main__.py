@@ -1,11 +1,11 @@
-"""Exports of known architectures, made where torch and transformers are, with random weights.
+"""Export known architectures with random weights, on a machine with torch and transformers.
 
     python -m bench.exports {tiny,full,speech} FOLDER [NAME ...]
 
-`tiny` writes FOLDER/NAME.onnx, small configurations whose dims are open within ranges: for
-`bench.real`. `full` writes FOLDER/NAME.onnx and NAME.onnx.data as `torch.onnx.export` does by
-default, in published sizes, 6 GB in all: for `bench.public`. `speech` writes FOLDER/NAME.onnx, tiny
-models whose lengths durations decide, by torch's older exporter: for `bench.public`.
+`tiny` writes FOLDER/NAME.onnx: small configurations with ranges of open dims, for `bench.real`.
+`full` writes FOLDER/NAME.onnx and NAME.onnx.data as `torch.onnx.export` does by default: published
+sizes, 6 GB in all, for `bench.public`. `speech` writes FOLDER/NAME.onnx by torch's older exporter:
+tiny models whose output lengths depend on predicted durations, for `bench.public`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _SETS = {"tiny": tiny.CASES, "full": full.CASES}
 
 
 def _export(case: Case, path: Path, *, beside: bool) -> None:
-    """Write the model, with its weights in a file next to it if `beside`, else inside. Raises the
-    errors of torch's exporter."""
+    """Export a model to a file, with its weights in a second file if `beside`, else in the same
+    file. Raises the errors of torch's exporter."""
     module, arguments, shapes = case
     randomize(module)
     torch.onnx.export(

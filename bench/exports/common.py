@@ -1,4 +1,4 @@
-"""Helpers that the exported models share."""
+"""Helpers of the modules that define exported models."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Case = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
 
 class Wrapped(nn.Module):
-    """A model as a function of tensors, by `call`. `names` are the names of its inputs in the ONNX
-    file; without them torch chooses."""
+    """A module that calls `call` on tensors. `names` are the input names in the ONNX file; without
+    them torch chooses names."""
 
     def __init__(self, model: nn.Module, call: Callable[..., Any], *names: str) -> None:
         super().__init__()
@@ -31,13 +31,14 @@ def batch() -> Any:
 
 
 def named(*cases: Callable[[], Case]) -> dict[str, Callable[[], Case]]:
-    """Return the cases by the names of their functions."""
+    """Return the functions that create cases, by function name."""
     return {case.__name__: case for case in cases}
 
 
 def randomize(module: nn.Module) -> None:
-    """Set random weights that keep activations near one, and statistics that exercise folding. With
-    transformers' own initial weights, whole models vanish in rounding."""
+    """Set random weights that keep activations near one, and random statistics, which make the
+    folding of normalizations visible. With transformers' own initial weights, the contribution of
+    entire layers would be below the rounding error."""
     for parameter in module.parameters():
         if parameter.dim() > 1:
             nn.init.xavier_uniform_(parameter)

@@ -1,7 +1,8 @@
-"""Known architectures in their published sizes, with random weights, exported as users do.
+"""Known architectures in their published sizes, with random weights, exported with torch's default
+options.
 
-Their dims are open by name, without ranges, and the weights are in a file next to the model, as
-torch's exporter does by default. `llama_wide` has 2.7 GB of them.
+Their dims are open by name, without ranges, and the weights are in a second file, as torch's
+exporter does by default. `llama_wide` has 2.7 GB of weights.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _IMAGE = {0: "batch", 2: "height", 3: "width"}
 
 
 def _pixels(model: nn.Module, opened: dict[int, str], side: int = 224) -> Case:
-    """Return a model of images, reduced to its first output."""
+    """Return the export of an image model, reduced to its first output. `opened` are the names of
+    the image's open axes."""
 
     def call(model: Any, pixels: Any) -> Any:
         return model(pixel_values=pixels)[0]
@@ -30,7 +32,7 @@ def _pixels(model: nn.Module, opened: dict[int, str], side: int = 224) -> Case:
 
 
 def _ids(model: nn.Module, vocabulary: int, **options: Any) -> Case:
-    """Return a model of tokens, reduced to its first output."""
+    """Return the export of a language model, reduced to its first output."""
 
     def call(model: Any, ids: Any) -> Any:
         return model(input_ids=ids, **options)[0]

@@ -1,7 +1,7 @@
-"""Exports of tiny speech models, whose output lengths depend on durations; for `bench.public`.
+"""Export tiny speech models whose output lengths depend on predicted durations; for `bench.public`.
 
-torch's newer exporter rejects lengths that depend on data, so these use the older one. Noise has
-the weight 0, so that two engines can be compared.
+torch's newer exporter rejects data-dependent lengths, so the older one is used. Random noise in the
+models has weight 0, so that the outputs of two engines can be compared.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ CASES: dict[str, Callable[[], Speech]] = {
 
 
 def export(speech: Speech, path: Path) -> None:
-    """Randomize the weights of a model and export it to a file. Raises the errors of torch's
+    """Set random weights in a model and export it to a file. Raises the errors of torch's
     exporter."""
     module, inputs, axes = speech
     randomize(module)

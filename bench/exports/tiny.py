@@ -1,4 +1,5 @@
-"""Tiny configurations of known architectures, one file each, dims open within ranges."""
+"""Tiny configurations of known architectures, one function each; their dims are open within
+ranges."""
 
 from __future__ import annotations
 
@@ -153,7 +154,8 @@ def mamba() -> Case:
 
 
 class _Experts(nn.Module):
-    """Two experts of eight a token, by weight: a layer as Mixtral has it, all experts computed."""
+    """A mixture-of-experts layer as in Mixtral: two of eight experts count for each token, but all
+    are computed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +195,8 @@ def gru() -> Case:
 
 
 class _GraphConvolution(nn.Module):
-    """Kipf and Welling's layer: neighbours' features summed, scaled by degrees."""
+    """A graph convolution of Kipf and Welling: the sum of neighbours' features, scaled by
+    degrees."""
 
     def __init__(self, size: int, out: int) -> None:
         super().__init__()
@@ -219,7 +222,8 @@ class _Gcn(nn.Module):
 
 
 class _Gat(nn.Module):
-    """Velickovic's layer, four heads: attention over the edges that end at each node."""
+    """A graph attention layer of Velickovic et al. with four heads: attention over the edges that
+    end at each node."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,2 +1,2 @@
-"""The GPU tests under both compilers of WGSL, with the drivers that this machine has or can
+"""Run the GPU tests with both compilers of WGSL, using drivers that this machine has or can
 install."""

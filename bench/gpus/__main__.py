@@ -1,17 +1,18 @@
-"""`make gpus`: what Farrier compiles for GPUs, run by both compilers of WGSL.
+"""`make gpus`: run Farrier's GPU code with both compilers of WGSL.
 
     python -m bench.gpus [--only naga,tint] [--quick] [--optional] [--files tests/…] [-k PATTERN]
                          [--models …]
 
-naga is the compiler of `wgpu`, and runs on the machine's driver for Vulkan: the GPU's, or Mesa's,
-which emulates one (Debian's mesa-vulkan-drivers, which is installed if there is none). Tint is that
-of browsers by Dawn (`wgpudawn`); where the machine has no GPU it needs a newer Mesa than Debian 12
-has, which is unpacked next to the system's below build/gpus. Nothing is timed.
+naga is the compiler of the package `wgpu`, and runs on the machine's Vulkan driver: the GPU's, or
+Mesa's, which emulates a GPU (Debian's mesa-vulkan-drivers, which is installed if there is none).
+Tint is the compiler of Chromium, in the package `wgpudawn` (Dawn); on a machine without a GPU it
+needs a newer Mesa than Debian 12 has, which is unpacked below build/gpus without replacing the
+system's. Nothing is timed.
 
---quick leaves out the slow tests: jobs through a service, the tuning of whole models, and the runs
-of those of `python -m bench` in f32 and f16 (bench.gpus.models), of which --models runs others, and
-nothing else. With --optional a compiler that cannot be set up is skipped, with one sentence of the
-reason.
+--quick leaves out the slow tests: jobs through a service, the tuning of entire models, and the runs
+of the models of `python -m bench` in f32 and f16 (bench.gpus.models). --models runs only these
+checks, on other models. With --optional, a compiler that cannot be set up is skipped, and the
+reason is printed.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _commands(arguments: argparse.Namespace, name: str) -> Iterator[list[str]]:
-    """Yield the commands under one compiler."""
+    """Yield the commands to run with the WGSL compiler `name`."""
     models = [sys.executable, "-m", "bench.gpus.models"]
     if arguments.models is not None:
         yield [*models, *arguments.models]
@@ -87,8 +88,8 @@ def _ends_well(words: Sequence[str], variables: Mapping[str, str]) -> bool:
 
 
 def _marks(arguments: argparse.Namespace, name: str) -> Sequence[str]:
-    """Return pytest's options that choose tests. Tests of jobs and tuning, which are slow, do not
-    depend on the compiler of WGSL: only naga runs them, unless files are named."""
+    """Return pytest's options that select tests for a WGSL compiler. Slow tests of jobs and tuning
+    do not depend on the compiler, so only naga runs them, unless files are named."""
     is_quick = arguments.quick or (name != "naga" and not arguments.files)
     return ("-m", "not slow" if is_quick else "slow or not slow")
 

@@ -1,4 +1,5 @@
-"""Drivers and packages for the tests of GPUs, each as environment variables for a process."""
+"""Set up drivers and packages for GPU tests; each set-up is a set of environment variables for a
+process."""
 
 from __future__ import annotations
 
@@ -31,14 +32,14 @@ except adapters.NoAdapterError as error:
 
 
 class NoGpuError(UsageError):
-    """No adapter can be had here, for the reason in the message."""
+    """Error: no GPU adapter is available here, for the reason in the message."""
 
     code = "no-gpu"
 
 
 def set_up_naga(say: Callable[[str], object]) -> Mapping[str, str]:
-    """Return the environment for wgpu on the machine's own driver, which is installed if there is
-    none. Raises NoGpuError."""
+    """Return the environment variables for wgpu on the machine's own driver; an emulating driver is
+    installed if there is none. Raises NoGpuError."""
     variables = {PACKAGE: "wgpu"}
     if _why_not(variables):
         _install_mesa(say)
@@ -48,8 +49,8 @@ def set_up_naga(say: Callable[[str], object]) -> Mapping[str, str]:
 
 
 def set_up_tint(say: Callable[[str], object]) -> Mapping[str, str]:
-    """Return the environment for Dawn on the machine's own driver, or on a newer Mesa of its own if
-    that is too old. Raises NoGpuError."""
+    """Return the environment variables for Dawn on the machine's own driver, or on a newer Mesa,
+    unpacked separately, if the driver is too old. Raises NoGpuError."""
     variables = {PACKAGE: "wgpudawn", "PYTHONPATH": os.pathsep.join([*_path(), str(_dawn(say))])}
     if not _why_not(variables):
         return variables
@@ -61,12 +62,12 @@ def set_up_tint(say: Callable[[str], object]) -> Mapping[str, str]:
 
 
 def adapter(variables: Mapping[str, str]) -> str:
-    """Return the name of the first adapter's driver."""
+    """Return the name of the first GPU adapter's driver."""
     return _asked(variables).stdout.strip()
 
 
 def _why_not(variables: Mapping[str, str]) -> str:
-    """Return the reason for the lack of an adapter, "" if one is here."""
+    """Return the reason for which no adapter is available, or "" if one is."""
     done = _asked(variables)
     return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
@@ -82,12 +83,12 @@ def _asked(variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 def _path() -> list[str]:
-    """Return the folders of PYTHONPATH in the caller's environment."""
+    """Return the folders of the caller's PYTHONPATH."""
     return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
 def _install_mesa(say: Callable[[str], object]) -> None:
-    """Install the driver that emulates a GPU. Raises NoGpuError."""
+    """Install Mesa's driver that emulates a GPU. Raises NoGpuError."""
     _check_apt()
     say(f"installing {_MESA}")
     _run(["apt-get", "update", "-q"])
@@ -95,7 +96,8 @@ def _install_mesa(say: Callable[[str], object]) -> None:
 
 
 def _dawn(say: Callable[[str], object]) -> Path:
-    """Return the folder with the package of Dawn, in which children of a sandbox find it, too."""
+    """Return the folder with Dawn's Python package, which sandboxed child processes can also
+    read."""
     folder = HOME / "site-packages"
     if not (folder / "wgpudawn").exists():
         say(f"installing {_DAWN}")
@@ -104,7 +106,7 @@ def _dawn(say: Callable[[str], object]) -> Path:
 
 
 def _newer_mesa(say: Callable[[str], object]) -> Path:
-    """Return the description of the driver in a newer Mesa, unpacked from Debian's backports.
+    """Return the path of the driver description of a newer Mesa, unpacked from Debian's backports.
     Raises NoGpuError."""
     description = HOME / "mesa.json"
     if description.exists():
@@ -132,8 +134,8 @@ def _newer_mesa(say: Callable[[str], object]) -> Path:
 
 
 def backports(sources: str) -> str:
-    """Return Debian's sources with the suite of backports in the place of the stable one, in the
-    form of deb822; security updates have no backports."""
+    """Return Debian's package sources (in deb822 form) with the backports suite in place of the
+    stable one; security updates have no backports."""
     suite = re.search(r"^Suites:\s*(\w+)", sources, re.MULTILINE)
     stanzas = [part for part in re.split(r"\n\s*\n", sources) if "debian-security" not in part]
     if suite is None or not stanzas:
@@ -142,7 +144,7 @@ def backports(sources: str) -> str:
 
 
 def _check_apt() -> None:
-    """Raise NoGpuError if Debian packages cannot be installed."""
+    """Raise NoGpuError if this process cannot install Debian packages."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None or not _SOURCES.exists():
         raise NoGpuError(
             "a driver for Vulkan has to be installed, which takes root on Debian 12 or newer",
@@ -151,7 +153,7 @@ def _check_apt() -> None:
 
 
 def _run(words: Sequence[str], cwd: Path | None = None) -> None:
-    """Run a command. Raises NoGpuError with its last line if it fails."""
+    """Run a command. Raises NoGpuError with the last line of its output if it fails."""
     done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit {done.returncode}"]

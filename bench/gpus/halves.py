@@ -1,4 +1,4 @@
-"""A model with floats of 16 bits in the place of those of 32."""
+"""Convert a model from f32 to f16."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _FLOAT, _HALF = TensorProto.FLOAT, TensorProto.FLOAT16
 
 
 def halved(data: bytes) -> bytes:
-    """Return a model whose inputs, constants and conversions of f32 are of f16; the scales of a
-    Resize have to stay."""
+    """Return a model with inputs, constants and conversions of f32 changed to f16; the scales of a
+    Resize must remain f32."""
     model = onnx.load_from_string(data)
     _halve(model.graph)
     return bytes(model.SerializeToString())

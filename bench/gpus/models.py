@@ -1,18 +1,18 @@
-"""Whole models on the GPU of this machine, or on Mesa's emulation of one.
+"""Complete models on the GPU of this machine, or on Mesa's emulation of a GPU.
 
     python -m bench.gpus.models [MODEL …] [--shape MODEL:INPUT=DIM,…] [--target webgpu] [--f16]
                                 [--sizes 2]
 
-A MODEL is one of `python -m bench`, an ONNX file, or a folder of them; by default the eleven models
-of `python -m bench`. Each is compiled for the target, untuned, and run on random inputs, at
-`--sizes` sizes where dims are open, in the ranges of `--shape`, which is that of `bench.real`. With
---f16 all its floats have 16 bits.
+A MODEL is a name of `python -m bench`, an ONNX file, or a folder of them; by default the eleven
+models of `python -m bench`. Each is compiled for the target without tuning, and run on random
+inputs. Models with open dims are run at `--sizes` sizes, in the ranges of `--shape`, which is the
+option of `bench.real`. With --f16 all floats of the models have 16 bits.
 
     error      largest difference from ONNX Runtime, as a share of its output's range; where that is
                above the line, from the operators in float64, on the same weights. The line is
                1e-4, for f16 1e-2
     device     kernels on the GPU, of all kernels
-    launches   those of a run
+    launches   kernel launches of a run
     within     copies to the host that are not those of outputs
     arrays     storage buffers of a kernel, at most
     first, s   seconds from the open device to the first outputs; `later` are those of another run
@@ -62,7 +62,7 @@ _FEWEST = 2  # Where no size bounds them they are smaller than this: BERT has tw
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one model, which the header of this file explains."""
+    """The figures of a model, which the docstring of this module explains."""
 
     error: float
     on_device: int
@@ -75,7 +75,7 @@ class Figures:
 
 
 def measure(source: Workload, target: str, is_f16: bool, sizes: int) -> Figures:
-    """Compile and run a model. Raises FarrierError."""
+    """Compile and run a model for a GPU target. Raises FarrierError."""
     original = source.build()
     data = halved(original) if is_f16 else original
     shapes: Any = source.shapes or source.open_shapes or open_shapes(data)
@@ -110,7 +110,7 @@ def measure(source: Workload, target: str, is_f16: bool, sizes: int) -> Figures:
 
 
 def copies_within(program: Program) -> list[Copy]:
-    """Return the copies of a run to the host that are not those of outputs."""
+    """Return the copies from the GPU to the host during a run, except for those of outputs."""
     return [
         step
         for step in steps_of(program.steps)
@@ -121,7 +121,7 @@ def copies_within(program: Program) -> list[Copy]:
 
 
 def steps_of(steps: Sequence[Step]) -> Iterator[Step]:
-    """Yield steps, and those within them."""
+    """Yield driver steps, including those nested in branches and loops."""
     for step in steps:
         yield step
         if isinstance(step, Branch):
@@ -131,7 +131,7 @@ def steps_of(steps: Sequence[Step]) -> Iterator[Step]:
 
 
 def most_arrays(artifact: Artifact) -> int:
-    """Return the storage buffers of a kernel of the GPU, at most."""
+    """Return the largest number of storage buffers of a GPU kernel."""
     texts = (module.content for module in artifact.code.objects if module.kind == WGSL)
     return max((text.count(b"@binding(") for text in texts), default=0)
 
@@ -139,9 +139,9 @@ def most_arrays(artifact: Artifact) -> int:
 def _calls(
     peer: onnxruntime.InferenceSession, opened: ImportedModel, count: int
 ) -> Iterator[tuple[Arrays, Arrays]]:
-    """Yield random inputs, each of other sizes, and ONNX Runtime's outputs. Integers may be indices
-    of a small table: where it refuses them, smaller ones are drawn. Raises UsageError where it
-    refuses the smallest."""
+    """Yield random inputs of different sizes, with ONNX Runtime's outputs. Integers may be indices
+    into a small table: if ONNX Runtime rejects them, smaller ones are drawn. Raises UsageError if
+    it rejects the smallest."""
     rng = np.random.default_rng(0)
     for _ in range(count):
         sizes = {dim.symbol: int(rng.integers(dim.low, dim.high + 1)) for dim in opened.dims}
@@ -163,7 +163,7 @@ def _calls(
 def _drawn(
     rng: np.random.Generator, opened: ImportedModel, sizes: Mapping[str, int], below: int
 ) -> Arrays:
-    """Return random inputs, integers `below` a number."""
+    """Return random inputs; integers are less than `below`."""
     shapes = shapes_at(opened, sizes)
     arrays: Arrays = {}
     for name, value in zip(opened.input_names, opened.graph.inputs, strict=True):
@@ -222,7 +222,7 @@ def _command(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def table(figures: Mapping[str, Figures]) -> Table:
-    """Return a row for each model."""
+    """Return a table with a row for each model."""
     columns = Table(box=None)
     columns.add_column("model", no_wrap=True)
     for name in ("error", "device", "launches", "within", "arrays", "first, s", "later"):

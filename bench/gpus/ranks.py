@@ -1,12 +1,13 @@
-"""The order of the analytic model of a GPU compared with counts of what its kernels do.
+"""Compare the analytic model's ranking of GPU schedules with counts of the kernels' operations and
+memory accesses.
 
     python -m bench.gpus.ranks [MODEL …] [--target webgpu] [--candidates 24]
 
-For each kernel of the models, candidates are drawn from its space and lowered, and their operations
-and bytes counted in the loops, as often as these run: operators of values and of addresses, and
-accesses of device memory. That takes no GPU, and says nothing of its speed. Printed are Spearman's
-rank correlations of predicted seconds with both counts: over the default schedules of all kernels,
-and within the candidates of a kernel, the median over kernels by rule.
+For each kernel of the models, candidates are drawn from its schedule space and lowered. Their
+operations (on values and on addresses) and their bytes of device memory are counted in the loops,
+multiplied by the trip counts. This needs no GPU, and shows nothing about its speed. The output is
+Spearman's rank correlation of the predicted seconds with both counts: over the default schedules of
+all kernels, and over the candidates of a kernel, as the median over kernels by rule.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _FEWEST = 4  # Candidates without which a kernel has no order.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """The predicted seconds of a candidate, and its counts."""
+    """The predicted seconds of a candidate, and its numbers of operations and bytes."""
 
     seconds: float
     operations: float
@@ -59,7 +60,7 @@ class Candidate:
 
 
 def kernels_of(name: str, target: Target) -> Iterator[Space]:
-    """Yield the spaces of a model's kernels on the GPU."""
+    """Yield the schedule spaces of a model's kernels that run on the GPU."""
     source = workload(name)
     data = models.build(name, **_SHALLOW[name]) if name in _SHALLOW else source.build()
     settings = Settings(target, 1)
@@ -72,7 +73,7 @@ def kernels_of(name: str, target: Target) -> Iterator[Space]:
 
 
 def candidates_of(space: Space, target: Target, most: int) -> list[Candidate]:
-    """Return the default of a space, and others that are drawn from it."""
+    """Return the default candidate of a schedule space, and others drawn from it at random."""
     rows = space.candidates()
     picks = np.random.default_rng(0).choice(len(rows), min(most, len(rows)), replace=False)
     drawn = [space.default(), *(space.decisions(rows[pick]) for pick in picks)]
@@ -87,8 +88,8 @@ def _counted(space: Space, decisions: Decisions, target: Target) -> Candidate:
 
 
 def counts(function: Function) -> tuple[float, float]:
-    """Return the operators that a kernel evaluates, those of addresses among them, and the bytes of
-    device memory that it accesses."""
+    """Return the number of operators that a kernel evaluates, including address arithmetic, and the
+    bytes of device memory that it accesses."""
     ranges = {s.var: s.extent for s in walk_stmts(function.body) if isinstance(s, For)}
     return _of_stmt(function.body, Simplifier(ranges))
 
@@ -124,7 +125,7 @@ def _moved(buffer: Buffer) -> int:
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float:
     """Return Spearman's rank correlation; equal values share their mean rank. It is NaN if all
-    values of a side are equal."""
+    values of x, or all of y, are equal."""
     left, right = (_ranks(np.asarray(values)) for values in (x, y))
     spread = left.std() * right.std()
     mean = ((left - left.mean()) * (right - right.mean())).mean()
@@ -158,7 +159,8 @@ def _command(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _correlations(candidates: Sequence[Candidate]) -> tuple[float, float]:
-    """Return the rank correlations of the seconds with the operations, and with the bytes."""
+    """Return the rank correlations of the predicted seconds with the operations, and with the
+    bytes."""
     seconds = [each.seconds for each in candidates]
     return (
         rank_correlation(seconds, [each.operations for each in candidates]),

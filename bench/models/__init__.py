@@ -1,15 +1,15 @@
-"""Models to test and measure with: seeded random weights, no framework, no network.
+"""Models for tests and measurements: random weights from a seed, without a framework or a network.
 
     build("resnet18")                       the bytes of an ONNX model
     build("bert_base", layers=2, tokens=32) a smaller variant
-    build("resnet18", batch="batch")        one whose batch is open
+    build("resnet18", batch="batch")        a variant whose batch is open
     trained("nudenet")                      the path of a trained model, out of a PyPI wheel
     light("squeezenet")                     a known topology, out of the onnx package
-    dynamically(model)                      a model of bytes, by ONNX Runtime's quantizer
+    dynamically(model)                      a quantized model, by ONNX Runtime's quantizer
 
-The graphs have the operators that torch's exporter writes at opset 17, batch normalization left
-apart and with random statistics, so that folding it proves something. Weights are scaled such that
-activations stay near one.
+The graphs consist of the operators that torch's exporter writes at opset 17. Batch normalizations
+are separate nodes with random statistics, so that a wrong folding changes the results. Weights are
+scaled such that activations stay near one.
 """
 
 from __future__ import annotations
@@ -51,6 +51,6 @@ def build(name: str, seed: int = 0, **overrides: Any) -> bytes:
     """Return the model `name` as ONNX bytes, the same for the same seed; `overrides` replace its
     default sizes.
 
-    Raises KeyError for a name that is none of NAMES.
+    Raises KeyError for a name that is not in NAMES.
     """
     return _BUILDERS[name](seed=seed, **overrides)

@@ -1,7 +1,7 @@
-"""`python -m bench.models NAME [FILE]`: writes a model to try things with.
+"""`python -m bench.models NAME [FILE]`: write a model to a file, for experiments.
 
-NAME is one of the builders' (`resnet18`, …), or `cls`, `det`, `rec` for a trained one from the PyPI
-wheel of rapidocr.
+NAME is a name of `bench.models.build` (`resnet18`, …), or `cls`, `det`, `rec` for a trained model
+from the PyPI wheel of rapidocr.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ def bert_base(
     intermediate: int | None = None,
     vocabulary: int = 30522,
 ) -> bytes:
-    """Return BERT's encoder with its pooler, in the form in which transformers' eager attention is
-    exported.
+    """Return BERT's encoder with its pooler, as transformers' eager attention is exported.
 
     Inputs `input_ids`, `attention_mask`, `token_type_ids` i64[batch, tokens]; outputs
     `last_hidden_state` f32[batch, tokens, width], `pooler_output` f32[batch, width].
@@ -51,7 +50,7 @@ def bert_base(
 
 
 def _positions(w: Writer, tokens: Size) -> str:
-    """Return i64[1, tokens]: the positions 0 to tokens - 1."""
+    """Add a constant with the positions 0 to tokens - 1, i64[1, tokens]."""
     if not isinstance(tokens, str):
         return w.weight(np.arange(tokens, dtype=np.int64).reshape(1, tokens))
     positions = w.weight(np.arange(_POSITIONS, dtype=np.int64).reshape(1, _POSITIONS))
@@ -60,7 +59,8 @@ def _positions(w: Writer, tokens: Size) -> str:
 
 
 def _mask_bias(w: Writer, mask: str, batch: Size, tokens: Size) -> str:
-    """[batch, tokens] of 0 and 1 → [batch, 1, tokens, tokens] of lowest f32 and 0."""
+    """Convert an attention mask [batch, tokens] of 1 and 0 to a bias [batch, 1, tokens, tokens] of
+    0 and the lowest f32."""
     for axis in (1, 2):
         mask = w.op("Unsqueeze", mask, w.constant([axis], np.int64))
     mask = w.op("Expand", mask, w.shape((batch, 1, tokens, tokens)))
@@ -72,7 +72,8 @@ def _mask_bias(w: Writer, mask: str, batch: Size, tokens: Size) -> str:
 def _attention(
     w: Writer, x: str, bias: str, batch: Size, tokens: Size, width: int, heads: int
 ) -> str:
-    """Scaled dot-product attention in separate projections, heads by Reshape and Transpose."""
+    """Add scaled dot-product attention with separate projections; heads are split by Reshape and
+    Transpose."""
     split = (batch, tokens, heads, width // heads)
     query, key, value = (w.reshape(w.linear(x, width, width), split) for _ in range(3))
     query = w.op("Transpose", query, perm=[0, 2, 1, 3])

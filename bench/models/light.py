@@ -1,7 +1,8 @@
-"""The light models of the onnx package: the topologies of known networks, weights made here.
+"""The light models of the onnx package: topologies of known networks, with random weights.
 
-Their files fill every weight with one value at run time, which a compiler would fold away. Here
-each becomes an initializer of seeded random numbers, scaled such that activations stay near one.
+The package's files compute every weight at run time as a constant tensor of one value, which a
+compiler would fold. Here each weight becomes an initializer of seeded random numbers, scaled such
+that activations stay near one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def light(name: str, seed: int = 0, shape: Sequence[Size] | None = None) -> byte
 
 
 def _weights(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """f32; a vector is a bias, a scale, a mean or a variance: positive suits all four."""
+    """Return random weights in f32. A vector may be a bias, a scale, a mean or a variance, so its
+    elements are positive."""
     if len(shape) < 2:
         return rng.uniform(0.5, 1.5, shape).astype(np.float32)
     # Less than usual, for the biases above push up: no network's softmax saturates.
@@ -53,7 +55,8 @@ def _weights(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _drop(graph: onnx.GraphProto, names: set[str]) -> None:
-    """Remove the shapes that nobody reads any more; old files name initializers as inputs too."""
+    """Remove these names, which no node reads any more, from the graph's initializers and
+    inputs."""
     for field in (graph.initializer, graph.input):
         kept = [item for item in field if item.name not in names]
         del field[:]
@@ -61,7 +64,7 @@ def _drop(graph: onnx.GraphProto, names: set[str]) -> None:
 
 
 def _reshape(graph: onnx.GraphProto, shape: Sequence[Size]) -> None:
-    """Give the input another shape and the output its batch."""
+    """Replace the input's shape, and the batch of the output's shape."""
     constants = {tensor.name for tensor in graph.initializer}
     (network_input,) = (value for value in graph.input if value.name not in constants)
     for value, sizes in ((network_input, shape), (graph.output[0], shape[:1])):

@@ -24,9 +24,10 @@ def mobilenet_v2(
     classes: int = 1000,
     stages: int = len(_STAGES),
 ) -> bytes:
-    """Input `x` f32[batch, 3, *size], output `logits` f32[batch, classes].
+    """Return MobileNetV2 with input `x` f32[batch, 3, *size] and output `logits` f32[batch,
+    classes].
 
-    `stages` below 7 leaves out the last ones.
+    `stages` below 7 omits the last stages.
     """
     w = Writer("mobilenet_v2", seed)
     x = w.input("x", image(batch, size))
@@ -47,8 +48,8 @@ def _relu6(w: Writer, x: str) -> str:
 
 
 def _block(w: Writer, x: str, channels: int, outputs: int, expansion: int, stride: int) -> str:
-    """Add a block: expand the channels, filter each, project; the input is added if the shapes
-    agree."""
+    """Add an inverted residual block: expand the channels, convolve each, project; the input is
+    added if the shapes are equal."""
     inner, y = channels * expansion, x
     if expansion > 1:
         y = _relu6(w, w.batch_norm(w.conv(y, channels, inner, 1), inner))

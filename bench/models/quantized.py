@@ -1,8 +1,8 @@
-"""Models that ONNX Runtime's quantizer makes of others, kept in the user's cache folder.
+"""Models quantized by ONNX Runtime's quantizer, cached in the user's cache folder.
 
-Weights are i8, of static models a scale a channel; activations are u8. Statically quantized models
-have a QuantizeLinear and a DequantizeLinear at every tensor; dynamically quantized ones multiply
-with MatMulInteger and find the scales of activations as they run.
+Weights are i8, with a scale per channel in static models; activations are u8. Statically quantized
+models have a QuantizeLinear and a DequantizeLinear at every tensor; dynamically quantized models
+multiply by MatMulInteger and compute the scales of activations at run time.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def statically(model: bytes, samples: Sequence[Inputs]) -> bytes:
 
 
 def dynamically(model: bytes) -> bytes:
-    """Return `model` quantized dynamically: activations are quantized at run time, for products of
-    integers. Raises UsageError if ONNX Runtime is not installed."""
+    """Return `model` quantized dynamically: activations are quantized at run time, and matrix
+    products are integer products. Raises UsageError if ONNX Runtime is not installed."""
 
     def quantize(source: Path, target: Path) -> None:
         from onnxruntime import quantization
@@ -61,8 +61,8 @@ def dynamically(model: bytes) -> bytes:
 
 
 def _made(form: str, model: bytes, quantize: Callable[[Path, Path], None]) -> bytes:
-    """Return the file that `quantize` writes for the model, after folding its nodes and raising its
-    opset."""
+    """Return the file that `quantize` writes for the model, from the cache if present. The model's
+    constants are folded and its opset is raised first."""
     try:
         import onnxruntime
         from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -84,7 +84,8 @@ def _made(form: str, model: bytes, quantize: Callable[[Path, Path], None]) -> by
 
 
 def _with_axes(model: bytes) -> bytes:
-    """Return the model in an opset whose DequantizeLinear takes one scale a channel."""
+    """Return the model converted to an opset in which DequantizeLinear supports a scale per
+    channel."""
     proto = onnx.load_model_from_string(model)
     version = next(opset.version for opset in proto.opset_import if not opset.domain)
     if version >= _OPSET_OF_AXES:
@@ -94,7 +95,8 @@ def _with_axes(model: bytes) -> bytes:
 
 
 class _Samples:
-    """The samples that the quantizer's calibration reads one after the other."""
+    """A reader of calibration samples for ONNX Runtime's quantizer, which yields one after
+    another."""
 
     def __init__(self, samples: Sequence[Inputs]) -> None:
         self._left = iter(samples)
@@ -105,7 +107,7 @@ class _Samples:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Silence the quantizer, which advises to fold nodes first although that was done."""
+    """A context that suppresses the quantizer's advice to fold constants, which has been done."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 (He et al., arXiv:1512.03385), with torchvision's strides (v1.5), and
+"""ResNet-18 and ResNet-50 (He et al., arXiv:1512.03385) with torchvision's strides (v1.5), and
 ResNeXt-50, whose 3 × 3 convolutions have 32 groups of 4 to 32 channels (Xie et al.,
 arXiv:1611.05431)."""
 
@@ -18,7 +18,8 @@ def resnet18(
     width: int = 64,
     classes: int = 1000,
 ) -> bytes:
-    """Input `x` f32[batch, 3, *size], output `logits` f32[batch, classes]."""
+    """Return ResNet-18 with input `x` f32[batch, 3, *size] and output `logits` f32[batch,
+    classes]."""
     return _resnet("resnet18", seed, (2, 2, 2, 2), False, batch, size, width, classes)
 
 
@@ -30,7 +31,8 @@ def resnet50(
     width: int = 64,
     classes: int = 1000,
 ) -> bytes:
-    """Input `x` f32[batch, 3, *size], output `logits` f32[batch, classes]."""
+    """Return ResNet-50 with input `x` f32[batch, 3, *size] and output `logits` f32[batch,
+    classes]."""
     return _resnet("resnet50", seed, (3, 4, 6, 3), True, batch, size, width, classes)
 
 
@@ -43,7 +45,8 @@ def resnext50(
     groups: int = 32,
     classes: int = 1000,
 ) -> bytes:
-    """Input `x` f32[batch, 3, *size], output `logits` f32[batch, classes]."""
+    """Return ResNeXt-50 with input `x` f32[batch, 3, *size] and output `logits` f32[batch,
+    classes]."""
     return _resnet("resnext50", seed, (3, 4, 6, 3), True, batch, size, width, classes, groups)
 
 
@@ -89,8 +92,8 @@ def _resnet(
 def _branch(
     w: Writer, x: str, channels: int, inner: int, stride: int, bottleneck: bool, groups: int
 ) -> str:
-    """Add the residual branch of one block. With groups, its inner convolution has twice the
-    channels."""
+    """Add the residual branch of a block. With groups, its inner convolution has twice the number
+    of channels."""
     if not bottleneck:
         x = w.op("Relu", w.batch_norm(w.conv(x, channels, inner, 3, stride=stride), inner))
         return w.batch_norm(w.conv(x, inner, inner, 3), inner, _RESIDUAL_GAIN)

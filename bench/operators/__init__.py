@@ -1,1 +1,2 @@
-"""`make bench ARGS=--operators`: models of one operator each, compared with ONNX Runtime."""
+"""`make bench ARGS=--operators`: race Farrier against ONNX Runtime on models of a single
+operator."""

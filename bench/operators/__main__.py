@@ -1,13 +1,14 @@
-"""`make bench ARGS=--operators`: one operator a model, compared with ONNX Runtime.
+"""`make bench ARGS=--operators`: race Farrier against ONNX Runtime on models of a single operator.
 
     python -m bench --operators [--quick] [--only PATTERN] [--threads 2] [--trials N]
                                 [--json FILE] [--page]
 
-Both engines run in one process, with equal threads, on inputs as numpy allocates them, in turns;
-outputs are compared first, and where they differ the command fails. `ratio` is the median over the
-turns of Farrier's latency over ONNX Runtime's; `of best` is that of the shortest runs, which a busy
-machine disturbs least. PATTERN is a regular expression, searched in the names of the operators.
-`--page` writes the table into docs/reference/single_operators.md.
+Both engines run in the same process, with the same number of threads, on inputs in memory that
+numpy allocates, and take turns. Outputs are compared first, and a difference is an error. `ratio`
+is the median over the turns of Farrier's latency over ONNX Runtime's; `of best` is the ratio of the
+shortest runs, which other work on the machine disturbs least. PATTERN is a regular expression that
+is searched in the operators' names. `--page` writes the table into
+docs/reference/single_operators.md.
 """
 
 from __future__ import annotations
@@ -64,9 +65,10 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def chosen(only: str, quick: bool) -> list[OperatorModel]:
-    """Return the models whose names match; of the whole table, `quick` takes some of each kind.
+    """Return the models whose names match the pattern `only`. Without a pattern, return all models,
+    or with `quick` a regular sample of them.
 
-    Raises UsageError where none matches or the pattern is malformed.
+    Raises UsageError if none matches or the pattern is malformed.
     """
     if not only:
         return list(MODELS[::_QUICK_EVERY] if quick else MODELS)

@@ -1,4 +1,4 @@
-"""A model of one operator: its declaration, and the ONNX file and inputs made from it."""
+"""A model of a single operator: its declaration, and the ONNX file and inputs generated from it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _OMITTED = ""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operand:
-    """One input of the operator: an input of the model, or a constant of it.
+    """An operand of the operator, as an input or as a constant of the model.
 
-    Floats are normal and multiplied by `scale`, integers are uniform in [`low`, `high`), which for
-    indices is the extent of the axis. `values` are the elements themselves.
+    Floats are normally distributed and multiplied by `scale`; integers are uniform in [`low`,
+    `high`), where `high` is the axis's extent for indices. `values` are explicit elements.
     """
 
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class Operand:
     values: tuple[float, ...] | None = None
 
     def array(self, rng: np.random.Generator) -> Array:
-        """Return the elements, in memory that numpy allocates: at no particular alignment."""
+        """Return the elements, in memory that numpy allocates, without a particular alignment."""
         dtype = np.dtype(self.dtype)
         if self.values is not None:
             return np.array(self.values, dtype).reshape(self.shape)
@@ -49,7 +49,7 @@ class Operand:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OperatorModel:
-    """One operator with its operands, in order; None is an operand that is omitted."""
+    """An operator with its operands in order; None is an omitted operand."""
 
     name: str
     op: str
@@ -60,12 +60,11 @@ class OperatorModel:
 
     @property
     def seed(self) -> int:
-        """The seed of the model's constants and inputs; equal names have equal seeds in every
-        process."""
+        """The seed of the model's constants and inputs, which depends only on the model's name."""
         return int.from_bytes(self.name.encode(), "little") % (1 << 32)
 
     def build(self) -> bytes:
-        """Return the ONNX file; the shapes of its outputs are inferred if possible."""
+        """Return the ONNX file's bytes, with inferred shapes of the outputs if possible."""
         rng = np.random.default_rng(self.seed)
         names, inputs, constants = [], [], []
         for position, operand in enumerate(self.operands):
@@ -88,7 +87,7 @@ class OperatorModel:
         return bytes(inferred.SerializeToString())
 
     def inputs(self) -> dict[str, Array]:
-        """Return the arrays to run it on, by the names of the model's inputs."""
+        """Return arrays for the model's inputs, by name."""
         rng = np.random.default_rng(self.seed + 1)
         return {
             _name(position): operand.array(rng)

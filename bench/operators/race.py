@@ -1,9 +1,9 @@
-"""A comparison of Farrier with ONNX Runtime on one model, in one process, in turns.
+"""Race Farrier against ONNX Runtime on a model, in a single process, in turns.
 
-Outputs are compared before anything is timed. Each turn is a number of calls of one engine; turns
-alternate, every other pair backwards. The threads of ONNX Runtime spin for about 30 ms after a run
-(docs/develop/measuring.md), on cores that the next turn needs: each turn begins after a pause
-that outlasts them.
+Outputs are compared before the race. A turn is a number of consecutive calls of an engine; turns
+alternate, and the order is reversed in every other pair. The threads of ONNX Runtime spin for about
+30 ms after a run (docs/develop/measuring.md), on cores that the next turn needs. Each turn
+therefore begins after a longer pause.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Run = Callable[[], Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Effort:
-    """The measurements of a model: turns of each engine, and the seconds of a turn."""
+    """The extent of a measurement: the number of turns of each engine, and the seconds of a
+    turn."""
 
     turns: int
     turn_s: float
@@ -49,7 +50,7 @@ QUICK = Effort(turns=3, turn_s=0.01)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Latency:
-    """The latencies of one engine, in milliseconds; `turns` are the medians of its turns."""
+    """The latencies of an engine, in milliseconds; `turns` are the medians of its turns."""
 
     median: float
     best: float
@@ -60,9 +61,9 @@ class Latency:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One model's result. `error` is the difference from ONNX Runtime as a share of its output,
-    None if ONNX Runtime does not run the model; `rules` are the schedule rules of its kernels.
-    `failure` is Farrier's message if it does not compile or run the model."""
+    """The result of a model. `error` is the largest difference from ONNX Runtime relative to the
+    output's magnitude, None if ONNX Runtime does not run the model; `rules` are the schedule rules
+    of its kernels. `failure` is Farrier's message if it does not compile or run the model."""
 
     model: str
     farrier: Latency | None = None
@@ -74,7 +75,8 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The median over all turns of Farrier's latency over ONNX Runtime's."""
+        """The median over all turns of Farrier's latency over ONNX Runtime's, or None without
+        both."""
         if self.farrier is None or self.peer is None:
             return None
         pairs = zip(self.farrier.turns, self.peer.turns, strict=True)
@@ -82,22 +84,23 @@ class Row:
 
     @property
     def best_ratio(self) -> float | None:
-        """The ratio of the shortest runs, which other work on the machine disturbs least."""
+        """The ratio of the shortest runs, which other work on the machine disturbs least, or None
+        without both."""
         if self.farrier is None or self.peer is None:
             return None
         return self.farrier.best / self.peer.best
 
     @property
     def is_wrong(self) -> bool:
-        """True if Farrier failed or its outputs differ."""
+        """True if Farrier failed, or its outputs differ from ONNX Runtime's."""
         differs = self.error is not None and not self.error <= self.tolerance
         return bool(self.failure) or differs
 
 
 def race(model: OperatorModel, threads: int, effort: Effort, trials: int | None = None) -> Row:
-    """Compile one model, compare its outputs with ONNX Runtime's, and time both in turns.
+    """Compile a model, compare its outputs with ONNX Runtime's, and time both engines in turns.
 
-    With `trials`, Farrier's kernels are tuned first, by that number of measured candidates.
+    With `trials`, Farrier's kernels are tuned first with that number of measured candidates.
     """
     data, inputs = model.build(), model.inputs()
     try:
@@ -126,8 +129,8 @@ def race(model: OperatorModel, threads: int, effort: Effort, trials: int | None 
 
 
 def _difference(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """Return the largest difference as a share of the largest magnitude of its output; infinite if
-    shapes differ or only one of two values is a number."""
+    """Return the largest difference relative to the largest magnitude of its output. It is infinite
+    if shapes differ, or if only one of two corresponding elements is NaN."""
     return max(_error(outputs[name], array) for name, array in expected.items())
 
 
@@ -144,7 +147,7 @@ def _error(output: Array, expected: Array) -> float:
 
 
 def _peer(data: bytes, inputs: Mapping[str, Array], threads: int) -> Run | None:
-    """Return a call of ONNX Runtime; None if it cannot run the model."""
+    """Return a function that runs the model by ONNX Runtime; None if ONNX Runtime cannot run it."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
@@ -157,7 +160,7 @@ def _peer(data: bytes, inputs: Mapping[str, Array], threads: int) -> Run | None:
 
 
 def _take_turns(runs: list[Run], effort: Effort) -> list[Latency]:
-    """Return the latency of each run."""
+    """Run the functions in turns, and return the latency of each."""
     counts = [_calls(run, effort.turn_s) for run in runs]
     samples: list[list[list[float]]] = [[] for _ in runs]
     for turn in range(effort.turns):
@@ -170,7 +173,7 @@ def _take_turns(runs: list[Run], effort: Effort) -> list[Latency]:
 
 
 def _calls(run: Run, seconds: float) -> int:
-    """Return the number of calls of a turn that takes `seconds`, after a warm-up."""
+    """Return the number of calls of `run` that take about `seconds`, measured after a warm-up."""
     run()
     duration_s = max(min(_milliseconds(run) for _ in range(_FEWEST_CALLS)) / 1e3, 1e-6)
     return min(max(int(seconds / duration_s), _FEWEST_CALLS), _MOST_CALLS)

@@ -1,4 +1,5 @@
-"""The rows of `make bench ARGS=--operators`, on the terminal and as a table of a page."""
+"""Print the results of `make bench ARGS=--operators`, and write them as a table of a documentation
+page."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """Return one line of the table as texts; "-" if a figure was not measured."""
+    """Return the cells of a model's row as texts; "-" if a figure was not measured."""
     rules = row.failure or counted(row.rules)
     return (
         row.model,
@@ -40,13 +41,14 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def counted(rules: Iterable[str]) -> str:
-    """Return `rows ×2, elementwise`."""
+    """Return schedule rules with their counts as text, such as `rows ×2, elementwise`."""
     counts = collections.Counter(rules)
     return ", ".join(rule if count == 1 else f"{rule} ×{count}" for rule, count in counts.items())
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Return the geometric mean of the ratios, and how many are above 1.1 and 1.3."""
+    """Return a line with the geometric mean of the ratios, and the numbers of ratios above 1.1 and
+    1.3."""
     ratios = [row.ratio for row in rows if row.ratio is not None]
     if not ratios:
         return "nothing was measured beside ONNX Runtime"
@@ -59,7 +61,8 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def markdown(rows: Sequence[Row], heading: str) -> str:
-    """Return docs/reference/single_operators.md's table, under a line with machine and date."""
+    """Return the table of docs/reference/single_operators.md, preceded by a line with machine and
+    date."""
     lines = [
         heading,
         "",

@@ -1,8 +1,9 @@
-"""The models of `make bench ARGS=--operators`: operators that the benchmark models hardly use.
+"""The models of `make bench ARGS=--operators`: operators that the benchmark's complete models
+hardly use.
 
-Each stands for a kind of kernel: products and sums of other types or shapes than those of image and
-language models, sums along other axes, elements that move by index, loops that depend on the step
-before. Extents are those of common models, large enough that the kernel outweighs the call.
+Each represents a kind of kernel: products and sums with other dtypes or shapes than in image and
+language models, sums along other axes, gathers and scatters, loops with dependent iterations.
+Extents are those of common models, large enough that the kernel takes most of a call's time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def _weight(*shape: int, dtype: str = "f4", scale: float = 1.0) -> Operand:
 
 
 def _indices(extent: int, *shape: int) -> Operand:
-    """Return random indices of an axis of `extent`."""
+    """Return an operand of random indices into an axis of `extent`."""
     return Operand(shape, "i8", is_constant=True, low=0, high=extent)
 
 

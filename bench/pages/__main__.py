@@ -1,14 +1,14 @@
-"""`make pages`: the dashboard in a real browser.
+"""`make pages`: test and measure the dashboard in a real browser.
 
     python -m bench.pages --tests [--optional] [-k PATTERN]
     python -m bench.pages --figures [--minutes 10] [--rate 10] [--rounds 5]
     python -m bench.pages --screenshots FOLDER [--budget 60s]
 
---tests runs tests/dashboard on a service that it starts. --figures measures pages of a farm with
-500 jobs and 10,000 trials, and watches a running job of 100,000 trials. --screenshots takes a
-picture of every page: light, dark, and as a phone shows it.
+--tests runs tests/dashboard against a service that it starts. --figures measures pages of a farm
+with 500 jobs and 10,000 trials, and of a running job with 100,000 trials. --screenshots captures
+every page in a light theme, a dark theme, and at the width of a phone.
 
-Where Chromium is missing, root on Debian gets it by apt-get.
+If Chromium is missing and the process runs as root on Debian, it is installed by apt-get.
 """
 
 from __future__ import annotations

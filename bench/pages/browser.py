@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright, with no way to any host but this one."""
+"""Debian's Chromium, controlled by Playwright, without access to any host but this one."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _PACKAGES = ("chromium", "fonts-dejavu-core")
 
 
 class NoBrowserError(UsageError):
-    """An error for a machine without a browser; the message names the missing program, and the hint
-    the package."""
+    """Error: the machine has no browser. The message names the missing program, and the hint its
+    package."""
 
     code = "no-browser"
 
 
 def find_chromium() -> str:
-    """Raises NoBrowserError."""
+    """Return Chromium's path. Raises NoBrowserError."""
     if importlib.util.find_spec("playwright") is None:
         raise NoBrowserError(
             "the pages are driven by Playwright, which is not installed",
@@ -52,7 +52,7 @@ def find_chromium() -> str:
 
 
 def install_chromium(say: Callable[[str], None]) -> str:
-    """Return Chromium's path; on Debian as root, install it first if it is missing. Raises
+    """Return Chromium's path; on Debian as root, install it if it is missing. Raises
     NoBrowserError."""
     apt = shutil.which("apt-get")
     if shutil.which("chromium") is None and apt is not None and os.geteuid() == 0:

@@ -1,4 +1,4 @@
-"""The latency of pages and events, and the browser's cost of watching."""
+"""Measure the latency of pages and events, and the browser's resources while it watches a job."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ _PLACES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Opening:
-    """Milliseconds since the navigation; `longest` is the longest of the page's tasks."""
+    """The times of loading a page, in milliseconds since the navigation; `longest` is the duration
+    of the longest task of the page's main thread."""
 
     paint: float
     complete: float
@@ -70,7 +71,7 @@ class Opening:
 
 
 def measure(arguments: argparse.Namespace, console: Console) -> None:
-    """Print all figures, of a farm that is seeded for them."""
+    """Seed a farm for the measurement, and print all figures."""
     with serving() as (url, token, settings), contextlib.ExitStack() as stack:
         seeded = subprocess.Popen(
             [sys.executable, "-m", "bench.seeded", str(settings.home), "--live", "0"],
@@ -99,7 +100,7 @@ def measure(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _places(url: str, token: str, long: str) -> dict[str, str]:
-    """Return the URLs of the pages; `long` is the job with many trials."""
+    """Return the URLs of the pages by name; `long` is the id of the job with many trials."""
     with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
         done = http.get("/v1/jobs?state=succeeded&limit=2").raise_for_status().json()["jobs"]
         devices = http.get("/v1/devices?limit=1").raise_for_status().json()["devices"]
@@ -110,7 +111,8 @@ def _places(url: str, token: str, long: str) -> dict[str, str]:
 def open_pages(
     browser: Any, url: str, token: str, places: Mapping[str, str], rounds: int, console: Console
 ) -> None:
-    """Each page `rounds` times, by a browser that has nothing of it; the median and the worst."""
+    """Open each page `rounds` times with an empty browser cache, and print the median and the worst
+    times."""
     table = Table(box=None)
     table.add_column("page")
     for name in ("first paint, ms", "worst", "complete, ms", "worst", "longest task, ms"):
@@ -147,7 +149,7 @@ def _opened(browser: Any, url: str, token: str, place: str) -> Opening:
 
 
 def enter(browser: Any, url: str, token: str, **options: Any) -> Any:
-    """Return a page in a browser context of its own, logged in and with the probe installed."""
+    """Return a page in a new browser context, logged in and with the measuring script installed."""
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
     context.add_init_script(PROBE)
     answer = context.request.post(f"{url}/v1/session", data={"token": token})
@@ -156,7 +158,7 @@ def enter(browser: Any, url: str, token: str, **options: Any) -> Any:
 
 
 def complete(page: Any) -> None:
-    """Wait until the page shows all that it has to say."""
+    """Wait until the page shows all of its data."""
     page.wait_for_selector("h1")
     page.wait_for_selector(".loading", state="detached")
 
@@ -206,7 +208,8 @@ def watch(
 
 
 def _delay(page: Any, job: SeededJob) -> float:
-    """Seconds from an event's being said to the frame that shows its count of trials."""
+    """Return the seconds from the emission of an event to the frame that shows its count of
+    trials."""
     written = f"{job.trials + BATCH:,}".replace(",", "\u202f")
     page.evaluate("(text) => { window.seen = whenSeen(text); }", written)
     said = time.time()
@@ -215,7 +218,8 @@ def _delay(page: Any, job: SeededJob) -> float:
 
 
 def _sample(session: Any) -> tuple[float, float, float]:
-    """Heap after a collection in MB, nodes, listeners."""
+    """Return the heap after a garbage collection in MB, and the numbers of DOM nodes and
+    listeners."""
     session.send("HeapProfiler.collectGarbage")
     metrics = {
         metric["name"]: metric["value"]

@@ -1,4 +1,4 @@
-"""Pictures of every page: light, dark, and as a phone shows it."""
+"""Capture every page of the dashboard: light, dark, and at the width of a phone."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _TALLEST = 2400  # Pixels; a longer page is cut.
 
 
 def take_all(folder: Path, budget_s: float, console: Console) -> None:
-    """Pictures of a farm that has much to show, and of jobs that it has tuned itself."""
+    """Capture the pages of a seeded farm, and of jobs that it has tuned itself."""
     with tempfile.TemporaryDirectory(prefix="farrier-") as place, contextlib.ExitStack() as stack:
         home = Path(place)
         running = stack.enter_context(_seeded(home, console))
@@ -68,8 +68,8 @@ def take_all(folder: Path, budget_s: float, console: Console) -> None:
 
 @contextlib.contextmanager
 def _seeded(home: Path, console: Console) -> Iterator[str]:
-    """Seed a home with the farm of `bench.seeded`, which keeps running during the context; yield
-    the id of its newest running job."""
+    """A context in which a home folder's farm is filled with data by `bench.seeded`, which keeps
+    running; it yields the id of the newest running job."""
     words = [*("--jobs", "153"), *("--trials", "6000"), *("--live", "40")]
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.seeded", str(home), *words],
@@ -90,7 +90,7 @@ def _seeded(home: Path, console: Console) -> Iterator[str]:
 def _places(
     service: Service, running: str, budget_s: float, home: Path, console: Console
 ) -> dict[str, str]:
-    """Return the URLs of the pages."""
+    """Return the URLs of the pages by name, after running the jobs that they show."""
     load = workload(_MODEL)
     path = home / f"{_MODEL}.onnx"
     path.write_bytes(load.build())
@@ -111,7 +111,7 @@ def _places(
 
 
 def _prepare(service: Service, path: str) -> None:
-    """Have a worker prepare what a page shows."""
+    """Request a page's data from the API until a worker has prepared it."""
     headers = {"Authorization": f"Bearer {service.token}"}
     with httpx.Client(base_url=service.url, headers=headers, timeout=30) as http:
         http.post(path).raise_for_status()
@@ -120,7 +120,7 @@ def _prepare(service: Service, path: str) -> None:
 
 
 def take(browser: Any, url: str, token: str, places: Mapping[str, str], folder: Path) -> None:
-    """Write `PAGE-LOOK.png` for each page and look to the folder."""
+    """Write a file `PAGE-LOOK.png` to the folder for each page and look."""
     folder.mkdir(parents=True, exist_ok=True)
     for look, options in LOOKS.items():
         page = enter(browser, url, token, **options)
@@ -139,7 +139,7 @@ def take(browser: Any, url: str, token: str, places: Mapping[str, str], folder: 
 
 
 def _shrink(path: Path) -> None:
-    """Give the picture a palette."""
+    """Convert a picture to a palette image, which makes the file smaller."""
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE)
     small.save(path, optimize=True)

@@ -1,5 +1,5 @@
-"""The REST API alone, `farrier serve`, in a process and a home of its own: nothing takes the jobs
-that are put there."""
+"""The REST API without workers: `farrier serve` in its own process with a temporary home. Submitted
+jobs stay queued."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _STARTS_S = 30.0
 
 @contextlib.contextmanager
 def serving() -> Iterator[tuple[str, str, Settings]]:
-    """Its address, the user's token, and the settings that a `Farm` of it is opened with."""
+    """A context in which the API runs. It yields its address, the user's token, and the settings
+    with which a `Farm` on it is opened."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     home = Path(tempfile.mkdtemp(prefix="farrier-"))

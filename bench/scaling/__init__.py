@@ -1,2 +1,2 @@
-"""The scaling of one job's tuning with the number of devices: measured on simulated devices, and
-simulated beyond."""
+"""The rate of a single job's trials by number of devices: measured on simulated devices, and
+computed by a model for more devices than fit on this machine."""

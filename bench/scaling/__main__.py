@@ -1,18 +1,20 @@
-"""`make scaling`: how the trials of one job grow with the devices that measure them.
+"""`make scaling`: measure how the rate of a job's trials grows with the number of devices that
+measure them.
 
     python -m bench.scaling [--devices 1,2,4,8,16] [--seconds 120] [--candidate-s 1]
                             [--model mobilenet_v2 | --model FILE.onnx] [--invented]
                             [--json build/scaling.json] [--docs docs/operate | --no-docs]
     python -m bench.scaling --simulate
 
-Each run has a farm of its own, so no run knows another's measurements: Valkey, API, broker, a
-worker, and simulated devices that speak the protocol and hold a candidate for `--candidate-s`
-seconds (`bench.scaling.devices`). It counts from the first batch of single kernels on. `--simulate`
-runs a model of the farm with the service times of the last measurement: first for the measured
+Each run has a new farm, so no run can use another's measurements: Valkey, API, broker, a worker,
+and simulated devices that speak the protocol and take `--candidate-s` seconds for a candidate
+(`bench.scaling.devices`). Time counts from the first batch of single kernels. `--simulate` runs a
+queueing model of the farm with the service times of the last measurement: first for the measured
 runs, then for farms of thousands of devices (`bench.scaling.simulation`). Tables go to
 docs/operate/scaling.md, which explains them, and the chart to docs/operate/scaling.svg.
 
-It fails where a line is not held: 8 devices against one; the simulation against the measurement.
+The command fails if a limit is not met: of the rate of 8 devices relative to one, or of the model's
+error.
 """
 
 from __future__ import annotations

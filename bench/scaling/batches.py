@@ -1,4 +1,4 @@
-"""The batches that simulated devices report, and their totals within a window of time."""
+"""The batches that simulated devices report, and their statistics within a window of time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 @dataclasses.dataclass(slots=True)
 class DeviceBatch:
-    """One batch on a device. `begin` and `end` are seconds of the system's monotonic clock, `end`
-    None while it is measured; `ran_s` is the real time of its candidates. `arrived_bytes` counts
-    all blobs that the device fetched for it, including the library."""
+    """A batch on a device. `begin` and `end` are seconds of the system's monotonic clock, `end`
+    None while it runs; `ran_s` is the time that its candidates ran on this machine. `arrived_bytes`
+    is the size of all blobs that the device fetched for it, including the library."""
 
     device: str
     alone: bool  # of kernels alone
@@ -34,7 +34,7 @@ class BatchLog:
         self._open: dict[str, DeviceBatch] = {}
 
     def hear(self, line: Mapping[str, Any]) -> None:
-        """Take one line of `bench.scaling.devices`."""
+        """Record a line that `bench.scaling.devices` printed: the begin or end of a batch."""
         if line["batch"] == "begin":
             words = ("device", "alone", "candidates", "library_bytes", "arrived_bytes")
             batch = DeviceBatch(begin=line["at"], **{word: line[word] for word in words})
@@ -47,7 +47,7 @@ class BatchLog:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a run: seconds of the monotonic clock."""
+    """An interval of a run, in seconds of the monotonic clock."""
 
     begin: float
     end: float
@@ -57,14 +57,14 @@ class Window:
         return self.end - self.begin
 
     def overlap_s(self, begin: float, end: float) -> float:
-        """Return how much of a period lies within the window."""
+        """Return the seconds of the period from `begin` to `end` that lie within the window."""
         return max(0.0, min(end, self.end) - max(begin, self.begin))
 
 
 def trials_within(batches: Iterable[DeviceBatch], window: Window, candidate_s: float) -> float:
-    """Return the trials that devices completed within the window. A batch that began earlier or
-    ends later counts by the part of its time that lies within: whole batches would count one device
-    in steps of sixteen. Batches with a fault do not count."""
+    """Return the number of trials that devices completed within the window. A batch that is only
+    partly within it counts proportionally: complete batches would make the count of a single device
+    a multiple of sixteen. Batches with a fault do not count."""
     total = 0.0
     for batch in batches:
         if batch.fault:
@@ -80,8 +80,9 @@ def trials_within(batches: Iterable[DeviceBatch], window: Window, candidate_s: f
 def busy_shares(
     batches: Iterable[DeviceBatch], window: Window, devices: Sequence[str], candidate_s: float
 ) -> list[float]:
-    """Return, for each device, the share of the window in which it measures. A batch that waits for
-    others on the machine counts for no longer than its pace or its run takes."""
+    """Return, for each device, the share of the window in which it measures. A batch delayed by
+    other batches on this machine counts at most for the simulated time or the real time of its
+    candidates."""
     busy_s = dict.fromkeys(devices, 0.0)
     for batch in batches:
         taken_s = max(candidate_s * batch.candidates, batch.ran_s)
@@ -91,15 +92,15 @@ def busy_shares(
 
 
 def late_share(batches: Iterable[DeviceBatch], candidate_s: float) -> float:
-    """Return how much longer than their pace all batches took, as a share: above some percent, this
-    machine cannot simulate that number of devices."""
+    """Return the relative excess of the batches' total time over their simulated time. If it is
+    more than a few percent, this machine cannot simulate the number of devices."""
     ended = [(b, b.end - b.begin) for b in batches if b.end is not None and not b.fault]
     asked_s = sum(candidate_s * batch.candidates for batch, _ in ended)
     return sum(took_s for _, took_s in ended) / asked_s - 1 if asked_s else 0.0
 
 
 def most_at_once(batches: Iterable[DeviceBatch]) -> int:
-    """Return the most batches that were measured at the same time."""
+    """Return the maximum number of batches that were measured at the same time."""
     changes: collections.Counter[float] = collections.Counter()
     for batch in batches:
         changes[batch.begin] += 1
@@ -113,5 +114,5 @@ def most_at_once(batches: Iterable[DeviceBatch]) -> int:
 
 
 def mean_size(batches: Sequence[DeviceBatch]) -> float:
-    """Candidates of a batch."""
+    """Return the mean number of candidates of a batch."""
     return statistics.fmean(batch.candidates for batch in batches) if batches else 0.0

@@ -1,4 +1,4 @@
-"""A chart of the trials a second over devices, measured and predicted, as SVG. Both axes are
+"""A chart of trials per second by number of devices, measured and predicted, as SVG. Both axes are
 logarithmic, so linear scaling is a straight line."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Points = Sequence[tuple[int, float]]  # Pairs of devices and trials a second.
 
 
 def chart(measured: Points, predicted: Points, candidate_s: float) -> str:
-    """Return the SVG document. Its ideal is a device that never waits: one trial each
-    `candidate_s`."""
+    """Return the chart as an SVG document. Its ideal line is devices that never wait, with one
+    trial per `candidate_s` seconds each."""
     devices = [count for count, _ in measured]
     ideal = [(count, count / candidate_s) for count in devices]
     rates = [rate for points in (measured, predicted, ideal) for _, rate in points]
@@ -37,7 +37,7 @@ def chart(measured: Points, predicted: Points, candidate_s: float) -> str:
 
 
 class _Axes:
-    """The conversion of devices and rates to pixels."""
+    """The conversion of numbers of devices and rates to pixels."""
 
     def __init__(self, fewest: int, most: int, slowest: float, fastest: float) -> None:
         self._x0, self._x1 = math.log2(fewest), math.log2(max(most, fewest + 1))

@@ -1,16 +1,16 @@
-"""`python -m bench.scaling.devices`: simulated devices, which hold a candidate for a set time.
+"""`python -m bench.scaling.devices`: simulated devices, which take a fixed time for each candidate.
 
     python -m bench.scaling.devices --broker HOST:PORT --token-file FILE --state DIR
                                     --devices 8 --candidate-s 1 [--invented]
 
-Each device is the agent of `farrier_device`, with a connection, a session, a blob store and an
-outbox of its own. All share one runner, which runs one batch at a time, so the times of candidates
-are real. A batch of kernels alone then lasts `--candidate-s` for each candidate, as on a slower
-device; other batches last as long as they take. With `--invented`, times of kernels alone are drawn
-from the library and the symbol instead, and nothing runs: the machine's cores are left to builds.
+Each device is an agent of `farrier_device`, with its own connection, session, blob store and
+outbox. All share one runner, which executes one batch at a time, so the times of candidates are
+real. A batch of single kernels then lasts `--candidate-s` per candidate, as on a slower device;
+other batches last only as long as they run. With `--invented`, times of single kernels are invented
+from the library and the symbol, and nothing runs, which leaves the machine's cores to builds.
 
-It prints a line of JSON where a batch begins and where it ends, with seconds of the system's
-monotonic clock. It ends with its standard input.
+It prints a line of JSON at the begin and at the end of each batch, with seconds of the system's
+monotonic clock. It ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class CountingStore(BlobStore):
-    """A store that counts the bytes that arrive from the farm."""
+    """A blob store that counts the bytes that it receives from the farm."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, _STORE_BYTES)
@@ -67,7 +67,8 @@ class CountingStore(BlobStore):
 
 
 class PacedRunner:
-    """The runner of one simulated device. `machine` is shared by all of them."""
+    """The runner of a simulated device, which is slowed down to the device's pace. All devices
+    share `machine`, the runner that executes batches."""
 
     kind = ChildRunner.kind
 
@@ -97,8 +98,8 @@ class PacedRunner:
         blobs: BlobStore,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """Measure as `ChildRunner.measure` does, but return no earlier than the device's pace
-        allows."""
+        """Measure as `ChildRunner.measure` does, but return no earlier than after the simulated
+        time of the batch."""
         begin = time.monotonic()
         cancelled = cancelled or threading.Event()
         alone = is_of_kernels_alone(request)
@@ -132,8 +133,8 @@ class PacedRunner:
 
 
 def is_of_kernels_alone(request: MeasureRequest) -> bool:
-    """Return whether the batch has candidates of one task: runs of a model have parts, a rival, or
-    no reference."""
+    """Check whether all candidates of a batch are kernels of one task. Other batches run entire
+    models, compare with another plan, or have no reference."""
     return (
         request.rival is None
         and request.reference is not None
@@ -142,8 +143,8 @@ def is_of_kernels_alone(request: MeasureRequest) -> bool:
 
 
 def invented(request: MeasureRequest) -> list[CandidateResult]:
-    """Return an invented time for each candidate, the same for the same library and symbol: between
-    the time to move the arguments and `_SPREAD` times that, evenly on a logarithmic scale."""
+    """Return an invented time for each candidate, a function of library and symbol: it is
+    log-uniformly distributed between the time to move the arguments and `_SPREAD` times that."""
     return [_invented(request.code[0].blob, candidate) for candidate in request.candidates]
 
 
@@ -156,8 +157,8 @@ def _invented(library: str, candidate: Candidate) -> CandidateResult:
 
 
 def _without_drift(request: MeasureRequest) -> MeasureRequest:
-    """Return the request without its limit on drift: a machine that builds and measures at the same
-    time drifts, and that fault says nothing about the farm."""
+    """Return the request without its limit on drift. A machine that compiles and measures at the
+    same time drifts, and such a fault says nothing about the farm."""
     policy = dataclasses.replace(request.policy, max_drift=math.inf)
     return dataclasses.replace(request, policy=policy)
 
@@ -203,8 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _channel(broker: str) -> Any:
-    """Return a channel with a connection of its own; by default, channels to one address share
-    one."""
+    """Return a channel with its own connection; by default, channels to the same address share a
+    connection."""
     options = [*channel.CLIENT_OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
     return grpc.insecure_channel(broker, options=options)
 

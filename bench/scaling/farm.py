@@ -1,4 +1,4 @@
-"""A farm of its own, without a device: Valkey, API, broker and a worker, each a process."""
+"""A separate farm without devices: Valkey, API, broker and a worker, each in its own process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROLES = ("serve", "broker", "worker")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnFarm:
-    """The addresses of the roles of a farm, and its processes by role: `serve`, `broker`, `worker`,
+    """The addresses of a farm's roles, and its processes by role: `serve`, `broker`, `worker`,
     `valkey`."""
 
     settings: Settings
@@ -41,8 +41,8 @@ class OwnFarm:
     pids: dict[str, int]
 
     def commands(self) -> tuple[int, int]:
-        """Return the number of commands that Redis has run, including those within scripts, and the
-        number of scripts."""
+        """Return the numbers of commands (including those within scripts) and of scripts that Redis
+        has executed."""
         statistics = self.farm.client.command("INFO", "commandstats")
         counts = {
             name.removeprefix("cmdstat_"): stats["calls"] for name, stats in statistics.items()
@@ -52,7 +52,7 @@ class OwnFarm:
 
 @contextlib.contextmanager
 def own_farm() -> Iterator[OwnFarm]:
-    """Run a farm in a home of its own, which is removed afterwards. Raises ServiceError if a role
+    """A context in which a farm runs with a temporary home folder. Raises ServiceError if a role
     does not start."""
     home = Path(tempfile.mkdtemp(prefix="farrier-"))  # The path of a Unix socket has to be short.
     settings = Settings(

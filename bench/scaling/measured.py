@@ -1,4 +1,5 @@
-"""One run: a farm, simulated devices of one class, one job, and what its kernels alone cost."""
+"""Measure one run: a farm, simulated devices of one class, and one job, with the resources used
+while it measures single kernels."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ _LOOK_S = 0.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """The settings of a measurement: `seconds` from the first batch of single kernels, each
-    candidate of which takes `candidate_s`; with `invented` times nothing runs."""
+    """The settings of a measurement: it lasts `seconds` from the first batch of single kernels;
+    each candidate takes `candidate_s`. If `invented`, no candidate runs."""
 
     model: bytes
     name: str
@@ -50,8 +51,8 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Costs:
-    """The resources used within the window: core-seconds of roles, commands and scripts of Redis,
-    and core-seconds of everything else on the machine."""
+    """The resources used within the window: core-seconds of the farm's roles, Redis commands and
+    scripts, and core-seconds of all other processes on the machine."""
 
     supervisor_s: float
     jobs_s: float
@@ -66,9 +67,9 @@ class Costs:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a run with that number of devices. `trials` were completed within `elapsed_s`;
-    `busy` is a share for each device; `events` are (seconds, trials, predicted ms) as the job
-    reported them."""
+    """The figures of a run with `devices` devices. `trials` were completed within `elapsed_s`;
+    `busy` is the share of time in which each device measured; `events` are (seconds, trials,
+    predicted ms) as the job reported them."""
 
     devices: int
     elapsed_s: float
@@ -88,8 +89,8 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run(Figures):
-    """One run. `ended` states whether the search was finished before the time was over;
-    `unix_begin` is the window's begin by the clock of the records."""
+    """The figures and trials of a run. `ended` is true if the search finished before the time
+    limit; `unix_begin` is the start of the window in Unix seconds."""
 
     ended: bool
     unix_begin: float
@@ -103,8 +104,8 @@ class Run(Figures):
 
 
 def measure(setting: Setting, devices: int) -> Run:
-    """Start a farm, tune on `devices` devices, and end both. Raises FarrierError if the farm does
-    not start, or the job measures no kernel."""
+    """Start a farm, tune a model on `devices` simulated devices, and stop the farm. Raises
+    FarrierError if the farm does not start, or the job measures no kernel."""
     with (
         own_farm() as farm,
         _devices(farm, setting, devices) as log,
@@ -155,7 +156,8 @@ def _device_name(number: int) -> str:
 
 @contextlib.contextmanager
 def _devices(farm: OwnFarm, setting: Setting, count: int) -> Iterator[BatchLog]:
-    """Start the process of the devices, with a thread that reads its reports."""
+    """A context in which the process of the simulated devices runs, and a thread that records its
+    reports in the yielded log."""
     log = BatchLog()
     settings = farm.settings
     command = [
@@ -194,8 +196,8 @@ def _await_devices(client: Client, count: int) -> None:
 
 
 class _Watch:
-    """The events of a job as they come, read by a thread with a client of its own: the thread may
-    outlive the measurement, whose client is closed."""
+    """The events of a job, collected by a thread. It has its own client, because it may outlive the
+    measurement's client."""
 
     def __init__(self, farm: OwnFarm, job: str) -> None:
         # The time, trials, and predicted ms.
@@ -230,8 +232,8 @@ def _first_alone(log: BatchLog, watch: _Watch) -> DeviceBatch:
 
 
 def _window_end(log: BatchLog, watch: _Watch, begin: float, seconds: float) -> float:
-    """Wait until the phase of single kernels or its `seconds` are over; return that time, by the
-    monotonic clock."""
+    """Wait until the phase of single kernels has finished, or `seconds` have passed since `begin`;
+    return that time of the monotonic clock."""
     while time.monotonic() < begin + seconds:
         later = [
             entry.begin for entry in list(log.batches) if not entry.alone and entry.begin > begin
@@ -249,7 +251,7 @@ def _cancel(client: Client, job: str) -> None:
 
 
 class _Meter:
-    """The resources that the roles of a farm have used until now; the difference of two meters is a
+    """The resources that the farm's roles have used so far. The difference of two meters is a
     cost."""
 
     def __init__(self, farm: OwnFarm) -> None:
@@ -276,7 +278,8 @@ class _Meter:
 
 
 def model_bytes(name: str) -> bytes:
-    """A model of `bench.models` by its name, or an ONNX file by its path. Raises OSError."""
+    """Return a model of `bench.models` by name, or the content of an ONNX file by path. Raises
+    OSError."""
     from bench import models
 
     if name in models.NAMES:

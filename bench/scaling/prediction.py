@@ -1,4 +1,4 @@
-"""The predictions of the model: for the measured runs, and for farms that do not exist."""
+"""Predictions of the queueing model: for the measured runs, and for larger farms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FULL = 0.7  # The load of a broker's core above which calls wait.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compared:
-    """A measured rate and the model's, in trials a second."""
+    """A measured rate and the model's prediction of it, in trials per second."""
 
     devices: int
     measured: float
@@ -38,13 +38,13 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """The error of the prediction, relative to the measured rate."""
+        """The relative error of the prediction."""
         return self.predicted / self.measured - 1
 
 
 def service_times(measurement: Measurement) -> ServiceTimes:
-    """Return the service times from the run that completed the most trials, where fixed costs weigh
-    least."""
+    """Return the service times, estimated from the run with the most completed trials, where fixed
+    costs have the least weight."""
     row = max(measurement.rows, key=lambda run: run.trials)
     costs = row.costs
     beats = row.devices * row.elapsed_s / _BEAT_S
@@ -67,10 +67,10 @@ def service_times(measurement: Measurement) -> ServiceTimes:
 
 
 def compared(measurement: Measurement, times: ServiceTimes) -> list[Compared]:
-    """Return each run with the model's prediction for it: its devices, its batches, and the cores
-    of this machine as far as other processes left them; if the search ended, the same trials to
-    their end. A job that never had two batches on devices at once is modelled with one in
-    flight."""
+    """Return the measured rate of each run with the model's prediction of it. The model has the
+    run's devices and batches, and the share of this machine's cores that other processes did not
+    use. If the search ended in the run, it is modelled to its end. A job that never had two batches
+    on devices at once is modelled with a single batch in flight."""
     a_device = None if all(row.at_once == 1 for row in measurement.rows) else A_DEVICE
     return [
         Compared(row.devices, row.rate, _modelled(row, measurement, times, a_device))
@@ -97,14 +97,14 @@ def _modelled(
 
 
 def _slowed(times: ServiceTimes, left: float) -> ServiceTimes:
-    """Return the service times on cores of which only the share `left` is free."""
+    """Return the service times for cores of which only the share `left` is available."""
     names = ("job_s", "build_s", "supervisor_s", "broker_s", "redis_s", "local_s")
     return dataclasses.replace(times, **{name: getattr(times, name) / left for name in names})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Need:
-    """The resources that a farm uses when it waits only for devices."""
+    """The resources that a farm uses if it waits only for devices."""
 
     size: Size
     outcome: Outcome
@@ -112,7 +112,7 @@ class Need:
 
 
 def need(times: ServiceTimes, size: Size) -> Need:
-    """Return the needs of a farm with the devices and users of `size`."""
+    """Compute by simulation the resources that a farm with the devices and users of `size` uses."""
     outcome = _farm(times, size)
     return Need(size, outcome, outcome.rate / size.batch * times.batch_bytes)
 
@@ -123,8 +123,9 @@ def _farm(times: ServiceTimes, size: Size) -> Outcome:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limit:
-    """One resource, the number of devices it serves, and how busy these are, also with twice as
-    many devices, if only this resource is scarce; None if it serves a farm of the examined size."""
+    """A resource, and the number of devices for which it suffices if all other resources are
+    unlimited. `busy` and `busy_of_twice` are the devices' mean share of busy time with that number
+    of devices and with twice the number, or None if the resource suffices for the examined farm."""
 
     resource: str
     devices: int
@@ -133,8 +134,8 @@ class Limit:
 
 
 def limits(times: ServiceTimes, need: Need) -> list[Limit]:
-    """Return the limits, the scarcest resource first. `need` is of a farm large enough to take its
-    use of each resource as proportional to its devices."""
+    """Return the limit of each resource, the scarcest resource first. `need` is the need of a farm
+    that is large enough for its use of each resource to be proportional to its devices."""
     used = need.outcome.used
     cores = used["jobs"] + used["builders"] + used["supervisors"]
     scarce: list[tuple[str, float, dict[str, float]]] = [
@@ -166,7 +167,7 @@ def limits(times: ServiceTimes, need: Need) -> list[Limit]:
 
 
 def _limit_of_a_job(times: ServiceTimes, size: Size) -> Limit:
-    """Return the number of devices that the process of one job keeps busy."""
+    """Return the limit of a single job's process: the number of devices that it can keep busy."""
     devices = max(1, math.floor(times.candidate_s / times.job_s))
     busy, busy_of_twice = (
         simulate(
@@ -181,7 +182,8 @@ def _limit_of_a_job(times: ServiceTimes, size: Size) -> Limit:
 
 
 def _resized(size: Size, devices: int, capacity: Mapping[str, Any]) -> Size:
-    """Return a farm with the same number of users for each device, and a scarce resource."""
+    """Return a farm with `devices` devices and the same number of users per device, in which the
+    resources in `capacity` are limited."""
     users = max(1, round(devices * size.users / size.devices))
     return dataclasses.replace(size, devices=devices, users=users, **capacity)
 
@@ -195,7 +197,8 @@ def compared_table(rows_of_runs: Sequence[Compared]) -> str:
 
 
 def needs_table(needs: Sequence[Need]) -> str:
-    """Brokers are counted as full at `_FULL` of a core."""
+    """Return a Markdown table of the needs of farms. A broker counts as full at the share `_FULL`
+    of a core."""
     rows = []
     for need in needs:
         used = need.outcome.used

@@ -1,4 +1,4 @@
-"""Processor time of a farm's processes, read from /proc."""
+"""Read the processor time of a farm's processes from /proc."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _JOB = b"farrier_worker.job"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Process:
-    """One process. Processor seconds are those of its own threads, and of its ended children that
-    were waited for."""
+    """A process. Its processor seconds include its own threads and those of its ended children that
+    it has waited for."""
 
     pid: int
     parent: int
@@ -24,8 +24,8 @@ class Process:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerTime:
-    """The core-seconds of a worker: of its supervisor, of the processes of its jobs, and of all
-    that these started, which compile kernels and link."""
+    """The core-seconds of a worker: of its supervisor, of the processes of its jobs, and of the
+    processes started by these, which compile and link kernels."""
 
     supervisor_s: float
     jobs_s: float
@@ -40,13 +40,14 @@ class WorkerTime:
 
 
 def processes() -> dict[int, Process]:
-    """Return all processes of this machine, by pid; processes that end meanwhile are left out."""
+    """Return all processes of this machine, by pid; a process that ends in the meantime may be
+    missing."""
     read = (_read(int(entry.name)) for entry in Path("/proc").glob("[0-9]*"))
     return {process.pid: process for process in read if process is not None}
 
 
 def worker_time(worker: int) -> WorkerTime:
-    """Return the times of a worker until now, by its pid."""
+    """Return the core-seconds that a worker, given by its pid, has used so far."""
     every = processes()
     supervisor = every[worker]
     jobs_s = builders_s = 0.0
@@ -61,14 +62,15 @@ def worker_time(worker: int) -> WorkerTime:
 
 
 def tree_s(root: int) -> float:
-    """Core-seconds of a process and of all below it."""
+    """Return the core-seconds of a process and all of its descendants."""
     every = processes()
     family = [every[root], *_below(root, every)]
     return sum(process.own_s + process.ended_children_s for process in family)
 
 
 def machine_s() -> float:
-    """Core-seconds that the machine has been busy for, or was kept from us."""
+    """Return the core-seconds during which this machine's cores were busy, or were used by other
+    virtual machines (steal time)."""
     fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     user, nice, system, _idle, _waiting, irq, softirq, steal = map(int, fields)
     return (user + nice + system + irq + softirq + steal) / _TICKS

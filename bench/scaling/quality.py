@@ -1,8 +1,8 @@
-"""The quality of the schedules of a run after each trial, on one scale for all runs.
+"""The quality of a run's schedules after each trial, comparable between runs.
 
-The service's own estimate (`best_ms`) replaces a prediction by the first measurement of a task and
-may rise there, so a run with few measurements may look better than one with all. Here each task
-begins at the time of its default schedule, as any of the runs measured it, and only falls.
+The service's own estimate (`best_ms`) replaces a prediction by the first measurement of a task, at
+which it may rise, so a run with few measurements may look better than a complete one. Here each
+task starts with the time of its default schedule, measured in any of the runs, and only falls.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Curve = Sequence[tuple[float, float]]
 
 
 def defaults_us(tasks: Sequence[Task], trials: Sequence[Trial]) -> dict[str, float]:
-    """Microseconds of the default schedule of each task, as the trials of a run have it; of a task
-    whose default was not measured, those of its first candidate that ran."""
+    """Return the microseconds of each task's default schedule, as measured in a run. If a task's
+    default was not measured, its first successful candidate is used."""
     default = {task.task: dict(task.default) for task in tasks}
     first: dict[str, float] = {}
     times: dict[str, float] = {}
@@ -34,8 +34,9 @@ def defaults_us(tasks: Sequence[Task], trials: Sequence[Trial]) -> dict[str, flo
 def curve(
     tasks: Sequence[Task], trials: Sequence[Trial], start_us: Mapping[str, float], begin: float
 ) -> Curve:
-    """The latency of the model over seconds since `begin`, which is in Unix seconds: the sum over
-    all tasks of `start_us` of the best time until then. It falls from point to point."""
+    """Return the latency of the model over time: points (seconds since `begin`, ms). The latency is
+    the sum over all tasks of `start_us` of the best time so far, so it never rises. `begin` is in
+    Unix seconds."""
     calls = {entry.task: entry.calls for entry in tasks}
     best = dict(start_us)
     total_us = sum(calls.get(task, 0) * us for task, us in best.items())
@@ -50,11 +51,11 @@ def curve(
 
 
 def at(points: Curve, seconds: float) -> float:
-    """Milliseconds of the model at a time."""
+    """Return the latency of the model in ms after a number of seconds."""
     place = bisect.bisect_right([when for when, _ in points], seconds)
     return points[max(0, place - 1)][1]
 
 
 def reached_s(points: Curve, ms: float) -> float | None:
-    """Return when a curve reaches a latency, or None."""
+    """Return the seconds after which a curve reaches a latency, or None if it never does."""
     return next((when for when, level in points if level <= ms), None)

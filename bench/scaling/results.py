@@ -1,4 +1,5 @@
-"""The results of all runs of a measurement: rows of a table, stored as JSON for the simulation."""
+"""The results of all runs of a measurement, as rows of a table, stored as JSON for later
+simulations."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ _EQUAL = 0.9
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row(Figures):
-    """One run. The curve is (seconds, milliseconds of the model), `reached_s` when it reached the
-    quality of one device; `ended` is as in `Run`."""
+    """The result of a run. `curve` is (seconds, ms of the model); `reached_s` is the time to reach
+    the final quality of the run with one device; `ended` is true if the search finished before the
+    time limit."""
 
     curve: tuple[tuple[float, float], ...]
     reached_s: float | None
@@ -33,19 +35,19 @@ class Row(Figures):
 
     @property
     def others(self) -> float:
-        """Cores that other processes of the machine took."""
+        """The mean number of cores that other processes of the machine used."""
         return max(0.0, self.costs.others_s) / self.elapsed_s
 
     @property
     def core_s(self) -> float:
-        """Core-seconds of all processes of the worker for a trial."""
+        """The core-seconds of all of the worker's processes per trial."""
         costs = self.costs
         return (costs.supervisor_s + costs.jobs_s + costs.builders_s) / max(self.trials, 1.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Measurement:
-    """All runs, by the number of their devices."""
+    """All runs, by number of devices."""
 
     measured_at: str
     model: str
@@ -55,18 +57,18 @@ class Measurement:
     rows: tuple[Row, ...]
 
     def row(self, devices: int) -> Row | None:
-        """Return the run with that number of devices, or None."""
+        """Return the result of the run with that number of devices, or None."""
         return next((row for row in self.rows if row.devices == devices), None)
 
     def speed_up(self, row: Row) -> float | None:
-        """Return its trials over those of one device in the same time, or None without such a
-        run."""
+        """Return the ratio of a run's trials to those of one device in the same time, or None
+        without a run of one device."""
         single = self.row(1)
         return None if single is None else row.rate / single.rate
 
     def time_share(self, row: Row) -> float | None:
-        """Return the time in which a run reached the quality of one device, over that device's
-        time; None if it never did."""
+        """Return the time in which a run reached the final quality of one device, relative to that
+        device's time; None if the run never reached it."""
         single = self.row(1)
         if single is None or row.reached_s is None or not single.reached_s:
             return None
@@ -78,13 +80,14 @@ class Measurement:
 
     @classmethod
     def load(cls, path: Path) -> Measurement:
-        """Raises OSError, and ValueError on a file that is none."""
+        """Read a measurement from a JSON file. Raises OSError, and ValueError for a file of other
+        content."""
         return codec.loads(cls, path.read_text())
 
 
 def summarized(setting: Setting, runs: Sequence[Run], measured_at: str) -> Measurement:
-    """Return the runs on one scale of quality: a task that a run has not measured counts with the
-    time of its default schedule in the fastest of the runs."""
+    """Return the results of runs with comparable qualities: a task that a run has not measured
+    counts with the time of its default schedule in the fastest of the runs."""
     start_us: dict[str, float] = {}
     for run in runs:
         for task, us in quality.defaults_us(run.tasks, run.measured).items():
@@ -111,8 +114,8 @@ def summarized(setting: Setting, runs: Sequence[Run], measured_at: str) -> Measu
 
 
 def equal_ms(points: Sequence[tuple[float, float]]) -> float | None:
-    """Return the latency, in ms, that counts as the quality of one device; None if tuning on it
-    gained nothing."""
+    """Return the latency, in ms, that counts as the final quality of one device, from its curve;
+    None if tuning on it gained nothing."""
     first, last = points[0][1], points[-1][1]
     return first - _EQUAL * (first - last) if last < first else None
 

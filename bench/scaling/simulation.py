@@ -1,12 +1,14 @@
-"""A queueing model of a farm, by discrete events: who waits for what, and how much of it is used.
+"""A queueing model of a farm as a discrete-event simulation, which computes waiting times and the
+use of resources.
 
     user → job: propose (its process) ┐
                 build (builders)      ┴→ device: lease, fetch (broker, Redis, link), measure → job
 
-A user submits a job, and the next one some time after it has ended. A job has one process, which
-proposes batch after batch, and a bounded number of batches between their proposal and their result.
-Builders compile a batch while the process works on it, on the same cores of the workers. A device
-takes the oldest batch. Broker, Redis and link serve one thing at a time each, in their order.
+A user submits a job, and the next one some time after it has ended. A job has a process, which
+proposes batch after batch, and a limited number of batches in flight, between their proposal and
+their result. Builders compile a batch in parallel with that process, on the same cores of the
+workers. A device takes the oldest batch. Broker, Redis and link each serve one request at a time,
+in order of arrival.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Steps = Generator[simpy.Event, Any, None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """The time of each action, in seconds of a core unless stated otherwise."""
+    """The duration of each action, in core-seconds unless stated otherwise."""
 
     candidate_s: float  # Of a device, for one candidate.
     job_s: float  # Of the job's process, for one candidate.
@@ -50,8 +52,8 @@ class ServiceTimes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Size:
-    """The size of the farm; nothing waits for a resource that is infinite. A job has `a_device`
-    batches in flight for each device, up to a limit; one if that is None."""
+    """The resources of the farm; an infinite resource is never waited for. A job has `a_device`
+    batches in flight for each device, up to a limit, or a single one if that is None."""
 
     devices: int
     users: int = 1
@@ -65,8 +67,9 @@ class Size:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Load:
-    """The requests of users: exponentially distributed trials of a job, and seconds from a job's
-    end to the user's next one. Infinite trials are one job without an end."""
+    """The users' requests: the mean of the exponentially distributed number of trials of a job, and
+    the seconds from a job's end to the user's next job. An infinite number of trials is a single
+    endless job."""
 
     trials: float = math.inf
     think_s: float = 0.0
@@ -74,9 +77,9 @@ class Load:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a simulation. Trials are counted over the whole time, all else over the
-    `seconds` after the warm-up. `used` is the mean number of devices that measured, of cores busy
-    with jobs, builders, supervisors, brokers, Redis and local devices, and of links in use."""
+    """The result of a simulation. Trials are counted over the entire time, everything else over the
+    `seconds` after the warm-up. `used` is the mean number of busy devices, of cores used by jobs,
+    builders, supervisors, brokers, Redis and local devices, and of links in use."""
 
     seconds: float
     started: int
@@ -88,7 +91,7 @@ class Outcome:
     used: dict[str, float]
 
     def busy(self, devices: int) -> float:
-        """Return the mean share of time in which one of `devices` measures."""
+        """Return the mean share of time in which each of `devices` devices measures."""
         return self.used["devices"] / devices
 
 
@@ -101,14 +104,14 @@ def simulate(
     warm_up_s: float | None = None,
     seed: int = 0,
 ) -> Outcome:
-    """Run the model for `seconds` after a warm-up; without a warm-up, from the time at which the
-    first batch is measured. The same arguments give the same outcome."""
+    """Simulate `seconds` after a warm-up; if `warm_up_s` is None, after the first batch is
+    measured. The result is deterministic."""
     return _Farm(times, size, load, seed).run(warm_up_s, seconds)
 
 
 def phase_s(times: ServiceTimes, size: Size, trials: int) -> float:
-    """Return the duration of a single job with that number of trials, from its first batch on a
-    device to its last result."""
+    """Return the simulated seconds of a single job with that number of trials, from its first batch
+    on a device to its last result."""
     return _Farm(times, size, Load(), 0).phase(trials)
 
 
@@ -122,7 +125,8 @@ class _Server:
         )
 
     def work(self, what: str, seconds: float) -> Steps:
-        """Wait for a turn, then hold the resource for `seconds`, which count as use of `what`."""
+        """Wait until the resource is available, then use it for `seconds`, which count as the use
+        of `what`."""
         if seconds <= 0:
             return
         if self._places is None:
@@ -136,7 +140,7 @@ class _Server:
 
 
 class _Farm:
-    """The state of one call of `simulate`."""
+    """The state of one simulation."""
 
     def __init__(
         self,
@@ -186,7 +190,7 @@ class _Farm:
         )
 
     def phase(self, trials: int) -> float:
-        """Run one job to its end."""
+        """Simulate one job to its end, and return its seconds."""
         job = self.env.process(_Job(self).tune(trials))
         self.env.run(self._first)
         begin = self.env.now
@@ -197,8 +201,8 @@ class _Farm:
         self._begin, self._end = begin, begin + self._seconds
 
     def use(self, what: str, seconds: float) -> None:
-        """Count a use of a resource for `seconds` from now on; the part before the end of the
-        warm-up does not count."""
+        """Count the use of a resource for `seconds` from now on, except for the part before the end
+        of the warm-up."""
         now = self.env.now
         self._used[what] += max(0.0, min(now + seconds, self._end) - max(now, self._begin))
 
@@ -215,7 +219,7 @@ class _Farm:
                 yield self.env.timeout(self._draw.expovariate(1 / self.load.think_s))
 
     def _heartbeats(self, what: str, server: _Server, beat_s: float) -> Steps:
-        """Put the load of all devices' heartbeats on a server, evenly over time."""
+        """Put the load of all devices' heartbeats on a server, evenly distributed over time."""
         share = beat_s * self.size.devices / self.times.beat_s
         while share:
             self.env.process(server.work(what, share * _TICK_S))
@@ -228,7 +232,8 @@ class _Farm:
                 self._active_s += self.active * _TICK_S
 
     def measure(self, candidates: int, seconds: float) -> Steps:
-        """Keep a device busy with a batch for `seconds`, and count its candidates as finished."""
+        """Keep a device busy for `seconds` with a batch, and count its candidates as finished
+        trials."""
         if not self._first.triggered:
             self._first.succeed()
             if math.isinf(self._begin):
@@ -240,7 +245,7 @@ class _Farm:
 
 
 class _Job:
-    """One job, from its first batch to its last."""
+    """The simulation of a job, from its first batch to its last."""
 
     def __init__(self, farm: _Farm) -> None:
         self._farm = farm
@@ -269,7 +274,8 @@ class _Job:
         farm.active -= 1
 
     def _window(self) -> int:
-        """Batches in flight: a job counts all devices of its class as its own."""
+        """The maximum number of batches in flight. It counts all devices of the class, as if the
+        job were alone."""
         size = self._farm.size
         return 1 if size.a_device is None else min(_MOST, size.a_device * size.devices)
 

@@ -1,4 +1,4 @@
-"""Tables of the measurement and of the simulation, as Markdown."""
+"""The tables of the measurement and of the simulation, in Markdown."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _HEADS = (
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 0) -> str:
-    """Return a Markdown table. All columns but the first `words` hold numbers; cells are padded, so
-    that the source is readable too."""
+    """Return a Markdown table. All columns except the first `words` are numbers, and aligned to the
+    right; cells are padded, so that the source is readable."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     rules = [
         "-" * (width + 2) if number < words else "-" * (width + 1) + ":"
@@ -49,7 +49,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], words: int) -> str:
 
 
 def measured(measurement: Measurement) -> str:
-    """Return a table with one row for each number of devices."""
+    """Return a table with a row for each run, that is, for each number of devices."""
     rows = []
     for row in measurement.rows:
         rows.append(
@@ -73,8 +73,8 @@ def measured(measurement: Measurement) -> str:
 
 
 def lines(measurement: Measurement) -> list[tuple[str, bool]]:
-    """Return the limits of eight devices, and whether each holds; none without runs of eight and of
-    one."""
+    """Return the limits on the run with eight devices as (text, whether it is met); none without
+    runs with eight devices and with one."""
     row = measurement.row(_OF)
     speed_up = None if row is None else measurement.speed_up(row)
     if row is None or speed_up is None:

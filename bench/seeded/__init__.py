@@ -1,1 +1,2 @@
-"""A farm as it looks after weeks of use, for screenshots and for figures of the dashboard."""
+"""Fill a farm with data as after weeks of use, for screenshots and for measurements of the
+dashboard."""

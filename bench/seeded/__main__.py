@@ -1,15 +1,15 @@
-"""`python -m bench.seeded HOME`: fills the farm of a home with jobs, trials and devices.
+"""`python -m bench.seeded HOME`: fill the farm of a home folder with jobs, trials and devices.
 
     python -m bench.seeded ~/.farrier --jobs 500 --trials 10000
     python -m bench.seeded ~/.farrier --jobs 500 --trials 10000 --long 100000 --live 50
 
-It starts the embedded Valkey of the home, or uses a running one. It writes through the farm's own
-API, as roles do; times are set back, so that the jobs seem to have come over two weeks. Names of
-some jobs and kernels test that a page shows them as text. Seed an empty home, before a worker runs
-in it: it would take the jobs that seem to run.
+It starts the home's embedded Valkey, or uses a running one. It writes through the farm's own API,
+as the roles do, and then changes times, so that the jobs appear to be spread over two weeks. Names
+of some jobs and kernels contain markup, which pages must show as text. Seed an empty home, before a
+worker is started in it: the worker would take the jobs that are marked as running.
 
-Devices stay connected, and jobs run, only while signs of life arrive: `--live` goes on until
-Ctrl-C, with signs of life of all of them, and that number of trials a second of the newest job.
+Devices stay connected, and jobs keep running, only while heartbeats arrive. `--live` sends them
+until Ctrl-C, and reports that number of trials per second for the newest job.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _BEAT_S = 4.0
 
 @contextlib.contextmanager
 def hasty(farm: Farm, owned: bool) -> Iterator[None]:
-    """Return a context in which writes need not survive a power cut; they are on the disk at its
-    end."""
+    """A context in which writes to Valkey are not flushed to disk one by one, so that they may be
+    lost in a power failure until it ends."""
     if not owned:
         yield
         return
@@ -48,7 +48,7 @@ def hasty(farm: Farm, owned: bool) -> Iterator[None]:
 
 
 def seed_throughput(farm: Farm, draw: random.Random) -> None:
-    """Write the throughput of each minute of the last hour, in keeping with the seeded jobs."""
+    """Write the throughput of each minute of the last hour, consistent with the seeded jobs."""
     this = int(time.time() // 60)
     for minute in range(this - 59, this + 1):
         batches = round(20 + 12 * draw.random() + (10 if minute % 17 < 6 else 0))
@@ -59,7 +59,7 @@ def seed_throughput(farm: Farm, draw: random.Random) -> None:
 
 
 async def live(farm: Farm, fleet: Fleet, jobs: Sequence[SeededJob], rate: float) -> None:
-    """Renew leases, send heartbeats and measure `rate` trials a second, until the task is
+    """Renew leases, send heartbeats, and report `rate` trials per second, until the task is
     cancelled."""
     beaten, done, begin = 0.0, 0, time.monotonic()
     while True:

@@ -1,4 +1,5 @@
-"""Devices of a seeded farm: idle, busy, in quarantine, hot, unfit, emulated, away."""
+"""The devices of a seeded farm: idle, busy, quarantined, hot, unsuitable, emulated,
+disconnected."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _UNFIT = "its agent is of version 0.3 and knows no bf16; update it: pip install 
 
 @dataclasses.dataclass(slots=True)
 class SeededDevice:
-    """A device, and its fate."""
+    """A device to seed, and the state in which it is shown."""
 
     id: str
     machine: MachineDescription
@@ -38,14 +39,14 @@ def machine_of(name: str, *, emulated: bool = False) -> MachineDescription:
 
 
 def admitted_on(name: str) -> Admitted:
-    """Return the resolved target of a job for a machine's class, whether or not a device is
-    connected."""
+    """Return the resolved target of a job for a class of machines, which need not be connected."""
     machine = machine_of(name)
     return Admitted(to_text(machine), MeasurementTarget(DeviceClass.of(machine).id))
 
 
 def planned(count: int) -> list[SeededDevice]:
-    """Return that number of devices: most are idle or busy, and some are in each other mood."""
+    """Return `count` devices to seed: most are idle or busy, and some are in each of the other
+    states."""
     moods = ["busy", "idle", "hot", "busy", "idle", "quarantined", "idle", "busy", "offline"]
     moods += ["idle", "unfit", "draining"]
     devices = []
@@ -59,7 +60,7 @@ def planned(count: int) -> list[SeededDevice]:
 
 
 class Fleet:
-    """Devices that are kept connected while `beat` is called every few seconds."""
+    """Seeded devices, which stay connected while `beat` is called every few seconds."""
 
     def __init__(self, farm: Farm, devices: Sequence[SeededDevice], draw: random.Random) -> None:
         self._farm = farm
@@ -69,7 +70,7 @@ class Fleet:
         self._fence = 0
 
     async def connect(self) -> None:
-        """Register all, with a history of batches."""
+        """Register all devices, with a history of batches."""
         for device in self._devices:
             said = {**dataclasses.asdict(device.machine), "version": "0.4.0", "sandbox": "seccomp"}
             device.session = await self._side.sessions.connect(device.id, said, "seeded")
@@ -80,7 +81,7 @@ class Fleet:
         await self.beat()
 
     async def beat(self) -> None:
-        """Send a sign of life for all connected devices, and for those with a batch."""
+        """Send a heartbeat for all connected devices, and renew the leases of busy ones."""
         for device in self._devices:
             if device.mood == "offline":
                 continue
@@ -120,7 +121,7 @@ class Fleet:
         return batch
 
     async def _measure(self, device: SeededDevice, seconds: float) -> None:
-        """Lease and finish a batch that seems to have begun `seconds` ago."""
+        """Lease and finish a batch for a device, with times as if it had begun `seconds` ago."""
         batch = await self._hold(device)
         key, held = f"farrier:device:{device.id}", int((time.time() - seconds) * 1000)
         self._farm.client.command("HSET", key, "held", held)

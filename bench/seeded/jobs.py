@@ -1,4 +1,4 @@
-"""Jobs of a seeded farm: of all states, with tasks, trials, records and the events of each."""
+"""The jobs of a seeded farm, in all states, each with its tasks, trials, records and events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TILES = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclasses.dataclass(slots=True)
 class Kernel:
-    """One task, whose best schedule takes `bound_us`."""
+    """A task to seed; `bound_us` is the time of its best schedule."""
 
     key: str
     name: str
@@ -47,7 +47,7 @@ class Kernel:
 
 
 def kernels(draw: random.Random, count: int, hostile: bool = False) -> list[Kernel]:
-    """Tasks of a model; the names of some are `hostile`."""
+    """Return tasks of a model; if `hostile`, some have names with markup."""
     collected = []
     for number in range(count):
         bound = math.exp(draw.uniform(math.log(5), math.log(2000)))
@@ -62,7 +62,7 @@ def kernels(draw: random.Random, count: int, hostile: bool = False) -> list[Kern
 
 
 class SeededJob:
-    """A job that a worker runs, which is this object."""
+    """A running job, for which this object plays the worker."""
 
     def __init__(
         self, farm: Farm, draw: random.Random, lease: Lease, tasks: Sequence[Kernel], began: float
@@ -78,7 +78,7 @@ class SeededJob:
         self._records = farm.records.of_job(lease.item)
 
     def begin(self) -> None:
-        """Send a job's first events, up to the list of its tasks."""
+        """Emit the first events of the job, up to the list of its tasks."""
         for stage in _STAGES:
             self.say(progress.StageStarted(stage))
             self._seconds += self._draw.uniform(0.05, 2)
@@ -88,7 +88,7 @@ class SeededJob:
         self.say(progress.StageStarted("schedule"))
 
     def measure(self, trials: int, planned: int | None, *, recorded: bool = True) -> None:
-        """Add trials of one task and the events about them, with or without records."""
+        """Add trials of one task and their events, with tuning records if `recorded`."""
         task = max(
             self._tasks, key=lambda kernel: kernel.calls * kernel.best_us * self._draw.random()
         )
@@ -103,7 +103,7 @@ class SeededJob:
         self.say(event)
 
     def end(self, state: State) -> None:
-        """Bring the job to a final state."""
+        """Bring the job to the final state `state`."""
         jobs, tuned = self._farm.jobs, self.trials > 0
         if state is State.SUCCEEDED:
             self._schedule("tuned" if tuned else "default")
@@ -123,18 +123,19 @@ class SeededJob:
         self._farm.jobs.say(self.lease, self._said, event)
 
     def settle(self, created: float) -> None:
-        """Set the times of the job to match the duration of its trials."""
+        """Set the job's times to be consistent with the duration of its trials; it was created at
+        `created`."""
         ended = self._farm.jobs.get(self.lease.item).finished is not None
         date(self._farm, self.lease.item, created, self._began, self._seconds if ended else None)
 
     def _tick(self, seconds: float) -> None:
-        """Advance the job's clock: later events are that many seconds later, because the job began
-        earlier."""
+        """Advance the job's simulated clock by `seconds`, by moving its start to an earlier
+        time."""
         self._seconds += seconds
         _set(self._farm, self.lease.item, started=time.time() - self._seconds)
 
     def _try(self, task: Kernel, recorded: bool) -> bool:
-        """One trial; whether the candidate ran."""
+        """Add one trial, and return whether its candidate ran."""
         task.trials += 1
         ran = self._draw.random() > _FAILED
         decisions = _decisions(self._draw)
@@ -243,7 +244,8 @@ def _decisions(draw: random.Random) -> dict[str, int]:
 
 
 def submit(farm: Farm, draw: random.Random, number: int, machine: str, **options: object) -> str:
-    """Queue a job that no worker takes: the class of its machine has no device while it waits."""
+    """Queue a job that no worker takes yet, because no device of its machine's class is
+    connected."""
     name = HOSTILE[number // 23 % len(HOSTILE)] if number % 23 == 5 else f"{draw.choice(MODELS)}"
     job = farm.jobs.submit(
         farm.blobs.put(f"model {number % 40}".encode()),
@@ -257,15 +259,14 @@ def submit(farm: Farm, draw: random.Random, number: int, machine: str, **options
 
 
 def take(farm: Farm, machine: str) -> Lease:
-    """Lease the job that waits for the machine of this name; `submit` has queued one."""
+    """Lease the job that `submit` has queued for this machine."""
     lease = farm.jobs.leases.take("seeded:1", [f"place:{admitted_on(machine).place.queue}"], 1.0)
     assert lease is not None
     return lease
 
 
 def seed_jobs(farm: Farm, draw: random.Random, count: int, trials: int) -> list[SeededJob]:
-    """Submit that number of jobs with that number of trials together; return those still
-    running."""
+    """Submit `count` jobs with `trials` trials in total, and return the jobs that stay running."""
     running, queued = min(6, count), min(max(count // 25, 1), 40)
     ended = max(count - running - queued, 0)
     states = [State.SUCCEEDED] * 8 + [State.FAILED, State.CANCELLED, State.DEAD]
@@ -304,7 +305,7 @@ def seed_jobs(farm: Farm, draw: random.Random, count: int, trials: int) -> list[
 
 
 def seed_long(farm: Farm, draw: random.Random, trials: int) -> SeededJob:
-    """Return a running job with that number of trials."""
+    """Create a running job with `trials` trials and return it."""
     submit(farm, draw, 1, MACHINES[0], trials=max(2 * trials, 1))
     tasks = kernels(draw, 80)
     job = SeededJob(farm, draw, take(farm, MACHINES[0]), tasks, time.time())
@@ -315,7 +316,7 @@ def seed_long(farm: Farm, draw: random.Random, trials: int) -> SeededJob:
 
 
 def date(farm: Farm, job_id: str, created: float, began: float | None, ran_s: float | None) -> None:
-    """Set the times of a job, in Unix seconds, so that it looks as old as intended."""
+    """Set the times of a job, in Unix seconds, so that it appears as old as intended."""
     times = {"created": created}
     if began is not None:
         times["started"] = began

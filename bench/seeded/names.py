@@ -1,4 +1,5 @@
-"""Names of models, kernels and users: usual ones, and ones that a page must show as text."""
+"""Names of seeded models, kernels and users: ordinary ones, and ones with markup, which pages must
+show as text."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""The quality of the tuner's choices: a fixed set of tasks, their known candidates on this class of
-machine, and the figures of every way to rank candidates (docs/tuning/tuning.md)."""
+"""A benchmark of the tuner: a fixed set of tasks, measured candidates on this class of machines,
+and figures for each way to rank candidates (docs/tuning/tuning.md)."""

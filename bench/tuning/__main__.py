@@ -1,16 +1,15 @@
-"""`make bench-tuning`: the quality of the chosen schedules, before and while candidates are
-measured.
+"""`make bench-tuning`: how good the chosen schedules are, before and while candidates are measured.
 
     python -m bench.tuning [--trials 1000] [--seconds 3600] [--threads N] [--only TEXT]
                            [--target host] [--taught-by TARGET]
                            [--corpus build/tuning] [--docs docs/tuning | --no-docs]
 
-First it measures candidates of 24 tasks on this machine, until there are `--trials` of each or the
-time is up; it continues from the records in `--corpus`, and `--seconds 0` measures nothing. Then it
-reports how well the analytic model and the learned one order the measured candidates, and how soon
-searches find the best of them. The learned model is trained on all tasks that are not held out;
-with `--taught-by`, on those of another target, whose class is then left out. docs/tuning/tuning.md
-explains the tables, which it updates for this machine.
+First it measures candidates of 24 tasks on this machine, until each has `--trials` of them or the
+time is over. It continues from the records in `--corpus`, and `--seconds 0` measures nothing. Then
+it reports how well the analytic model and the learned one rank the measured candidates, and how
+soon searches find the best candidate. The learned model is trained on all tasks that are not held
+out; with `--taught-by`, on those of another target, without the measurements of this one's class.
+docs/tuning/tuning.md explains the tables, which this command updates for this machine.
 """
 
 from __future__ import annotations

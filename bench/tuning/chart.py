@@ -1,4 +1,5 @@
-"""The best time of searches over the best known, over their trials, as SVG; only held-out tasks."""
+"""A chart of searches on held-out tasks: the best time so far over the best known time, by number
+of trials, as SVG."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _MOST = 1.5  # Times the best known; slower times are cut off.
 
 
 def chart(figures: Report) -> str:
-    """Return the SVG document. Trials are on a logarithmic axis, which spreads out the first
-    ones."""
+    """Return the chart as an SVG document. The axis of trials is logarithmic, which spreads out the
+    first ones."""
     held_out = bool(figures.half(True))
     parts = [text(_LEFT, 22, "Best so far over the best known, by trials", "start")]
     for power in range(int(math.log2(TRIALS)) + 1):

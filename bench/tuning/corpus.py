@@ -1,12 +1,13 @@
-"""The corpus: the times of all measured candidates, by task.
+"""The corpus: the measured times of all candidates, by task.
 
-A class of machines has a folder, and each task a file of tuning records in it. Measuring continues
-from these. A task's batches are in turn random rows, the analytic model's first ones and the
-proposals of the tuner's search. Then all candidates are measured a second time. The possible best
-ones, and all of a held-out task, by which rankings are judged, are measured a third time: each time
-after the other tasks, minutes apart. Disturbances of a machine only add time, for a while, so the
-least of the newest three times counts. The fastest by then are measured three times more, because
-the best one was partly lucky, and its newest times are not.
+Each class of machines has a folder, and each task a file of tuning records in it, to which new
+measurements are added. The batches of a task are in turn random candidates, the analytic model's
+first candidates, and proposals of the tuner's search. Then all candidates are measured a second
+time. Candidates that may be the best, and all candidates of held-out tasks, on which rankings are
+judged, are measured a third time. The repetitions are minutes apart, after other tasks.
+Disturbances of a machine only add time, for a while, so the minimum of the newest three times
+counts. The candidates that are then the fastest are measured three more times, because the best of
+them was partly lucky, and its new times are not.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ _TURNS = (_RANDOM, _RANKED, _SEARCHED, _RANDOM, _SEARCHED)
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """A task: `rows` [n, knobs] are the candidates that ran, with `seconds` [n] of a call.
-    `is_random` [n] marks a random sample of the space. `noise` is the typical relative difference
-    of two measurements of a candidate in different batches."""
+    """A measured task: `rows` [n, knobs] are the candidates that ran, and `seconds` [n] the times
+    of a call. `is_random` [n] marks a random sample of the schedule space. `noise` is the typical
+    relative difference between two measurements of a candidate in different batches."""
 
     layer: Layer
     space: Space
@@ -73,20 +74,21 @@ class Known:
 
     @functools.cached_property
     def described(self) -> tuple[Features, Floats]:
-        """The features of the rows for the learned model, and the analytic model's seconds for
-        each."""
+        """The rows' features for the learned model, and the analytic model's predicted seconds for
+        each row."""
         return self.space.described(self.rows)
 
     @property
     def sample(self) -> npt.NDArray[np.int64]:
-        """Return the numbers of the random rows, or of all if none of these ran."""
+        """The indices of the rows in the random sample, or of all rows if none of the sample
+        ran."""
         random_rows = np.flatnonzero(self.is_random)
         return random_rows if len(random_rows) else np.arange(len(self.rows))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Corpus:
-    """The records of a target's tasks, run by `threads`."""
+    """The measurements of a target's tasks, run with `threads` threads."""
 
     folder: Path
     target: Target
@@ -94,7 +96,7 @@ class Corpus:
 
     @classmethod
     def under(cls, folder: Path, target: Target, threads: int) -> Corpus:
-        """That of the target's class."""
+        """Return the corpus of the target's class of machines, in a folder."""
         core = as_cpu(target).core
         name = _file_name(f"{core or target.cpu}-{target.fingerprint}-{threads}")
         return cls(folder / name, target, threads)
@@ -103,7 +105,7 @@ class Corpus:
         return FileRecords(self.folder / f"{_file_name(layer.name)}.jsonl")
 
     def known(self, layer: Layer) -> Known | None:
-        """Return a task with its records, or None if there are none."""
+        """Return a measured task, or None if it has no records."""
         choice = layer.task(self.target, self.threads)
         space = choice.space
         times: dict[Pairs, list[float]] = {}
@@ -131,7 +133,7 @@ class Corpus:
         return Known(layer, space, rows, seconds, is_random, noise)
 
     def all_known(self, layers: Sequence[Layer]) -> list[Known]:
-        """Return each task with records."""
+        """Return all measured tasks."""
         return [task for layer in layers if (task := self.known(layer)) is not None]
 
     def collect(
@@ -141,9 +143,9 @@ class Corpus:
         budget_s: float,
         say: Callable[[str], None],
     ) -> None:
-        """Measure until there are `trials` of every task, or for `budget_s` seconds; a batch of
+        """Measure until every task has `trials` candidates, or for `budget_s` seconds, one batch of
         each task in turn. Repeated measurements get a third of the time. A batch during which the
-        machine changed is reported to `say`, and measured again."""
+        machine drifted is reported to `say`, and measured again."""
         self.folder.mkdir(parents=True, exist_ok=True)
         choices = {layer.name: layer.task(self.target, self.threads) for layer in layers}
         deadline = time.monotonic() + budget_s
@@ -179,7 +181,7 @@ class Corpus:
                     left.append((collector, batch))
 
     def _goes_on(self, collector: _Collector, trials: int, say: Callable[[str], None]) -> bool:
-        """Measure a batch of a task; return whether it has more to measure."""
+        """Measure a batch of a task. Return whether there are more candidates to measure."""
         with _told(say):
             return collector.advance(trials)
         return True
@@ -192,7 +194,7 @@ class Corpus:
 
 
 class _Collector:
-    """Measures candidates of one task into its records."""
+    """The measurement of a task's candidates, which are added to its records."""
 
     def __init__(
         self, corpus: Corpus, layer: Layer, choice: ScheduledTask, measurer: TaskMeasurer
@@ -215,11 +217,11 @@ class _Collector:
 
     @property
     def trials(self) -> int:
-        """Candidates that were measured, each counted once."""
+        """The number of measured candidates, each counted once."""
         return len(self._search.trials)
 
     def advance(self, trials: int) -> bool:
-        """Measure a batch; False once nothing is left to measure."""
+        """Measure a batch of new candidates. Return False if none is left."""
         wanted = min(BATCH, trials - self.trials)
         batch = self._batch(wanted) if wanted > 0 else []
         if batch:
@@ -227,8 +229,8 @@ class _Collector:
         return bool(batch)
 
     def again(self, times: int) -> Iterator[list[dict[str, int]]]:
-        """Yield batches of candidates that should be measured `times` times in all, and were
-        not."""
+        """Yield batches of candidates that are to be measured `times` times in all, and have fewer
+        measurements so far."""
         first = {candidate: min(samples[:TIMES]) for candidate, samples in self._times.items()}
         ran = sorted(
             (candidate for candidate in first if first[candidate] < math.inf),
@@ -245,7 +247,8 @@ class _Collector:
             yield [dict(candidate) for candidate in wanted[start : start + BATCH]]
 
     def measure(self, batch: Sequence[dict[str, int]]) -> None:
-        """Measure candidates, and train on the new ones."""
+        """Measure candidates, record the times, and train the tuner's model on candidates measured
+        for the first time."""
         key, space = self._choice.task.key, self._choice.space
         results = self._measurer.measure(key, space, batch)
         for decisions, result in zip(batch, results, strict=True):
@@ -288,7 +291,8 @@ class _Collector:
 
 @contextlib.contextmanager
 def _told(say: Callable[[str], None]) -> Iterator[None]:
-    """Report to `say` that the machine drifted, and go on; other device faults are raised."""
+    """A context that reports the device fault "drift" to `say` and continues; other device faults
+    are raised."""
     try:
         yield
     except DeviceFaultError as error:
@@ -302,6 +306,6 @@ def _file_name(text: str) -> str:
 
 
 def random_rows(space: Space) -> Population:
-    """Return the allowed rows of a space in a random order that is the same each time."""
+    """Return the valid rows of a schedule space in a random order, the same for every call."""
     rows = space.candidates()
     return rows[np.random.default_rng(0).permutation(len(rows))]

@@ -1,8 +1,9 @@
-"""Corpora of machines that are gone: a file for each class of them, in the repository.
+"""Corpora of machines that are no longer available: a file in the repository for each class of
+machines.
 
 A corpus has tens of megabytes of records, on the machine that measured it. A file here has only the
-data for training: for each task its definition, the candidates and the seconds of each. It is
-compressed JSON:
+data for training, for each task its definition, the candidates and their seconds. It is compressed
+JSON:
 
     tasks   of each layer: its name, the definition of its task, the names of the knobs, the value
             of each knob by candidate, seconds, whether a candidate is one of a random sample, and
@@ -29,8 +30,8 @@ _DIGITS = 4  # of seconds
 
 
 def keep(corpus: Corpus, layers: Sequence[Layer]) -> Path:
-    """Write the measurements that a corpus has of these layers to the file of its class of
-    machines."""
+    """Write a corpus's measurements of these layers to the file of its class of machines, and
+    return the path."""
     tasks = []
     for layer in layers:
         task = corpus.known(layer)
@@ -46,7 +47,7 @@ def keep(corpus: Corpus, layers: Sequence[Layer]) -> Path:
 
 
 def kept(paths: Iterable[Path]) -> Iterator[Known]:
-    """Yield the tasks of files whose candidates still exist."""
+    """Yield the tasks in files, without candidates that no longer exist in the schedule space."""
     layers = {layer.name: layer for layer in (*LAYERS, *OTHERS)}
     for path in paths:
         for task in json.loads(gzip.decompress(path.read_bytes()))["tasks"]:
@@ -68,7 +69,7 @@ def _written(task: Known, definition: TaskDefinition) -> dict[str, Any]:
 
 
 def _read(layer: Layer, task: dict[str, Any]) -> Known | None:
-    """Return the task; None if the compiler of today has another space for it."""
+    """Return a task, or None if the current compiler has a different schedule space for it."""
     try:
         space = space_of(TaskDefinition.from_line(task["definition"])).built_in
     except DefinitionError:

@@ -1,4 +1,4 @@
-"""The options that the command lines of this package share."""
+"""The command-line options that the programs of this package share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def measuring(module: str, about: str, trials: int) -> argparse.ArgumentParser:
-    """Return a parser of `python -m <module>` with the options of measuring; `trials` is the
-    default number for a task."""
+    """Return an argument parser for `python -m <module>` with the options for measuring; `trials`
+    is the default number of trials per task."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {module}",
         description=about,

@@ -1,14 +1,14 @@
-"""The built-in cost model, trained on all tasks that are not held out.
+"""Train the built-in cost model on all tasks that are not held out.
 
     python -m bench.tuning.pretrain                              what made the file in the package
     python -m bench.tuning.pretrain --targets host,x86-64-v3 [--trials 160] [--seconds 3600]
                                     [--corpus build/tuning] [--keep]
 
-It is trained on the corpora of machines that are gone (`bench/tuning/kept.py`), and of the targets,
-which this machine must be able to run: for these it measures candidates of the benchmark's tasks
-and of layers of common models, as `make bench-tuning` does; `--seconds 0` measures nothing.
-`--keep` writes their corpora to the repository. Then it writes the model into the package and
-reports how it ranks the held-out tasks of each.
+It is trained on the corpora of machines that are no longer available (`bench/tuning/kept.py`), and
+on the corpora of the targets, which this machine must be able to run: for these it measures
+candidates of the benchmark's tasks and of layers of common models, as `make bench-tuning` does;
+`--seconds 0` measures nothing. `--keep` writes their corpora to the repository. Then it writes the
+model into the package and reports how it ranks the held-out tasks of each target.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def main() -> int:
 
 
 def _all_known(options: argparse.Namespace) -> dict[str, list[Known]]:
-    """Return the tasks of each class of machines: for a target those of its corpus, after
-    measuring."""
+    """Return the measured tasks of each class of machines, after measuring the tasks of the targets
+    on this machine."""
     layers = [*LAYERS, *OTHERS]
     by_class: dict[str, list[Known]] = {}
     for name in filter(None, options.targets.split(",")):
@@ -72,7 +72,7 @@ def _all_known(options: argparse.Namespace) -> dict[str, list[Known]]:
 
 
 def _small(model: cost_model.CostModel) -> bytes:
-    """Return the saved model without the training statistics of each node, which prediction does
+    """Return the serialized model without each node's training statistics, which prediction does
     not use."""
     saved = json.loads(model.save())
     for tree in saved["trees"]["learner"]["gradient_booster"]["model"]["trees"]:
@@ -82,7 +82,7 @@ def _small(model: cost_model.CostModel) -> bytes:
 
 
 def _say(name: str, tasks: Sequence[Known], model: cost_model.CostModel) -> None:
-    """Print how the model ranks held-out tasks, compared with the analytic model."""
+    """Print how well the model ranks held-out tasks, next to the analytic model."""
     held_out = [task for task in tasks if task.layer.held_out]
     if not held_out:
         return

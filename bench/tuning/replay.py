@@ -1,5 +1,5 @@
-"""Searches on what was measured: the space of a task shrinks to the rows whose times are known, so
-that a search of any kind runs in seconds, and as often as one likes."""
+"""Replay searches on measured candidates: the schedule space of a task is reduced to the rows with
+known times, so that any search takes seconds and can be repeated."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ DRAWS = 200  # The random searches whose mean is shown.
 
 
 def searched(task: Known, trials: int, model: CostModel, seed: int = 0) -> Floats:
-    """Return the seconds of the search's best over those of the best known after each trial,
-    [trials]. `model` is trained meanwhile, and may be pretrained."""
+    """Replay the tuner's search. Return after each trial the best seconds so far over the best
+    known ones, [trials]. `model`, which may be pretrained, is trained during the search."""
     space = task.space.only(task.rows)
     times = {row.tobytes(): s for row, s in zip(task.rows, task.seconds, strict=True)}
     search = EvolutionarySearch(task.layer.name, space, model, seed)
@@ -37,7 +37,8 @@ def searched(task: Known, trials: int, model: CostModel, seed: int = 0) -> Float
 
 
 def drawn(task: Known, trials: int) -> Floats:
-    """Return the same curve for random search: the mean over many orders."""
+    """Replay random search. Return after each trial the best seconds so far over the best known
+    ones, [trials], as a mean over many random orders."""
     rng = np.random.default_rng(0)
     pool = task.seconds[task.sample]
     curves = [_best_so_far(rng.permutation(pool)[:trials], trials) for _ in range(DRAWS)]
@@ -46,14 +47,13 @@ def drawn(task: Known, trials: int) -> Floats:
 
 
 def trials_to(curve: Floats, ratio: float) -> int | None:
-    """Return the number of trials after which the best takes at most `ratio` times the best known;
-    None if never."""
+    """Return the number of trials after which a curve is at most `ratio`, or None if it never
+    is."""
     reached = np.flatnonzero(curve <= ratio)
     return int(reached[0]) + 1 if len(reached) else None
 
 
 def _best_so_far(seconds: Floats, trials: int) -> Floats:
-    """Return the running minimum, [trials]; a space that is exhausted earlier keeps its last
-    value."""
+    """Return the running minimum, extended with its last value to length `trials`."""
     minimum = np.minimum.accumulate(seconds)
     return np.concatenate([minimum, np.full(trials - len(minimum), minimum[-1])])

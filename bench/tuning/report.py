@@ -1,4 +1,5 @@
-"""The figures of the ruler: of every way to rank, by half of the tasks."""
+"""The figures of the tuning benchmark: for each way to rank candidates, over held-out tasks and
+over the other tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ SEEDS = 5  # The replays of each search.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One task: its known candidates, and the scores of each ranking, by name."""
+    """The figures of a task: its measured candidates, and the scores of each ranking, by name of
+    ranking."""
 
     name: str
     rule: str
@@ -50,13 +52,15 @@ class Report:
         return mean([row.scores[ranking] for row in self.half(held_out)])
 
     def after(self, search: str, trials: int, held_out: bool) -> float:
-        """Return the geometric mean of the best after that number of trials over the best known."""
+        """Return the geometric mean over tasks of the best time after that number of trials over
+        the best known time."""
         ratios = [row.curves[search][trials - 1] for row in self.half(held_out)]
         return statistics.geometric_mean(ratios)
 
     def trials_to(self, search: str, held_out: bool) -> float:
-        """Return the number of trials that come within 2% of the best known time (more if the task
-        is noisy), for the median task; infinite if the replayed trials are too few."""
+        """Return the median over tasks of the number of trials until the best time is within 2% of
+        the best known one (more if the task is noisy); infinite if the replayed trials do not
+        suffice."""
         needed = [
             replay.trials_to(np.array(row.curves[search]), max(NEARLY, 1 + 2 * row.noise))
             for row in self.half(held_out)
@@ -65,9 +69,9 @@ class Report:
 
 
 def report(corpus: Sequence[Known], taught: Sequence[Known], say: Callable[[str], None]) -> Report:
-    """Rank every task by the analytic model and by a learned one, and replay its search with the
-    learned model, without it, and at random. The learned model is trained on the tasks of `taught`
-    that are not held out, except for the task itself."""
+    """Rank the candidates of every task by the analytic model and by a learned one. Replay its
+    search with the learned model, without it, and at random. The learned model is trained on the
+    tasks of `taught` that are not held out, without the task itself."""
     seen = [task for task in taught if not task.layer.held_out]
     of_all = trained(seen)
     rows = []
@@ -80,7 +84,7 @@ def report(corpus: Sequence[Known], taught: Sequence[Known], say: Callable[[str]
 
 
 def _row(task: Known, model: CostModel) -> Row:
-    """`model` has learned of other tasks."""
+    """Return the figures of a task; `model` has been trained on other tasks."""
     key, space = task.layer.name, task.space
     features, analytic = task.described
     learned = model.predict(features, analytic)
@@ -107,8 +111,8 @@ def _row(task: Known, model: CostModel) -> Row:
 
 
 def trained(corpus: Sequence[Known]) -> CostModel:
-    """Return a model trained on all tasks of a corpus; a layer counts as a task of its own on each
-    machine."""
+    """Return a model trained on all tasks of a corpus. A layer measured on several machines counts
+    as several tasks."""
     model = CostModel()
     for number, task in enumerate(corpus):
         model.add(f"{task.layer.name} {number}", *task.described, task.seconds)
@@ -121,7 +125,7 @@ def _mean(curves: Sequence[Floats]) -> tuple[float, ...]:
 
 
 def tables(figures: Report) -> list[str]:
-    """Markdown."""
+    """Return the tables of the report in Markdown."""
     lines = [
         "| | pairs, random | pairs, good | top 1 | top 5 | regret | worst |",
         "|---|---|---|---|---|---|---|",

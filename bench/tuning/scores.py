@@ -1,4 +1,4 @@
-"""The scores of a ranking of measured candidates."""
+"""Scores for the ranking of a task's measured candidates by a model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ DIFFERS = 0.02  # Pairs that differ by less, or by less than twice the noise, ar
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of one task. `pairs_random` and `pairs_good` are the shares of pairs in the right
-    order, None without pairs; `top1` and `top5` are the best of the ranking's first ones over the
-    best of a sample; `regret` is the extra time of its first choice over the best known."""
+    """The scores of a ranking of one task. `pairs_random` and `pairs_good` are the shares of
+    correctly ordered pairs, None without pairs. `top1` and `top5` are the fastest of the ranking's
+    first one and first five candidates, relative to the fastest of the sample. `regret` is the
+    excess time of its first candidate over the best known one."""
 
     pairs_random: float | None
     pairs_good: float | None
@@ -28,7 +29,8 @@ class Scores:
 
 
 def scores(task: Known, predicted: Floats) -> Scores:
-    """`predicted` [n] are seconds, or anything that rises with them, of `known.rows`."""
+    """Return the scores of the ranking of `task.rows` by `predicted` [n], which are seconds or any
+    monotonic function of them."""
     seconds, sample = task.seconds, task.sample
     margin = max(DIFFERS, 2 * task.noise)
     good = seconds <= GOOD * task.best_s
@@ -43,8 +45,8 @@ def scores(task: Known, predicted: Floats) -> Scores:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mean:
-    """The means over tasks: arithmetic means of shares and scores, the geometric mean of the first
-    choice's time over the best, less one, and the worst."""
+    """The means of scores over tasks. Shares have arithmetic means; the first choice's time over
+    the best, less one, has a geometric mean and a maximum."""
 
     pairs_random: float
     pairs_good: float

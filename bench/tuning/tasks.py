@@ -1,8 +1,8 @@
-"""The tasks of the tuning benchmark: a layer each, as a model of its own.
+"""The tasks of the tuning benchmark; each is a layer, compiled as a separate model.
 
 Half of them are held out: no model is trained on them, and no constant is chosen by them. `OTHERS`
-do not belong to the benchmark: they are layers of common models, and random layers, for training.
-Shapes are static, because the hot sizes of a model with open dims are tuned as static ones.
+are not part of the benchmark: they are layers of common models, and random layers, for training.
+Shapes are static, because the hot sizes of a model with open dims are tuned as static sizes.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from farrier.targets import Target
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer. `write` adds it to a model; of the tasks that the model becomes, the one with the
-    most arithmetic is meant."""
+    """A layer. `write` adds it to a model; its task is the one with the most arithmetic among the
+    tasks of that model."""
 
     name: str
     write: Callable[[Writer], None]
     held_out: bool = False
 
     def model(self) -> bytes:
-        """Return a model of this layer alone, as ONNX."""
+        """Return a model that consists of this layer, as ONNX bytes."""
         writer = Writer(self.name, seed=0)
         self.write(writer)
         return writer.finish()
 
     def task(self, target: Target, threads: int) -> ScheduledTask:
-        """Return the layer's task for a target. Raises FarrierError if the target has no code for
-        it."""
+        """Return the layer's task for a target. Raises FarrierError if the target does not generate
+        code for it."""
         settings = Settings(target, threads)
         imported = import_model(model_of(self.model()), {})
         choices = make_variant(prepare(imported.graph, settings), settings).choices
@@ -52,7 +52,7 @@ class Layer:
 def _conv(
     channels: int, outputs: int, size: int, kernel: int, stride: int = 1, group: int = 1
 ) -> Callable[[Writer], None]:
-    """Return what writes a convolution of one image, followed by ReLU."""
+    """Return a function that writes a convolution of one image, followed by ReLU."""
 
     def write(w: Writer) -> None:
         x = w.input("x", (1, channels, size, size))
@@ -70,7 +70,8 @@ def _depthwise(
 
 
 def _inverted_residual(channels: int, inner: int, size: int) -> Callable[[Writer], None]:
-    """Expand, filter each channel, project, add."""
+    """Return a function that writes an inverted residual block: expand the channels, convolve each,
+    project, add the input."""
 
     def write(w: Writer) -> None:
         x = w.input("x", (1, channels, size, size))
@@ -84,7 +85,7 @@ def _inverted_residual(channels: int, inner: int, size: int) -> Callable[[Writer
 
 
 def _linear(rows: int, inputs: int, outputs: int) -> Callable[[Writer], None]:
-    """Return what writes a product with weights, plus a bias."""
+    """Return a function that writes a product with weights, plus a bias."""
 
     def write(w: Writer) -> None:
         x = w.input("x", (rows, inputs))
@@ -94,7 +95,7 @@ def _linear(rows: int, inputs: int, outputs: int) -> Callable[[Writer], None]:
 
 
 def _attention(heads: int, tokens: int, width: int) -> Callable[[Writer], None]:
-    """softmax(q·k) · v, of heads of `width`."""
+    """Return a function that writes softmax(q·k) · v for heads of `width`."""
 
     def write(w: Writer) -> None:
         query, key, value = (w.input(name, (1, heads, tokens, width)) for name in "qkv")
@@ -121,7 +122,7 @@ def _softmax(rows: int, width: int) -> Callable[[Writer], None]:
 
 
 def _scatter(rows: int, width: int, updates: int) -> Callable[[Writer], None]:
-    """Rows of a table replaced."""
+    """Return a function that writes a replacement of rows of a table."""
 
     def write(w: Writer) -> None:
         x, new = w.input("x", (rows, width)), w.input("new", (updates, width))
@@ -228,7 +229,7 @@ _ATTENTION = ((8, 64, 32), (12, 197, 64), (4, 256, 64), (16, 49, 32), (6, 100, 6
 def _many(
     kind: str, make: Callable[..., Callable[[Writer], None]], sizes: Iterable[tuple[int, ...]]
 ) -> list[Layer]:
-    """Return a layer for each of the sizes, which are arguments of `make`."""
+    """Return a layer for each tuple in `sizes`, which are the arguments of `make`."""
     return [Layer(f"{kind} {'·'.join(map(str, size))}", make(*size)) for size in sizes]
 
 
@@ -236,14 +237,14 @@ _MOST_OPERATIONS = 300_000_000  # The most operations of a random layer.
 
 
 class _Drawn:
-    """Random layers that belong to no model: half of all channels are rounded to a multiple of 8,
-    and line lengths are odd or even with equal chance."""
+    """A generator of random layers that belong to no model: half of the numbers of channels are
+    multiples of 8, and line lengths are odd or even with equal probability."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
     def layers(self, count: int) -> Iterator[Layer]:
-        """Return that number of layers, all different."""
+        """Yield `count` different layers."""
         kinds = (
             ("conv", _conv, self._conv),
             ("depthwise", _depthwise, self._depthwise),
