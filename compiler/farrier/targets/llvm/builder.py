@@ -167,8 +167,8 @@ class Builder:
         operands: tuple[Operand, ...],
         attribute: Any = None,
     ) -> Operand:
-        """Insert a pure instruction in the head of the scope at `depth`, or reuse an equal one
-        there; return its result."""
+        """Insert a pure instruction in the head (the beginning of the body) of the scope at
+        `depth`, or reuse an equal one there; return its result."""
         if depth == HERE:
             return self.pure(operation, type_, operands, attribute)
         scope = self.scopes[depth]
@@ -236,7 +236,8 @@ class Builder:
 
     @contextlib.contextmanager
     def at_head(self, depth: int) -> Iterator[None]:
-        """Redirect instructions, all of them scalar, to the head of the scope at `depth`."""
+        """Redirect instructions, all of them scalar, to the head (the beginning of the body) of the
+        scope at `depth`."""
         body, instructions = self.body, self._known
         scope = self.scopes[depth]
         self.body, self._known = scope.head, scope.known

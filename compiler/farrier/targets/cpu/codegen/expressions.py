@@ -158,8 +158,8 @@ class Expressions:
                 assert_never(expr)
 
     def _rounded_cast(self, cast: Cast, otherwise: Maker) -> Maker:
-        """Return a closure that converts a rounded f32 to an integer by one instruction that does
-        both, where the target has one; else return `otherwise`."""
+        """Return a closure that rounds an f32 to an integer by a single instruction of the target;
+        return `otherwise` if the target has none."""
         parts = arithmetic.rounding_of(cast.operand)
         rounds = self.b.instructions.to_nearest_i32 is not None
         if parts is None or not rounds or not arithmetic.held_by_i32(cast.dtype):

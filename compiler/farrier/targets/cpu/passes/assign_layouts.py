@@ -134,8 +134,8 @@ class _Assignment:
         self._rewriter.emit(dataclasses.replace(node, inputs=inputs, outputs=outputs))
 
     def _written(self, value: Value) -> Value:
-        """Return a value in the layout in which its producer writes it. If an output of the model
-        is written in blocks, its name is left to the plain copy."""
+        """Return a value in the layout in which its producer writes it. An output of the model that
+        is written in blocks gets another name, as its plain copy keeps the output's name."""
         written = value
         if value.name in self._blocked:
             returned = value.name in self._returned

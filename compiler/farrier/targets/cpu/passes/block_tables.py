@@ -46,7 +46,7 @@ def gathered_codes(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
 
 
 def _is_by_rows(source: Source, table: TensorType) -> bool:
-    """Check whether each row of a table has its own codes, scales and zero points."""
+    """Check whether each row of a quantized table has its own integers, scales and zero points."""
     codes, scales, zeros = source.constants
     kind = codes.value.type
     if not is_quantized(kind.dtype) or not all(map(RESHAPE.matches, source.path)):

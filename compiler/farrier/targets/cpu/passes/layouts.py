@@ -18,8 +18,8 @@ _MAX_GROWTH = 4
 
 
 def form_of(node: Node, images: Images) -> Form:
-    """Return the layouts with which `node` runs fastest, as a Form. `images` are the images that
-    are in the blocked layout so far."""
+    """Return the kind of layouts, plain or blocked, with which `node` runs fastest. `images` are
+    the images that are in the blocked layout so far."""
     rule = lookup(node.op).layout
     if rule is None or not node.inputs or node.inputs[0] is None:
         return Form.PLAIN

@@ -299,7 +299,8 @@ class _Change:
     # Sums -----------------------------------------------------------------------------------------
 
     def _multiply(self, node: Node, x: Value) -> None:
-        """Emit a product of the converted bytes, and the correction of its sums."""
+        """Emit a product whose first factor is converted to the other signedness, and the
+        correction of its sums."""
         (y,), other, w = node.outputs, self._other(x), node.inputs[1]
         weights = self._rewriter.data(w)
         assert weights is not None
@@ -319,8 +320,8 @@ class _Change:
         self._moved[y.name] = (added, total, lack)
 
     def _convolve(self, node: Node, x: Value, lack: Array) -> None:
-        """Emit a convolution of the converted bytes. The correction `lack` is added to the bias,
-        and the padding is stored in memory."""
+        """Emit a convolution whose image `x` is converted to the other signedness. The correction
+        `lack` is added to the bias, and the padding is stored in memory."""
         pads, attrs = _pads(node), dict(node.attrs)
         assert pads is not None
         if any(pads):
@@ -341,7 +342,8 @@ class _Change:
         self._rewriter.emit(dataclasses.replace(node, inputs=inputs, attrs=attributes(**attrs)))
 
     def _padded(self, x: Value, pads: tuple[int, ...]) -> Value:
-        """Return an image padded with the byte that represents zero after the conversion."""
+        """Return an image, converted to the other signedness, padded with the byte that represents
+        zero in it."""
         rank = len(pads) // 2
         sides = zip(x.type.shape, pads[:rank], pads[rank:], strict=True)
         kind = dataclasses.replace(x.type, shape=tuple(n + a + b for n, a, b in sides))

@@ -66,7 +66,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 
 
 def _group(product: BlockProduct, target: CpuTarget) -> int:
-    """Return the number of codes that a dot product of the target multiplies in each lane, or 1."""
+    """Return the number of codes (quantized integers) that a dot product of the target multiplies
+    in each lane; 1 if no dot product fits."""
     loads = product.part.broadcast_load, product.part.vector_load
     rows, codes = (load.buffer.dtype for load in loads)
     kind = product.part.stage.buffer.dtype

@@ -190,8 +190,8 @@ class _Plan:
         return schedule
 
     def _visit(self, stmt: Stmt, times: float) -> None:
-        """Add up the shared work and the vectorized work in a statement that is executed `times`
-        times."""
+        """Add up the work that threads will share and the work that will be vectorized, for a
+        statement that is executed `times` times."""
         match stmt:
             case For(_, extent, kind, body):
                 if self._is_shared(stmt, times):
@@ -271,7 +271,8 @@ class _Plan:
 
 
 def _mark(schedule: Schedule, name: str) -> None:
-    """Mark a loop as independent, after a proof unless the operator has already marked it."""
+    """Mark a loop as independent if it is not marked yet. Raises ScheduleError if the dependence
+    analysis cannot prove it."""
     loop = NestView(schedule.function, "independent").loop(name)
     if loop.kind is not LoopKind.INDEPENDENT:
         schedule.independent(name)

@@ -182,8 +182,9 @@ class NestCost:
         )
 
     def _blocks(self, tiling: Tiling) -> list[tuple[Floats, Floats]]:
-        """Return the bytes touched by each of four growing blocks of loops, and how often the block
-        runs: one tile, all tiles along the lanes, those for all rows, and the whole nest."""
+        """Return, for each of four nested blocks of loops, the bytes that it touches and how often
+        it runs. The blocks are one tile, all tiles along the lane axis, all tiles along the lane
+        and row axes, and the whole nest."""
         extents = np.array([max(extent, 1) for extent in self.nest.extents], np.float64)
         spatial = len(extents)
         whole = np.repeat(extents[:, None], len(tiling.lanes), axis=1)

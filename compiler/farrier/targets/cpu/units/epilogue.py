@@ -12,8 +12,8 @@ from farrier.space.operations import reads_of
 
 
 def inline_once(schedule: Schedule, stages: Sequence[Stage]) -> list[Stage]:
-    """Inline every stage except the last that is read at a single place. Return the remaining
-    stages, in order, for `keep_values`. Must be called before loops are split."""
+    """Inline every stage that is read at a single place, except the last stage. Return the
+    remaining stages, in order, for `keep_values`. Must be called before loops are split."""
     kept = []
     for stage in stages[:-1]:
         if reads_of(stage.buffer.name, stages) <= 1:

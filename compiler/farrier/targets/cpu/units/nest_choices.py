@@ -35,16 +35,16 @@ class Choices:
         return tuple(s.name for s in self.function.choices if as_extent(s) in extents)
 
     def parts(self, threads: int) -> dict[str, int]:
-        """Return a value for each shared choice: one part for each thread, up to the limit of the
-        choice."""
+        """Return a value for each choice that is a number of parts for threads: one part for each
+        thread, up to the limit of the choice."""
         most = {s.name: bounds(s.high)[1] for s in self.function.choices}
         return {name: min(threads, most[name]) for name in self.shared}
 
     @functools.cached_property
     def held(self) -> dict[str, int]:
-        """The number of values that one iteration keeps in registers, for each such choice: the
-        largest number that fits in the registers and still leaves an iteration for every thread,
-        then reduced as far as the number of iterations stays the same."""
+        """The value of each choice that is a number of values in registers: the largest that fits
+        in the registers and still leaves an iteration for every thread, then reduced as far as the
+        number of iterations stays the same."""
         values = {symbol.name: 1 for symbol in self.function.choices}
         for symbol in self.function.choices:
             if symbol.name in self.shared:

@@ -42,7 +42,8 @@ def parts(
 
 
 def tile_extents(values: npt.NDArray[np.int64]) -> Columns:
-    """Return the vectors, rows and columns of encoded tiles, by name, as features of a knob."""
+    """Decode the tiles in `values` to three named columns, the numbers of vectors, rows and
+    columns, as features for the learned cost model."""
     return dict(zip(("vectors", "rows", "columns"), parts(values), strict=True))
 
 
