@@ -349,7 +349,7 @@ class AttentionKernel(RowsKernel):
         return shared
 
     def _join_blocks(self, schedule: Schedule, joined: Stage) -> None:
-        """Keep the sum over the key blocks' contexts of one row in registers."""
+        """Keep the context of one row in registers while it is summed over the blocks of keys."""
         name, lane = joined.buffer.name, joined.axes[-1].name
         schedule.compute_at(name, "row")
         schedule.set_scope(name, MemoryScope.REGISTER)
@@ -372,8 +372,7 @@ class AttentionKernel(RowsKernel):
         self._sum_tile(schedule, self.scores, "score_row")
 
     def _pack_operands(self, schedule: Schedule, decisions: Decisions, loop: str) -> None:
-        """Pack keys and values, as far as they are packed at all, within each iteration of
-        `loop`."""
+        """Pack the keys and values that need packing within each iteration of `loop`."""
         if self.packs:
             panel = decisions["score_vectors"] * self.machine.lanes
             keys = self.program.stage(PACKED)

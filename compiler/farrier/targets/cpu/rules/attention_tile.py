@@ -180,8 +180,8 @@ class AttentionTileKernel(RowsKernel):
         )
 
     def _sides(self, tiled: TiledProduct) -> tuple[int, ...]:
-        """Return the numbers of vectors per block of tiles that divide the lanes of a product
-        evenly."""
+        """Return the possible widths of a block of tiles, in vectors; a width must divide the lanes
+        of the product evenly."""
         contraction = tiled.contraction
         vectors = extent_of(contraction.stage, contraction.lane) // tiled.product.lanes
         return tuple(side for side in tiled.unit.sides if vectors % side == 0)

@@ -339,8 +339,8 @@ class RegisterTileKernel(ProgramKernel):
         return typical(product(layout.physical_shape(buffer.shape)[at + 1 :])) * buffer.dtype.nbytes
 
     def _copied_line(self) -> int:
-        """Return the cost of copying one line of the padded input, in element copies; 0 without a
-        copy."""
+        """Return the cost of copying one line of the padded input, as a number of copied elements;
+        0 if the input is not copied."""
         if not self.copied or self.contraction.depthwise:
             return 0
         return self._padded_line() // (self._sum.group if self._sum.parts else 1)

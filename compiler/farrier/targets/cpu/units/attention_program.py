@@ -167,7 +167,8 @@ def _with_rounded_weights(program: TensorProgram, context: Contraction) -> Tenso
 
 def in_whole_groups(program: TensorProgram, group: int) -> TensorProgram:
     """Return the program with the last keys padded such that dot products of `group` terms cover
-    all weights and values; the padding is zero. Return it unchanged if no padding is needed.
+    all weights and values; the padding is zero. Return the program unchanged if it needs no
+    padding.
 
     before:  packed[k, n] = v[k, n]                             for 3 k
              context[m, n] = sum(weight[m, k] * packed[k, n])
@@ -204,7 +205,7 @@ def in_whole_groups(program: TensorProgram, group: int) -> TensorProgram:
 
 def in_whole_keys(program: TensorProgram, keys: int) -> TensorProgram:
     """Return the program with packed keys and values padded to `keys` keys. The padding has scores
-    of -inf and therefore weights of 0. Return it unchanged if there are `keys` keys already.
+    of -inf and therefore weights of 0. Return the program unchanged if it needs no padding.
 
     before:  packed[k, n] = key[n, k]                           for 5 n
              sums[m, n] = sum(query[m, k] * packed[k, n])

@@ -163,8 +163,8 @@ def pack_groups(schedule: Schedule, stage: Stage, width: int, grouping: Neighbou
 
 
 def group_axis(stage: Stage, grouping: Neighbours) -> int:
-    """Return the axis of a packed operand along which the elements of a group (those that a dot
-    product sums in a lane) are contiguous."""
+    """Return the axis of a packed operand along which the elements of a group are contiguous. A
+    group has the elements that a dot product sums in a lane."""
     return [axis.name for axis in stage.axes].index(grouping.axis)
 
 
