@@ -106,7 +106,7 @@ class PackedParams:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
-    """A constant or padding in the arena, which consists of such parts without gaps."""
+    """A constant and its position in the arena, which consists of such parts without gaps."""
 
     start: int
     stop: int  # A multiple of 64.

@@ -226,8 +226,9 @@ class _Flattening:
             self.homes[f"{prefix}{value.name}"] = Home(f"{outer}{other.name}")
 
     def _root(self, value: Value, region: Graph, prefix: str) -> Value:
-        """Return the value whose memory holds a region's result and can be moved elsewhere; it
-        inserts a copy if there is none."""
+        """Return the value whose memory holds a result of a region, so that the caller can assign
+        that memory elsewhere. Raises CompilerError if the memory does not belong to a node of the
+        region."""
         home = outermost(Home(f"{prefix}{value.name}"), self.homes)
         owned = {f"{prefix}{v.name}" for node in region.nodes for v in node.outputs}
         if home.offset != 0 or home.name not in owned:

@@ -22,10 +22,10 @@ _RULES: tuple[Rule, ...] = (
 
 
 def recast_convolutions(graph: Graph) -> Graph:
-    """Rewrite convolutions with 1x1 windows and groups of few channels as matrix products or 1×1
-    convolutions whose vectors are full, 1-D convolutions as 2-D ones, and transposed convolutions
-    as convolutions for each phase of their output. The pass runs after fold-batch-norm, which looks
-    for convolutions.
+    """Rewrite grouped 1×1 convolutions with few channels per group as matrix products, 1-D
+    convolutions as 2-D ones, and transposed convolutions as convolutions for each phase of their
+    output or, without overlap of windows, as 1×1 convolutions. The pass runs after fold-batch-norm,
+    which looks for convolutions.
 
     before:
         @graph

@@ -124,9 +124,12 @@ class EvolutionarySearch:
         return features.beside("in_model", in_model), self._prior(population, features, analytic)
 
     def _prior(self, population: Population, features: Features, analytic: Floats) -> Floats:
-        """Return the seconds of candidates predicted without measurements, by the base model. The
-        base model has not seen rules that were added after its training: their candidates keep the
-        ratio to the default that the analytic model predicts."""
+        """Return the seconds of candidates predicted without measurements, by the base model of the
+        cost model.
+
+        The base model has not seen rules that were added after its training: the analytic seconds
+        of their candidates are scaled by the median ratio of base to analytic predictions.
+        """
         is_learned = self.space.is_learned(population)
         if not is_learned.any():
             return analytic

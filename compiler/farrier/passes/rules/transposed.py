@@ -95,9 +95,9 @@ def transposed_convolution_of_phases(node: Node, rewriter: Rewriter) -> Replacem
 
 
 def _axes(node: Node, x: Value, w: Value) -> tuple[_Axis, ...] | None:
-    """Return the spatial axes of a ConvTranspose; None if an axis has only one phase or the node
-    has a faster form. Without overlap each point reads one tap, and schedules compute the node
-    directly."""
+    """Return the spatial axes of a ConvTranspose; None if an axis cannot be divided into phases or
+    the node has a faster form. If windows do not overlap, each point reads one tap, and schedules
+    compute the node directly."""
     rank, y = x.type.rank - 2, node.outputs[0]
     kernel = tuple(map(number, w.type.shape[2:]))
     strides = tuple(node.attr("strides", (1,) * rank))
