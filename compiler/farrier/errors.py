@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-_MOST_SHOWN = 16_000  # characters
+_MOST_SHOWN = 16_000  # The most characters of a message that are shown.
 
 
 def _shown(text: str) -> str:

@@ -108,7 +108,7 @@ def improved_models(
         if begins and since is None:
             yield _build(session, current, against)
         for round_ in rounds:
-            # Where there are hot sizes, these alone are tuned.
+            # If there are hot sizes, only their specializations are tuned.
             general, hot = (current[:1], current[1:]) if session.hot else ([], current)
             better = [*general, *(tuned(session, each, round_) for each in hot)]
             pairs = zip(current, better, strict=True)
@@ -200,7 +200,7 @@ def _build(
         if verifier is not None:
             verified = verify(session, verifier, linked, specializations, timed.race)
     raced = race_engines(session, verified, against)
-    emulated = session.device.is_emulated  # The times of such a device are kept nowhere.
+    emulated = session.device.is_emulated  # The times of an emulated device are not stored.
     records = MemoryRecords() if emulated else session.records
     return package(
         session.name,

@@ -38,7 +38,9 @@ class TensorSpec:
     dtype: str  # A name of `farrier.ir.types.DType`, or STRING.
     shape: tuple[Natural | str, ...]  # Numbers, and extents in the manifest's dims.
     typical: tuple[Natural, ...] = ()  # The shape at the typical sizes if it is not constant.
-    axes: tuple[str, ...] = ()  # Of inputs: the model's name of each axis, "" for a numbered one.
+    axes: tuple[
+        str, ...
+    ] = ()  # For inputs: the model's name of each axis, "" for an axis without a name.
     distinguished_values: tuple[int, ...] = dataclasses.field(default=(), metadata={"name": "told"})
 
     @property
@@ -142,7 +144,7 @@ class Manifest:
     kernels: tuple[KernelReport, ...]
     precision: str = "f32"  # The dtype that contractions multiply in.
     dims: tuple[NamedDim, ...] = ()  # In the order in which the entry takes their values.
-    capacities: tuple[Capacity, ...] = ()  # Likewise, after those of `dims`.
+    capacities: tuple[Capacity, ...] = ()  # The entry takes their values after those of `dims`.
     preconditions: tuple[Precondition, ...] = ()  # The assumptions about the dims.
     counted: tuple[CountedDim, ...] = ()  # In the order in which the entry returns their values.
     checks: tuple[SizeCheck, ...] = ()  # The check numbered n fails with the code -1 - n.

@@ -28,7 +28,7 @@ class State(enum.StrEnum):
     RUNNING = "running"
     FINISHED = "finished"  # Its trials or its budget are spent.
     STOPPED = "stopped"  # By `stop`, or because this process is a fork of the starter.
-    FAILED = "failed"  # `Tuning.error` says why.
+    FAILED = "failed"  # `Tuning.error` holds the error.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Tuning:
             self.state = self._received()
         except FarrierError as error:
             self._fail(error)
-        except Exception as error:  # the listener's
+        except Exception as error:  # The listener raised the error.
             self._fail(UsageError(f"the listener raised {type(error).__name__}: {error}"))
         finally:
             self._process.end()

@@ -33,7 +33,7 @@ ENGINES: Mapping[str, Engine] = {
         "farrier",
         ("farrier.runtime.artifact", "farrier.runtime.session"),
         precisions=("f32", "bf16", "f16"),
-        # An artifact is made for its target.
+        # An artifact is compiled for its target and cannot be limited.
         limits={level: Limit() for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")},
     ),
     **engines.ENGINES,

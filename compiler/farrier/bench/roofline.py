@@ -39,7 +39,7 @@ from farrier.targets.llvm.values import type_of
 from farrier_device.memory import aligned_buffer, pointers
 from farrier_device.native import Library, Pool
 
-_ITEMS = 64  # The threads share them.
+_ITEMS = 64  # The number of work items, which the threads divide among themselves.
 _SUMS = 12  # More than ports times latency, and with an operand within 16 registers.
 _ROUNDS = 4000  # The multiply-adds of one sum in one item.
 _LOADS = 8

@@ -119,7 +119,7 @@ class Cache:
             self._warn(message)
 
         artifact = compile(model, warn)
-        model.check_unchanged()  # Otherwise the entry would be of other bytes than its key.
+        model.check_unchanged()  # If the file changed, the entry would not match its key.
         manifest = artifact.manifest
         threads, _ = backend_for(manifest.architecture).threads(manifest.backend)
         about = {

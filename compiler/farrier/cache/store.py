@@ -212,7 +212,9 @@ class Store:
                 raise StorageError(
                     f"cannot remove {error.filename}: {error.strerror}", hint="who owns it?"
                 ) from error
-            with contextlib.suppress(OSError):  # It is not there, or has files of somebody else's.
+            with contextlib.suppress(
+                OSError
+            ):  # The folder does not exist, or contains files that are not Farrier's.
                 store.root.rmdir()
         return nbytes
 

@@ -213,7 +213,9 @@ def run(
     for spec in loaded.manifest.inputs:
         value, dtype = arrays.get(spec.name), spec.element.numpy
         if value is not None and value.dtype == np.dtype((np.void, dtype.itemsize)):
-            arrays[spec.name] = value.view(dtype)  # .npy keeps the bytes of ml_dtypes alone
+            arrays[spec.name] = value.view(
+                dtype
+            )  # A .npy file stores types of ml_dtypes as raw bytes.
     outputs = _arrays_of(loaded.session(threads, memory_bytes).run(arrays))
     for name, array in outputs.items():
         if array.dtype.kind == "U":

@@ -49,7 +49,9 @@ def read_target(text: str) -> str:
         text = _content(text).strip()
         if not text.startswith("{"):
             raise UsageError("a description of a target is a JSON object")
-    if text != "host" and not text.startswith(("class:", "device:")):  # another machine's, perhaps
+    if text != "host" and not text.startswith(
+        ("class:", "device:")
+    ):  # The name may be that of another machine.
         parse_target(text)
     return canonical(text)
 

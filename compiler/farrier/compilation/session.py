@@ -72,7 +72,7 @@ class Session:
     base: CostModel | None
     reference_s: float
     as_floats: bool
-    tunes: bool  # At once, or later.
+    tunes: bool  # Set if candidates are measured, at once or later.
 
     @property
     def onnx_model(self) -> Model | None:

@@ -31,7 +31,7 @@ from farrier.space import Space
 from farrier.targets import Target
 from farrier.targets.siting import HERE, Site
 
-MARGIN = 0.01  # By which a schedule must beat the default.
+MARGIN = 0.01  # The fraction by which a schedule must be faster than the default.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

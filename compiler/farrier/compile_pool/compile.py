@@ -37,7 +37,7 @@ class BuildInput:
     name: str
     loops: Function | None = None
     origin: str = ""
-    runs_in: str = HOST  # The space of its site.
+    runs_in: str = HOST  # The memory space in which the kernel runs.
 
     @classmethod
     def of(cls, choice: ScheduledTask) -> BuildInput:

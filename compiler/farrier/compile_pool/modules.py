@@ -28,11 +28,11 @@ class CompileRequest:
     that may take them, and the results of finished ones."""
 
     modules: Sequence[Module]
-    waiting: collections.deque[int]  # For any free compiler.
+    waiting: collections.deque[int]  # Modules for any free compiler.
     local: collections.deque[int]  # Returned by builders: for helpers, and for this process.
     here: collections.deque[int]  # Failed in helpers: for this process, which finds the error.
     results: dict[int, Made]
-    is_awaited: bool = False  # Awaited by a thread, which compiles meanwhile.
+    is_awaited: bool = False  # Set if a thread waits for the request and compiles in the meantime.
 
     @classmethod
     def of(cls, modules: Sequence[Module]) -> CompileRequest:
@@ -71,7 +71,9 @@ class ModuleQueue:
     """The queue of the modules of all requests; safe to share between threads."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()  # Every method holds it.
+        self.changed = (
+            threading.Condition()
+        )  # The lock that every method holds; notified of changes.
         self._jobs: list[CompileRequest] = []  # The unfinished jobs, in the order of their arrival.
         self._idle = 0  # The number of helpers that wait for a module.
         self._is_here_busy = False

@@ -11,7 +11,7 @@ import numpy as np
 from farrier.space import Population
 from farrier.space.space import Floats
 
-FAR = 5.0  # times
+FAR = 5.0  # The factor by which a doubtful time differs from comparable ones.
 _FEW = 3  # The fewest neighbours, or times of one candidate, that can contradict a time.
 
 

@@ -47,7 +47,7 @@ class If:
     condition: Value
     captured: tuple[Value, ...]
     results: tuple[Value, ...]
-    branches: tuple[Graph, Graph]  # then, otherwise
+    branches: tuple[Graph, Graph]  # The branches `then` and `otherwise`.
 
     @classmethod
     def of(cls, node: Node) -> If:
@@ -63,7 +63,7 @@ class Loop:
 
     trips: Value | None
     condition: Value | None
-    carried: tuple[Value, ...]  # initial values
+    carried: tuple[Value, ...]  # The initial values.
     scanned: tuple[Value, ...]
     captured: tuple[Value, ...]
     results: tuple[Value, ...]  # The carried values after the last iteration.

@@ -399,7 +399,7 @@ def _joined(terms: _Terms) -> Extent | None:
     return None
 
 
-_HAS_REMAINDER, _HAS_EXTREME = 1, 2  # bits of `_kinds`
+_HAS_REMAINDER, _HAS_EXTREME = 1, 2  # Bits of the result of `_kinds`.
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
@@ -699,7 +699,7 @@ def _extreme_of(op: DimOp, operands: Sequence[Extent]) -> Extent:
         _add(terms, common, -1)
     parts = list(map(_make, sums))
     inner = [operand for part in parts for operand in _operands(op, part)]
-    # The parts are extremes once the common terms are taken out.
+    # Without the common terms, the remaining operands may themselves be minima or maxima.
     if len(parts) < len(inner) <= _MOST_OPERANDS:
         return _sum(_make(common), _extreme_of(op, inner), 1)
     if len(parts) == 2:

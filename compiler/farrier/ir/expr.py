@@ -47,7 +47,7 @@ class MemoryScope(enum.StrEnum):
     CONSTANT = "constant"  # An argument with content known at compile time, so it can be packed.
     WORKSPACE = "workspace"  # Scratch memory shared by all threads of one call.
     WORKGROUP = "workgroup"  # Scratch memory shared by the threads of one block of a launch.
-    SUBGROUP = "subgroup"  # Fragments lie in the registers of 32 threads.
+    SUBGROUP = "subgroup"  # Fragments in the registers of a subgroup's 32 threads.
     LOCAL = "local"  # Scratch memory of one thread, allocated where the statement stands.
     REGISTER = "register"  # Values only: every index must be constant after unrolling.
 

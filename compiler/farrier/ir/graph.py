@@ -210,7 +210,7 @@ class Node:
     op: str
     inputs: tuple[Value | None, ...]
     outputs: tuple[Value, ...]
-    attrs: tuple[tuple[str, Attribute], ...] = ()  # sorted by name
+    attrs: tuple[tuple[str, Attribute], ...] = ()  # Sorted by name.
     regions: tuple[Graph, ...] = ()
     origin: str = dataclasses.field(default="", compare=False)
 

@@ -268,7 +268,7 @@ class Return:
     number: int
 
 
-# The last is the head of a loop. A list of statements is not a type that an alias can name itself.
+# A list is the preheader of a loop. Its items are statements, but an alias cannot name itself.
 Statement: TypeAlias = Instruction | Loop | While | Branch | Return | list[Any]
 
 
@@ -286,19 +286,21 @@ class Function:
 ADD, SUB, MUL, UDIV, SDIV, UREM = map(Operation, ("add", "sub", "mul", "udiv", "sdiv", "urem"))
 AND, OR, XOR, SHL, LSHR, ASHR = map(Operation, ("and", "or", "xor", "shl", "lshr", "ashr"))
 FADD, FSUB, FMUL, FDIV, FNEG = map(Operation, ("fadd", "fsub", "fmul", "fdiv", "fneg"))
-ICMP, FCMP, SELECT = map(Operation, ("icmp", "fcmp", "select"))  # The attribute is an order.
+ICMP, FCMP, SELECT = map(Operation, ("icmp", "fcmp", "select"))  # The attribute is the predicate.
 TRUNC, ZEXT, SEXT, BITCAST = map(Operation, ("trunc", "zext", "sext", "bitcast"))
 FPTRUNC, FPEXT = map(Operation, ("fptrunc", "fpext"))
 FPTOSI, SITOFP, UITOFP = map(Operation, ("fptosi", "sitofp", "uitofp"))
-SATURATE = Operation("saturate")  # A float to an integer, with or without sign (True, False).
-MATH = Operation("math")  # A function of equal types, by name: fmuladd, sqrt, smin, …
-REDUCE = Operation("reduce")  # All lanes into one; (name, what may be assumed).
-EXTRACT, INSERT = map(Operation, ("extract", "insert"))  # The attribute is a lane.
-SHUFFLE = Operation("shuffle")  # The lanes of two vectors that make one, -1 for any.
+SATURATE = Operation(
+    "saturate"
+)  # A float to a signed (True) or an unsigned (False) integer, saturating.
+MATH = Operation("math")  # A function on operands of one type, by name: fmuladd, sqrt, smin, …
+REDUCE = Operation("reduce")  # Reduce all lanes to one; (name, fast-math flags).
+EXTRACT, INSERT = map(Operation, ("extract", "insert"))  # The attribute is the number of a lane.
+SHUFFLE = Operation("shuffle")  # The attribute lists lanes of two vectors, -1 for any lane.
 EXTRACT_PART, INSERT_PART = map(Operation, ("extract_part", "insert_part"))
-OFFSET = Operation("offset")  # A pointer and a number of bytes.
-OPAQUE = Operation("opaque")  # The operand, which no later pass shall look through.
-STACK = Operation("stack")  # Memory of the function; (bytes, name).
+OFFSET = Operation("offset")  # The operands are a pointer and a number of bytes.
+OPAQUE = Operation("opaque")  # Return the operand; later passes must not optimize across this.
+STACK = Operation("stack")  # Stack memory of the function; (bytes, name).
 LOAD = Operation("load", Effect.READ)  # The attribute is an alignment.
 STORE = Operation("store", Effect.WRITE)
 MASKED_LOAD = Operation("masked_load", Effect.READ)
@@ -309,7 +311,7 @@ INTRINSIC = Operation("intrinsic")  # A pure function of the target; (name, what
 # A function of the target or of another module; the attribute is its name.
 INTRINSIC_EFFECT = Operation("intrinsic_effect", Effect.ANY)
 ASSEMBLY = Operation("assembly", Effect.ANY)  # (text, constraints)
-CALL = Operation("call", Effect.ANY)  # A function, and what it is given.
+CALL = Operation("call", Effect.ANY)  # The operands are a function and its arguments.
 
 
 def number_of(type_: Type, value: int | float | bool) -> Constant:

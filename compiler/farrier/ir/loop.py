@@ -243,7 +243,7 @@ class NamedSize:
     only the range is known, so arithmetic on it stays short."""
 
     name: str
-    extent: Extent  # over the dims
+    extent: Extent  # In terms of the dims.
 
     @property
     def symbol(self) -> Symbol:

@@ -252,7 +252,7 @@ class _Writer:
             case Prefetch():
                 return [f"{indent}pass"]
             case Barrier(_, copies) if copies is not None:
-                return [f"{indent}pass"]  # Copies are done where they begin.
+                return [f"{indent}pass"]  # Asynchronous copies are executed where they start.
             case Barrier():
                 raise CompilerError("threads that meet at barriers are run by `run_threads`")
             case Intrinsic(name, _):

@@ -153,7 +153,9 @@ class _History:
     workgroup: int = 0
     device: int = 0
     statements: list[Stmt] = dataclasses.field(default_factory=list)
-    _numbers: dict[int, int] = dataclasses.field(default_factory=dict)  # by identity
+    _numbers: dict[int, int] = dataclasses.field(
+        default_factory=dict
+    )  # By the identity of a statement.
 
     def number_of(self, stmt: Stmt) -> int:
         if id(stmt) not in self._numbers:

@@ -13,7 +13,7 @@ _MAPPED = mapper("Stmt")
 
 def below(stmt: Stmt) -> tuple[Stmt, ...]:
     """Return the statements directly within `stmt`."""
-    # Half of all statements are stores, and nests are walked again and again.
+    # Half of all statements are stores, and nests are traversed very often.
     return () if type(stmt) is Store else _BELOW[type(stmt)](stmt)
 
 

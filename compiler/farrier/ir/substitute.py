@@ -45,7 +45,7 @@ class Substitution:
     loops: Mapping[str, str] = dataclasses.field(default_factory=dict)
     access: Callable[[Buffer, Indices], Indices] | None = None
     reads: Mapping[str, Callable[[Indices], Expr]] = dataclasses.field(default_factory=dict)
-    # What became of each node, by its identity; the node is kept alive.
+    # The result for each node, by its identity; the entry keeps the node alive.
     _known: dict[int, tuple[Expr, Expr]] = dataclasses.field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -64,9 +64,9 @@ from farrier.ir.types import DType
 from farrier.ir.walk import walk
 
 PRIVATE = (MemoryScope.LOCAL, MemoryScope.REGISTER)
-# Others cannot see these either: a thread's own buffers, and a subgroup's.
+# The buffers of a single thread or subgroup, which no other thread can access.
 UNSEEN = (*PRIVATE, MemoryScope.SUBGROUP)
-SUBGROUP_SIZE = 32  # Threads: those of a warp of NVIDIA's.
+SUBGROUP_SIZE = 32  # The number of threads in a subgroup, as in a warp of NVIDIA's GPUs.
 _AROUND_PHASES = (LoopKind.SERIAL, LoopKind.UNROLLED)
 _OF_PHASES = (LoopKind.THREAD, LoopKind.SUBGROUP)
 _OF_BLOCKS_OR_THREADS = (LoopKind.BLOCK, *_OF_PHASES, LoopKind.PARALLEL)
@@ -214,8 +214,12 @@ class _Checker:
         self._function = function
         self._launch = launch
         self._written = launch.written
-        self._private: dict[str, Buffer] = {}  # Those are allocated around phases.
-        self._extents: dict[str, tuple[Extent, ...]] = {}  # The phases that use one have these.
+        self._private: dict[
+            str, Buffer
+        ] = {}  # The private buffers that are allocated around phases.
+        self._extents: dict[
+            str, tuple[Extent, ...]
+        ] = {}  # The extents of the phases that use a private buffer.
 
     def check(self) -> None:
         self._is_lowered = bool(LoweredLaunch.of(self._launch).threads)

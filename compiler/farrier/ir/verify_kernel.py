@@ -124,7 +124,7 @@ class _Checker:
         self._symbols = frozenset((*root.dims, *own, *self._choices))
         self._buffers: dict[str, Buffer] = {}
         self._bound: set[str] = set()
-        self._lanes = 0  # The number of lanes of the vectorized loops around.
+        self._lanes = 0  # The product of the extents of the enclosing vectorized loops.
         self._used: set[str] = set()  # A loop variable's name is unique in the whole function.
 
     def error(self, message: str, at: Stmt | Expr | None = None) -> CompilerError:

@@ -41,7 +41,7 @@ from farrier.ir.substitute import loads
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType
 
-# The types of indices, and of conditions on them.
+# The dtypes of indices, and of conditions on indices.
 _OF_INDICES = frozenset((DType.I64, DType.BOOL))
 
 
@@ -162,7 +162,7 @@ def _of_value(expr: Expr, seen: set[int]) -> int:
         return 0
     seen.add(id(expr))
     match expr:
-        case Load():  # The indices find an address: they are not data.
+        case Load():  # Index arithmetic computes an address, which is not data.
             return 0
         case Unary(_, operand) | Binary(_, operand, _):
             own = _counts(operand)

@@ -24,9 +24,9 @@ from farrier.ir.substitute import Substitution
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.walk import walk
 
-# Runs of dimensions, each of which becomes one.
+# Groups of neighbouring dimensions, each of which is merged into one.
 _Groups: TypeAlias = tuple[tuple[int, ...], ...]
-# The axis of a scalar.
+# The name of the axis that a scalar gets.
 _UNIT = Axis("unit", 1)
 
 
@@ -82,9 +82,9 @@ class _Links:
     """Pairs of neighbours that may be merged: dimensions of buffers by the number of the first
     dimension, and axes of stages by the name of the first axis."""
 
-    # A buffer, and the first of two dimensions.
+    # Pairs of neighbouring dimensions: the buffer, and the number of the first dimension.
     dims: set[tuple[str, int]]
-    # The buffer of a stage, and the first of two axes.
+    # Pairs of neighbouring axes: the buffer of the stage, and the name of the first axis.
     axes: set[tuple[str, str]]
 
     @classmethod

@@ -41,9 +41,9 @@ class _Condition(NamedTuple):
     """A conjunct of a condition, and the loops between it and the statement that was searched."""
 
     expr: Expr
-    names: set[str]  # of its variables
+    names: set[str]  # The names of its variables.
     inner: dict[str, Extent]
-    soft: bool  # of a Select
+    soft: bool  # Set for the condition of a Select.
 
 
 class Guards:

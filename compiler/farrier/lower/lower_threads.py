@@ -141,7 +141,7 @@ def lower_threads(function: Function) -> Function:
     body = function.body
     for launch in launches(function):
         if any(isinstance(s, Barrier) and s.copies is None for s in walk_stmts(launch.body)):
-            continue  # It is lowered.
+            continue  # The launch is in the lowered form already.
         lowered = _Launch(launch).lowered()
         if lowered != launch.body:
             body = _replaced(body, launch, lowered)
@@ -274,7 +274,7 @@ class _Launch:
             for buffer, indices, writes in _touches(body)
             if self._is_seen(buffer)
         )
-        # What copies write later, the barrier that waits for them lets others see.
+        # The results of asynchronous copies become visible at the barrier that waits for them.
         left_behind = {stmt.buffer.name for stmt in walk_stmts(body) if isinstance(stmt, Store)}
         begun = _copied(body) - left_behind
         scopes = {buffer.name: buffer.scope for buffer, _, _ in _touches(body)}

@@ -143,7 +143,7 @@ class Tiles:
         the tile, and the step of the guard per iteration of that loop; None if the guard has
         another form."""
         if guard.soft or len(guard.inner) != 1:
-            return None  # Further out, whole nests would be copied.
+            return None  # Seen from an outer loop, complete nests would be copied.
         ((atom, factor),) = guard.inner.items()
         if not isinstance(atom, Var) or not isinstance(factor, int) or factor >= 0:
             return None

@@ -176,7 +176,7 @@ class _Partitioner:
                 first = self._loop(For(loop.var, cut, loop.kind, loop.body), context)
                 return block([first, self.stmt(self._copies.rest(loop, cut), context)])
             return loop_over(loop, self._branch(loop.var, loop.kind, loop.body, inside, guards))
-        # Nothing is gained by one condition for statements that have nothing in common.
+        # One condition around unrelated statements would gain nothing, so each gets its own.
         parts = loop.body.statements if isinstance(loop.body, Block) else (loop.body,)
         branches = [
             self._branch(loop.var, loop.kind, p, inside, self._open_guards(p, loop.var, inside))
@@ -206,7 +206,7 @@ class _Partitioner:
             factor = guard.outer.get(at)
             if not isinstance(factor, int):
                 continue
-            # Holds for all inner iterations from here on, or up to here; or else for none of them.
+            # First the cut from which on the guard always holds, then that where it never holds.
             for slack in (guard.low, guard.high):
                 cut = slack // -factor + 1 if factor < 0 else -(slack // factor)
                 if guard.soft and not isinstance(loop.extent, int):
@@ -249,7 +249,7 @@ class _Partitioner:
             test = Linear(guard.outer, guard.low)
             low, high = context.bounds_of(Linear(guard.outer, 0))
             if is_less(high, low):
-                return EMPTY  # No size leads here.
+                return EMPTY  # No values of the dims reach this code.
             is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
             if is_symbolic and self._tiles.is_beside_work(body, guard):
                 sunk = True

@@ -59,7 +59,7 @@ def run_loop_passes(
         try:
             after = PASSES[name](function)
         except (CompilerError, Undecided):
-            raise  # The kernel cannot be lowered, and the error says why.
+            raise  # The kernel cannot be lowered, for the reason in the error.
         except Exception as error:
             raise _failure(name, function, error) from error
         if is_checked and after is not function:

@@ -128,7 +128,7 @@ def _determined(indices: Indices, simplifier: Simplifier) -> frozenset[str]:
     names: set[str] = set()
     for index in indices:
         terms = simplifier.linear(index).terms
-        reach = 0  # The greatest sum of the digits so far.
+        reach = 0  # The largest sum of the digits examined so far.
         for atom, factor in sorted(terms.items(), key=lambda term: bounds(term[1])[1]):
             if not isinstance(atom, Var) or not is_less(reach, factor):
                 break

@@ -17,7 +17,7 @@ from farrier.ir.threads import Launch, launches
 from farrier.ir.types import DType
 
 _WORD = 4  # bytes
-_THREADS = 64  # Two groups in lockstep of most GPUs, and one of the others.
+_THREADS = 64  # Two subgroups of most GPUs, and one on GPUs with subgroups of 64 threads.
 
 
 def write_whole_words(function: Function) -> Function:

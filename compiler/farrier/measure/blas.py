@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-# The number of threads belongs to the process: with the lock, nobody restores another's.
+# The number of threads is global to the process, so changes to it are serialized.
 _limiting = threading.Lock()
 
 

@@ -24,7 +24,7 @@ SYMBOL = "farrier_drift"
 _ROUNDS = 64
 _STEPS = 128
 _LANES = 8
-_BLOCKS, _THREADS = 64, 64  # Some for each unit of most GPUs; more only take longer to emulate.
+_BLOCKS, _THREADS = 64, 64  # Enough to occupy most GPUs; more would only take longer to emulate.
 _ROUNDS_OF_THREADS = 16
 
 

@@ -52,7 +52,7 @@ class TaskMeasurer:
         self._spaces = spaces or {}
         self._clock = clock or Clock()
         self._building = threading.Lock()
-        # Held during a measurement here, and during a computation aside.
+        # Held during a measurement on this machine, and within `aside`.
         self._quiet = threading.Lock()
         self._builders: dict[str, BatchBuilder] = {}
         self._candidate_s = 0.0

@@ -49,15 +49,15 @@ _TURNS = 6  # Turns of each variant, every other one in reverse; more if a turn 
 _TURN_S = 0.5
 _LEAST_TURNS = 3  # The least number for a model that takes long.
 _USUAL_RUNS = 5  # Of a turn.
-_LEAST_RUNS = 2  # Of a turn; one of them is timed.
+_LEAST_RUNS = 2  # The least number of runs in a turn; one of them is timed.
 _MIN_REPEATS = 3  # The least number of timed runs of a turn, if there is time for them.
 _MAX_REPEATS = 100
 _RACE_S = (1.0, 3.0)  # The least and greatest time of each variant in a race.
-_RACE_SHARE = 0.02  # As a share of a budget.
+_RACE_SHARE = 0.02  # The time of a race as a fraction of the budget.
 _RACE_RUNS = 10  # The number of runs of a race if a twentieth of the budget is enough for them.
 _LINK_S = 0.3  # The time to place memory, to link and to load variants.
 _TIMEOUT_S = 120.0
-_FAULTS = 3  # Attempts at a device that is lost.
+_FAULTS = 3  # The number of attempts if the device is lost.
 _COMPILE_S = 0.2  # The time of a kernel's compilation, before some have been compiled.
 # From this number of kernels on, their compilation predicts the time of the next ones.
 _TELLING = 8
@@ -300,7 +300,7 @@ class Comparison:
         calls."""
         each = [self._floor(variant.choices[call.task]) for call in planned.plan.calls]
         groups = map(len, planned.plan.parts(""))
-        # The work of a call in several launches has an unknown split.
+        # It is not known how the work of a call divides among several launches.
         of_parts = [
             floor if count == 1 else 0
             for floor, count in zip(each, groups, strict=True)

@@ -43,11 +43,11 @@ _ROUND_S = 15.0  # The usual limit of a round.
 _ROUNDS = 3  # The rest of the time should fit this number of rounds.
 _FEWEST = 8  # A round with fewer candidates is not worth its time.
 _MOST = 10  # The most candidates of one kernel in a round.
-_CANDIDATES = 150  # Of all kernels.
-_RUNS = 30  # Of a variant.
+_CANDIDATES = 150  # The most candidates of all kernels in a round.
+_RUNS = 30  # The number of runs for which a variant is measured.
 _VARIANT_S = (0.05, 0.5)  # The least and the greatest time to measure a variant.
 _CONFIRMED = 2  # The candidates of a kernel that run once more.
-_LONGER = 3  # The factor for the time of these runs.
+_LONGER = 3  # The factor by which their second run is longer.
 _CHECK_S = 0.5  # The time to compare a kernel with its reference, until one is measured.
 _WINNERS = 4  # The typical number of kernels for which a round finds a better schedule.
 _FAULTS = 3  # The attempts at a comparison that the device could not run.
@@ -268,7 +268,7 @@ class CoordinateDescent:
             best = self._checked(before, best)
             self._keep(before, best, again)
         if self._ahead is not None:
-            wait([self._ahead])  # Until then the other thread uses the searches.
+            wait([self._ahead])  # The other thread uses the searches until it ends.
         self._learn(best, records, again, blamed)
         for record in itertools.chain(records, again, blamed):
             self._records.add(dataclasses.replace(record, context=Context.SCREENED))

@@ -134,7 +134,7 @@ class InModelSelection:
         for key, finalists in mine.items():
             usual = pairs(self._finalists[key][0])
             if usual not in finalists:
-                continue  # The others have nothing to be compared with.
+                continue  # Without it, other times cannot be compared.
             by_decisions = measured.setdefault(key, {})
             scale = 1.0
             if usual in by_decisions:

@@ -10,7 +10,7 @@ from farrier.model_tuning.compare import total
 from farrier.model_tuning.variant import Variant
 from farrier.progress import TaskSchedule, TasksScheduled
 
-_AT_ONCE = 100  # The tasks of one event.
+_AT_ONCE = 100  # The most tasks in one event.
 
 
 def schedule_events(

@@ -31,7 +31,7 @@ from farrier.progress.clock import Clock
 from farrier.records import RecordStore, TaskStore
 from farrier.schedule_search import Measurer, TuningTask, tune
 
-_ALGORITHMS_SHARE = 0.25  # The greatest share of a time budget.
+_ALGORITHMS_SHARE = 0.25  # The largest fraction of a time budget for measuring algorithms.
 _ALONE_SHARE = 0.3  # The share of the remaining time for trials of kernels alone.
 _VARIANT_S = 0.8  # The seconds to measure a variant.
 _FINALISTS = 4  # The schedules of a kernel that run in the model, the default among them.

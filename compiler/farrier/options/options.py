@@ -45,8 +45,8 @@ class CompileOptions:
     hot: tuple[Hot, ...] = TYPICAL_ALONE
     trials: int | None = None
     budget_s: float | None = None
-    threads: int = 0  # 0: one per core of the target
-    seed: int = 0  # of the search
+    threads: int = 0  # 0 stands for one per core of the target.
+    seed: int = 0  # The seed of the search.
     max_layer_error: float = MAX_LAYER_ERROR
     verify: bool = True
     precision: str = "f32"  # Or "bf16", "f16": the type of the factors of contractions.

@@ -21,7 +21,7 @@ from farrier.options.shapes import MAX_EXTENT
 HINT = "--state past_key=present_key:capacity=1024"
 _FIELD = re.compile(r"(axis|capacity|initial)=([^,=]+)")
 _DECLARED = re.compile(r"(?P<output>.+?)(?::(?P<fields>(?:axis|capacity|initial)=.*))?", re.DOTALL)
-_SHOWN = 4  # This many pairs fit into an error.
+_SHOWN = 4  # The most pairs that an error lists.
 # Words of an input's name, with the word in their place in the output's name: exporters of Hugging
 # Face's models, ONNX Runtime's generators, and recurrent models.
 _WORDS = (

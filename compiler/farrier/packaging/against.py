@@ -25,7 +25,7 @@ from farrier_device.measurement import MeasureRequest, MeasureResult, Rival, Ten
 from farrier_device.storage.digest import digest_of_file
 
 _MOST_BLOBS = 900  # The limit for one batch; a farm takes few more.
-_ROOM = 16.0  # This times the tolerance of Farrier's code is allowed, since the engine rounds, too.
+_ROOM = 16.0  # The factor on the tolerance, because the other engine rounds, too.
 
 
 def race(

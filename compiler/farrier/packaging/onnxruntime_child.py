@@ -34,7 +34,7 @@ def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array | lis
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    # A packed copy would be the third.
+    # Prepacking would make a third copy of the weights.
     options.add_session_config_entry("session.disable_prepacking", "1")
     if order["is_plain"]:  # It maps the data; derived weights live only from node to node.
         level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

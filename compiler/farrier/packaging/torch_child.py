@@ -116,7 +116,7 @@ def _load(file: int) -> tuple[torch.export.ExportedProgram, Interface]:
     import torch
 
     with open(os.dup(file), "rb") as opened:
-        opened.seek(0)  # Who wrote the file shares its position.
+        opened.seek(0)  # The process that wrote the file shares the file position.
         data = mmap.mmap(file, 0, prot=mmap.PROT_READ)
         return torch.export.load(opened), Interface(read_program(Archive(memoryview(data))))
 

@@ -11,8 +11,8 @@ from farrier.packaging import torch_child
 from farrier.packaging.reference_engine import ReferenceEngine
 from farrier_device.storage.durable import write_all
 
-# The variables that lead the process to libraries and bound its threads. It has nothing else of the
-# user's environment, which may hold secrets.
+# The variables with which the process finds libraries and limits its threads. It gets no other
+# variables of the user's environment, which may hold secrets.
 _HANDED_ON = (
     "LD_LIBRARY_PATH",
     "OMP_NUM_THREADS",

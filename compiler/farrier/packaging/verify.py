@@ -182,7 +182,7 @@ class Verifier:
         that `reference_s` sets (`ReferenceTime`). Raises UnverifiableError if none of the drawn
         inputs have a result, and TimeLimitError if none had one in time.
         """
-        # Of a value that is rounded, others are computed.
+        # Values are computed from rounded ones, so their errors add up.
         self._tolerance = max(precision.tolerance, _LAYERS * rounding(imported.graph))
         self._engine = engine
         self._model = model
@@ -225,7 +225,7 @@ class Verifier:
             except _NO_RESULT as error:
                 why = error
                 continue
-            except MemoryError as error:  # Some of the numbers are sizes after all.
+            except MemoryError as error:  # Some of the inputs regarded as data are sizes after all.
                 if not draw.is_whole:
                     raise
                 why = error

@@ -25,7 +25,7 @@ from farrier.targets.linked import Check
 from farrier_device import program as device
 from farrier_device.program import HOST, Program, Size
 
-_WORD = 4  # Bytes: a device may copy words alone.
+_WORD = 4  # The size of a word in bytes; a device may only copy complete words.
 
 
 def executable(

@@ -33,7 +33,7 @@ class ModelPlan:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     arena: ParamArena
-    memories: Mapping[str, MemoryPlan]  # By space.
+    memories: Mapping[str, MemoryPlan]  # Memory plans by space.
     addresses: Addresses
     max_threads: int
     calls: tuple[CallRecord, ...]

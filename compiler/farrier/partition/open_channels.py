@@ -42,8 +42,8 @@ from farrier.partition.replacement import with_replacements
 from farrier.partition.task import Task
 
 _UNIT = 8  # Every count that becomes a dim is a multiple of this.
-_VECTOR = 2  # In units; the widest vectors.
-_BLOCKS = (_VECTOR, 1)  # In units; the factors of a count that may stay constant.
+_VECTOR = 2  # The width of the widest vectors, in units.
+_BLOCKS = (_VECTOR, 1)  # The factors of a count that may stay constant, in units.
 # In units; the preferred factors of a count of outputs, which lie in panels.
 _PANELS = (2 * _VECTOR, 3 * _VECTOR)
 _MOST = 1 << 16  # The bound of any dim while kernels are compared.
@@ -156,7 +156,7 @@ def _opened(task: Task) -> _Opened | None:
     counts = _counts([value for value in region.inputs if value.name in constant])
     if not own_dims or not counts:
         return None
-    changed: dict[Extent, Extent] = {}  # By the extent in the task.
+    changed: dict[Extent, Extent] = {}  # New extents by the extent in the task.
     meant: dict[Atom, Extent] = {}
     for at, extent in enumerate((*counts, *_multiples(region, own_dims))):
         symbol = dim(f"c{at}", 1, _MOST, 1)

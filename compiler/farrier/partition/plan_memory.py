@@ -163,7 +163,7 @@ class _Packing:
     blocks: Sequence[Block]
     offsets: Mapping[str, int]
     total: int
-    steps: Mapping[str, Extent]  # From a thread's slice to the next one's.
+    steps: Mapping[str, Extent]  # Bytes from a thread's slice to the next one's.
     # The bytes of all slices behind the blocks; 0 if the slices are among the blocks.
     behind: Extent
 

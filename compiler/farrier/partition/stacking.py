@@ -49,7 +49,8 @@ def _in_order(blocks: Sequence[Block]) -> Stack:
     close as in that packing."""
     offsets: dict[str, Extent] = {}
     ends: dict[str, Extent] = {}
-    covered: set[str] = set()  # Blocks whose end lies below another one's.
+    # Blocks with another block above them, whose ends do not count for the total.
+    covered: set[str] = set()
     heights = _Heights()
     for position, block in enumerate(blocks):
         below: list[Block] = []

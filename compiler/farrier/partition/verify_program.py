@@ -104,7 +104,7 @@ class _Written:
     def __init__(self, program: DriverProgram) -> None:
         self._program = program
         self._sizes = {symbol.name for symbol in program.dims}
-        # Views of these may have sizes that are 0 in a run, and symbols here.
+        # Empty values; the size of a view of one is 0 at run time, but may be symbolic here.
         self._empty = {
             value.name
             for value in (*program.inputs, *(c.value for c in program.constants))

@@ -91,6 +91,6 @@ _TILES = {
 }
 DIRECT_ERROR = 2e-6
 _LARGEST_BF16_TILE = 2
-_BF16_ERRORS = {0: 5e-3, 2: 8e-3}  # By the tile.
+_BF16_ERRORS = {0: 5e-3, 2: 8e-3}  # Error bounds by the size of the tile.
 _F16_ERRORS = {0: 4e-3}
 _ROUNDED_INPUT_ERROR = 4e-3  # The error of a layer in f32 whose input was stored as bf16.

@@ -225,7 +225,7 @@ class _Grouping:
     ) -> bool:
         home = self._homes[id(node)]
         if home is not None and home is not group.home:
-            return False  # It can be the epilogue of another kernel.
+            return False  # The node can join the epilogue of another kernel.
         for reader in readers:
             if self._kind(reader) is Kind.ELEMENTWISE:
                 if reader.outputs[0].type.shape != value.type.shape:

@@ -228,7 +228,7 @@ def join_origins(nodes: Iterable[Node]) -> str:
 
 def is_value(data: npt.NDArray[Any] | None, number: float) -> bool:
     """Check whether every element of a constant equals `number`."""
-    # The first element decides for most weights.
+    # For most weights the first element already differs.
     if data is None or not data.size or data.flat[0] != number:
         return False
     return bool((data == number).all())

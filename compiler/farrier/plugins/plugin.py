@@ -29,7 +29,7 @@ class Plugin(Generic[T]):
 
     kind: str
     name: str
-    value: str  # The place of the object: module:attribute.
+    value: str  # The location of the object: module:attribute.
     package: str
     loaded: T
 
@@ -84,7 +84,7 @@ def _loaded(
 ) -> Plugin[T]:
     try:
         loaded = point.load()
-    except Exception as error:  # A stranger's module may raise anything when it is imported.
+    except Exception as error:  # Third-party code may raise any exception when it is imported.
         loaded, why = None, f"cannot be loaded: {type(error).__name__}: {error}"
     else:
         class_name = "class" if isinstance(loaded, type) else type(loaded).__name__

@@ -65,7 +65,7 @@ class TaskSchedule:
     calls: int
     share: float
     rule: str
-    version: int  # The rule's.
+    version: int  # The version of the rule.
     space: int
     default: dict[str, int]
     default_us: float
@@ -98,7 +98,7 @@ class TrialsMeasured:
     an emulated device."""
 
     trials: int
-    planned: int | None  # None under a time budget.
+    planned: int | None  # The number of candidates to measure; None under a time budget.
     best_ms: _Unbounded
     seconds_left: float | None
     task: str  # The task's printable name.
@@ -110,7 +110,7 @@ class VariantsCompared:
     """Variants of the complete model were measured against each other. `changed` is the number of
     kernels (or of layer shapes, if `what` is algorithms) that differ from the unmeasured choice."""
 
-    what: str  # The word algorithms or schedules.
+    what: str  # Either algorithms or schedules.
     variants: int
     changed: int
 

@@ -11,7 +11,7 @@ from typing import Annotated, Protocol, TypeAlias
 
 from farrier_device import codec
 
-MOST_CHARACTERS = 1 << 17  # Of a program; the usual ones have 200 to 10,000.
+MOST_CHARACTERS = 1 << 17  # The limit for the text of a program; usual ones have 200 to 10,000.
 _Text: TypeAlias = Annotated[str, codec.Longest(MOST_CHARACTERS)]
 
 

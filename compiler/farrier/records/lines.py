@@ -9,7 +9,7 @@ from pathlib import Path
 from farrier.errors import StorageError, UsageError
 from farrier.records.record import TuningRecord
 
-LONGEST_LINE = 256 << 10  # In bytes; a record has some 1,500.
+LONGEST_LINE = 256 << 10  # In bytes; a record has about 1,500.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

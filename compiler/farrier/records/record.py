@@ -69,7 +69,7 @@ class TuningRecord:
     fingerprint: _Text
     threads: int
     rule: _Text
-    version: int  # The rule's.
+    version: int  # The version of the rule.
     decisions: Annotated[Pairs, dict, pairs]  # They are sorted by knob.
     trace: _Text
     status: Status

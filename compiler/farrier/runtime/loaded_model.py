@@ -127,7 +127,7 @@ class LoadedModel:
         """Run the model as `Session.run` does. `inputs` are named as the model's inputs, without
         its `states`; strings are passed as code points. If the call fails, the states do not
         change."""
-        arrays = []  # They live until the call is over.
+        arrays = []  # These arrays must stay alive until the call ends.
         shapes = self._shapes_of(inputs, states) if states else None
         if self.manifest.dims and not self._is_laid_out_for(inputs, shapes):
             self._resize(self._sizes_with(inputs, shapes) if shapes else self._sizes_of(inputs))
@@ -350,7 +350,9 @@ class LoadedModel:
         other."""
         dims = {dim.step * dim.extent: dim for dim in self.manifest.dims}
         sizes: dict[str, int] = {}
-        sums: list[tuple[str, int, int, Extent]] = []  # Of dims, which stand alone elsewhere.
+        sums: list[
+            tuple[str, int, int, Extent]
+        ] = []  # Sums of dims; each dim also occurs by itself in some shape.
         for spec, slot in zip(self.manifest.inputs, self._inputs, strict=True):
             if shapes and spec.name in shapes:
                 shape = shapes[spec.name]
@@ -436,7 +438,8 @@ class LoadedModel:
                 f"{self.memory_bytes}",
                 hint="give it smaller inputs, or the session more memory_bytes (--memory-bytes)",
             )
-        self._is_laid_out, self._small_call = False, None  # The rest must succeed first.
+        # Both are set again only after the allocation succeeds.
+        self._is_laid_out, self._small_call = False, None
         for position, slot in enumerate(self._inputs):
             self._args[position] = slot.resized(sizes)
         self._lay_out()

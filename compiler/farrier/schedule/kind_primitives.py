@@ -50,7 +50,7 @@ def _check_parallel(nest: NestView, name: str) -> Path:
         if not isinstance(stmt, Alloc) or stmt.buffer.scope is MemoryScope.WORKSPACE:
             continue
         if stmt.buffer.scope is MemoryScope.REGISTER and stmt.buffer.name not in writes(loop):
-            continue  # Each thread has a copy of a value.
+            continue  # A register exists once per thread, so accesses to it do not conflict.
         if touches(loop, stmt.buffer.name):
             nest.fail(f"the threads of {name} would share {stmt.buffer.name}, which is local")
     require_independent(nest, path, loop)

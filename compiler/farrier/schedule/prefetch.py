@@ -16,8 +16,8 @@ from farrier.schedule.accesses import reads_of
 from farrier.schedule.nest import NestView, Path, find, loops
 from farrier.schedule.region import Interval, everything, region
 
-_LINE = 64  # bytes
-_FEW = 32  # So few lines are worth code of their own.
+_LINE = 64  # The size of a cache line in bytes.
+_FEW = 32  # The most prefetches per iteration that are unrolled.
 
 
 def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -> Function:

@@ -27,7 +27,7 @@ MOST = 48  # The most batches in flight, of all devices.
 SMALLEST_BATCH = 4  # The size if there are more tasks than trials for whole batches.
 BATCH_S = 4.0  # The seconds for a batch of a device that takes long for a candidate.
 GRACE_S = 1.0  # The seconds for batches in flight after a budget is spent.
-FINALISTS = 7  # Of each task, in addition to the default.
+FINALISTS = 7  # The number of finalists of each task, in addition to the default.
 NEWS = 1 / 8  # The share of new results from which on the model is trained again.
 NEAR = 0.1  # A candidate slower than the default by up to this share may still win in a model.
 
@@ -248,7 +248,7 @@ class _Run:
     def _record(self, task: TuningTask, trial: Trial) -> TuningRecord:
         try:
             trace = task.space.trace(trial.decisions)
-        except CompilerError:  # The result holds the reason.
+        except CompilerError:  # The result of the candidate contains the reason.
             trace = ""
         return TuningRecord.of(
             task.space.rule_of(trial.decisions),

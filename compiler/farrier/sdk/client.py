@@ -110,7 +110,7 @@ REQUEST_TIMEOUT_S = 60.0
 STREAM_TIMEOUT_S = 45.0
 # The seconds that a transfer or a watch outlives a server that went away.
 PATIENCE_S = 60.0
-DOWNLOAD_CHUNK = 1 << 20  # bytes
+DOWNLOAD_CHUNK = 1 << 20  # The size of a chunk in bytes.
 
 _log = logging.getLogger(__name__)
 
@@ -461,7 +461,7 @@ class Client(Closing):
                         return
                 # A server that shuts down ends its streams; the next one continues them.
                 raise ServiceError(f"{self.url} ended the events of job {job_id} before the job")
-            # An example is a full disk of the server.
+            # The server may report a full disk, for example.
             except (ServiceError, StorageError) as error:
                 patience.sleep_or_raise(error)
 
@@ -489,7 +489,9 @@ class Client(Closing):
         """
         trusted = Trust.of_environment()
         path = pathlib.Path(path)
-        place = pathlib.Path(os.path.realpath(path))  # A link remains a link.
+        place = pathlib.Path(
+            os.path.realpath(path)
+        )  # If the path is a link, the file to which it points is replaced.
         check_writable(path)
         if is_special(place):
             raise StorageError(
@@ -558,7 +560,7 @@ class Client(Closing):
         if have:
             headers["Range"] = f"bytes={have}-"
         with self._stream(where, headers, REQUEST_TIMEOUT_S) as response:
-            if response.status_code == 416:  # Nothing is missing.
+            if response.status_code == 416:  # The partial file is complete already.
                 return
             with part.open("ab" if response.status_code == 206 else "wb") as file:
                 for chunk in response.iter_raw(DOWNLOAD_CHUNK):

@@ -19,7 +19,7 @@ class User:
     name: str
     role: str  # One of user, operator or admin.
     group: str  # The members of a group share their jobs; empty for none.
-    expires: float | None  # None: never
+    expires: float | None  # None stands for a token that never expires.
     created: float | None = None  # The time of the token; None for `me` alone.
     expired: bool = False
 

@@ -20,7 +20,7 @@ from farrier.space.operations import count_points, operations, reads_of
 from farrier.space.rewrites import written_out
 
 _CHEAP = 4  # Operations that take about as long as to store their result and to load it again.
-_AGAIN = 4  # Times that cheap operations may be done over, in the place of one store.
+_AGAIN = 4  # The most times that cheap operations are repeated to save a store.
 _LARGEST = 128  # Nodes of an expression: a chain that is read twice each doubles at every stage.
 
 
@@ -47,7 +47,7 @@ def _is_worth_it(stage: Stage, readers: list[Stage]) -> bool:
     if largest > _LARGEST and size > 1:
         return False
     own = operations([stage])
-    if own <= 1:  # It moves an element.
+    if own <= 1:  # The stage only moves elements.
         return True
     evaluations = sum(
         reads[s.buffer.name] * count_points(s.all_axes) for s in readers if reads[s.buffer.name]

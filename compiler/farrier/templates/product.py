@@ -40,7 +40,7 @@ class Product:
     steps: int
     x: Buffer
     w: Buffer
-    stages: Sequence[Stage]  # The sum, and the stages of f.
+    stages: Sequence[Stage]  # The stage of the sum, followed by the stages of f.
 
     @classmethod
     def of(cls, program: TensorProgram) -> Product | None:

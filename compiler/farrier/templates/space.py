@@ -109,7 +109,7 @@ class TemplateSpace(Space):
 
     def _estimated(self, columns: Columns) -> Estimate:
         count = len(next(iter(columns.values())))
-        if not count:  # A stranger's code need not be ready for it.
+        if not count:  # Third-party code need not handle an empty population.
             return Estimate(np.zeros(0), {})
         if not self._estimates:
             return self._presumed(count)
@@ -148,6 +148,6 @@ class TemplateSpace(Space):
         plain = {self._plain[name]: value for name, value in decisions.items()}
         try:
             self._template.schedule(self._problem, schedule, plain)
-        except Exception as error:  # A stranger's code may raise anything.
+        except Exception as error:  # Third-party code may raise any exception.
             raise self._failed(decisions, error) from error
         return schedule
