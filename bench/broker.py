@@ -89,8 +89,8 @@ class SimulatedDevice:
         self._interval_s = reply.heartbeat_interval_ms / 1000
 
     async def beat(self, phase: float) -> None:
-        """Send heartbeats forever; `phase` in 0…1 delays the first, to spread the heartbeats of
-        many devices."""
+        """Send heartbeats forever. The first one is delayed by the share `phase` of the interval,
+        to spread the heartbeats of many devices."""
         await asyncio.sleep(phase * self._interval_s)
         while True:
             begun = time.perf_counter()

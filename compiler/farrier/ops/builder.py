@@ -203,13 +203,14 @@ class Builder:
 
 
 def reduce(op: ReduceOp, ranges: Mapping[str, Extent], body: Callable[..., Scalar]) -> Reduce:
-    """Return the reduction of `body(*axes)` over the named ranges."""
+    """Return the reduction by `op` of `body(*axes)` over `ranges`, which maps the names of axes to
+    extents."""
     axes = tuple(Axis(name, extent) for name, extent in ranges.items())
     return Reduce(op, axes, body(*(Var(axis.name) for axis in axes)).expr)
 
 
 def total(ranges: Mapping[str, Extent], body: Callable[..., Scalar]) -> Reduce:
-    """Return the sum of `body(*axes)` over the named ranges."""
+    """Return the sum of `body(*axes)` over `ranges`, which maps the names of axes to extents."""
     return reduce(ReduceOp.SUM, ranges, body)
 
 

@@ -86,8 +86,8 @@ def _check_same(what: str, outside: Sequence[Value], inside: Sequence[Value]) ->
 
 
 def _check_alike(what: str, outside: Sequence[Value], inside: Sequence[Value]) -> None:
-    """Check that values outside and inside have the same dtypes and ranks. Extents may differ, as a
-    symbol may stand for them."""
+    """Raise Mismatch unless the values `outside` of a region and `inside` of it have the same
+    dtypes and ranks. Extents may differ, because a symbol inside can denote an extent outside."""
     kinds = [[(v.type.dtype, v.type.rank) for v in values] for values in (outside, inside)]
     if kinds[0] != kinds[1]:
         raise Mismatch(f"its {what} are typed otherwise inside")

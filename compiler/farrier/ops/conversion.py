@@ -42,7 +42,7 @@ def whole(x: Scalar, dtype: DType) -> Scalar:
 
 
 def np_whole(x: Array, dtype: DType) -> Array:
-    """Do in numpy what `whole` does in a tensor program."""
+    """Convert an array of floats to an integer type in numpy, with the same results as `whole`."""
     if dtype in _DIRECT:
         wide = convert(x, DType.F64)
         beyond = 2.0 ** (dtype.bits - 1)
@@ -61,10 +61,10 @@ _DIRECT = (DType.I32, DType.I64)  # The types to which processors have instructi
 def converted(x: Scalar, dtype: DType, saturate: bool = False, rounding: str = "") -> Scalar:
     """Convert `x` to `dtype` by the rules of ONNX's Cast.
 
-    Float to integer is `whole`. A number beyond the range of an 8-bit float, infinity included,
-    becomes its largest number with `saturate`, and infinity or NaN without. `rounding` is the
-    direction of conversions to F8E8M0: "up", "down" or "nearest" (a tie goes to the larger power of
-    two).
+    Floats are converted to integers by `whole`. A number beyond the range of an 8-bit float,
+    infinity included, becomes its largest number with `saturate`, and infinity or NaN without.
+    `rounding` is the direction of conversions to F8E8M0: "up", "down" or "nearest" (a tie goes to
+    the larger power of two).
     """
     if dtype is x.dtype:
         return x

@@ -196,7 +196,8 @@ def _reverse_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _reverse_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """Reverse the steps of each sequence; steps beyond its length stay in place."""
+    """Declare the stage of ReverseSequence: the steps of each sequence in reverse order; steps
+    beyond the sequence's length keep their positions."""
     x, lengths = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     batch, time = _sequence_axes(attributes_of(node), x.rank)
 

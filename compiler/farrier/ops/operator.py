@@ -234,7 +234,7 @@ class Operator:
 
 
 def always(node: Node, data: Data) -> bool:
-    """Return True: the rule `copies` of an operator that always copies."""
+    """Return True, as the rule `copies` of operators whose result always equals the first input."""
     return True
 
 

@@ -92,7 +92,7 @@ def _text(builder: Builder, message: str) -> str:
 
 
 def _hint(builder: Builder, question: Question) -> str:
-    """Return the advice for a comparison of sizes whose answer cannot be determined."""
+    """Return the advice for an undecided comparison of sizes."""
     defined = builder.data_sizes.defined
     nodes = {
         defined[symbol.name].key[0]

@@ -361,9 +361,9 @@ class Builder:
         self.data_sizes.require(name, sizes, demands, needs)
 
     def defers(self, question: Question) -> None:
-        """Record a question about dims whose answer would make the node's data-dependent sizes
-        follow from the input shapes. It is asked only if a later question about these sizes cannot
-        be answered otherwise."""
+        """Record a comparison of dims (`question`) whose result would make the node's
+        data-dependent sizes follow from the input shapes. It is decided only if a later comparison
+        of these sizes cannot be decided otherwise."""
         self.data_sizes.deferred = self.data_sizes.deferred or question
 
     def unknown(self, name: Operand) -> str:

@@ -43,7 +43,7 @@ Key: TypeAlias = tuple[str, int]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Defined:
     """A data-dependent size of an import: its symbol, and the node that defines it. `question` is a
-    question about dims whose answer would make the size follow from the input shapes, if there is
+    comparison of dims whose result would make the size follow from the input shapes, if there is
     one."""
 
     key: Key
@@ -146,8 +146,8 @@ def _by_name(extent: Extent, current: Mapping[str, Extent]) -> Extent:
 def adopted(
     data: Mapping[Key, DataDim], question: Question, defined: Mapping[str, Defined]
 ) -> tuple[dict[Key, DataDim], Question]:
-    """Return `data` extended by the data-dependent sizes in a question, and the question in terms
-    of the extended sizes' symbols."""
+    """Return `data` extended by the data-dependent sizes in a comparison of sizes (`question`), and
+    the question in terms of the extended sizes' symbols."""
     adopted_data = dict(data)
     instead: dict[Atom, Extent] = {}
     for symbol in symbols((question.extent,)):
@@ -169,9 +169,9 @@ def adopted(
 
 
 def is_causal(narrowing: Narrowing, question: Question, order: Mapping[str, int]) -> bool:
-    """Check whether a narrowing makes each size depend on earlier ones only (`order`, 0 for input
-    dims), and fixes a data-dependent size to a number only if the question asks whether two sizes
-    are equal."""
+    """Check whether a narrowing of sizes makes each size depend on earlier ones only (`order`, 0
+    for input dims), and fixes a data-dependent size to a number only if the question, a comparison
+    of sizes, is about equality."""
     if len(narrowing.dims) > 1 and any(order.get(name) for name in narrowing.dims):
         return False  # Typical values of data-dependent sizes are unrelated to one another.
     is_equal = question.relation is Relation.ZERO and len(narrowing.instead) == 1

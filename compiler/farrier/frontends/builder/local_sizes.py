@@ -133,8 +133,8 @@ class LocalSizes:
         }
 
     def asked(self, question: Question, own: Mapping[Symbol, Extent]) -> Undecided | None:
-        """Translate a question about the branch's symbols to a question about the narrowed
-        signature's symbols. Return None if the translated question is about a constant."""
+        """Translate a comparison of sizes (`question`) from the branch's symbols to the narrowed
+        signature's symbols. Return None if the translated one compares constants."""
         narrowed: dict[Atom, Extent] = {
             symbol: as_extent(local.narrowed) - local.least
             for local in self.locals

@@ -342,8 +342,8 @@ class Loop:
 
 
 def _settles(builder: Builder, error: UnresolvedShapeError) -> bool:
-    """Check whether the error is a question about the sizes of the model that a new import can
-    answer."""
+    """Check whether the error is an undecided comparison of sizes that a new import with narrower
+    ranges can decide."""
     asked = error.__cause__
     return isinstance(asked, Undecided) and builder.signature.settles(
         asked.question, builder.data_sizes.defined

@@ -1,5 +1,5 @@
-"""Narrow the ranges of open dims so that a question about them has the same answer for all their
-sizes.
+"""Narrow the ranges of open dims so that a comparison of sizes, an operator's question, has the
+same answer for all of them.
 
 A narrowing is only a candidate: the caller asks the question again to find out whether it has one
 answer. The last candidates leave each dim a single size, at which every question has an answer.
@@ -78,8 +78,9 @@ class Narrowing:
 def narrowings(
     question: Question, answer: bool, dims: Sequence[NamedDim], asked: Mapping[str, Symbol]
 ) -> Iterator[Narrowing]:
-    """Yield candidates of narrowings at which the question always has `answer`, its answer at the
-    typical sizes. The candidates that keep the most sizes come first."""
+    """Yield narrowings of dims in which a comparison of sizes (`question`) may always have the
+    result `answer`, its result at the typical sizes. The narrowings that keep the most sizes come
+    first."""
     extent = question.extent
     if question.relation is Relation.ZERO and answer:
         yield from _equal(extent, dims, asked)
@@ -120,8 +121,8 @@ def narrowings(
 def _holds_along(
     question: Question, answer: bool, dims: Sequence[NamedDim], along: NamedDim
 ) -> Callable[[int], bool]:
-    """Return a function that checks whether the question has `answer` at a value of the symbol
-    `along`, with all other symbols at their typical values."""
+    """Return a function that checks whether the comparison `question` has the result `answer` at a
+    value of the symbol `along`, with all other symbols at their typical values."""
     usual = {named_dim.symbol: named_dim.typical for named_dim in dims}
 
     def holds(value: int) -> bool:
@@ -134,8 +135,9 @@ def _holds_along(
 def _holds_at_ends(
     question: Question, answer: bool, dims: Sequence[NamedDim], along: NamedDim
 ) -> Callable[[int], bool]:
-    """Return a function that checks whether the question has `answer` at a value of the symbol
-    `along`, for all combinations of the other symbols' least and greatest values."""
+    """Return a function that checks whether the comparison `question` has the result `answer` at a
+    value of the symbol `along`, for all combinations of the other symbols' least and greatest
+    values."""
     others = [other for other in dims if other is not along]
     corners = [
         dict(zip((other.symbol for other in others), ends, strict=True))

@@ -127,8 +127,9 @@ def _append(
 
 
 def _is_tested_at_run_time(builder: Builder, node: RawNode, question: Question) -> bool:
-    """Check whether a question is only about data-dependent sizes and decides the condition of a
-    branch. Then both branches are compiled, rather than only the one for the typical sizes."""
+    """Check whether a comparison of sizes (`question`) is only about data-dependent sizes and
+    decides the condition of a branch. Then both branches are compiled, rather than only the one for
+    the typical sizes."""
     asked, defined = symbols((question.extent,)), builder.data_sizes.defined
     return node.outputs[0] in builder.conditions and all(s.name in defined for s in asked)
 

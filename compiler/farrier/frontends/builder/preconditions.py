@@ -57,10 +57,10 @@ class Importing(Protocol[T]):
 def settled(
     signature: Signature, begin: Callable[[Signature], Importing[T]], is_branch: bool = False
 ) -> T:
-    """Import repeatedly until no question is left, and return the result of the last import. Raises
-    UnresolvedShapeError for a question that narrower ranges cannot answer, and InvalidModelError
-    for a model that is invalid at the typical sizes. With `is_branch` it also raises ImpliedSizes;
-    otherwise those become the typical sizes."""
+    """Import a model repeatedly until no comparison of sizes is undecided, and return the result of
+    the last import. Raises UnresolvedShapeError for a comparison that narrower ranges of dims
+    cannot decide, and InvalidModelError for a model that is invalid at the typical sizes. With
+    `is_branch` it also raises ImpliedSizes; otherwise those become the typical sizes."""
     start = signature
     # The question before, the node that asked it, and the signature at that time.
     asked: tuple[Question, str, Signature] | None = None
@@ -113,9 +113,9 @@ def settled(
 
 
 def _asked(question: Question, importing: Importing[T]) -> Iterator[tuple[Question, str]]:
-    """Yield the question with the node that asks it. Then yield the deferred questions whose
-    answers would make the data-dependent sizes in it follow from the input shapes, with the nodes
-    that deferred them."""
+    """Yield a comparison of sizes (`question`) with the node that needs it. For each data-dependent
+    size in it, also yield the earlier comparison that was left open and whose result would make the
+    size follow from the input shapes, with its node."""
     yield question, importing.where
     for symbol in symbols((question.extent,)):
         size = importing.defined.get(symbol.name)
@@ -126,8 +126,8 @@ def _asked(question: Question, importing: Importing[T]) -> Iterator[tuple[Questi
 def _with_data(
     signature: Signature, question: Question, defined: Mapping[str, Defined]
 ) -> tuple[Signature, Question]:
-    """Return the signature extended by the data-dependent sizes in a question, and the question in
-    terms of the extended signature."""
+    """Return the signature extended by the data-dependent sizes in a comparison of sizes
+    (`question`), and the question in terms of the extended signature."""
     data, question = adopted(signature.data, question, defined)
     return dataclasses.replace(signature, data=data), question
 
@@ -138,10 +138,10 @@ def narrowed(
     where: str,
     places: Mapping[Key, int] = MappingProxyType({}),
 ) -> Signature | None:
-    """Return the signature narrowed to sizes at which a question has the same answer as at the
-    typical sizes. `places` is the order in which data-dependent sizes are defined. Return None if
-    no narrowing decides the answer, or if it would fix a data-dependent size that the question
-    needs as a number."""
+    """Return the signature with the ranges of dims narrowed to sizes at which a comparison of sizes
+    (`question`) has the same result as at the typical sizes. `places` is the order in which
+    data-dependent sizes are defined. Return None if no narrowing decides the result, or if it would
+    fix a data-dependent size that the question needs as a number."""
     if not signature.settles(question):
         return None
     order = {size.named.symbol: places.get(key, 0) for key, size in signature.data.items()}
@@ -219,9 +219,9 @@ def _notice(precondition: Precondition, names: Sequence[str], is_fixed: bool) ->
 def _with_expected_answer(
     start: Signature, signature: Signature, question: Question
 ) -> Signature | None:
-    """Return `start` with typical sizes at which a question has its expected answer: the typical
-    length of a sequence if that has it, else the nearest sizes. Return None if the answer is
-    already the expected one, or if the user chose the sizes."""
+    """Return `start` with typical sizes at which a comparison of sizes (`question`) has its
+    expected result: the typical length of a sequence if that has it, else the nearest sizes. Return
+    None if the result is already the expected one, or if the user chose the sizes."""
     usual = {dim.symbol: dim.typical for dim in signature.dims}
     asked = {symbol.name for symbol in symbols((question.extent,))}
     if question.expected is None or not asked <= usual.keys():
@@ -243,10 +243,10 @@ def _with_expected_answer(
 def _with_other_answer(
     start: Signature, signature: Signature, question: Question
 ) -> Signature | None:
-    """Return `start` with the nearest typical sizes at which a question about the dims of
-    `signature`, whose ranges are narrower, has the other answer. One dim is changed, or all dims of
-    the question to the same size; of these candidates, the one with the fewest elements is chosen.
-    Return None if there is none, or if the user chose the sizes."""
+    """Return `start` with the nearest typical sizes at which a comparison of sizes (`question`) has
+    the opposite result. `signature` has the narrower ranges in which the question was asked. One
+    dim is changed, or all dims of the question to the same size; of these candidates, the one with
+    the fewest elements is chosen. Return None if there is none, or if the user chose the sizes."""
     asked = {symbol.name for symbol in symbols((question.extent,))}
     # A size that values decide may be new with this question.
     new = {key: DataDim(size.whole, size.whole) for key, size in signature.data.items()}
@@ -274,9 +274,9 @@ def _with_other_answer(
 def _other_size(
     question: Question, usual: Mapping[str, int], together: Sequence[NamedDim]
 ) -> int | None:
-    """Return the value of the symbols `together`, nearest to the typical one, at which a question
-    has the other answer than at the values `usual`. A divisible value near it is preferred, since
-    models are made for such sizes."""
+    """Return the value of the symbols `together`, nearest to the typical one, at which a comparison
+    of sizes (`question`) has the opposite result than at the values `usual`. A divisible value near
+    it is preferred, since models are made for such sizes."""
     wanted = not question.answer(evaluate(question.extent, usual))
 
     def does(size: int) -> bool:

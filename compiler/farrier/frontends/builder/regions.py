@@ -60,9 +60,9 @@ def region(
 
 
 def branch(builder: Builder, build: Build) -> Region:
-    """Build a nested graph without inputs, for the sizes at which its operators' questions have the
-    same answer as at the typical sizes. A run that enters it with other sizes ends with an error.
-    """
+    """Build a nested graph without inputs, for the sizes at which all comparisons of sizes that its
+    operators need have the same results as at the typical sizes. A run that enters it with other
+    sizes ends with an error."""
     before = sizes_alone(builder.signature, builder.data_sizes.defined)
     begin = functools.partial(_Branch, builder, build, before, builder.data_sizes.places)
     return settled(before, begin, is_branch=True)

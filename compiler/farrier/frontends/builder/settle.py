@@ -1,4 +1,4 @@
-"""Build a model repeatedly, until no question of an operator about its open dims is left."""
+"""Build a model repeatedly, until no comparison of sizes that an operator needs is undecided."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def built_by(
 ) -> ImportedModel:
     """Build a model: `make` returns a builder, and `build` adds the model's nodes to it.
 
-    `build` runs again from the start, with narrower ranges of the open dims, for each question
-    about them that the builder cannot leave open, so it must add the same nodes each time. Raises
-    UnresolvedShapeError if no sizes of the inputs answer a question, and any error that `build`
+    `build` runs again from the start, with narrower ranges of the open dims, for each comparison of
+    sizes that the builder cannot leave undecided, so it must add the same nodes each time. Raises
+    UnresolvedShapeError if no sizes of the inputs decide a comparison, and any error that `build`
     raises.
     """
     try:

@@ -86,8 +86,8 @@ class Signature:
         return (*self.dims, *(size.named for size in self.data.values()))
 
     def settles(self, question: Question, also: Iterable[str] = ()) -> bool:
-        """Check whether all symbols of a question are open dims of this signature or in `also`, so
-        that narrowing them can answer the question."""
+        """Check whether all symbols of a comparison of sizes (`question`) are open dims of this
+        signature or in `also`, so that narrowing their ranges can decide it."""
         named = {named_dim.symbol for named_dim in self.open}.union(also)
         return all(symbol.name in named for symbol in symbols((question.extent,)))
 

@@ -44,12 +44,12 @@ class Variable:
 
     @property
     def declared(self) -> Declared:
-        """The input that has the value before a call."""
+        """The model input that receives the variable's value before a call."""
         return Declared(self.name, DTYPES[self.tensor.type], self.tensor.shape)
 
     @property
     def state(self) -> HeldState:
-        """The state by which a session keeps the value between calls."""
+        """The session's state that keeps the variable's value between calls."""
         return HeldState(self.name, self.name + _NEXT, initial=self.initial or 0.0)
 
 

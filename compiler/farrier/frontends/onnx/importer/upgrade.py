@@ -77,14 +77,14 @@ def _recurrence(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _axes_to_input(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Squeeze, Unsqueeze, ReduceSum (before 13) and the other reductions (before 18): axes
-    become an input."""
+    """Upgrade Squeeze, Unsqueeze, ReduceSum (before opset 13) and the other reductions (before
+    opset 18): axes become an input."""
     _attribute_to_input(node, scope, "axes", 1)
     return [node]
 
 
 def _softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Softmax: before 13, the axes from `axis` (default 1) on were flattened, and
+    """Upgrade Softmax: before opset 13, the axes from `axis` (default 1) on were flattened, and
     normalized together."""
     if opset >= 13:
         return [node]
@@ -105,7 +105,7 @@ def _softmax(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _clip(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Clip: before 11, minimum and maximum were attributes."""
+    """Upgrade Clip: before opset 11, minimum and maximum were attributes."""
     if opset < 11:
         for position, name in enumerate(("min", "max"), 1):
             bound = node.attrs.pop(name, None)
@@ -115,7 +115,7 @@ def _clip(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Pad: before 11, pads and value were attributes."""
+    """Upgrade Pad: before opset 11, pads and value were attributes."""
     if opset < 11:
         _attribute_to_input(node, scope, "pads", 1)
         node.inputs.append(scope.constant(np.array(node.attrs.pop("value", 0.0), np.float32)))
@@ -123,15 +123,15 @@ def _pad(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _slice(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Slice: before 10, starts, ends and axes were attributes."""
+    """Upgrade Slice: before opset 10, starts, ends and axes were attributes."""
     for position, name in enumerate(("starts", "ends", "axes"), 1):
         _attribute_to_input(node, scope, name, position)
     return [node]
 
 
 def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Split: before 13, lengths were an attribute; before 18, the number of equal parts was
-    not declared."""
+    """Upgrade Split: before opset 13, lengths were an attribute; before opset 18, the number of
+    equal parts was not declared."""
     _attribute_to_input(node, scope, "split", 1)
     if not node.input(1):
         node.attrs["num_outputs"] = len(node.outputs)
@@ -139,7 +139,7 @@ def _split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _roi_align(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade RoiAlign: before 16, coordinates were not shifted by half an element."""
+    """Upgrade RoiAlign: before opset 16, coordinates were not shifted by half an element."""
     if opset < 16:
         node.attrs["coordinate_transformation_mode"] = "output_half_pixel"
     return [node]
@@ -155,8 +155,8 @@ def _layer_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[
 
 
 def _group_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade GroupNormalization: before 21, scale and bias had one element for each group instead
-    of each channel."""
+    """Upgrade GroupNormalization: before opset 21, scale and bias had one element for each group
+    instead of each channel."""
     if opset < 21:
         channels, groups = scope.shape(node.inputs[0])[1], node.attrs["num_groups"]
         for position in (1, 2):
@@ -236,7 +236,7 @@ def _constant(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _scatter(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade Scatter, the former name of ScatterElements (before 11)."""
+    """Upgrade Scatter, the former name of ScatterElements (before opset 11)."""
     return [RawNode("ScatterElements", node.inputs, node.outputs, node.attrs, node.origin)]
 
 
@@ -252,7 +252,7 @@ def _max_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _top_k(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade TopK: before 10, k was an attribute."""
+    """Upgrade TopK: before opset 10, k was an attribute."""
     _attribute_to_input(node, scope, "k", 1)
     return [node]
 

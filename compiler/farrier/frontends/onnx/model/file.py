@@ -157,8 +157,8 @@ class Model:
 
     @property
     def has_folder(self) -> bool:
-        """Check whether another reader of the file `path` finds the data files at the locations in
-        the message."""
+        """Check whether another program that opens the file `path` finds the data files next to it,
+        at the locations in the message."""
         return self._file is not None and self._data is None
 
     @property

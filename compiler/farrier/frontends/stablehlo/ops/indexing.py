@@ -179,8 +179,8 @@ def _taken(
     whole: Sequence[int],
     sizes: Mapping[int, Extent],
 ) -> str:
-    """Return the windows: axes of batches, then the window along the axes `taken`, then the entire
-    axes `whole`."""
+    """Return windows of a tensor: first the axes of the batches, then the window's axes `taken`,
+    then the axes `whole`, which are read entirely."""
     if len(taken) == 1 and sizes[taken[0]] == 1:
         rows = s.transpose(x, [*taken, *whole])
         return s.node("Gather", rows, positions[taken[0]], axis=0)

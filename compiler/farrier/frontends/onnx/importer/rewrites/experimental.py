@@ -79,9 +79,9 @@ def dynamic_slice(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
 
 
 def mean_variance_normalization(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite MeanVarianceNormalization before 9: it normalizes over the batch and the spatial
-    axes, and with `across_channels` also over the channels. Without `normalize_variance` it only
-    subtracts the mean."""
+    """Rewrite MeanVarianceNormalization before opset 9: it normalizes over the batch and the
+    spatial axes, and with `across_channels` also over the channels. Without `normalize_variance` it
+    only subtracts the mean."""
     if opset >= 9:
         return [node]
     x = node.inputs[0]

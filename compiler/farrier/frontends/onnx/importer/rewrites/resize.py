@@ -18,8 +18,8 @@ def upsample(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite Resize to the newest form. Before 11, inputs were (x, scales), and coordinates were
-    asymmetric and rounded down."""
+    """Rewrite Resize to the newest form. Before opset 11, inputs were (x, scales), and coordinates
+    were asymmetric and rounded down."""
     if opset < 11:
         node.inputs.insert(1, "")
         node.attrs["mode"] = str(node.attrs.get("mode", "nearest")).replace("bilinear", "linear")

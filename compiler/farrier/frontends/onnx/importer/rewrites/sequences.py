@@ -158,7 +158,8 @@ def concatenate(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 def map_body(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     """Rewrite SequenceMap: run the body for each item of the first sequence, together with the
-    items at the same position of the other sequences; tensors are passed entirely."""
+    items at the same position of the other sequences. An operand that is a tensor is passed to each
+    run."""
     graph = node.attrs["body"]
     operands = [scope.entry(name) for name in node.inputs]
     results: list[list[Entry]] = []

@@ -25,7 +25,7 @@ Array = npt.NDArray[np.float64]
 
 
 def dft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Rewrite DFT. Before 20 the axis was an attribute."""
+    """Rewrite DFT. Before opset 20 the axis was an attribute."""
     x, shape = node.inputs[0], scope.shape(node.inputs[0])
     rank = len(shape)
     if opset < 20:

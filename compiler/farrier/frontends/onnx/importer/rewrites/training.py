@@ -53,8 +53,8 @@ def _dropped(node: RawNode, scope: ImportScope) -> list[RawNode]:
 
 
 def _normalized_by_element(node: RawNode, scope: ImportScope) -> list[RawNode]:
-    """Rewrite BatchNormalization with `spatial=0` (before 9), which has statistics, scale and bias
-    for each element of an example."""
+    """Rewrite BatchNormalization with `spatial=0` (before opset 9), which has statistics, scale and
+    bias for each element of an example."""
     x, scale, bias, mean, variance = node.inputs
     epsilon = np.array(node.attrs.get("epsilon", 1e-5), scope.dtype(x).numpy)
     deviation = scope.add("Sqrt", scope.add("Add", variance, scope.constant(epsilon)))
