@@ -15,8 +15,8 @@ from farrier.targets.cpu.sketch.access import Access, accesses, store
 
 @dataclasses.dataclass(frozen=True)
 class Nest:
-    """A stage without a reduction, and the reductions (sums) that only this stage reads, each
-    element of the stage at its own indices.
+    """A stage without a reduction, together with the reductions (sums) that only this stage reads.
+    Each element of the stage reads the elements of these sums with the same indices.
 
     Axes are numbered: the axes of the stage first, then the axes that a sum reduces.
     """

@@ -1,7 +1,8 @@
-; How far an output is from what is expected. `@element` and `@bits` are generated (elements.py).
+; The difference between an output and the expected values. `@element` and `@bits` are generated
+; (elements.py).
 
-; Whether an element of `expected` fills up a block of its layout, which may hold anything: its bits
-; are the mark less one. A mark of 0 is none.
+; Returns true if an element of `expected` is padding of its blocked layout, whose value is
+; arbitrary: if its bits equal `mark` - 1. A mark of 0 means that there is no padding.
 define internal i1 @is_padding(ptr %expected, i64 %at, i64 %dtype, i64 %mark) nounwind {
 entry:
   %none = icmp eq i64 %mark, 0
@@ -15,7 +16,7 @@ no:
   ret i1 false
 }
 
-; Whether two i64 (dtype 4) or u64 (7) differ although their doubles are equal.
+; Returns true if two i64 (dtype 4) or u64 (dtype 7) differ even if they are equal as doubles.
 define internal i1 @differ_as_i64(ptr %left, ptr %right, i64 %at, i64 %dtype) nounwind {
 entry:
   %signed = icmp eq i64 %dtype, 4
@@ -33,7 +34,7 @@ no:
   ret i1 false
 }
 
-; The largest finite size of the elements from `first` on, and `least` at least.
+; Returns the largest finite absolute value of the elements from `first` on; at least `least`.
 define internal double @largest_finite(ptr %expected, i64 %first, i64 %count, i64 %dtype, i64 %mark, double %least) nounwind {
 entry:
   br label %next
@@ -60,8 +61,8 @@ done:
   ret double %largest
 }
 
-; Of the f32 that fill whole vectors: how many there are, max |out - expected| and max |expected|.
-; All are 0 where one of them is not finite.
+; Returns, for the f32 that fill whole vectors, their number, max |out - expected| and max
+; |expected|. All three are 0 if one of the values is not finite.
 define internal { i64, double, double } @of_vectors(ptr %out, ptr %expected, i64 %count) nounwind {
 entry:
   %whole = and i64 %count, -8
@@ -102,9 +103,9 @@ done:
   ret { i64, double, double } %result
 }
 
-; max |out - expected| / max |expected|, the latter at least the smallest normal f32. NaN equals NaN,
-; an infinity equals itself; any other non-finite difference is infinite. Above the dtype's 8 bits
-; is the mark of padding.
+; Returns max |out - expected| / max |expected|, where the latter is at least the smallest normal
+; f32. NaN equals NaN, and an infinity equals itself; any other non-finite difference counts as
+; infinite. The bits of `marked.dtype` above the lowest 8 are the mark of padding.
 define double @farrier_max_error(ptr %out, ptr %expected, i64 %count, i64 %marked.dtype) nounwind {
 entry:
   %dtype = and i64 %marked.dtype, 255

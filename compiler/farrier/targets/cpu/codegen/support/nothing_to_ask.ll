@@ -1,4 +1,4 @@
-; The registers of this target need nobody's permission.
+; The part of the support library for machines whose registers need no permission.
 define internal i32 @prepare() nounwind {
   ret i32 0
 }

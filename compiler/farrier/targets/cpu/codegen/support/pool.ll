@@ -1,27 +1,31 @@
 ; The thread pool that runs parallel loops.
 ;
-; One region of work is split statically: each worker owns a contiguous share, cut into a few chunks.
-; Whoever is done with its own share claims chunks of the others', so that a thread that the system
-; took away is helped. A chunk is claimed by a compare-and-swap of its owner's claim word, which holds
-; the region's number as well: a word of an earlier region says that nobody has begun the share, and a
-; worker that wakes up late in another region claims nothing.
+; A region of work (a parallel loop) is divided statically: each worker owns a contiguous share of
+; the iterations, cut into a few chunks. A worker that has finished its own share claims chunks of
+; other workers' shares, which helps if the system has preempted a thread. A chunk is claimed by a
+; compare-and-swap on its owner's claim word, which also contains the number of the region: a word
+; with the number of an earlier region means that its owner has not started the share yet, and a
+; worker that wakes up late, in another region, claims nothing.
 ;
-; What a region costs is lines that travel between cores, above all those that one core takes from
-; many, one after the other. So the caller writes one line, which all helpers watch: what to do, under
-; a number that is odd while the rest changes. Each helper claims in a line of its own, and reports in
-; another how many chunks it ran, once a share. Only who has waited for a while looks at what others
-; have claimed.
+; The cost of a region is the transfer of cache lines between cores, above all of lines that one
+; core fetches from many others in succession. Therefore the caller writes a single line, which all
+; helpers watch: the description of the work, under a region number that is odd while the
+; description is being changed. Each helper claims chunks in a line of its own, and reports in
+; another one how many chunks it ran, once per share. Only a worker that has waited for a while
+; reads the claim words of others.
 ;
-; Where a neighbour takes a core, a helper that was stopped within a chunk holds up the caller until
-; it runs again. So the caller keeps a debt: by how much regions took longer than they would have
-; alone. What others saved pays it back, in advance too, up to the longest rest: a stop now and then,
-; as virtual machines have them, costs less than to work alone. Past 200 us of debt the caller works
-; alone for a while: for as long as the debt, and twice as long as before where that was not long ago.
+; If another process takes a core, a helper that is preempted within a chunk delays the caller until
+; it runs again. The caller therefore keeps a debt: the time by which regions took longer than the
+; caller alone would have taken. Time saved by helpers pays the debt back, also in advance, up to
+; the longest rest: an occasional preemption, as on virtual machines, costs less than working alone.
+; Above 200 us of debt, the caller works alone for as long as the debt, and for twice as long as the
+; last time if that was recent.
 ;
-; A system that moves the caller away from a neighbour moves it to the CPU that a helper is bound to.
-; There the helper sleeps, since it runs only while the caller does not. So whoever wakes helpers looks
-; where it runs itself, and binds a helper of the same CPU to the one where the caller was: the helper
-; could not, as long as a caller with the priority of real time does not let it run.
+; If the system moves the caller away from another process, it may move it to the CPU that a helper
+; is bound to. There the helper sleeps, since it runs only while the caller does not. Therefore a
+; thread that wakes helpers checks on which CPU it runs, and binds a helper of the same CPU to the
+; CPU where the caller was before. The helper cannot do this itself while a caller with real-time
+; priority keeps it from running.
 ;
 ; Memory of a pool (64-byte lines, so that no two writers share one):
 ;     0  ptr parallel_for    8  i64 threads    16  i32 refused           (the public part)
@@ -38,7 +42,8 @@
 ;        8  i64 its thread
 ;        16  i32 the CPU it is bound to, -1: to none    20  i32 the system's number of its thread
 ;        64  i64 report = region << 16 | chunks that the worker ran
-; Numbers of regions are of 48 bits, so that none comes twice: a share may lie untouched for long.
+; Region numbers have 48 bits, so that no number occurs twice: a share may remain untouched for a
+; long time.
 
 %work = type { ptr, ptr, i64, i64 } ; a region: body, context, extent, chunks
 
@@ -90,7 +95,7 @@ done:
   ret void
 }
 
-; The slot of a worker.
+; Returns the address of a worker's slot.
 define internal ptr @slot(ptr %pool, i64 %worker) nounwind {
   %offset = mul i64 %worker, 128
   %from = add i64 %offset, 256
@@ -98,14 +103,14 @@ define internal ptr @slot(ptr %pool, i64 %worker) nounwind {
   ret ptr %slot
 }
 
-; The number of the region that was begun last.
+; Returns the number of the region that was started last.
 define internal i64 @newest_region(ptr %pool) nounwind {
   %region.at = getelementptr i8, ptr %pool, i64 192
   %region = load atomic i64, ptr %region.at acquire, align 8
   ret i64 %region
 }
 
-; Which worker the running thread is: 0 for a thread that is none of the helpers.
+; Returns the number of the worker that the running thread is; 0 for a thread that is not a helper.
 define internal i64 @current_worker(ptr %pool) nounwind {
 entry:
   %self = call i64 @thread_pointer()
@@ -197,7 +202,7 @@ return:
   ret void
 }
 
-; Begins a region, the first chunk of which is the caller's for good; returns its number.
+; Starts a region, whose first chunk is reserved for the caller; returns its number.
 define internal i64 @publish(ptr %pool, ptr %work) nounwind {
   %region.at = getelementptr i8, ptr %pool, i64 192
   %region.old = load i64, ptr %region.at
@@ -215,7 +220,7 @@ define internal i64 @publish(ptr %pool, ptr %work) nounwind {
   ret i64 %region
 }
 
-; Reads the newest region into `work`; returns its number.
+; Reads the description of the newest region into `work`; returns its number.
 define internal i64 @receive(ptr %pool, ptr %work) nounwind {
 entry:
   %region.at = getelementptr i8, ptr %pool, i64 192
@@ -271,8 +276,8 @@ done:
   ret void
 }
 
-; Runs chunks of `region` in the share of `owner` until none is unclaimed; a helper reports. Returns
-; how many chunks the worker ran, `before` included.
+; Runs chunks of `region` in the share of `owner` until all are claimed; a helper reports them.
+; Returns the number of chunks that the worker ran, including `before`.
 define internal i64 @run_share(ptr %pool, i64 %region, ptr %work, i64 %worker, i64 %owner,
                                i64 %before) nounwind {
 entry:
@@ -317,7 +322,8 @@ done:
   ret i64 %ran
 }
 
-; The first chunk of a worker's share; of the worker after the last, the end of all.
+; Returns the first chunk of a worker's share; for the worker after the last, the number of all
+; chunks.
 define internal i64 @share_begin(ptr %pool, ptr %work, i64 %worker) nounwind {
   %threads.at = getelementptr i8, ptr %pool, i64 8
   %threads = load i64, ptr %threads.at
@@ -330,8 +336,8 @@ define internal i64 @share_begin(ptr %pool, ptr %work, i64 %worker) nounwind {
   ret i64 %begin
 }
 
-; Runs chunks of `region` in the shares of the others, until another region begins. Returns how many
-; the worker ran, `before` included.
+; Runs chunks of `region` in the shares of other workers, until another region starts. Returns the
+; number of chunks that the worker ran, including `before`.
 define internal i64 @help(ptr %pool, i64 %region, ptr %work, i64 %worker, i64 %before) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
@@ -357,8 +363,9 @@ done:
   ret i64 %ran
 }
 
-; When a worker that is done with its own share at `done` looks for those of the others. Each look is
-; a line taken from whoever works on it, so the more threads there are, the longer it waits.
+; Returns the time at which a worker that finished its own share at `done` looks for chunks in other
+; shares. Each look takes a cache line away from the worker that owns it, so the delay grows with
+; the number of threads.
 define internal i64 @patient_until(ptr %pool, i64 %done) nounwind {
   %threads.at = getelementptr i8, ptr %pool, i64 8
   %threads = load i64, ptr %threads.at
@@ -370,8 +377,8 @@ define internal i64 @patient_until(ptr %pool, i64 %done) nounwind {
   ret i64 %until
 }
 
-; Whether the helpers report the `missing` chunks of `region` before the caller, done with its share at
-; `done`, would look for them.
+; Returns true if the helpers report the `missing` chunks of `region` before the time at which the
+; caller, which finished its own share at `done`, would look for them.
 define internal i1 @is_finished_soon(ptr %pool, i64 %region, i64 %missing, i64 %done) nounwind {
 entry:
   %until = call i64 @patient_until(ptr %pool, i64 %done)
@@ -389,7 +396,7 @@ return:
   ret i1 %soon
 }
 
-; Runs a claimed chunk. The region cannot end before.
+; Runs a claimed chunk. The region cannot end before the chunk does.
 define internal void @run_chunk(ptr %work, i64 %chunk, i64 %worker) nounwind {
 entry:
   %body = load ptr, ptr %work
@@ -415,7 +422,7 @@ run:
   ret void
 }
 
-; Reports that a helper ran `ran` chunks of `region` so far, and wakes the caller where it sleeps.
+; Reports that a helper has run `ran` chunks of `region` so far, and wakes the caller if it sleeps.
 define internal void @report(ptr %pool, ptr %own, i64 %region, i64 %ran) nounwind {
 entry:
   %report.at = getelementptr i8, ptr %own, i64 64
@@ -434,7 +441,7 @@ done:
   ret void
 }
 
-; Whether the helpers have reported `missing` chunks of `region`.
+; Returns true if the helpers have reported `missing` chunks of `region`.
 define internal i1 @is_finished(ptr %pool, i64 %region, i64 %missing) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
@@ -494,9 +501,10 @@ done:
   ret void
 }
 
-; Settles a region in which the caller ran `ran` chunks from `start` to `worked`, and then waited or
-; helped: what it took beyond the time of all chunks at that pace is debt, what it saved pays it back. More than all
-; threads can do no region saved: the caller itself was stopped where its pace says so.
+; Updates the debt after a region in which the caller ran `ran` chunks from `start` to `worked`, and
+; then waited or helped. Time beyond that of all chunks at the caller's pace is added to the debt,
+; time saved is subtracted. A region cannot save more than all threads together can: a larger saving
+; at that pace means that the caller itself was preempted, and is limited.
 define internal void @settle(ptr %pool, i64 %start, i64 %worked, i64 %chunks, i64 %ran) nounwind {
 entry:
   %end = call i64 @clock()
@@ -546,9 +554,9 @@ done:
   ret void
 }
 
-; Parts the caller from a helper that is bound to the CPU where the caller runs: moves the helper to
-; the one where the caller was before. One that has not begun yet binds itself to that; those of the
-; process that this one was forked from stay where they are.
+; Separates the caller from a helper that is bound to the CPU where the caller runs: moves the
+; helper to the CPU where the caller was before. A helper that has not started yet binds itself to
+; that CPU; helpers of the process from which this process was forked stay where they are.
 define internal void @part(ptr %pool) nounwind {
 entry:
   %threads.at = getelementptr i8, ptr %pool, i64 8
@@ -597,8 +605,8 @@ done:
   ret void
 }
 
-; Enters the running helper, worker of `slot`, and binds it to its CPU; to another, where the caller
-; says so meanwhile.
+; Registers the running thread as the helper of `slot`, and binds it to its CPU, or to another CPU
+; if the caller requests that meanwhile.
 define internal void @settle_down(ptr %slot) nounwind {
 entry:
   %number = load i64, ptr @gettid_number
@@ -654,7 +662,7 @@ set:
   ret void
 }
 
-; One futex call: operation `op` on the i32 at `word`.
+; Makes a futex call: operation `op` on the i32 at `word`.
 define internal void @futex(ptr %word, i64 %op, i64 %value) nounwind {
   %number = load i64, ptr @futex_number
   %address = ptrtoint ptr %word to i64
@@ -662,7 +670,7 @@ define internal void @futex(ptr %word, i64 %op, i64 %value) nounwind {
   ret void
 }
 
-; When a spin that begins now gives up.
+; Returns the time at which a spin that starts now ends.
 define internal i64 @spin_deadline() nounwind {
   %start = call i64 @clock()
   %budget = call i64 @spin_ticks()
@@ -670,7 +678,7 @@ define internal i64 @spin_deadline() nounwind {
   ret i64 %deadline
 }
 
-; Whether a spin has come to its deadline: looks at the clock every 32 turns.
+; Returns true if a spin has reached its deadline. It reads the clock every 32 iterations.
 define internal i1 @is_past(i32 %turn, i64 %deadline) nounwind {
 entry:
   %between = and i32 %turn, 31
