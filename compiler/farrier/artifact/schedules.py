@@ -16,9 +16,10 @@ from farrier_device import codec
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Schedules:
-    """The schedules of one form of the model, for all sizes or for a hot size: the best known
-    `algorithms` of convolutions, by layer key, and the `decisions` of each kernel, by task key. A
-    task of a hot size that is missing is computed by a kernel of the form for all sizes."""
+    """The schedules of one form of the model, for all sizes or for a hot size (one with code of its
+    own): the best known `algorithms` of convolutions, by layer key, and the `decisions` of each
+    kernel, by task key. A task of a hot size that is missing is computed by a kernel of the form
+    for all sizes."""
 
     algorithms: Mapping[str, str]
     decisions: Mapping[str, Mapping[str, int]]

@@ -54,7 +54,8 @@ class Entry:
 
 
 class _Entries(FileStore):
-    """The artifact files of the cache; the time of an entry's last use is the time of its seal."""
+    """The artifact files of the cache. Each has a seal, a small file with the state in which it was
+    checked, whose time is the time of the entry's last use."""
 
     def path(self, key: str) -> Path:
         return self._path(key)
@@ -67,7 +68,7 @@ class _Entries(FileStore):
         return (seal or stat).st_mtime
 
     def discard(self, key: str) -> None:
-        """Remove an entry and its seal, if they exist."""
+        """Remove the artifact of an entry and its seal, if they exist."""
         for path in (self.path(key), self.seal(key)):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -240,8 +241,8 @@ class Store:
 
 
 def _layout(names: str, suffix: str) -> Layout:
-    """Return the layout of files that `durable.replacing` writes, by which drafts are
-    recognized."""
+    """Return the layout of files that `durable.replacing` writes, by which unfinished ones (drafts)
+    are recognized."""
     drafts = rf"\.{names}{re.escape(suffix)}\.[a-z0-9_]{{8}}"
     return Layout(names, drafts, suffix=suffix)
 
@@ -292,7 +293,7 @@ def _stamp(status: os.stat_result) -> list[int]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the content of a seal; {} if it is missing or damaged."""
+    """Return the content of the JSON file of an entry, its seal; {} if it is missing or damaged."""
     try:
         raw = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -52,8 +52,9 @@ class Resources(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """The state of one compilation. A model with hot sizes has several specializations, each of
-    which is compiled in the same way as the only one of a model without."""
+    """The state of one compilation. A model with hot sizes (sizes that get code of their own) has
+    several specializations, each of which is compiled in the same way as the only one of a model
+    without."""
 
     model: Model | Source
     name: str
@@ -82,12 +83,12 @@ class Session:
         return self.model
 
     def settings_for(self, sizes: Mapping[str, int]) -> Settings:
-        """Return the settings for the hot `sizes`; for {}, the settings of the form for any
-        size."""
+        """Return the settings for the specialization to these sizes; for {}, the settings of the
+        form for any size."""
         return self.settings if sizes else for_any_size(self.settings, self.hot)
 
     def imported_at(self, sizes: Mapping[str, int]) -> ImportedModel:
-        """Import the model a second time, specialized to hot `sizes`."""
+        """Import the model a second time, specialized to these sizes of its open dims."""
         with self.steps("import") as step:
             imported = typed(self.model, shapes_at(self.imported, sizes))
             return step.done(with_floats(imported) if self.as_floats else imported)

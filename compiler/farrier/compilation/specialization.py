@@ -29,7 +29,8 @@ from farrier_device.measurement import TimingPolicy
 
 @dataclasses.dataclass(frozen=True)
 class Specialization:
-    """A form of the model for all sizes, or for a hot size: its kernels with their schedules."""
+    """A form of the model for all sizes, or for a hot (frequent) size: its kernels with their
+    schedules."""
 
     prepared: Graph
     default: Variant  # It has the schedules of the analytic ranking.
@@ -45,8 +46,8 @@ class Specialization:
         return self.default if self.variant.is_same_code(self.default) else self.variant
 
     def sharing_with(self, general: Specialization) -> Specialization:
-        """Return the specialization, with the weight panels and kernels of the `general` one where
-        these are about as fast."""
+        """Return the specialization, using the packed weight layouts and the kernels of the
+        `general` one where these are about as fast."""
         variant = with_shared_panels(self.variant, general.variant)
         variant = with_shared_kernels(variant, general.variant, self.sizes)
         return dataclasses.replace(self, variant=variant)

@@ -59,8 +59,8 @@ class Training:
         (self._held_out if is_held_out(definition.task) else self._seen).extend(samples)
 
     def outcome(self, rivals: Mapping[str, CostModel]) -> tuple[Outcome, CostModel | None]:
-        """Train a model, and compare it with the `rivals`, by name. Return the outcome, and the
-        model, or None unless it beats each of them."""
+        """Train a model, and compare it with the existing models `rivals`, by name. Return the
+        outcome, and the trained model, or None unless it beats each of them."""
         records = sum(map(len, self._seen))
         model: CostModel | None = None
         of: dict[str, Figures] = {}

@@ -65,8 +65,9 @@ def arithmetic(kernel: TensorProgram | Function) -> int:
 
 
 def multiply_adds(program: TensorProgram) -> int:
-    """Return the number of products that are added up, at the typical values of dims: the steps of
-    a machine that performs one at a time. Products with padding are counted."""
+    """Return the number of products that are added up, at the typical values of dims: the number of
+    steps of a machine that performs one multiply-add at a time. Products with padding are counted.
+    """
     return sum(typical(_products(stage)) for stage in program.stages)
 
 

@@ -52,7 +52,7 @@ class Copies:
 
     def may_free(self, guard: Guard, body: Stmt) -> bool:
         """Check whether the budget allows one more copy of `body` to remove a guard, and charge the
-        copy to the budget. Only soft guards have a budget."""
+        copy to the budget. Only soft guards (conditions of Selects) have a budget."""
         if not guard.soft:
             return True
         size = unrolled_size(body)

@@ -127,7 +127,8 @@ def _divides(loop: For, blocks: For, lines: For) -> bool:
     """Check whether the loop divides the output along the axes of `blocks` rather than along those
     of `lines`; both are loops over the zeros of a halo.
 
-    The axes along which the two halves of the loop store further apart are the divided ones.
+    The loop divides the output along the axes in which the stores of its first and its second half
+    of iterations are furthest apart.
     """
     zeros = next(s for s in walk_stmts(blocks) if isinstance(s, Store))
     name = zeros.buffer.name
@@ -141,8 +142,8 @@ def _divides(loop: For, blocks: For, lines: For) -> bool:
 
 
 def _distance(loop: For, store: Store, axis: int) -> float:
-    """Return the distance between the stores of the two halves of the loop along an axis, as a
-    fraction of the extent of the axis."""
+    """Return the distance along an axis between the stores of the first and the second half of the
+    loop's iterations, as a fraction of the extent of the axis."""
     half = typical(loop.extent) // 2
     ranges = {s.var: typical(s.extent) for s in walk_stmts(loop) if isinstance(s, For)}
     index = store.indices[axis]

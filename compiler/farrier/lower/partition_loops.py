@@ -186,7 +186,8 @@ class _Partitioner:
 
     def _open_guards(self, body: Stmt, var: str, context: Simplifier) -> list[Guard]:
         """Return the guards to decide in the body of the loop over `var`: all that mention `var`,
-        and guards sunk from outer loops that make a tile in the body narrower."""
+        and guards whose decision outer loops have deferred if they can make a tile in the body
+        narrower."""
         guards = list(self._guards.of(body, var, context))
         for outer in self._sunk:
             if outer != var:
@@ -305,8 +306,9 @@ class _Partitioner:
         sunk: bool,
         left: bool,
     ) -> Stmt:
-        """Return the body of the loop over `var`, around which no more guards are decided; `sunk`
-        and `left` are set if guards of that loop are to be decided where tiles are allocated."""
+        """Return the body of the loop over `var`, around which no more guards are decided. `sunk`
+        and `left` are set if symbolic or constant guards of that loop are deferred to the
+        allocation of tiles."""
         before = self._settled
         self._settled = (*before, *tested)
         self._loops.append(var)

@@ -165,7 +165,7 @@ class Comparison:
 
     def by(self, clock: Clock, racers: int) -> Comparison:
         """Return a copy that charges its time to another clock and expects `racers` variants in a
-        race; both share their compiled kernels."""
+        race; the copy and the original share their compiled kernels."""
         other = copy.copy(self)
         other._clock, other.racers = clock, racers
         return other

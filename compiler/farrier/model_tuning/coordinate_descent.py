@@ -114,7 +114,7 @@ class CoordinateDescent:
 
     def run(self, rivals: Sequence[Variant], listener: Listener) -> Variant:
         """Search until the clock's time, minus that of the final race, is over or no kernel has
-        candidates left. Return the best variant; the first of the rivals if not even one round fits
+        candidates left. Return the best variant; the first of `rivals` if not even one round fits
         the time."""
         self._rematch_s = _REMATCH * max(0.0, self._clock.left)
         before: dict[str, Decisions] = {}

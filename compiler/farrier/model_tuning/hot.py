@@ -28,8 +28,9 @@ _SHARED_COST = 0.015
 
 
 def hot_asked(model: ImportedModel, hot: Sequence[Hot]) -> Sequence[Hot]:
-    """Return the hot shapes that a user requests; without a request, the typical sizes, or () if
-    the model has a growing state, whose size differs at every call."""
+    """Return the hot shapes that a user requests, for which specialized code is compiled; without a
+    request, the typical sizes, or () if the model has a growing state, whose size differs at every
+    call."""
     is_default = tuple(hot) == TYPICAL_ALONE
     return () if is_default and any(state.axis is not None for state in model.states) else hot
 
@@ -99,8 +100,9 @@ def shapes_at(model: ImportedModel, sizes: Mapping[str, int]) -> dict[str, tuple
 
 
 def with_shared_panels(hot: Variant, general: Variant) -> Variant:
-    """Return the variant for a hot size with the weights in panels as wide as in the general
-    variant, where that costs next to nothing, so that such weights are packed only once."""
+    """Return the variant for a hot (frequent) size in which weights are packed in panels of the
+    same width as in the general variant, where that costs next to nothing, so that they are packed
+    only once."""
     widths = {weights: general.choices[key].decisions.get(PANEL) for weights, key in _read(general)}
     choices = dict(hot.choices)
     for weights, key in _read(hot):
@@ -126,8 +128,8 @@ def _read(variant: Variant) -> Iterator[tuple[Hashable, str]]:
 
 
 def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]) -> Variant:
-    """Return the variant for a hot size in which kernels of the general variant replace kernels
-    that are about equally fast.
+    """Return the variant for a hot (frequent) size in which kernels of the general variant replace
+    kernels that are about equally fast.
 
     If all symbolic dims of a kernel are 1 at that size, as for a batch of one, the general kernel
     runs the same tiles in the same order as a specialized one with equal decisions. Other kernels

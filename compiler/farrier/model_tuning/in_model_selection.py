@@ -87,9 +87,9 @@ class InModelSelection:
         return winner
 
     def _shares(self, devices: int | None) -> list[dict[str, list[Decisions]]]:
-        """Return the finalists that each device measures, the current schedule always included. The
-        number of devices is limited so that each measures several finalists of the kernel that has
-        the most."""
+        """Return, for each device, the candidate schedules (finalists) that it measures by kernel,
+        the current schedule always included. The number of devices is limited so that each measures
+        several finalists of the kernel that has the most."""
         most = max((len(mine) - 1 for mine in self._finalists.values()), default=1)
         count = max(1, min(devices or 1, most // _A_DEVICE))
         return [
@@ -100,9 +100,9 @@ class InModelSelection:
     def _contestants(
         self, finalists: Mapping[str, Sequence[Decisions]], places: int
     ) -> list[Variant]:
-        """Return copies of each rival whose calls use the finalists of their kernels in rotation,
-        so that all finalists are measured equally often; which call of a kernel uses which one is
-        random."""
+        """Return copies of each rival variant whose calls use the candidate schedules (finalists)
+        of their kernels in rotation, so that all are measured equally often; which call of a kernel
+        uses which one is random."""
         for rival in self._rivals:
             counts = collections.Counter(call.task for call in rival.calls)
             needed = [-(-len(finalists[key]) // count) for key, count in counts.items()]
@@ -242,7 +242,8 @@ def schedule_record(
     seed: int,
     context: Context,
 ) -> TuningRecord:
-    """Return the tuning record of a schedule's measurement, within the model or for screening."""
+    """Return the tuning record of a measurement of a schedule within the model, where `context`
+    also states whether it was brief and only selects candidates (screening)."""
     return TuningRecord.of(
         space.rule_of(decisions),
         decisions,
@@ -263,7 +264,7 @@ def _seconds(ran: Sequence[tuple[int, ...]]) -> float:
 def _mixed(
     rival: Variant, following: Mapping[str, Iterator[Decisions]], rng: random.Random
 ) -> Variant:
-    """Return a copy of the rival in which each call takes the next schedule that `following` has
+    """Return a copy of a variant in which each call takes the next schedule that `following` has
     for its kernel; the calls of one kernel take theirs in random order."""
     drawn = {}
     for key, count in collections.Counter(call.task for call in rival.calls).items():

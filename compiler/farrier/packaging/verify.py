@@ -132,9 +132,9 @@ class _Case:
         self._expected: list[tuple[str, list[Array]]] = []
 
     def judged(self, number: int) -> tuple[str, list[Array]] | None:
-        """Return the name of judge `number`, and the outputs that it expects; None if all judges
-        have been heard. Each judge runs once. Raises one of `_NO_RESULT` if the model has no result
-        for these inputs."""
+        """Return the name of judge `number` (a reference that computes expected outputs), and its
+        outputs; None if all judges have been heard. Each judge runs once. Raises one of
+        `_NO_RESULT` if the model has no result for these inputs."""
         while len(self._expected) <= number and self._judges:
             judged = self._judges.pop()(self._imported, self.arrays)
             if judged is not None:
@@ -142,8 +142,8 @@ class _Case:
         return self._expected[number] if number < len(self._expected) else None
 
     def disagreement(self) -> float:
-        """Return the difference between the judges, as a fraction of an output's range: the effect
-        of rounding alone."""
+        """Return the difference between the outputs of two references, as a fraction of an output's
+        range: the effect of rounding alone."""
         answers = [judged[1] for judged in map(self.judged, range(2)) if judged is not None]
         if len(answers) < 2:
             return 0.0
@@ -205,8 +205,8 @@ class Verifier:
         """Draw inputs that have a result: not all values are valid sizes or rows of a table.
 
         Inputs from the full range of types for which floats become infinite are used only if no
-        others have a result. Raises UnverifiableError if none has, and TimeLimitError if the judges
-        ran out of time.
+        others have a result. Raises UnverifiableError if none has, and TimeLimitError if the
+        references ran out of time.
         """
         infinite: Draw | None = None
         why: Exception = UnverifiableError(self._refusal)
@@ -306,8 +306,8 @@ class Verifier:
         )
 
     def _alone(self, reference: str, verdicts: Sequence[str]) -> str:
-        """Return, as text, why fewer judges than intended have checked the result; "" if all of
-        them did."""
+        """Return, as text, why fewer references than intended have confirmed the result; "" if all
+        of them did."""
         if not self._time.is_over:
             return ""
         if verdicts:
@@ -388,10 +388,10 @@ class Verifier:
     def _judge(
         self, linked: LinkedModel, runner: Runner, threads: int
     ) -> tuple[list[str], str, Measured, MeasureResult]:
-        """Compare the build with one judge after the other until it agrees with one.
+        """Compare the build with one reference after the other until it agrees with one.
 
-        Return the differences from the judges before that one, the name of the last judge, and the
-        measurement.
+        Return the differences from the references before that one, the name of the last reference,
+        and the measurement.
         """
         verdicts: list[str] = []
         allowed = self._tolerance
@@ -601,8 +601,8 @@ def _members(declared: DeclaredValue, output: Any) -> list[Array]:
 def _evaluated(
     time: ReferenceTime, is_whole: bool, wide: bool, imported: ImportedModel, inputs: Arrays
 ) -> tuple[str, list[Array]] | None:
-    """Return the name of the judge and the outputs of Farrier's own operators, computed in float64
-    (`wide`) or in the types of the model; None if the time is over."""
+    """Return the name of Farrier's own reference and its outputs, computed in float64 (`wide`) or
+    in the types of the model; None if the time is over."""
     graph = imported.graph
     arrays = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
     try:

@@ -116,8 +116,8 @@ def with_open_channels(
 def _groups(
     members: Sequence[_Opened], in_panels: bool
 ) -> Iterator[tuple[list[_Opened], tuple[int, ...]]]:
-    """Yield groups of at least two tasks that can share their units, with these units; large groups
-    and large units come first."""
+    """Yield groups of at least two tasks whose channel counts can have the same constant factors
+    (units), with these factors; large groups and large factors come first."""
     left = [(member, member.units(in_panels)) for member in members]
     while counts := collections.Counter(units for _, options in left for units in options):
         units, count = max(counts.items(), key=lambda item: (item[1], item[0]))

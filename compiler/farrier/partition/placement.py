@@ -352,8 +352,8 @@ class _Placing:
         self._valid[name, space] = (*self._valid.get((name, space), ()), span)
 
     def _twin(self, value: Value, space: str) -> Value:
-        """Return the twin of a value in another space, with the same offset in the twin of its
-        memory."""
+        """Return the twin of a value, its copy in another memory space, at the same offset within
+        the copy of the memory that holds the value."""
         home = self._program.home(value)
         twin = Value(f"{value.name}@{space}", value.type)
         root = f"{home.name}@{space}"
@@ -364,7 +364,7 @@ class _Placing:
         return twin
 
     def _constant(self, value: Value, home: Home, space: str) -> Value:
-        """Return the twin of a constant, or of a view of one, in a space."""
+        """Return the copy of a constant, or of a view of one, in a memory space."""
         twin = self._twin(value, space)
         constant = self._constants[home.name]
         whole = Value(f"{home.name}@{space}", constant.value.type)

@@ -278,7 +278,8 @@ def _fixed_places(program: DriverProgram, space: str) -> dict[str, Place]:
 
 
 def _lent(program: DriverProgram) -> frozenset[str]:
-    """Return the names of the inputs and outputs that may be stored in the workspace."""
+    """Return the names of the inputs and outputs whose memory the caller may take from the
+    workspace."""
     inputs = program.inputs if len(program.inputs) == 1 else ()
     return frozenset(program.home(value).name for value in (*inputs, *program.outputs))
 

@@ -130,8 +130,8 @@ class _Grouping:
         return self._kinds[id(node)]
 
     def _start(self, node: Node) -> tuple[Node | None, Node | None, bool]:
-        """Return (home, anchor, fused) for a new group whose exit is `node`; `fused` is False for
-        views and control flow, which are not kernels."""
+        """Return (home, anchor, fused) for a new group whose exit is `node`, as in `_Group`;
+        `fused` is False for views and control flow, which are not kernels."""
         kind = self._kind(node)
         if kind is Kind.VIEW or kind is Kind.CONTROL:
             return None, node, False
@@ -186,8 +186,7 @@ class _Grouping:
         return order.index(self._kind(node)), self._positions[id(node)]
 
     def _can_lead(self, node: Node) -> bool:
-        """Check whether `node` can be the home of elementwise nodes that follow in the same
-        kernel."""
+        """Check whether elementwise nodes may follow `node` in its kernel, as an epilogue."""
         kinds = (Kind.CONTRACTION, Kind.REDUCTION, Kind.INJECTIVE)
         return self._kind(node) in kinds and len(node.outputs) == 1
 

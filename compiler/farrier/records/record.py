@@ -29,8 +29,8 @@ _Nanoseconds: TypeAlias = Annotated[int, codec.Range(0, (1 << 63) - 1)]
 
 
 class Context(enum.StrEnum):
-    """The circumstances in which a candidate was measured: alone, in a model, or briefly for
-    screening."""
+    """The circumstances in which a candidate was measured: alone, in a model, or in a model too
+    briefly to decide (screening)."""
 
     ALONE = "alone"  # Only this kernel ran, with cold weights.
     MODEL = "model"  # It ran as a kernel of the whole model, at one of its calls.

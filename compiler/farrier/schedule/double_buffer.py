@@ -128,8 +128,8 @@ class _Staged:
         return loop
 
     def halves(self) -> Stmt:
-        """Return the loop over a buffer with two halves, each iteration of which copies for the
-        next one."""
+        """Return the loop rewritten for a double buffer: each iteration uses one half of the buffer
+        and copies the data of the next iteration to the other."""
         loop, copy, name = self.loop, self.copy, self.buffer.name
         turn = Var(loop.var)
         following = Substitution({loop.var: e.add(turn, 1)})

@@ -343,8 +343,8 @@ class Space:
         self._traces[self.row(decisions).tobytes()] = trace
 
     def trace(self, decisions: Decisions) -> str:
-        """Return the steps of a candidate's schedule as text; the text is cached. Raises the errors
-        of `schedule`."""
+        """Return the trace of a candidate's schedule as text, one primitive per line; the text is
+        cached. Raises the errors of `schedule`."""
         key = self.row(decisions).tobytes()
         if key not in self._traces:
             self.schedule(decisions)
