@@ -7,8 +7,8 @@ from typing import Any
 
 
 def medians(report: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the milliseconds of a run, and of a run of the untuned model: from the race if the
-    tuned model won it, else from the verification for both. None means not measured."""
+    """Return the milliseconds of a run of the model, and of a run of the untuned model: both from
+    the race if the tuned model won it, else both from the verification. None means not measured."""
     if report["tuned_is_faster"]:
         return report["tuned_ms"]["median"], report["untuned_ms"]["median"]
     verified = (report["verification"] or {}).get("latency_ms")

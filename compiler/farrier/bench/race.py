@@ -190,7 +190,7 @@ class Racer(Protocol):
 def run_turns(
     racers: Sequence[Racer], rounds: int, round_s: float, calm: float | None
 ) -> list[list[Round]]:
-    """Return the rounds of each racer, restricted to the alternations that count."""
+    """Return the timed rounds of each racer; with `calm`, only the least disturbed alternations."""
     race = turns([_rounds_of(racer, round_s) for racer in racers])
     raced: list[list[Round]] = []
     quiet = 0

@@ -42,7 +42,8 @@ class Specialization:
 
     @property
     def in_use(self) -> Variant:
-        """The variant that a new one must beat: the default if both have the same code."""
+        """The variant in use, which a new variant must beat; it is the default variant if tuning
+        has not changed the code."""
         return self.default if self.variant.is_same_code(self.default) else self.variant
 
     def sharing_with(self, general: Specialization) -> Specialization:

@@ -54,9 +54,9 @@ def slow_kernels(choices: Mapping[str, ScheduledTask]) -> list[SlowKernel]:
 
 
 def slow_of_forms(forms: Iterable[Mapping[str, ScheduledTask]]) -> list[list[SlowKernel]]:
-    """Return the slow kernels of each form of a model, given the choices of each form: first the
-    form for all sizes, then those for hot sizes. A node that one form reports is not reported by
-    later ones."""
+    """Return the slow kernels of each form of a model, given the schedules of each form: first the
+    form for all sizes, then those specialized to a size. A node that one form reports is not
+    reported by later ones."""
     reported: set[str] = set()
     lists = []
     for choices in forms:

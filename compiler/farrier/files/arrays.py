@@ -18,7 +18,7 @@ import numpy.typing as npt
 def save_arrays(
     file: str | PathLike[str] | IO[bytes], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> None:
-    """Write the arrays as `numpy.savez` does. Raises ValueError for an array of objects."""
+    """Write the arrays to a .npz file by name. Raises ValueError for an array of objects."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

@@ -37,7 +37,7 @@ def write_atomically(path: Path, write_to: Callable[[IO[bytes]], None]) -> None:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Write a small text file as `write_atomically` does."""
+    """Write a small text file completely or not at all."""
 
     def write_to(file: IO[bytes]) -> None:
         file.write(text.encode())

@@ -146,8 +146,8 @@ def _groups(conditions: Sequence[Expr]) -> list[tuple[set[str], list[Expr]]]:
 def _share(conditions: Sequence[Expr], axes: Sequence[Axis], reduced: set[str]) -> float:
     """Return the fraction of the points of `axes` at which all conditions hold.
 
-    If there are too many points to evaluate, return a lower bound: one point of the axes in
-    `reduced` for each point of the other axes.
+    If there are too many points to evaluate, return a lower bound: for each point of the axes that
+    are not in `reduced`, one point of the reduced axes.
     """
     extents = [typical(axis.extent) for axis in axes]
     at_least = 1 / max(1, math.prod(typical(a.extent) for a in axes if a.name in reduced))

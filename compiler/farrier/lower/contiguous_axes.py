@@ -134,8 +134,8 @@ class _Links:
                 self.axes.discard((stage.buffer.name, first.name))
 
     def _tie(self, buffer: str, at: int, stage: str, axis: str) -> None:
-        """Remove both a pair of dimensions and the pair of axes that index them if either was
-        removed, because they can only be merged together."""
+        """Remove a pair of dimensions and the pair of axes that index them if either pair was
+        removed already, because these can only be merged together."""
         if (buffer, at) not in self.dims or (stage, axis) not in self.axes:
             self.dims.discard((buffer, at))
             self.axes.discard((stage, axis))

@@ -53,8 +53,8 @@ cast(bool, b_wide[b_block * 256 + b_thread * 4 + b_part])
 
 
 def written_whole(function: Function, alone: Collection[DType] = ()) -> Function:
-    """Do the same as `write_whole_words`, but treat elements of the types `alone` as separately
-    writable."""
+    """Prevent two threads from writing parts of one word, as `write_whole_words` does; elements of
+    the types in `alone` count as separately writable."""
     shared = shared_words(function, alone)
     for buffer in function.params:
         if buffer.name in shared and _is_dense(buffer):

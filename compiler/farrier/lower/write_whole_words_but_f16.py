@@ -8,7 +8,8 @@ from farrier.lower.write_whole_words import written_whole
 
 
 def write_whole_words_but_f16(function: Function) -> Function:
-    """Do the same as `write_whole_words`, for a device that can also write single elements of f16.
+    """Prevent two threads from writing parts of one word, as `write_whole_words` does, for a device
+    that can also write single elements of f16.
 
     before:
         @function

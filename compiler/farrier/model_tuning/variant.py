@@ -46,7 +46,7 @@ class Variant:
         )
 
     def with_known(self, records: RecordStore) -> Variant:
-        """Return the variant with the fastest schedules in the records."""
+        """Return the variant in which each kernel has the fastest schedule in the records."""
         settings = self.settings
         choices = schedule_from_records(self.choices, records, settings.target, settings.threads)
         return dataclasses.replace(self, choices=choices)

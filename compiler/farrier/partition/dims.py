@@ -236,8 +236,8 @@ def _inferred(region: Graph, names: _Names) -> Graph | None:
 
 
 def _inferred_as_met(region: Graph, names: _Names) -> Graph | None:
-    """Return the region as `_inferred` does, but name only extents that no operator has inferred
-    before the input with the extent is read."""
+    """Return the region with new names as `_inferred` does, but name only those extents of an input
+    that no operator has inferred before the input is first read."""
     if any(constant.has_dims for constant in region.constants):
         return None
 

@@ -196,7 +196,8 @@ def _counts(weights: Iterable[Value]) -> list[int]:
 
 
 def _multiples(region: Graph, own_dims: Sequence[Symbol]) -> Iterator[Extent]:
-    """Yield the only multiple of a dim that occurs in the inputs, for each dim with just one."""
+    """Yield, for each of the task's own dims, its multiple in the shapes of the inputs (such as
+    4*d1) if the dim occurs there only as this multiple."""
     extents = dict.fromkeys(extent for v in region.inputs for extent in v.type.shape)
     for symbol in own_dims:
         multiples = [extent for extent in extents if symbol in symbols([extent])]

@@ -18,8 +18,8 @@ class Replacement(Protocol):
     def task(self) -> Task: ...
 
     def call(self, call: Call, constants: dict[str, Constant]) -> Call:
-        """Return a call of this task that replaces a call of the other; add the constants that it
-        reads in addition to `constants`, by name."""
+        """Return a call of this task that replaces `call`, a call of the original task; constants
+        that this task reads in addition are added to `constants`, by name."""
 
 
 def with_replacements(

@@ -124,9 +124,9 @@ class LoadedModel:
         outputs: Mapping[str, Array | None] | None,
         states: Sequence[State] = (),
     ) -> dict[str, Array]:
-        """Run the model as `Session.run` does. `inputs` are named as the model's inputs, without
-        its `states`; strings are passed as code points. If the call fails, the states do not
-        change."""
+        """Run the model and return its outputs by name, with the semantics of `Session.run`.
+        `inputs` are named as the model's inputs, without its `states`; strings are passed as code
+        points. If the call fails, the states do not change."""
         arrays = []  # These arrays must stay alive until the call ends.
         shapes = self._shapes_of(inputs, states) if states else None
         if self.manifest.dims and not self._is_laid_out_for(inputs, shapes):
@@ -189,8 +189,8 @@ class LoadedModel:
     def _sizes_with(
         self, inputs: Mapping[str, npt.ArrayLike], shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, int]:
-        """Return the sizes as `_sizes_of` does; an error explains that the sizes of states come
-        from earlier calls."""
+        """Return the values of the dims that the shapes of inputs and of states imply; an error
+        explains that the sizes of states come from earlier calls."""
         try:
             return self._sizes_of(inputs, shapes)
         except InputMismatchError as error:
@@ -406,8 +406,8 @@ class LoadedModel:
         )
 
     def _placed(self, slot: _Slot, value: npt.ArrayLike) -> tuple[Array, int]:
-        """Return the result of `_Slot.placed`; an error about a wrong size explains the
-        preconditions on it."""
+        """Return the array that the call reads for an input, and its address; if the shape of the
+        input is wrong, the error explains the preconditions on its sizes."""
         try:
             return slot.placed(value)
         except InputMismatchError as error:

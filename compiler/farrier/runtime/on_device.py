@@ -28,7 +28,8 @@ def entry_of(loaded: LoadedModel) -> tuple[InterpretedEntry, AnyDevice]:
 
 
 def run(loaded: LoadedModel, inputs: Mapping[str, Any]) -> dict[str, DeviceArray]:
-    """Run a model with device arrays, as `Session.run_on_device` documents."""
+    """Run a model on inputs that may be device arrays, and return its outputs by name as device
+    arrays (`Session.run_on_device`)."""
     entry, device = entry_of(loaded)
     if loaded.manifest.counted or loaded.manifest.capacities or loaded.manifest.state:
         raise UsageError(

@@ -179,8 +179,8 @@ def reorder(function: Function, order: Sequence[str]) -> Function:
 
 
 def _check_reorder(nest: NestView, order: Sequence[str]) -> tuple[Path, list[For]]:
-    """Return the path to the outermost of the loops, and the perfect nest from there to the
-    innermost."""
+    """Return the path to the outermost loop in `order`, and the perfect nest from that loop to the
+    innermost loop in `order`; fail if the loops do not form one."""
     if len(set(order)) != len(order) or len(order) < 2:
         nest.fail(f"an order names two or more distinct loops, not {', '.join(order)}")
     for name in order:
