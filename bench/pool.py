@@ -95,8 +95,9 @@ class ForkJoin:
 
 
 def fork_join(turns: int, several: int = 2) -> ForkJoin:
-    """Time parallel regions of 8 items per thread, of `turns` turns in all. Threads are bound to
-    cores if there are enough cores."""
+    """Time parallel regions of 8 items per thread, where an item takes an equal share of a loop of
+    `turns` iterations; return medians for 1 and for `several` threads. Threads are bound to cores
+    if there are enough cores."""
     target = as_cpu(host())
     library = link([compile_text(_LOOP, target), support_object(target)])
     items = 8 * several

@@ -14,8 +14,8 @@ class Format(enum.Enum):
     TORCH = "PyTorch"
 
 
-HEAD = 64  # Bytes of a file in which every format shows itself.
-_MAGIC = (  # At which byte, and what stands there.
+HEAD = 64  # The number of bytes that suffice to recognize every format.
+_MAGIC = (  # Offset, bytes at the offset, format.
     (4, b"TFL3", Format.TFLITE),
     (0, b"PK\x03\x04", Format.TORCH),  # A zip archive.
     (0, b"ML\xefR", Format.STABLEHLO),  # MLIR bytecode.

@@ -24,15 +24,15 @@ from farrier.ir.dim import Extent
 from farrier.options.shapes import NamedDim
 from farrier.options.states import Suggestion
 
-MOST_NODES = 20_000  # A document has the first nodes of a larger graph.
+MOST_NODES = 20_000  # A report has only the first nodes of a larger graph.
 MOST_BYTES = 8 << 20  # The limit of a document as JSON.
 # The numbers of nodes that are tried until the document is small enough.
 _FEWER_NODES = (MOST_NODES, 5_000, 1_000, 0)
-MOST_NAMES = 1_000  # Of inputs, outputs, operators and open dims.
+MOST_NAMES = 1_000  # The limit for inputs, outputs, operators and open dims.
 _LONGEST_NAME = 1_000  # In characters. In the graph, which has many names, they are shorter.
 _LONGEST_IN_GRAPH = 120
-MOST_OUTPUTS = 8  # The outputs of a node that are named.
-EDGES_PER_NODE = 4  # The greatest average number.
+MOST_OUTPUTS = 8  # The limit for named outputs of a node.
+EDGES_PER_NODE = 4  # The maximum of the average.
 LEFT_OUT = "branch-left-out"  # The code of a problem that does not keep a model from compiling.
 MOST_NUMBER = (1 << 53) - 1  # Every reader of JSON represents integers up to this one exactly.
 

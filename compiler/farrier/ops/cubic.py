@@ -7,7 +7,7 @@ from typing import TypeVar
 from farrier.ops.operator import Array
 from farrier.ops.scalar import Scalar
 
-USUAL = -0.75  # The parameter that PyTorch and ONNX take.
+USUAL = -0.75  # The default parameter of PyTorch and ONNX.
 
 Term = TypeVar("Term", Scalar, Array)
 

@@ -32,7 +32,7 @@ from farrier.ops.scalar import (
 )
 from farrier.ops.traits import Trait
 
-ONCE, TWICE = "once", "twice"  # Products are rounded so often.
+ONCE, TWICE = "once", "twice"  # The number of times that a product is rounded.
 _MOST_PLACES = 31  # Requantize shifts by this at most.
 IS_SMALL = "is_small"
 """The attribute of a Requantize that says that no sum exceeds `LARGEST_SUM` in magnitude, and that
@@ -85,7 +85,7 @@ def _requantized(
     attrs: Attrs, x: Scalar, multiplier: Scalar, right: Scalar, left: Scalar | None = None
 ) -> Scalar:
     """Compute clamp(rounded(x · 2^left · multiplier / 2^(31 + right)) + zero)."""
-    right = bits(BinaryOp.BIT_AND, right, _MOST_PLACES)  # A target need not ask for more.
+    right = bits(BinaryOp.BIT_AND, right, _MOST_PLACES)  # Larger shifts may be undefined.
     zero, low, high = _numbers(attrs)
     if left is not None:
         x = bits(BinaryOp.SHL, x, bits(BinaryOp.BIT_AND, left, _MOST_PLACES))

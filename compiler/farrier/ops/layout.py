@@ -23,7 +23,7 @@ class Form(enum.Enum):
     PLAIN = enum.auto()  # It reads and writes row-major tensors.
     BLOCKED = enum.auto()  # It reads and writes blocked images.
     BLOCKED_INPUT = enum.auto()  # It reads blocked images and writes row-major tensors.
-    BLOCKED_OUTPUT = enum.auto()  # It reads its input as it lies and writes blocked images.
+    BLOCKED_OUTPUT = enum.auto()  # It reads its input in any layout and writes blocked images.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

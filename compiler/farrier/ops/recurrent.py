@@ -263,7 +263,7 @@ class _RecurrentKernel:
         self.blocks = number_of(self.weights.shape[1])
         # A tile of several sequences shares the weights that it reads; a tile of one sequence has
         # several blocks of units.
-        self.tile_rows: Extent = 1  # Of an open number of sequences most of a tile may be missing.
+        self.tile_rows: Extent = 1  # Most of a tile may be unused if this is symbolic.
         if isinstance(self.batch, int):
             self.tile_rows = nest.choice("rows", min(self.batch, _ROWS))
         self.tile_blocks = nest.choice("blocks", min(self.blocks, _SUMS // cell.gates))

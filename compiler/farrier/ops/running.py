@@ -30,7 +30,7 @@ from farrier.ops.scalar import Scalar, binary, scalar
 from farrier.ops.threads import offsets_by_threads
 
 _STRIP = 256  # The bytes of a step that are combined at once: vectors that stay in registers.
-_FEW = 8  # So few columns do not fill vectors.
+_FEW = 8  # Fewer columns do not fill vectors.
 _CHAINS = 8  # The most lines that are combined at a time.
 _RUN = 16  # Steps of each of these lines at a time.
 

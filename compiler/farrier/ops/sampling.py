@@ -172,7 +172,7 @@ def _place(coordinate: Scalar, extent: Extent, mode: str, padding: str, aligned:
     if mode == "nearest":
         place = unary(UnaryOp.ROUND, place)
     if mode == "cubic":
-        return place  # Its elements are moved inside one by one.
+        return place  # The elements around it are moved inside one by one.
     if padding == "border":
         clamped = minimum(maximum(place, 0), length - 1)
         return where(either(place < low, place > high), clamped, place)
@@ -249,7 +249,7 @@ def _np_taps(
     place = np.where(np.abs(place) < _FARTHEST, place, place.dtype.type(low))
     place = np.rint(place) if mode == "nearest" else place
     if mode == "cubic":
-        pass  # Its elements are moved inside one by one.
+        pass  # The elements around it are moved inside one by one.
     elif padding == "border":
         outside = (place < low) | (place > high)
         place = np.where(outside, np.clip(place, 0, extent - 1), place)

@@ -70,7 +70,7 @@ _LINE = 64  # bytes
 _STRIP = 32  # The number of independent lines that share one pass over the indices.
 # The fewest updated elements for which a second thread pays, since each thread reads all indices.
 _WORTH_SHARING = 16 << 10
-_WIDE = 32  # The shortest row for the same.
+_WIDE = 32  # The shortest row for which a second thread pays.
 
 
 def _reduction(attrs: Attrs) -> str:

@@ -62,9 +62,9 @@ class Builder:
         self.values = Values()
         self.data_sizes = DataSizes(self)
         self.conditions: frozenset[str] = frozenset()  # Names of values that select branches.
-        self.most_bytes = MAX_TENSOR_BYTES  # The most of one tensor.
+        self.most_bytes = MAX_TENSOR_BYTES  # The maximum size of one tensor.
         self.at_hand = self._begun = RawNode("", [], [], {}, "")
-        self._extents: dict[str, Value] = {}  # Run-time forms of constants of dims.
+        self._extents: dict[str, Value] = {}  # Values that compute constants of dims.
         self._outputs: dict[str, Value] = {}
         self._lists: dict[str, int] = {}  # The axes of items, by output.
         self._strings = set(signature.strings)

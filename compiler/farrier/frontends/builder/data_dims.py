@@ -68,7 +68,7 @@ class DataDim:
     symbol, at most `most`; or, in `same`, a function of earlier sizes. `needs` maps each check to a
     text that names the node which demands it."""
 
-    whole: NamedDim  # The size before any operator asked.
+    whole: NamedDim  # The size before it was narrowed.
     named: NamedDim
     most: Extent | None = None
     same: Extent | None = None

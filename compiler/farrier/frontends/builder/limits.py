@@ -11,10 +11,10 @@ from farrier.ir.types import TensorType
 # One value, computed or constant, or as much as the model's own files have. What lies in a file of
 # its own is as large as that file.
 MAX_TENSOR_BYTES = 1 << 31
-MAX_CONSTANT_BYTES = 1 << 31  # All constants that do not lie in files.
-MAX_MADE_BYTES = 1 << 29  # One constant that a rewrite defines, in f64.
-MAX_FOLDED_BYTES = 1 << 20  # One node's results; passes fold larger ones.
-MAX_RANK = 64  # It is numpy's own.
+MAX_CONSTANT_BYTES = 1 << 31  # The limit for all constants outside of files.
+MAX_MADE_BYTES = 1 << 29  # The limit for a constant that a rewrite defines.
+MAX_FOLDED_BYTES = 1 << 20  # The limit for a node's results; passes fold larger ones.
+MAX_RANK = 64  # The limit is numpy's.
 MAX_NODES = 200_000  # Loops are unrolled and functions inlined.
 MAX_UNROLLED = 1024  # Iterations of a loop whose shapes change.
 

@@ -287,7 +287,7 @@ class Loop:
             return trips, self.trips
         if self.trips is None:
             raise NotStatic("it never ends", ())
-        # As often as the value says: that is an extent.
+        # The number of iterations is the value, which becomes an extent.
         builder = self.builder
         name = builder.add("Max", builder.bind("", self.trips), 0)
         trips_value = builder.values.names[builder.constant(builder.sizes(name))]
@@ -377,7 +377,7 @@ def _grown(
         for key in zip(first.shape, now.shape, then.shape, strict=True):
             start, present, end = key
             if present != start:
-                # It is a symbol by now, the same for all extents that were equal until now.
+                # The extent is already a symbol, shared by all extents that were equal so far.
                 is_shared = any(other[:2] == key[:2] for other in extents)
                 extents.setdefault(key, builder.counted(None) if is_shared else present)
             elif end != present and key not in extents:

@@ -95,7 +95,7 @@ def _append(
     outputs are bound to that node's outputs instead."""
     values = builder.values
     pairs = tuple(sorted(attrs.items()))
-    # The symbol of an operator that counts is new each time.
+    # An operator with a data-dependent extent gets a new symbol each time.
     same = tuple(pair for pair in pairs if not (operator.counts and pair[0] == "extent"))
     key = (node.op, tuple(_identity(builder, value) for value in inputs), same)
     for position, value in enumerate(inputs):

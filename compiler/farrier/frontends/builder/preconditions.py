@@ -62,7 +62,7 @@ def settled(
     cannot decide, and InvalidModelError for a model that is invalid at the typical sizes. With
     `is_branch` it also raises ImpliedSizes; otherwise those become the typical sizes."""
     start = signature
-    # The question before, the node that asked it, and the signature at that time.
+    # The previous question, the node that asked it, and the signature at that time.
     asked: tuple[Question, str, Signature] | None = None
     refused: InvalidModelError | None = None
     turns = 0
@@ -149,7 +149,7 @@ def narrowed(
     by_name = {symbol.name: symbol for symbol in symbols((question.extent,))}
     if question.wants_number and any(map(order.get, by_name)):
         return None
-    # Later sizes first: those are what a check can hold to earlier ones.
+    # Later sizes first, because a check can compare a later size with earlier ones.
     asked = {name: by_name[name] for name in sorted(by_name, key=lambda s: -order.get(s, 0))}
     answer = question.answer(typical(question.extent))
     of = [dims[name] for name in asked]
@@ -248,7 +248,7 @@ def _with_other_answer(
     dim is changed, or all dims of the question to the same size; of these candidates, the one with
     the fewest elements is chosen. Return None if there is none, or if the user chose the sizes."""
     asked = {symbol.name for symbol in symbols((question.extent,))}
-    # A size that values decide may be new with this question.
+    # A data-dependent size may first occur in this question.
     new = {key: DataDim(size.whole, size.whole) for key, size in signature.data.items()}
     start = dataclasses.replace(start, data=new | dict(start.data))
     first = {dim.symbol: dim for dim in start.open}
@@ -263,7 +263,7 @@ def _with_other_answer(
     if not sizes_of_ways:
         return None
     sizes = {dim.symbol: dim.typical * dim.step for dim in start.open}
-    # Sizes of no elements are the answer only if no other sizes are.
+    # A size of 0 is chosen only if no other size has the answer.
     best = min(
         sizes_of_ways, key=lambda way: (0 in way.values(), math.prod((sizes | way).values()))
     )
@@ -287,7 +287,7 @@ def _other_size(
         return evaluate(question.extent, {**usual, **{dim.symbol: size for dim in together}})
 
     likely = list(_near(together, question.relation))
-    if at(2) != at(1):  # A linear extent has one root, which may be far.
+    if at(2) != at(1):  # A linear extent has one root, possibly far away.
         likely.append(1 - at(1) // (at(2) - at(1)))
     nearest = next(filter(does, likely), None)
     if nearest is None and wanted and question.relation is Relation.ZERO:  # A shape is empty.

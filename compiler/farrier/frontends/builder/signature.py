@@ -70,7 +70,7 @@ class Signature:
     preconditions: tuple[Precondition, ...] = ()
     limits: tuple[Extent, ...] = ()  # One for each precondition: an extent that must be at least 0.
     notices: tuple[str, ...] = ()
-    data: Mapping[Key, DataDim] = dataclasses.field(default_factory=dict)  # that operators narrow
+    data: Mapping[Key, DataDim] = dataclasses.field(default_factory=dict)  # Narrowed sizes.
 
     def told(self) -> tuple[Precondition, ...]:
         """Return the preconditions with their limits, the extents that must be at least 0."""

@@ -194,7 +194,7 @@ def _updated_in_place(graph: Graph, source: int, target: int) -> Graph:
         present: f32[1, 2, 64, 8] = Overwrite(held, new, starts, axis=2)
     """
     past, present = graph.inputs[source], graph.outputs[target]
-    if not _updates(graph, past, present):  # A graph for hot sizes may differ.
+    if not _updates(graph, past, present):  # A graph for hot sizes may have other nodes.
         return graph
     held = Value(f"{past.name}_held", past.type)
     nodes = []

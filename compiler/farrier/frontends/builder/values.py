@@ -68,7 +68,7 @@ class Values:
         is_strings = data.dtype.kind == "U"
         if is_strings:
             data = codes_of(data)
-        if pages_of(data) is None:  # Files take memory only while they are read.
+        if pages_of(data) is None:  # Constants in files do not count.
             self._constant_bytes += data.nbytes
         if self._constant_bytes > MAX_CONSTANT_BYTES:
             raise InvalidModelError(

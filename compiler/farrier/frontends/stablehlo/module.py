@@ -70,7 +70,7 @@ Type: TypeAlias = TensorType | OtherType | FunctionType
 class Dense:
     """A constant: all of its elements, or a single element that fills the tensor."""
 
-    elements: npt.NDArray[Any]  # The shape is () if all elements are the same.
+    elements: npt.NDArray[Any]  # A single element of shape () fills the tensor.
     type: TensorType
 
     @property

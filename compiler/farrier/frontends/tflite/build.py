@@ -17,7 +17,7 @@ from farrier.frontends.tflite.ops.elementwise import in_channels_first
 from farrier.frontends.tflite.schema import Operator, Subgraph, Tensor, TfliteModel
 from farrier.frontends.tflite.variables import STARTED, Present, initial_graphs
 
-_MOST_LEVELS = 32  # This deep may subgraphs call one another.
+_MOST_LEVELS = 32  # The limit on the depth of calls of subgraphs.
 
 
 def check_operators(model: TfliteModel) -> None:

@@ -30,7 +30,7 @@ from farrier.ops import NotSupported
 from farrier.options.states import HeldState
 
 STARTED = "started"  # The state that is 0 in the first call and 1 in later ones.
-_NEXT = ":next"  # What follows a variable's name in the name of its output.
+_NEXT = ":next"  # The suffix of a variable's name in the name of its output.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

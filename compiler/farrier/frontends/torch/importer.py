@@ -52,7 +52,7 @@ def import_model(
     def add(b: Builder) -> None:
         build = Build(b, program, interface, weights)
         build.run()
-        notices[:] = build.notices  # Those of the last build, which no question ended.
+        notices[:] = build.notices  # The notices of the last build, the complete one.
 
     imported = built(signature, add)
     notices += _of_least_sizes(imported, interface.raised(shapes or {}))

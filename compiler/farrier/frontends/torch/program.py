@@ -15,7 +15,7 @@ from farrier.ir.types import DType
 
 SCHEMA = 8  # The major version that this reads.
 _MOST_NODES = 1_000_000
-_MOST_LEVELS = 100  # Of graphs in graphs.
+_MOST_LEVELS = 100  # The limit on nested graphs.
 _LONGEST_LINE = 200  # Characters of a line of the user's source.
 
 # The element types by their numbers in the schema (`torch._export.serde.schema.ScalarType`).

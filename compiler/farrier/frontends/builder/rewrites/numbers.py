@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from farrier.frontends.builder.builder import Builder
 
 Number: TypeAlias = Extent | str  # An extent, or the name of an i64 scalar.
-Operand: TypeAlias = Number | Sequence[Number]  # Or the name of any value.
+Operand: TypeAlias = Number | Sequence[Number]  # Also the name of any value.
 
 
 def name_of(operand: Operand, builder: Builder) -> str:

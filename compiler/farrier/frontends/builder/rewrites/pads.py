@@ -14,7 +14,7 @@ from farrier.ops.operator import Mismatch, normal_axis
 if TYPE_CHECKING:
     from farrier.frontends.builder.builder import Builder
 
-_MARGIN = 8  # The elements around an axis for which there is room at first.
+_MARGIN = 8  # The initial capacity for elements around an axis.
 
 
 def pad(node: RawNode, builder: Builder) -> RawNode:

@@ -109,7 +109,7 @@ class _Inliner:
         values |= dict(zip(function.input, call.input, strict=False))
         passed_on: list[onnx.NodeProto] = []
         for inner, outer in zip(function.output, call.output, strict=False):
-            # Such an output is an input of the function, or another of its outputs.
+            # Such an output is an input of the function, or equal to another output.
             if inner in values and outer:
                 passed_on.append(onnx.helper.make_node("Identity", [inner], [outer]))
             elif outer:

@@ -91,7 +91,7 @@ def to_array(
         return _strings(tensor, what)
     dtype = dtype_of(tensor.data_type, what)
     shape = tuple(tensor.dims)
-    if is_external(tensor):  # Here the size of the file is a limit.
+    if is_external(tensor):  # The size of the file is a limit.
         if elements is not None or tensor.HasField("raw_data"):
             raise InvalidModelError(f"{what} has elements in the message and in a file")
         check_size(TensorType(dtype, shape), what, _MAX_ADDRESSED)

@@ -231,7 +231,7 @@ def _steps(asked: _Comparisons, kind: np.dtype[Any]) -> _Steps:
     splits = np.where(whole, np.inf, _least(values, closed, kind))
     first = np.where(negated, asked.yes, asked.no)
     second = np.where(negated, asked.no, asked.yes)
-    rest = np.flatnonzero(whole)  # True of all but NaN: it is below ∞, or its opposite is.
+    rest = np.flatnonzero(whole)  # True of all but NaN: x < ∞ or -x < ∞.
     again = len(values) + np.arange(len(rest))
     infinite = np.full(len(rest), np.inf)
     more = (asked.features[rest], ~negated[rest], infinite, first[rest], second[rest])

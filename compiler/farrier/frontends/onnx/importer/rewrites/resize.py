@@ -26,7 +26,7 @@ def resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
         node.attrs["coordinate_transformation_mode"] = "asymmetric"
         node.attrs["nearest_mode"] = "floor"
     if node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize" and node.input(1):
-        node.inputs[1] = ""  # That mode alone reads the region of interest.
+        node.inputs[1] = ""  # Only tf_crop_and_resize reads the region of interest.
     _keep_aspect_ratio(node, scope)
     return [node]
 

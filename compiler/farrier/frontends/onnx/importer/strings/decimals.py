@@ -82,7 +82,7 @@ def from_strings(node: RawNode, to: DType, scope: ImportScope) -> list[RawNode]:
     )
     is_digit = scope.add("And", at_least, at_most)
     counted = scope.add("Cast", is_digit, to="i64")
-    # How many digits follow: all there are, less those up to here.
+    # The number of digits that follow: all digits minus the digits up to here.
     total = scope.add("ReduceSum", counted, last, keepdims=1)
     follow = scope.add("Sub", total, scope.add("CumSum", counted, c(-1)))
     powers = scope.constant(_POWERS[:19].astype(np.int64))

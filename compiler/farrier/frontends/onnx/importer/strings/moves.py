@@ -42,7 +42,7 @@ def on_codes(node: RawNode, scope: ImportScope) -> RawNode | None:
     return moved
 
 
-_ONLY = ("StringConcat", "StringSplit")  # All operands of these are strings.
+_ONLY = ("StringConcat", "StringSplit")  # All operands of these operators are strings.
 _OPERANDS = {  # The operands that are strings; of other operators it is the first.
     "Concat": slice(None),
     "StringConcat": slice(None),

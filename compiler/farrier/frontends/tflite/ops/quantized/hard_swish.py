@@ -7,7 +7,7 @@ import numpy as np
 from farrier.frontends.tflite.ops.quantized.scales import Factor
 from farrier.frontends.tflite.schema import Array
 
-_INPUT_BITS = 7  # The input is shifted by this, as far as 16 bits have room.
+_INPUT_BITS = 7  # The input is shifted left by this, which fits in 16 bits.
 _HALF = 1 << 15
 _LEAST, _MOST = -_HALF, _HALF - 1
 

@@ -19,8 +19,8 @@ from farrier.ir.types import DType
 from farrier.ops import Mismatch, NotSupported
 from farrier.ops.fixed_point import TWICE
 
-_BITS = 31  # A multiplier has this many, and the first is set.
-_LEAST_SHIFT = -31  # A further shift leaves nothing of a number of 32 bits.
+_BITS = 31  # The bits of a multiplier, the highest of which is set.
+_LEAST_SHIFT = -31  # A further shift makes any 32-bit number 0.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

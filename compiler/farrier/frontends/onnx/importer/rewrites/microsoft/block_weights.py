@@ -227,7 +227,7 @@ def _of_bytes(p: Parts, table: _Table, bits: int) -> _Table:
 def _rows(p: Parts, table: _Table) -> str:
     """Return the gathered rows, dequantized."""
     indices, axis, block = p.input(1), table.axis, table.block
-    if axis > table.gathered:  # The axes of the indices stand before it.
+    if axis > table.gathered:  # The axes of the indices come before this axis.
         axis += len(p.shape(indices)) - 1
     rows = p("Gather", table.data, indices, axis=table.gathered)
     parameters = [

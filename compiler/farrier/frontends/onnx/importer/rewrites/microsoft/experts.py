@@ -104,7 +104,7 @@ def _mixed(p: Parts, layers: list[_Layer | None], values: str, chosen: str) -> l
     else:  # Here y is [experts, tokens, outputs].
         is_chosen = p("Equal", p.unsqueeze(chosen, 2), places(experts, p.scope))
         spread = p("Where", is_chosen, p.unsqueeze(values, 2), p.number(0))
-        spread = p("ReduceSum", spread, p.ints(1), keepdims=0)  # It is [tokens, experts] now.
+        spread = p("ReduceSum", spread, p.ints(1), keepdims=0)  # Now [tokens, experts].
         weighted = p("Mul", y, p.unsqueeze(p.transpose(spread, 1, 0), 2))
         total = p("ReduceSum", weighted, p.ints(0), keepdims=0)
     return p.results(p.reshape(total, *shape))

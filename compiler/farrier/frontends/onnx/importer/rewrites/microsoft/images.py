@@ -40,7 +40,7 @@ def crop_and_resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNo
     ys, xs = (
         _positions(p, boxes, axis, size, p.shape(x)[2 + axis]) for axis, size in enumerate(wanted)
     )
-    ys, xs = p.unsqueeze(ys, 2), p.unsqueeze(xs, 1)  # They broadcast to [boxes, height, width].
+    ys, xs = p.unsqueeze(ys, 2), p.unsqueeze(xs, 1)  # Shapes broadcast to boxes, height, width.
     image = _Image(p, x)
     inside = p("And", _is_within(p, ys, p.shape(x)[2]), _is_within(p, xs, p.shape(x)[3]))
     if mode == "nearest":
