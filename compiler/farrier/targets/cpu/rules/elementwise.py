@@ -186,9 +186,9 @@ class ElementwiseKernel(ProgramKernel):
         return max(-(-typical(extent) // lanes), 1) * lanes
 
     def _read_across(self, schedule: Schedule, stage: Stage) -> _Across | None:
-        """Return the inputs that are contiguous along another axis of the output than its vectors,
-        so that loads of output vectors would be strided. Return None if there are none, or if they
-        are contiguous along different axes."""
+        """Return the inputs that are not contiguous along the axis of the output's vectors but
+        along another axis, so that vector loads would be strided. Return None if there are none, or
+        if they are contiguous along different axes."""
         name, lane = (
             stage.buffer.name,
             f"{stage.buffer.name}_{stage.axes[innermost_axis(stage)].name}",
