@@ -278,8 +278,8 @@ def _pieces(
 def _case_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
     """Infer the type of a change of case, `to` lower or upper, with operands (x, pages, elements,
     longer). A code point's table entry is elements[pages[code // PAGE], code % PAGE], or 0 beyond
-    the pages. An entry may be the number of a row of `longer`, which has several code points that
-    replace the one."""
+    the pages. If a code point maps to several, the entry is the number of the row of `longer` that
+    lists them."""
     x, pages, elements, longer = (_codes(types, position) for position in range(4))
     if attrs.get("to") not in ("lower", "upper"):
         raise Mismatch(f"the case {attrs.get('to')!r}")

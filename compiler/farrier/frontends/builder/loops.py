@@ -123,8 +123,8 @@ class Loop:
         return self._from_region(self._region(types), types, trips)
 
     def _with_deciding(self, error: UnresolvedShapeError) -> UnresolvedShapeError:
-        """Return the error, which names the model inputs that determine a shape, with the inputs
-        added that determine the trip count, since fixing them would also help."""
+        """Return the error with more model inputs in its list of inputs to fix: the ones that
+        determine the trip count."""
         values = [value.name for value in (self.trips, self.condition) if value is not None]
         deciding = (*error.deciding, *inputs_behind(self.builder, values))
         return UnresolvedShapeError(
