@@ -31,6 +31,7 @@ _AVX512 = X86Target(
 )
 SETTINGS = Settings(_AVX512, threads=2)
 _TARGETS = {
+    "channels-last": parse_target("cuda:sm_80"),
     "byte-products": parse_target("cuda:sm_80"),
     "match-signedness": parse_target("rpi5"),
     "tabulate-bytes": dataclasses.replace(_AVX512, features=("avx512vbmi",)),

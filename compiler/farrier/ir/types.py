@@ -19,6 +19,7 @@ import dataclasses
 import enum
 import functools
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from farrier.ir.dim import Extent, ceildiv, number, product
@@ -236,6 +237,16 @@ class Layout:
         return cls(tuple(PhysicalDim(axis) for axis in range(rank)))
 
     @classmethod
+    def ordered_by(cls, order: Iterable[int]) -> Layout:
+        """Return the dense layout with the axes in an order, outermost first."""
+        return cls(tuple(map(PhysicalDim, order)))
+
+    @classmethod
+    def channels_last(cls, rank: int) -> Layout:
+        """Return the dense layout of an image [n, c, spatial...] with its channels innermost."""
+        return cls.ordered_by((0, *range(2, rank), 1))
+
+    @classmethod
     def blocked(
         cls, rank: int, axis: int, block: int, halo: tuple[tuple[int, int], ...] = ()
     ) -> Layout:
@@ -249,6 +260,12 @@ class Layout:
         return not any(map(any, self.halo)) and self == dataclasses.replace(
             Layout.plain(len(self.dims)), halo=self.halo
         )
+
+    @property
+    def is_permutation(self) -> bool:
+        """Check whether whole axes lie in some order, without padding, halo or shared bytes."""
+        whole = all(dim.div == 1 and dim.mod == 0 for dim in self.dims)
+        return whole and not any(map(any, self.halo)) and self.per_byte == 1 and not self.swizzle
 
     @property
     def by_element(self) -> Layout:

@@ -16,7 +16,17 @@ from farrier.ir import expr as e
 from farrier.ir.addresses import flatten
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, ceildiv, number
-from farrier.ir.expr import Buffer, Cast, Expr, Load, MemoryScope, Var, dtype_of
+from farrier.ir.expr import (
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    MemoryScope,
+    Select,
+    Var,
+    dtype_of,
+)
 from farrier.ir.loop import Alloc, Barrier, For, Function, Intrinsic, LoopKind, Stmt, Store, Tile
 from farrier.ir.statements import block
 from farrier.ir.substitute import Indices, Substitution, loads, variables
@@ -351,6 +361,8 @@ class _Launch:
             at, term = (outer, first) if source.along_terms else (first, outer)
             conditions = self._within(self._number(side, at), self._sides[side].extent, size)
             conditions += self._within(self._term(term, turn), self._k, self._depth)
+            if source.guard is not None:
+                conditions.append(self._placed(source.guard, side, at, term, turn))
             if self._stages > 1 and source.is_whole and is_across != source.along_terms:
                 place = (*self._stage(turn), *((term, at) if is_across else (at, term)))
                 target = Tile(staged, place, (len(place) - 1,))
@@ -389,11 +401,15 @@ class _Launch:
     def _factor(self, side: int, at: Expr, term: Expr, turn: Expr) -> Expr:
         """Return the element of a factor at row or column `at` of this tile and term `term` of an
         iteration."""
-        factor = self._sides[side]
+        return self._placed(self._sources[side].value, side, at, term, turn)
+
+    def _placed(self, value: Expr, side: int, at: Expr, term: Expr, turn: Expr) -> Expr:
+        """Return an expression over the axes of a factor and the sum, at row or column `at` of this
+        tile and term `term` of an iteration."""
         values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in self._product.batch}
-        values |= digits(self._number(side, at), factor.axes)
+        values |= digits(self._number(side, at), self._sides[side].axes)
         values |= digits(self._term(term, turn), self._product.sums)
-        return Substitution(values).expr(as_held(factor.value))
+        return Substitution(values).expr(value)
 
     def _multiply(self, group: tuple[Expr, Expr]) -> Stmt:
         """Return the statement in which one subgroup loads the fragments of an iteration and
@@ -527,8 +543,12 @@ def variables_of(store: Store) -> set[str]:
 class _Source:
     """The layout of a factor in memory: neighbouring elements are consecutive terms of the sum if
     `along_terms`, else consecutive rows or columns, and a thread copies `several` elements at once.
+    The factor is `value` where the `guard` holds, and 0 elsewhere; the guard of all elements that
+    are copied at once is the same. Without a guard the factor is `value` everywhere.
     """
 
+    value: Expr
+    guard: Expr | None
     along_terms: bool
     several: int
     is_whole: bool  # True if each run of that many is a chunk of memory, at a multiple of its size.
@@ -536,31 +556,52 @@ class _Source:
 
     @classmethod
     def of(cls, product: Product, side: int) -> _Source:
-        factor = (product.rows, product.columns)[side]
-        value = as_held(factor.value)
+        axes = (product.rows, product.columns)[side].axes
+        value = as_held((product.rows, product.columns)[side].value)
+        guard, guarded = _parted(value)
         most = _CHUNK // dtype_of(value).nbytes
-        terms, own = (_neighbours(value, axes) for axes in (product.sums, factor.axes))
+        terms, own = (_neighbours(guarded, each, guard) for each in (product.sums, axes))
         along_terms = terms > 0 and (terms >= own or own == 0)
         several = math.gcd(most, max(1, terms if along_terms else own))
+        inner = [name for name, extent in (product.sums if along_terms else axes) if extent != 1]
+        if guard is not None and several > 1 and inner[-1] not in variables(guard):
+            value = guarded
+        else:
+            guard = None
         is_whole = isinstance(value, Load) and several == most and _is_even(value, several)
         read = next(iter(loads(value)), None)
-        rank = len(read.indices) if read is not None else 0
-        return cls(along_terms, several, is_whole and rank > 0, rank - 1)
+        has_axes = read is not None and len(read.indices) > 0
+        axis = read.buffer.element_layout.dims[-1].axis if read is not None and has_axes else -1
+        return cls(value, guard, along_terms, several, is_whole and has_axes, axis)
+
+
+def _parted(value: Expr) -> tuple[Expr | None, Expr]:
+    """Split a value that is 0 unless a condition holds into the condition and the value where it
+    holds; the condition of other values is None."""
+    if isinstance(value, Select):
+        otherwise = value.otherwise
+        if isinstance(otherwise, Const) and not otherwise.value:
+            return value.condition, value.then
+    return None, value
 
 
 def _is_even(read: Load, several: int) -> bool:
     """Check that every aligned run of `several` elements starts at a multiple of `several`: all
     strides other than 1 and the offset are multiples of it."""
-    if read.buffer.layout is not None or not all(isinstance(n, int) for n in read.buffer.shape):
+    buffer = read.buffer
+    is_dense = buffer.element_layout.is_permutation and buffer.element_layout == buffer.layout
+    if not (is_dense or buffer.layout is None):
         return False
-    place = flatten(read.buffer, read.indices, Simplifier({}), 1)
+    if not all(isinstance(n, int) for n in buffer.shape):
+        return False
+    place = flatten(buffer, read.indices, Simplifier({}), 1)
     steps = [step for step in place.terms.values() if step != 1]
     return all(isinstance(step, int) and step % several == 0 for step in (*steps, place.const))
 
 
-def _neighbours(value: Expr, axes: Sequence[tuple[str, Extent]]) -> int:
-    """Return the number of elements along the flattened axes that are contiguous in memory,
-    starting at each multiple of that number; 0 if no two elements are."""
+def _neighbours(value: Expr, axes: Sequence[tuple[str, Extent]], guard: Expr | None) -> int:
+    """Return the number of elements along the flattened axes that are contiguous in memory and
+    have the same guard, starting at each multiple of that number; 0 if no two elements are."""
     long = [(name, extent) for name, extent in axes if extent != 1]
     read = next(iter(loads(value)), None)
     if not long or read is None or not read.indices:
@@ -569,9 +610,11 @@ def _neighbours(value: Expr, axes: Sequence[tuple[str, Extent]]) -> int:
     place = flatten(read.buffer, read.indices, Simplifier(ranges), 1)
     if place.terms.get(Var(long[-1][0])) != 1:
         return 0
+    apart = variables(guard) if guard is not None else set()
     run: Extent = 1
     for name, extent in reversed(long):
-        if place.terms.get(Var(name)) != run or not isinstance(extent, int):
+        is_next = place.terms.get(Var(name)) == run and isinstance(extent, int)
+        if not is_next or (run != 1 and name in apart):
             break
         run = run * extent
     return run if isinstance(run, int) else 1

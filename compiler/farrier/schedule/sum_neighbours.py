@@ -123,13 +123,17 @@ class _Launch:
         return simplified(For(self._var("block").name, blocks, LoopKind.BLOCK, body))
 
     def _points(self) -> Axes:
-        """Return the axes whose product the threads enumerate: those of the result, except that the
-        last row axis and the last column axis count groups of neighbours."""
-        points = list(self._product.batch)
+        """Return the axes whose product the threads enumerate: those of the result in its order,
+        except that the last row axis and the last column axis count groups of neighbours."""
+        places = _places(self._product)
+        points = [(name, (name, extent)) for name, extent in self._product.batch]
         for side in (0, 1):
             *outer, (name, extent) = self._sides[side].axes or ((self._lone(side), 1),)
-            points += [*outer, (self._group(name), ceildiv(extent, self._each[side]))]
-        return tuple(points)
+            points += [(axis[0], axis) for axis in outer]
+            points.append((name, (self._group(name), ceildiv(extent, self._each[side]))))
+        # An axis that the result lacks has one element.
+        points.sort(key=lambda point: places.get(point[0], -1))
+        return tuple(axis for _, axis in points)
 
     def _lone(self, side: int) -> str:
         """Return the name of an axis of extent 1 for a factor that has no axis of its own."""
@@ -219,6 +223,16 @@ class _Launch:
         change = Substitution(of_loops, reads={product.total.name: read})
         indices = tuple(change.expr(index) for index in store.indices)
         return under(conditions, Store(store.buffer, indices, change.expr(store.value)))
+
+
+def _places(product: Product) -> dict[str, int]:
+    """Return the position of each axis of a product among the axes of the result, by name. Parts of
+    one axis of the result have its position."""
+    return {
+        name: at
+        for at, loop in enumerate(product.points.values())
+        for name in variables(product.joined.get(loop, Var(loop)))
+    }
 
 
 def _axes(product: Product) -> list[str]:

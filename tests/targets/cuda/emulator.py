@@ -28,15 +28,18 @@ from tests.targets.cuda.warps import Warps
 _AT_ONCE = 1 << 14  # Threads: enough that the cost of a call of numpy does not show.
 
 
-def launch(kernel, blocks, threads, arguments, memory, traffic=None):
-    """Run a kernel, and count its `traffic`. Raises PtxError."""
+def launch(kernel, blocks, threads, arguments, memory, traffic=None, most_blocks=None):
+    """Run a kernel, and count its `traffic`; with `most_blocks` only that number of its blocks,
+    spread over all. Raises PtxError."""
     if threads > kernel.most_threads:
         raise PtxError(f"{kernel.name} takes {kernel.most_threads} threads, and not {threads}")
     at_once = max(1, _AT_ONCE // threads)
     history = History(kernel, arguments, memory)
+    count = blocks if most_blocks is None else min(blocks, most_blocks)
+    chosen = np.arange(count) * blocks // count
     with np.errstate(all="ignore"):
-        for first in range(0, blocks, at_once):
-            numbers = np.arange(first, min(blocks, first + at_once), dtype=np.uint32)
+        for first in range(0, count, at_once):
+            numbers = chosen[first : first + at_once].astype(np.uint32)
             _Run(kernel, numbers, threads, arguments, memory, history, traffic).run()
 
 

@@ -18,11 +18,12 @@ from farrier.ir.loop import Barrier
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_threads import run_threads
-from farrier.ir.statements import map_children
+from farrier.ir.statements import map_children, walk_stmts
 from farrier.ir.threads import launches
 from farrier.lower.loops import to_loops
 from farrier.lower.lower_threads import lower_threads
 from farrier.schedule import Schedule
+from farrier.targets import parse_target
 from farrier.targets.cuda.expressible import LIMITS
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
@@ -31,6 +32,7 @@ from farrier.targets.gpu import fragment_parts, fragments
 from farrier.targets.gpu.device import USUAL
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier_device.cuda_library import PTX
+from tests.targets.cuda.detours import kernels
 from tests.targets.cuda.products import inputs_of, lowered, product
 from tests.targets.cuda.ptx import PtxError
 from tests.targets.cuda.running import run_ptx
@@ -227,6 +229,65 @@ def _halves():
         [helper.make_tensor_value_info("x", TensorProto.FLOAT16, (1, 16, 10, 14))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT16, (1, 10, 7, 40))],
         [numpy_helper.from_array(a.astype(np.float16), name) for name, a in arrays.items()],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize("cpu", ["sm_80", "sm_75"])
+@pytest.mark.parametrize("is_of_bytes", [False, True])
+def test_convolutions_read_whole_sectors(cpu, is_of_bytes):
+    data, fragments_of = (_bytes(), 1) if is_of_bytes else (_images(), 2)
+    multiplied = 0
+    for _, function, text in kernels(data, {}, parse_target(f"cuda:{cpu}")):
+        rng, traffic = np.random.default_rng(0), Traffic()
+        names = {buffer.name for buffer in function.params} - _outputs_of(function)
+        inputs = {
+            buffer.name: rng.integers(0, 9, buffer.type.static_shape).astype(buffer.dtype.numpy)
+            for buffer in function.params
+            if buffer.name in names
+        }
+        expected = run_threads(function, inputs, meaning=_meaning)
+        for name, result in run_ptx(text, function, _packed(function, inputs), traffic).items():
+            near = {"rtol": 2e-3, "atol": 1e-2}
+            np.testing.assert_allclose(result.astype(float), expected[name].astype(float), **near)
+        if "mma.sync" not in text:
+            continue  # It copies from the order of memory that the model's interface has.
+        multiplied += 1
+        assert traffic.over_the_fewest("global") <= 1.25
+        assert traffic.over_the_fewest("shared") <= 1.1
+    # Architectures without products of bytes sum them by other rules.
+    assert multiplied == (0 if is_of_bytes and cpu == "sm_75" else fragments_of)
+
+
+def _outputs_of(function):
+    return {buffer.name for stmt in walk_stmts(function.body) for buffer in stmt.writes}
+
+
+def _packed(function, inputs):
+    """Return arguments as they lie in memory."""
+    layouts = {buffer.name: buffer.element_layout for buffer in function.params}
+    return {name: layouts[name].pack(array) for name, array in inputs.items()}
+
+
+def _images():
+    """Two convolutions of f16 with padding, one of them with strides."""
+    rng = np.random.default_rng(7)
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["c"], pads=[1, 1, 1, 1], strides=[1, 2]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["y"], pads=[2, 1, 0, 1]),
+    ]
+    weights = {"v": (32, 16, 3, 3), "w": (40, 32, 3, 3)}
+    graph = helper.make_graph(
+        nodes,
+        "images",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, (1, 16, 10, 14))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, (1, 40, 10, 7))],
+        [
+            numpy_helper.from_array(rng.standard_normal(shape).astype(np.float16), name)
+            for name, shape in weights.items()
+        ],
     )
     opset = [helper.make_opsetid("", 17)]
     return helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()

@@ -62,8 +62,10 @@ class GpuBackend(DrivenBackend):
             "round-factors",
             "widen-floats",
             "fold-constants",  # The conversions of biases.
-            "split-resizes",
             "merge-products",
+            "channels-last",
+            "eliminate-dead-code",  # Constants whose copies lie otherwise.
+            "split-resizes",
             "share-work",
             "transpose-in-place",
             "fuse",
@@ -97,10 +99,14 @@ class GpuBackend(DrivenBackend):
         return self.why_not_expressible(program, lowered, target)
 
     def space(self, program: TensorProgram | Function, target: Target, threads: int) -> Space:
+        from farrier.ir.tensor import TensorProgram
+        from farrier.lower.memory_order import in_memory_order
         from farrier.targets.gpu import rules
 
         if reason := self.why_not_on_device(program, target):
             raise CompilerError(reason, hint="--target host compiles for the processor")
+        if isinstance(program, TensorProgram):
+            program = in_memory_order(program)
         return rules.space(program, *self.device(target), self.products(target))
 
     def interface(self, function: Function) -> Interface:

@@ -19,7 +19,7 @@ from farrier.targets.gpu import fragments, parts
 from farrier.targets.gpu.device import Device, Limits
 from farrier.targets.gpu.fragment_cost import Shape, cost
 
-RULE = RuleId("fragment-parts", version=2)
+RULE = RuleId("fragment-parts", version=3)
 _FEW = 2  # Tiles for each unit: with two, all units are at work.
 
 

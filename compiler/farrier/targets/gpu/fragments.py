@@ -32,7 +32,7 @@ from farrier.targets.gpu import points, product_cost, rows, tiles
 from farrier.targets.gpu.device import Device, Limits
 from farrier.targets.gpu.fragment_cost import CHUNK, MATRIX, Shape, allowed, cost
 
-RULE = RuleId("fragments", version=4)
+RULE = RuleId("fragments", version=5)
 _VALUES = {
     "groups_y": (1, 2, 4),
     "groups_x": (1, 2, 4),

@@ -29,7 +29,7 @@ from farrier.space.operations import count_points
 from farrier.targets.gpu import points, product_cost, rows, tiles
 from farrier.targets.gpu.device import Device, Limits
 
-RULE = RuleId("parts", version=1)
+RULE = RuleId("parts", version=2)
 _PARTS = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 25, 28, 32, 48, 49, 64, 98, 128)
 _LEAST_TERMS = 64  # The fewest terms of a part; fewer are not worth a second launch.
 # The cost of a second launch is certain, and the gain only estimated, so the estimate must be twice
@@ -39,8 +39,8 @@ _MARGIN = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Sum:
-    """A sum of a kernel: the name of the buffer in which it is stored, its outermost axis with an
-    extent other than 1, and that axis's extent. `product` is the matrix product that it sums, if
+    """A sum of a kernel: the name of the buffer in which it is stored, its longest axis, and
+    that axis's extent. `product` is the matrix product that it sums, if
     any."""
 
     stored: str
@@ -94,7 +94,7 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device) -> 
 
 
 def sum_of(program: TensorProgram) -> Sum | None:
-    """Return the only sum of a program if its outermost loop has a constant extent and the rule
+    """Return the only sum of a program if its longest loop has a constant extent and the rule
     `tiles` or `rows` can schedule it; else None."""
     sums = [stage for stage in program.stages if isinstance(stage.body, Reduce)]
     if len(sums) != 1:
@@ -104,8 +104,8 @@ def sum_of(program: TensorProgram) -> Sum | None:
     products = tiles.products_of(program)
     if not products and not rows.groups_of(to_loops(program)):
         return None
-    axis = next((axis for axis in stage.body.axes if axis.extent != 1), None)
-    if axis is None or not isinstance(axis.extent, int) or not stage.axes:
+    axis = max(stage.body.axes, key=lambda axis: axis.extent if isinstance(axis.extent, int) else 0)
+    if not isinstance(axis.extent, int) or axis.extent == 1 or not stage.axes:
         return None
     return Sum(
         stage.buffer.name,
