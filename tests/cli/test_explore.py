@@ -71,6 +71,32 @@ def test_an_interrupted_run_goes_on(tmp_path):
     assert not next(results()).is_kept
 
 
+def test_placements_are_kept_and_decide_by_time(tmp_path, monkeypatch):
+    pytest.importorskip("amaranth")
+    from farrier.targets.dae.rtl import area
+
+    clocks = {"small-port.bytes-4": (60.0, 50.0, 70.0), "small-port.bytes-8": ()}
+    placed = []
+
+    def place(shape):
+        placed.append(shape.name)
+        part = "ECP5-45" if clocks[shape.name] else ""
+        return area.Placed(area.Cells(5, 4, 3, 2), part, clocks[shape.name])
+
+    monkeypatch.setattr(area, "place", place)
+    model = tmp_path / "layer.onnx"
+    model.write_bytes(LAYER)
+    for _ in range(2):
+        exploration = Exploration(SHAPES, [model], tmp_path / "results")
+        figures = [counted for _, counted in exploration.synthesize(places=True)]
+        assert [each["part"] for each in figures] == ["ECP5-45", ""]
+        narrow, wide = list(exploration.run(_listening)) and exploration.rows()
+        assert narrow["placed_ms"] == pytest.approx(narrow["cycles"] / 60e3)
+        assert narrow["area"]["lut"] == 5
+        assert "mhz" not in wide
+    assert placed == list(clocks)
+
+
 def test_models_of_one_name_stay_apart(tmp_path):
     paths = [tmp_path / folder / "m.onnx" for folder in ("a", "b")]
     for path, columns in zip(paths, (16, 32), strict=True):
@@ -116,6 +142,9 @@ def test_the_front_has_what_nothing_betters():
     figures, areas = zip(*every, strict=True)
     assert front(figures, areas) == [True, True, False, True, False]
     assert front([fast, fast], [large, large]) == [True, True]
+    # With the clocks of all shapes, the time counts.
+    assert front([fast, slow], [large, large], [10.0, 30.0]) == [False, True]
+    assert front([fast, slow], [large, large], [10.0, None]) == [True, False]
 
 
 def test_fields_vary_in_all_combinations():

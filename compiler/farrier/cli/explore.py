@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +28,7 @@ class Area(enum.StrEnum):
 
     DESCRIPTION = "description"
     YOSYS = "yosys"
+    PLACE = "place"
 
 
 def explore(
@@ -50,7 +52,7 @@ def explore(
         Area,
         typer.Option(
             help="yosys: also the cells of an ECP5, which takes about a minute a shape and needs "
-            "farrier[hardware]."
+            "farrier[hardware]. place: also the clock, by nextpnr with three seeds."
         ),
     ] = Area.DESCRIPTION,
     server: Annotated[
@@ -70,10 +72,9 @@ def explore(
     distinct = _shapes(shapes, vary or [])
     with Client(server) if server else contextlib.nullcontext() as client:
         exploration = Exploration(distinct, model, output, trials=trials, seed=seed, client=client)
-        if area is Area.YOSYS:
-            for shape, counted in exploration.synthesize():
-                figures = ", ".join(f"{count:,} {cell}" for cell, count in counted.items())
-                typer.echo(f"{shape.name}: {figures}", err=True)
+        if area is not Area.DESCRIPTION:
+            for shape, counted in exploration.synthesize(places=area is Area.PLACE):
+                typer.echo(f"{shape.name}: {_counted(counted)}", err=True)
         for number, result in enumerate(exploration.run(_listening), 1):
             typer.echo(f"{number}/{len(exploration.candidates)} {_line(result)}", err=True)
     _report(exploration, output)
@@ -110,6 +111,17 @@ def _listening() -> Iterator[Listener]:
         yield listener
 
 
+def _counted(figures: dict[str, Any]) -> str:
+    """Return cells, and the clock of each placement, as words."""
+    words = [f"{count:,} {cell}" for cell, count in figures.items() if cell not in ("mhz", "part")]
+    if figures.get("part") == "":
+        words.append("which fits no ECP5")
+    elif "mhz" in figures:
+        clocks = " / ".join(f"{clock:.1f}" for clock in figures["mhz"])
+        words.append(f"{clocks} MHz on an {figures['part']}")
+    return ", ".join(words)
+
+
 def _line(result: Result) -> str:
     figures = result.figures
     about = f"{result.candidate.shape.name}, {result.candidate.model.name}: "
@@ -123,7 +135,9 @@ def _report(exploration: Exploration, folder: Path) -> None:
     """Print the results. Raises UsageError for a model that runs on none of the accelerators."""
     rows = exploration.rows()
     areas = [name for name in rows[0]["area"] if name != "scratchpad_bytes"]
-    columns = ("cycles", "ms", "with host", "multiply-adds", "KiB", *areas)
+    has_clocks = any("mhz" in row for row in rows)
+    placed = ("MHz", "ms placed") if has_clocks else ()
+    columns = ("cycles", "ms", "with host", "multiply-adds", "KiB", *areas, *placed)
     table = Table("model", "shape", *(Column(name, justify="right") for name in columns), "front")
     table.box = None
     for row in sorted(rows, key=lambda row: (row["model"], row["cycles"])):
@@ -149,4 +163,5 @@ def _cells(row: dict[str, Any], areas: list[str]) -> list[str]:
         f"{row['share']:.1%}",
         f"{row['area']['scratchpad_bytes'] / 1024:,.10g}",
         *(f"{row['area'][name]:,}" for name in areas),
+        *((f"{statistics.median(row['mhz']):.1f}", ms(row["placed_ms"])) if "mhz" in row else ()),
     ]

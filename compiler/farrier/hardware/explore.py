@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -73,6 +74,7 @@ class Exploration:
         cannot be written."""
         self._shapes, self._folder, self._client = shapes, folder, client
         self._areas: dict[str, dict[str, int]] = {each.name: area_of(each) for each in shapes}
+        self._clocks: dict[str, list[float]] = {}  # MHz of each placement, by shape.
         self._results: list[Result] = []
         models = list(dict.fromkeys(models))
         names = [model.name for model in models]
@@ -91,19 +93,28 @@ class Exploration:
         self._kept = Kept(folder / "results.jsonl")
         self._records = FileRecords(folder / "records.jsonl")
 
-    def synthesize(self) -> Iterator[tuple[Accelerator, dict[str, int]]]:
-        """Synthesize each shape (accelerator description) for an ECP5 FPGA and add its cell counts
-        to the figures of area; yield the shape and the counts. Raises UsageError."""
-        from farrier.targets.dae.rtl.area import cells
+    def synthesize(self, *, places: bool = False) -> Iterator[tuple[Accelerator, dict[str, Any]]]:
+        """Add the cells of an ECP5 to the area of each shape, and with `places` the clocks that
+        its placements allow; yield both as a JSON object. Raises UsageError."""
+        from farrier.targets.dae.rtl.area import cells, place
 
         for shape in self._shapes:
             text = json.dumps([compiler_stamp(), to_features(shape)])
-            key = f"area {hashlib.sha256(text.encode()).hexdigest()}"
+            verb = "place" if places else "area"
+            key = f"{verb} {hashlib.sha256(text.encode()).hexdigest()}"
             counted = self._kept.get(key)
             if counted is None:
-                counted = dataclasses.asdict(cells(shape))
+                if places:
+                    placed = place(shape)
+                    counted = dataclasses.asdict(placed.cells) | {"mhz": list(placed.mhz)}
+                    counted["part"] = placed.part
+                else:
+                    counted = dataclasses.asdict(cells(shape))
                 self._kept.add(key, counted)
-            self._areas[shape.name] |= counted
+            area = {name: value for name, value in counted.items() if name != "part"}
+            if clocks := area.pop("mhz", None):
+                self._clocks[shape.name] = clocks
+            self._areas[shape.name] |= area
             yield shape, counted
 
     def run(self, listening: Listening) -> Iterator[Result]:
@@ -169,11 +180,16 @@ class Exploration:
         for model in dict.fromkeys(each.candidate.model for each in self._results):
             results = [each for each in self._results if each.candidate.model == model]
             areas = [self._areas[each.candidate.shape.name] for each in results]
-            on_front = front([each.figures for each in results], areas)
-            for each, area, is_on_front in zip(results, areas, on_front, strict=True):
-                row = {"model": self._names[model], "shape": each.candidate.shape.name}
+            clocks = [self._clocks.get(each.candidate.shape.name) for each in results]
+            mhz = [statistics.median(each) if each else None for each in clocks]
+            on_front = front([each.figures for each in results], areas, mhz)
+            for n, (each, area) in enumerate(zip(results, areas, strict=True)):
+                shape = each.candidate.shape.name
+                row: dict[str, Any] = {"model": self._names[model], "shape": shape}
                 row |= dataclasses.asdict(each.figures)
-                rows.append(row | {"area": area, "on_front": is_on_front})
+                if (clock := mhz[n]) is not None:
+                    row |= {"mhz": clocks[n], "placed_ms": each.figures.cycles / clock / 1e3}
+                rows.append(row | {"area": area, "on_front": on_front[n]})
         return rows
 
     def _show(self) -> None:

@@ -64,13 +64,23 @@ def area_of(accelerator: Accelerator) -> dict[str, int]:
     }
 
 
-def front(figures: Sequence[Figures], areas: Sequence[Mapping[str, int]]) -> list[bool]:
-    """Return for each shape whether it is on the Pareto front of one model: no other shape is at
-    least as good in cycles, in every figure of area and in the share of multiply-adds, and better
-    in one of these. A shape on which nothing runs is never on the front."""
+def front(
+    figures: Sequence[Figures],
+    areas: Sequence[Mapping[str, int]],
+    mhz: Sequence[float | None] | None = None,
+) -> list[bool]:
+    """Return for each shape whether it is on the Pareto front of one model: no other shape is as
+    good in cycles, in each figure of the area and in the share that it runs, and better in one of
+    them. With the clocks of all shapes, times take the place of cycles. A shape that runs nothing
+    is not on it."""
+    clocks = [each for each in mhz or () if each is not None]
+    times = [
+        each.cycles / (clocks[n] if len(clocks) == len(figures) else 1)
+        for n, each in enumerate(figures)
+    ]
     points = [
-        (each.cycles, -each.share, *area.values()) if each.kernels else None
-        for each, area in zip(figures, areas, strict=True)
+        (time, -each.share, *area.values()) if each.kernels else None
+        for time, each, area in zip(times, figures, areas, strict=True)
     ]
     able = [point for point in points if point is not None]
     return [

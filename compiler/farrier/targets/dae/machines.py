@@ -29,13 +29,13 @@ VTA = Accelerator(
     fields=Fields(index=11, count=11),
     mhz=100,
 )
-# The multipliers fit in the DSP blocks of an ECP5-85: 64 of its 156.
+# It fits an ECP5-45: 68 of its 72 multipliers, 104 of its 108 block RAMs.
 SMALL = Accelerator(
     name="small",
     matrix=Matrix(batch=1, inner=8, outer=8),
-    memory=Memory(input=16 * _K, weight=64 * _K, sum=64 * _K),
+    memory=Memory(input=16 * _K, weight=32 * _K, sum=32 * _K),
     port=Port(bytes=4, latency=32),
-    vector=Vector(lanes=4),
+    vector=Vector(lanes=1, latency=8),
     fields=Fields(index=11, count=11),
     mhz=80,
 )
@@ -70,6 +70,6 @@ MACHINES = {
     "dae:vta": KnownMachine(
         described(VTA), "apache/tvm-vta, vta_config.json: its sizes, not its instructions"
     ),
-    "dae:small": KnownMachine(described(SMALL), "Farrier: 8 × 8 products, for an ECP5-85"),
+    "dae:small": KnownMachine(described(SMALL), "Farrier: 8 × 8 products, for an ECP5-45"),
     "dae:wide": KnownMachine(described(WIDE), "Farrier: 32 × 32 products, twice VTA's port"),
 }

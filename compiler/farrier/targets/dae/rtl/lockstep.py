@@ -7,7 +7,7 @@ import dataclasses
 import shutil
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from farrier.errors import UsageError
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.instructions import Instruction, Module, encode
 from farrier.targets.dae.program import Program
-from farrier.targets.dae.rtl.emit import verilog
+from farrier.targets.dae.rtl.emit import TOP, verilog
 from farrier.targets.dae.simulator.functional import Functional
 from farrier.targets.dae.simulator.timed import simulate
 
@@ -26,8 +26,30 @@ _GUARD = 64  # Guard bytes between arguments, which a correct program does not c
 _MOST_CYCLES = 1 << 32
 _FLAGS = (
     *("-O3", "--x-initial", "fast", "--cc", "--exe", "--build", "-CFLAGS", "-O1"),
-    *("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT", "--top-module", "core"),
+    *("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-UNOPTFLAT"),
 )
+
+
+def require_verilator() -> None:
+    """Raise UsageError if Verilator is not installed."""
+    if not shutil.which("verilator"):
+        raise UsageError(
+            "Verilator, which simulates hardware, is not installed",
+            hint="apt-get install verilator g++",
+        )
+
+
+def build_verilator(files: Mapping[str, str], top: str, folder: Path) -> None:
+    """Write Verilog `<top>.v` and harness.cpp to a folder, and build obj_dir/<top> of them. Raises
+    UsageError if Verilator is missing or fails."""
+    require_verilator()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    named = ("--top-module", top, f"{top}.v", "harness.cpp", "-o", top)
+    command = ["verilator", *_FLAGS, *named]
+    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if built.returncode:
+        raise UsageError(f"Verilator failed: {built.stderr.strip()[-400:]}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,21 +73,12 @@ class Hardware:
     """The hardware of an accelerator, compiled by Verilator to an executable in a folder."""
 
     def __init__(self, accelerator: Accelerator, folder: Path) -> None:
-        """Compile the hardware. Raises UsageError if a tool is missing or fails."""
-        if not shutil.which("verilator"):
-            raise UsageError(
-                "Verilator, which simulates hardware, is not installed",
-                hint="apt-get install verilator g++",
-            )
+        """Raise UsageError if a tool is missing or fails."""
         self.accelerator = accelerator
         self._folder = folder
-        (folder / "core.v").write_text(verilog(accelerator))
         harness = (resources.files(__package__) / "harness.cpp").read_text()
-        (folder / "harness.cpp").write_text(harness)
-        command = ["verilator", *_FLAGS, "core.v", "harness.cpp", "-o", "core"]
-        built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if built.returncode:
-            raise UsageError(f"Verilator failed: {built.stderr.strip()[-400:]}")
+        require_verilator()
+        build_verilator({"core.v": verilog(accelerator), "harness.cpp": harness}, TOP, folder)
 
     def run(self, program: Sequence[Instruction], arguments: Sequence[memoryview]) -> Run:
         """Run a program on `arguments`, whose bytes it modifies. Raises UsageError if the program

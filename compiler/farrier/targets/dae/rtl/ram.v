@@ -1,5 +1,6 @@
 // A memory with a port that writes and one that reads, as block RAM is. It holds noise at first.
-// What is read while it is written is what was there before.
+// What is read while it is written is noise, as it may be in block RAM: Verilator reads the inverse of
+// what was there, so that a design which needs a value then is found out.
 module ram #(
     parameter WIDTH = 32,
     parameter LANE = 32,  // Bits that an enable of the port that writes is for.
@@ -14,10 +15,17 @@ module ram #(
     input [ADDRESS - 1 : 0] read_address,
     output reg [WIDTH - 1 : 0] read_data
 );
-    reg [WIDTH - 1 : 0] content [0 : DEPTH - 1];
+    (* no_rw_check *) reg [WIDTH - 1 : 0] content [0 : DEPTH - 1];
     integer lane;
     always @(posedge clk) begin
-        if (read_enable) read_data <= content[read_address];
+        if (read_enable) begin
+            read_data <= content[read_address];
+`ifdef VERILATOR
+            for (lane = 0; lane < WIDTH / LANE; lane = lane + 1)
+                if (write_enable[lane] && write_address == read_address)
+                    read_data[lane * LANE +: LANE] <= ~content[read_address][lane * LANE +: LANE];
+`endif
+        end
         for (lane = 0; lane < WIDTH / LANE; lane = lane + 1)
             if (write_enable[lane])
                 content[write_address][lane * LANE +: LANE] <= write_data[lane * LANE +: LANE];

@@ -27,6 +27,13 @@ _WIDTH = 2 * _MANTISSA + _MANTISSA + 2 + _BELOW  # 77, below a bit for the carry
 _TOP = _WIDTH - _MANTISSA  # The place of an addend that is far greater than the product.
 
 
+# The operations whose results do not come from the arithmetic of floats.
+_OF_INTEGERS = (
+    *(Alu.MOVE, Alu.ADD, Alu.MIN, Alu.MAX, Alu.MULTIPLY, Alu.SHIFT, Alu.TO_FLOAT),
+    *(Alu.FLOAT_MIN, Alu.FLOAT_MAX, Alu.QUANTIZE),
+)
+
+
 class Lane(Elaboratable):
     """One lane of the vector unit. `result` is the operation on `a`, `b`, `c` and the immediate,
     `registers` cycles after these were applied."""
@@ -103,7 +110,7 @@ class Lane(Elaboratable):
         v = pipe.end(
             low=left[:16] * right[:16],
             cross=left[:16] * right[16:],
-            other=left[16:] * right[:16],
+            crossed=left[16:] * right[:16],
             high=left[16:24] * right[16:24],
             addend=z.mantissa,
             addend_sign=z.sign,
@@ -114,15 +121,13 @@ class Lane(Elaboratable):
             is_nan=is_nan,
             is_infinite=infinite | z.is_infinite,
             infinite_sign=Mux(infinite, sign, z.sign),
-            converted=v["converted"],
-            a=v["a"],
-            b=v["b"],
+            other=self._other(m, v),
         )
         return v
 
     def _add(self, m: Design, pipe: Pipeline, v: Mapping[str, Value]) -> Mapping[str, Value]:
         product = Signal(48)
-        m.d.comb += product.eq(v["low"] + ((v["cross"] + v["other"]) << 16) + (v["high"] << 32))
+        m.d.comb += product.eq(v["low"] + ((v["cross"] + v["crossed"]) << 16) + (v["high"] << 32))
         # The addend moves down from its highest place, and leaves what falls out in the last bit.
         is_far = v["distance"] > _TOP - _BELOW
         down = Signal(range(128))
@@ -140,21 +145,22 @@ class Lane(Elaboratable):
         addend = Cat(moved[out] | moved[:out].any(), moved[out + 1 :])
         term = Mux(is_far, product.any(), product << _BELOW)
         base = Mux(is_far, v["addend_exponent"] - _TOP, v["exponent"] - _BELOW)
-        kept = ("is_nan", "is_infinite", "infinite_sign", "converted", "a", "b", "sign")
-        low = Signal(32)  # Of the product of integers.
-        m.d.comb += low.eq(product)
+        kept = ("is_nan", "is_infinite", "infinite_sign", "sign")
+        other = Mux(self._is(Alu.MULTIPLY), product[:32], v["other"])
         v = pipe.end(
             addend=addend,
             term=term[:_WIDTH],
             base=base,
             addend_sign=v["addend_sign"],
-            low=low,
+            other=Mux(self._is(Alu.QUANTIZE), self._bounded(m, v["other"]), other),
             **{name: v[name] for name in kept},
         )
         subtracts = v["sign"] ^ v["addend_sign"]
         total = Signal(signed(_WIDTH + 2))
-        m.d.comb += total.eq(Mux(subtracts, v["term"] - v["addend"], v["term"] + v["addend"]))
-        keeps = ("is_nan", "is_infinite", "infinite_sign", "converted", "a", "b", "low", "base")
+        # One adder: the lowest bits make the carry that a negative addend needs.
+        addend = Cat(v["addend"], Const(0, 2)) ^ subtracts.replicate(_WIDTH + 2)
+        m.d.comb += total.eq((Cat(Const(1, 1), v["term"]) + Cat(subtracts, addend))[1:])
+        keeps = ("is_nan", "is_infinite", "infinite_sign", "other", "base")
         v = pipe.end(
             total=total,
             sign=v["sign"],
@@ -184,7 +190,7 @@ class Lane(Elaboratable):
         m.d.comb += shift.eq(Mux(v["zeros"] < v["room"], v["zeros"], v["room"]))
         shifted = Signal(width)
         m.d.comb += shifted.eq(v["magnitude"] << shift)
-        keeps = ("is_nan", "is_infinite", "infinite_sign", "converted", "a", "b", "low", "sign")
+        keeps = ("is_nan", "is_infinite", "infinite_sign", "other", "sign")
         v = pipe.end(
             shifted=shifted,
             exponent=(v["room"] - shift + 1)[:10],
@@ -208,10 +214,12 @@ class Lane(Elaboratable):
             )
         )
         result = Signal(32)
-        m.d.comb += result.eq(self._chosen(m, v, of_floats))
+        m.d.comb += result.eq(Mux(self._is(*_OF_INTEGERS), v["other"], of_floats))
         return pipe.end(result=result)
 
-    def _chosen(self, m: Design, v: Mapping[str, Value], of_floats: Value) -> Value:
+    def _other(self, m: Design, v: Mapping[str, Value]) -> Value:
+        """Return the result of an operation that is not arithmetic of floats: of QUANTIZE, the
+        nearest integer. MULTIPLY has none yet."""
         a, b = v["a"], v["b"]
         is_less = a.as_signed() < b.as_signed()
         x, y = _Float(a), _Float(b)
@@ -223,27 +231,22 @@ class Lane(Elaboratable):
             Mux(x.sign & y.sign, a[:31] < b[:31], b[:31] < a[:31]),
         )
         results = {
-            Alu.MOVE: b,
             Alu.ADD: (a + b)[:32],
             Alu.MIN: Mux(is_less, a, b),
             Alu.MAX: Mux(is_less, b, a),
-            Alu.MULTIPLY: v["low"],
             Alu.SHIFT: _shifted(a, b),
             Alu.TO_FLOAT: v["converted"],
             Alu.FLOAT_MIN: Mux(x.is_nan | y.is_nan, _NAN, Mux(is_below, a, b)),
             Alu.FLOAT_MAX: Mux(x.is_nan | y.is_nan, _NAN, Mux(is_above, a, b)),
-            Alu.QUANTIZE: self._quantized(m, a),
+            Alu.QUANTIZE: self._nearest(m, a),
         }
-        result: Value = of_floats
+        result: Value = b  # As MOVE has it.
         for operation, value in results.items():
             result = Mux(self.operation == operation, value, result)
         return result
 
-    def _quantized(self, m: Design, a: Value) -> Value:
-        """Return a float rounded to the nearest integer, plus a zero point, clamped to two
-        bounds."""
-        bits = QUANTIZE_BITS
-        zero, low, high = (self.immediate[bits * n : bits * (n + 1)].as_signed() for n in range(3))
+    def _nearest(self, m: Design, a: Value) -> Value:
+        """Return the nearest integer to a float, within 16 bits and a sign."""
         x = _Float(a)
         # 2¹³ and more are beyond all bounds, and less than a half is 0. All else has 25 bits behind
         # its point.
@@ -259,8 +262,16 @@ class Lane(Elaboratable):
         m.d.comb += rounded.eq(Mux(x.is_nan, 0, Mux(beyond, Mux(x.sign, -(1 << 15), 1 << 15), 0)))
         with m.If(~x.is_nan & ~beyond):
             m.d.comb += rounded.eq(Mux(x.sign, -nearest, nearest))
+        wide = Signal(signed(32))
+        m.d.comb += wide.eq(rounded)
+        return wide.as_unsigned()
+
+    def _bounded(self, m: Design, nearest: Value) -> Value:
+        """Return an integer plus the zero point of QUANTIZE, within its bounds."""
+        bits = QUANTIZE_BITS
+        zero, low, high = (self.immediate[bits * n : bits * (n + 1)].as_signed() for n in range(3))
         total = Signal(signed(20))
-        m.d.comb += total.eq(rounded + zero)
+        m.d.comb += total.eq(nearest[:18].as_signed() + zero)
         at_least = Signal(signed(20))
         m.d.comb += at_least.eq(Mux(total < low, low, total))
         bounded = Signal(signed(32))
@@ -286,9 +297,9 @@ def _shifted(a: Value, b: Value) -> Value:
     """Return `a` shifted right arithmetically by `b`, or left by −b if `b` is negative, by at most
     31."""
     is_left = b[31]
-    by_right = Mux(b[5:31].any(), 31, b[:5])
-    less = -b.as_signed()
-    by_left = Mux(less[5:].any(), 31, less[:5])
-    right = a.as_signed() >> by_right[:5]
-    left = (a << by_left[:5])[:32]
-    return Mux(is_left, left, right.as_unsigned()[:32])
+    by = Mux(is_left, -b, b)[:32]
+    # A shift to the left is one to the right of the bits in reverse.
+    turned = Mux(is_left, a[::-1], a)
+    wide = Cat(turned, (a[31] & ~is_left).replicate(31))
+    moved = (wide >> Mux(by[5:].any(), 31, by[:5])[:5])[:32]
+    return Mux(is_left, moved[::-1], moved)
