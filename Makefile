@@ -74,8 +74,8 @@ boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count coun
 	$(BIN)/python -m bench.boards $(ARGS)
 	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/bare
 
-accelerators: $(READY) $(HARDWARE_READY)  ## ResNet-18 and MobileNetV2 of bytes, whole, on VTA's sizes in the simulator, against the processor; a job of a farm there; kernels in Verilator.
-	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/dae tests/end_to_end/test_accelerator.py
+accelerators: $(READY) $(HARDWARE_READY)  ## ResNet-18 and MobileNetV2 of bytes, whole, on VTA's sizes in the simulator, against the processor; a job of a farm there; kernels in Verilator; the small one placed.
+	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/dae tests/hardware tests/end_to_end/test_accelerator.py
 
 gpus: $(READY)  ## Kernels for GPUs by both compilers of WGSL, on a GPU or on Mesa's emulation, which is installed; ARGS=--quick.
 	$(BIN)/python -m bench.gpus $(ARGS)

@@ -19,7 +19,12 @@ _MOST_DRIFT = 0.02
 
 
 def hardware(
-    target: Annotated[str, typer.Argument(help="An accelerator: dae:small, or its description.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="An accelerator: dae:small, or its description; or your own KERNEL.py."
+        ),
+    ],
     output: Annotated[
         Path | None, typer.Option("-o", "--out", help="The folder. By default its name.")
     ] = None,
@@ -27,8 +32,22 @@ def hardware(
         Path | None,
         typer.Option(help="A model, whose kernels run in Verilator and in the simulator."),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Run KERNEL.py on random arguments in Verilator and in the interpreter.",
+        ),
+    ] = False,
 ) -> None:
-    """Write the Verilog of an accelerator; needs farrier[hardware]."""
+    """Write the Verilog of an accelerator, or of a kernel; needs farrier[hardware]."""
+    if target.endswith(".py"):
+        if check is not None:
+            raise UsageError("--check is for accelerators", hint="--verify compares a kernel")
+        _kernel(Path(target), output, verify)
+        return
+    if verify:
+        raise UsageError("--verify is for kernels", hint="--check MODEL compares an accelerator")
     from farrier.targets.dae.description import to_toml
     from farrier.targets.dae.rtl.emit import verilog
 
@@ -41,6 +60,40 @@ def hardware(
         typer.echo(folder / name)
     if check is not None:
         _check(accelerator, check)
+
+
+def _kernel(path: Path, output: Path | None, verify: bool) -> None:
+    """Write the Verilog of a kernel, and print its pipelines; with `verify` exit with 1 if it
+    differs from the interpreter."""
+    from farrier.hardware.kernels.kernel import kernel_of
+    from farrier.hardware.kernels.source import read_kernel
+
+    kernel = kernel_of(read_kernel(path))
+    folder = output or Path(path.stem)
+    text = kernel.verilog()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{path.stem}.v").write_text(text)
+    typer.echo(folder / f"{path.stem}.v")
+    table = Table("loops", "iterations", "a new one every", "cycles of one")
+    for each in kernel.pipelines:
+        loops = ", ".join(var for var, _ in each.region.loops) or "-"
+        count = each.region.iterations
+        interval = str(each.interval) if count > 1 else "-"
+        table.add_row(loops, f"{count:,}", interval, str(each.depth))
+    Console().print(table)
+    typer.echo(f"{kernel.cycles:,} cycles")
+    if verify:
+        from farrier.hardware.kernels.lockstep import KernelHardware
+
+        with tempfile.TemporaryDirectory(prefix="farrier-lockstep-") as built:
+            compared = KernelHardware(kernel, Path(built)).check()
+        for name, count in compared.differing.items():
+            if count:
+                typer.echo(f"{name}: {count:,} elements differ from the interpreter's", err=True)
+        if not compared.agrees:
+            typer.echo(f"Verilator took {compared.seen:,} cycles", err=True)
+            raise typer.Exit(1)
+        typer.echo(f"verified in Verilator: {compared.seen:,} cycles, equal bit for bit")
 
 
 def accelerator_of(target: str) -> Accelerator:

@@ -14,7 +14,7 @@
              | Barrier(scope, copies?)               the threads of a block wait for each other
     operand  = Tile(buffer, [expr] origin, [axis], [step])
     kind     = serial | independent | parallel | vectorized | unrolled | dot | group
-             | block | thread | subgroup
+             | block | thread | subgroup | pipelined
 
 Variables are unique within a function. The iterations of an independent loop may run in any order,
 which nobody has decided yet; those of a parallel loop run in any order on any thread.
@@ -24,7 +24,8 @@ add, mul, min or max, is a horizontal reduction. A dot loop is innermost, within
 and holds one store that adds a product to its element: the target may add up all of them at once. A
 group loop is innermost, within a vectorized one, and holds one store: iterations that store
 neighbours may do so at once.
-A While stands in no vectorized loop.
+A While stands in no vectorized loop. Hardware may begin an iteration of a pipelined loop before the
+one in front of it has ended, as long as no result shows it; all loops within are unrolled.
 
 A device whose threads come in blocks, as those of a GPU do, runs a nest of block loops as a launch:
 blocks run in any order and never wait for each other. Within them stands one of two forms. In the
@@ -57,6 +58,7 @@ class LoopKind(enum.StrEnum):
     BLOCK = "block"
     THREAD = "thread"
     SUBGROUP = "subgroup"
+    PIPELINED = "pipelined"
 
 
 class Effect(enum.Enum):

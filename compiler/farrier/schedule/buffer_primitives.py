@@ -1,5 +1,5 @@
 """Schedule primitives that change the memory and the layout of a buffer: set_scope, hoist,
-transform_layout, merge_axes, pad_axis, swizzle.
+transform_layout, merge_axes, pad_axis, swizzle, partition.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from farrier.ir.dim import is_less
 from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import Alloc, Block, For, Function, LoopKind
 from farrier.ir.substitute import Indices, Substitution
-from farrier.ir.types import Layout, Swizzle
+from farrier.ir.types import Layout, PhysicalDim, Swizzle
 from farrier.schedule.nest import NestView, Path, alloc_at, loops
 
 
@@ -339,3 +339,41 @@ def _merged(layout: Layout | None, axis: int) -> Layout | None:
         if d.axis != axis + 1
     )
     return Layout(tuple(dims))
+
+
+def partition(function: Function, buffer: str, axis: int, banks: int) -> Function:
+    """Deal out the elements of an axis of an allocated buffer to banks in turn, which hardware
+    reads and writes in one cycle.
+
+    before:
+        @function
+        def pairs(a: i32[8], b: i32[4]):
+            with alloc(i32[8] in local) as t:
+                for i in serial(8):
+                    t[i] = a[i]
+                for j in serial(4):
+                    b[j] = t[2 * j] + t[2 * j + 1]
+    after partition("t", 0, 2):
+        @function
+        def pairs(a: i32[8], b: i32[4]):
+            with alloc(i32[8] @ layout(0 % 2, 0 / 2) in local) as t:
+                for i in serial(8):
+                    t[i] = a[i]
+                for j in serial(4):
+                    b[j] = t[2 * j] + t[2 * j + 1]
+
+    Hardware makes a bank of each part of a buffer whose number every access names as a constant.
+    """
+    nest = NestView(function, "partition")
+    path = nest.path_to_alloc(buffer)
+    old = alloc_at(path).buffer
+    dims = old.element_layout.dims
+    if not 0 <= axis < len(old.shape):
+        nest.fail(f"{buffer} has no axis {axis}")
+    if banks < 2:
+        nest.fail(f"{banks} banks of {buffer}")
+    if PhysicalDim(axis) not in dims:
+        nest.fail(f"axis {axis} of {buffer} is divided already")
+    rest = tuple(PhysicalDim(axis, banks) if dim == PhysicalDim(axis) else dim for dim in dims)
+    layout = Layout((PhysicalDim(axis, 1, banks), *rest))
+    return transform_layout(function, buffer, layout)

@@ -1,5 +1,5 @@
 """Schedule primitives that set how a loop runs: parallel, independent, serialize, vectorize,
-unroll, dot, group.
+unroll, dot, group, pipeline.
 """
 
 from __future__ import annotations
@@ -214,6 +214,33 @@ def group(function: Function, loop: str) -> Function:
     for left, right, _ in _conflicts(nest, path, nest.loop(loop)):
         nest.fail(f"iterations of {loop} conflict: one {left}, another {right}")
     return _within(nest, path, conditions, LoopKind.GROUP, body)
+
+
+def pipeline(function: Function, loop: str) -> Function:
+    """Let hardware begin an iteration of a loop before the one in front of it has ended.
+
+    before:
+        @function
+        def pairs(a: i32[8], b: i32[7]):
+            for i in serial(7):
+                for k in unrolled(2):
+                    b[i] = b[i] + a[i + k]
+    after pipeline("i"):
+        @function
+        def pairs(a: i32[8], b: i32[7]):
+            for i in pipelined(7):
+                for k in unrolled(2):
+                    b[i] = b[i] + a[i + k]
+
+    Loops within must be unrolled. Iterations may conflict: the hardware keeps them apart.
+    """
+    nest = NestView(function, "pipeline")
+    path = nest.path_to_loop(loop)
+    require_undecided(nest, nest.loop(loop))
+    for inside in loops(nest.loop(loop).body):
+        if inside.kind is not LoopKind.UNROLLED:
+            nest.fail(f"{inside.var} within {loop} is {inside.kind}, and must be unrolled")
+    return _with_kind(function, path, LoopKind.PIPELINED)
 
 
 def _conditional(nest: NestView, name: str) -> tuple[Path, list[Expr], Stmt]:

@@ -12,6 +12,7 @@ from farrier.schedule.buffer_primitives import (
     hoist,
     merge_axes,
     pad_axis,
+    partition,
     set_scope,
     swizzle,
     transform_layout,
@@ -28,12 +29,14 @@ from farrier.schedule.kind_primitives import (
     group,
     independent,
     parallel,
+    pipeline,
     serialize,
     unroll,
     vectorize,
 )
 from farrier.schedule.loop_primitives import fuse, reorder, split, split_evenly
 from farrier.schedule.prefetch import prefetch
+from farrier.schedule.reuse_buffer import reuse_buffer
 from farrier.schedule.rfactor import rfactor
 from farrier.schedule.share_rows import share_rows
 from farrier.schedule.subgroup_product import subgroup_product
@@ -81,4 +84,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "subgroup_product": subgroup_product,
     "share_rows": share_rows,
     "attend": attend,
+    "pipeline": pipeline,
+    "partition": partition,
+    "reuse_buffer": reuse_buffer,
 }

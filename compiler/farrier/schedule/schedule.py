@@ -86,6 +86,9 @@ class Schedule:
         for loop in loops:
             self.apply("unroll", loop)
 
+    def pipeline(self, loop: str) -> None:
+        self.apply("pipeline", loop)
+
     def dot(self, loop: str) -> None:
         self.apply("dot", loop)
 
@@ -124,6 +127,14 @@ class Schedule:
 
     def swizzle(self, buffer: str, chunk: int, rows: int, count: int) -> None:
         self.apply("swizzle", buffer, chunk, rows, count)
+
+    def partition(self, buffer: str, axis: int, banks: int) -> None:
+        self.apply("partition", buffer, axis, banks)
+
+    def reuse_buffer(self, buffer: str, loop: str, name: str) -> str:
+        """Keep what iterations of a loop read again; return the name of the buffer."""
+        self.apply("reuse_buffer", buffer, loop, name)
+        return name
 
     def prefetch(self, buffer: str, panel: str, at: str, level: int = 2) -> None:
         self.apply("prefetch", buffer, panel, at, level)

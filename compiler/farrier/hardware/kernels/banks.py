@@ -1,0 +1,123 @@
+"""Buffers → registers and banks of memory.
+
+A part of a buffer's place in memory that every access names as a number, once loops are unrolled,
+needs no address: it says which bank is meant. A buffer of which all parts are so is registers, and
+any other one has a memory for each bank, with a port for reads and a port for writes. Arguments are
+memories of the caller, one for each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable
+
+from farrier.errors import UsageError
+from farrier.hardware.kernels.regions import Regions
+from farrier.ir import expr as e
+from farrier.ir.affine import Simplifier
+from farrier.ir.expr import Buffer, Const, Expr, Load, MemoryScope
+from farrier.ir.loop import Function
+from farrier.ir.substitute import loads
+from farrier.ir.types import DType
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bank:
+    """A memory, or a register if it has one element: a part of a buffer."""
+
+    buffer: str
+    number: tuple[int, ...]
+    dtype: DType
+    depth: int
+    is_argument: bool
+    is_register: bool
+
+    @property
+    def name(self) -> str:
+        return "_".join([self.buffer, *map(str, self.number)])
+
+
+class Banks:
+    """The banks of all buffers of a function."""
+
+    def __init__(self, function: Function, regions: Regions) -> None:
+        """Raises UsageError for a buffer that hardware cannot hold."""
+        self._simplifier = Simplifier(regions.ranges)
+        self._banked: dict[str, tuple[bool, ...]] = {}
+        self._name = function.name
+        params = {buffer.name for buffer in function.params}
+        for buffer in (*function.params, *regions.allocated):
+            if not buffer.dtype.is_integer and buffer.dtype is not DType.BOOL:
+                raise UsageError(
+                    f"{function.name}: {buffer.name} holds {buffer.dtype.value}, and hardware of "
+                    "kernels has integers alone"
+                )
+            layout = buffer.element_layout
+            if layout.swizzle is not None or any(map(any, layout.halo)):
+                raise UsageError(f"{function.name}: the layout of {buffer.name} is not plain")
+            if buffer.name in params:
+                self._banked[buffer.name] = (False,) * len(layout.dims)
+        for buffer, indices in _accesses(regions):
+            if buffer.name in params:
+                continue
+            is_constant = tuple(isinstance(part, Const) for part in self._parts(buffer, indices))
+            before = self._banked.get(buffer.name, is_constant)
+            self._banked[buffer.name] = tuple(
+                a and b for a, b in zip(before, is_constant, strict=True)
+            )
+        self._params = params
+
+    def _parts(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[Expr]:
+        """Return the place of an element in each dimension of memory."""
+        parts = []
+        for dim in buffer.element_layout.dims:
+            part = e.floordiv(indices[dim.axis], dim.div) if dim.div > 1 else indices[dim.axis]
+            part = e.mod(part, dim.mod) if dim.mod else part
+            parts.append(self._simplifier.simplify(part))
+        return parts
+
+    def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Bank, Expr]:
+        """Return the bank that an access means, and its address there."""
+        shape = buffer.element_layout.physical_shape(buffer.type.static_shape)
+        number, address, depth = [], e.index(0), 1
+        places = zip(self._parts(buffer, indices), shape, self._banked[buffer.name], strict=True)
+        for part, extent, is_bank in places:
+            if is_bank:
+                assert isinstance(part, Const)
+                number.append(int(part.value))
+            else:
+                address = e.add(e.mul(address, extent), part)
+                depth *= extent
+        is_register = depth == 1 and buffer.name not in self._params
+        if buffer.scope is MemoryScope.REGISTER and not is_register:
+            raise UsageError(
+                f"{self._name}: {buffer.name} lies in registers, and an access to it has no number",
+                hint="unroll the loops over it, or leave it in local memory",
+            )
+        bank = Bank(
+            buffer.name,
+            tuple(number),
+            buffer.dtype,
+            depth,
+            buffer.name in self._params,
+            is_register,
+        )
+        return bank, self._simplifier.simplify(address)
+
+
+def _accesses(regions: Regions) -> Iterable[tuple[Buffer, tuple[Expr, ...]]]:
+    for region in regions.every():
+        for each in region.stores:
+            store = each.store
+            yield store.buffer, store.indices
+            parts = (store.value, *store.indices, *each.conditions)
+            for load in itertools.chain.from_iterable(map(loads, parts)):
+                assert isinstance(load, Load)
+                yield load.buffer, load.indices
+
+
+def size_of(buffer: Buffer) -> int:
+    """Return the elements of a buffer in memory."""
+    return math.prod(buffer.element_layout.physical_shape(buffer.type.static_shape))
