@@ -251,6 +251,9 @@ def test_order_heeds_what_hangs_together() -> None:
     assert minimum((320 * H + 440) // 441, H // 441 * 320 + 320) == (320 * H + 440) // 441
     assert (W - 2) * (W + 1 - 3) > 0
     assert N * ((W + 2) // 5) >= N
+    # A quotient of a quotient loses what the inner one has lost, and no more.
+    assert 2 * ((H + 1) // 2) >= 18 * ((H + 1) // 18)
+    assert 18 * ((H + 17) // 18) >= 2 * ((H + 1) // 2)
     assert H + (32 - H % 32) % 32 > 31
     assert H - H % 32 + W > 2
     with pytest.raises(Undecided, match=r"h > w depends on h in 1\.\.512, w in 3\.\.512"):
