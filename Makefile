@@ -17,6 +17,9 @@ JAX_READY := $(JAX)/.ready
 # Keras and TensorFlow, which convert their own models.
 KERAS := build/keras
 KERAS_READY := $(KERAS)/.ready
+# All frameworks that the documentation shows.
+SNIPPETS := build/snippets
+SNIPPETS_READY := $(SNIPPETS)/.ready
 # NVIDIA's assembler, which tests alone need.
 PTXAS := build/ptxas
 PTXAS_READY := $(PTXAS)/.ready
@@ -28,7 +31,7 @@ DOCS_READY := $(VENV)/.docs-ready
 # The versions of the packages that developers and CI have; `make lock` takes the newest.
 LOCK := .ci/constraints.txt
 
-.PHONY: help demo test test-fast check bench bench-tuning scaling boards accelerators gpus pages exports frontends functions public wheel conformance cuda chaos explore docs coverage lock format clean
+.PHONY: help demo test test-long test-fast snippets check bench bench-tuning scaling boards accelerators gpus pages exports frontends functions public wheel conformance cuda chaos explore docs coverage lock format clean
 
 $(READY): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -171,6 +174,15 @@ explore: $(READY)  ## 5,000 random models (ARGS="--count 100 --seed 7"), and pro
 
 docs: $(READY) $(DOCS_READY)  ## The site of docs/ in build/site; fails on a broken link or a public name without a docstring.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet -f .ci/mkdocs.yml
+
+snippets: $(SNIPPETS_READY)  ## The programs and commands of the documentation, as a reader would run them, with torch, JAX, Keras and scikit-learn.
+	$(SNIPPETS)/bin/python -m pytest -n 0 -rs tests/documentation $(ARGS)
+
+$(SNIPPETS_READY):
+	$(PYTHON) -m venv $(SNIPPETS)
+	$(SNIPPETS)/bin/pip install -q torch==2.13.0 jax==0.10.2 flatbuffers tensorflow-cpu==2.21.0 keras tf2onnx pandas scikit-learn skl2onnx
+	$(SNIPPETS)/bin/pip install -q --editable '.[dev]'
+	@touch $@
 
 $(DOCS_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --constraint $(LOCK) --editable '.[docs]'

@@ -1039,9 +1039,9 @@ def _linearized(extent: Dim) -> tuple[int, Extent]:
 
 
 def _nested(left: Extent, step: int, terms: Iterable[tuple[Monomial, int]]) -> tuple[Extent, int]:
-    """Return a dividend and a divisor with the same quotient as left // step, by a quotient of the
-    same dividend among the terms if there is one: (n // 2, 9) for n // 18 beside n // 2. What
-    n // 2 loses by rounding is then not counted twice."""
+    """Return a dividend and a divisor whose quotient is left // step, computed from a quotient of
+    the same dividend if the terms contain one: (n // 2, 9) for n // 18 if n // 2 is a term. The
+    remainder that n // 2 drops then cancels out of a difference of the two."""
     for (atom, *_), _ in terms:
         match atom:
             case Combined(DimOp.FLOORDIV, other, int(divisor)) if (
