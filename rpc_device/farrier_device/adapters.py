@@ -19,12 +19,14 @@ from typing import Any
 
 from farrier_device import codec, describe, python
 from farrier_device.describe import MachineDescription
+from farrier_device.webgpu_library import F16, SUBGROUPS
 
 ARCH = "webgpu"  # The architecture of a machine that is an adapter.
 _L2_BYTES = 1 << 20  # WebGPU does not say: most integrated GPUs have about as much.
 _APART_S = 60.0  # A driver starts within seconds.
 # The features that code may ask for, by the names that the packages have for them.
-_FEATURES = {"shader-f16": "shader-f16", "subgroup": "subgroups", "subgroups": "subgroups"}
+NAGA_SUBGROUPS = "subgroup"
+FEATURES = {F16: F16, NAGA_SUBGROUPS: SUBGROUPS, SUBGROUPS: SUBGROUPS}
 _BACKENDS = ("Vulkan", "Metal", "D3D12")  # OpenGL lacks features of WebGPU.
 _RENDER_NODES = ("/dev/dri/renderD*", "/dev/nvidia[0-9]*", "/dev/mali*", "/dev/kgsl-3d*")
 # An environment variable may name another package with wgpu's interface.
@@ -189,7 +191,7 @@ def _described(name: str, native: Any) -> Adapter:
         model=str(native.info["device"]),
         driver=str(native.info["description"]),
         is_emulated=_is_processor(native),
-        features=tuple(sorted({_FEATURES[each] for each in native.features if each in _FEATURES})),
+        features=tuple(sorted({FEATURES[each] for each in native.features if each in FEATURES})),
         limits={limit: int(limits[limit]) for limit in _LIMITS if limit in limits},
     )
 

@@ -21,7 +21,7 @@ from farrier_device.devices.host_memory import WallClocked
 from farrier_device.devices.timestamps import FEATURE, MOST_PASSES, Timestamps
 from farrier_device.devices.webgpu_module import Module, WebGpuMemory, text_of
 from farrier_device.measurement import Launch
-from farrier_device.webgpu_library import F16, GPU, MOST_BYTES
+from farrier_device.webgpu_library import ENABLE_SUBGROUPS, GPU, MOST_BYTES
 
 # WebGPU's default limits, which every adapter has: code for `webgpu` needs no more.
 LIMITS = {
@@ -86,7 +86,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
     def _requested(self) -> Any:
         """Return a device with WebGPU's default limits. Raises DeviceError if the adapter lacks
         one."""
-        features = [each for each in (FEATURE, F16) if each in self._adapter.features]
+        optional = (FEATURE, *adapters.FEATURES)
+        features = [each for each in optional if each in self._adapter.features]
         try:
             return self._adapter.request_device_sync(
                 required_limits=LIMITS, required_features=features
@@ -121,6 +122,9 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
 
     def _add(self, text: str) -> Module:
         """Add a module. Raises DeviceError for a text without an entry point."""
+        if adapters.NAGA_SUBGROUPS in self._adapter.features:
+            # The functions need this directive in Tint, and naga refuses it.
+            text = text.replace(ENABLE_SUBGROUPS, "")
         module = Module(self._wgpu, self._device, text)
         if not module.entries:
             raise DeviceError("this is not a module of WGSL: it has no entry point")

@@ -1,5 +1,6 @@
 """Reductions whose threads exchange what lies in their registers: the interpreters of phases and of
-threads and the emulator of PTX agree, and whatever is taken away is missed."""
+threads, the emulator of PTX and the adapter of this machine agree, and whatever is taken away is
+missed."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ import re
 
 import numpy as np
 import pytest
+from onnx.parser import parse_model
 
-from farrier.errors import CompilerError
+import farrier
+from farrier.errors import ArtifactError, CompilerError
 from farrier.intrinsics import lookup
 from farrier.ir.evaluate import evaluate
 from farrier.ir.loop import Barrier, Block, Intrinsic
@@ -25,11 +28,21 @@ from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.gpu import attention, rows
 from farrier.targets.gpu.device import LEAST, USUAL
+from farrier.targets.names import parse_target
+from farrier.targets.webgpu.backend import BACKEND
+from farrier.targets.webgpu.wgsl import render as render_wgsl
+from farrier_device import adapters
+from farrier_device.webgpu_library import ENABLE_SUBGROUPS, SUBGROUPS
 from tests.schedule.checks import body, scheduled
 from tests.schedule.programs import inputs_of, softmax
 from tests.targets.cuda.running import run_ptx
 from tests.targets.gpu.test_attention import program_of
+from tests.targets.webgpu import webgpu
 
+ROWS = """
+<ir_version: 10, opset_import: ["" : 20]>
+rows (float[3, 300] x) => (float[3, 300] y) { y = Softmax<axis = 1>(x) }
+"""
 SHAPES = [(1, 1), (3, 7), (5, 32), (13, 33), (2, 300), (31, 5), (1, 1031)]
 SHARE = """
 @function
@@ -131,15 +144,21 @@ def _without(stmt, kind):
         yield removed(stmt)
 
 
-@pytest.mark.parametrize("threads", [8, 32, 128])
-def test_each_exchange_matters(threads):
+def _far_apart(threads):
+    """Return a kernel of rows, its inputs and its result. The greatest of a part of a row does as
+    well for a softmax, unless others are far beyond it."""
     program = softmax(8, 300)
-    # The greatest of a part of a row does as well for a softmax, unless others are far beyond it.
     inputs = {name: array * 1000 for name, array in inputs_of(program).items()}
     ((name, expected),) = evaluate(program, inputs).items()
     space = rows.space(program, LIMITS, USUAL)
     decisions = {"row_threads": threads, "rows_each": max(1, 32 // threads)}
     kernel = lower_threads(space.schedule(decisions).function)
+    return kernel, inputs, name, expected
+
+
+@pytest.mark.parametrize("threads", [8, 32, 128])
+def test_each_exchange_matters(threads):
+    kernel, inputs, name, expected = _far_apart(threads)
     right = run_threads(kernel, inputs, meaning=_meaning)[name]
     np.testing.assert_allclose(right, expected, 1e-5, 1e-6)
     for changed in _without(kernel.body, Intrinsic):
@@ -152,6 +171,91 @@ def test_each_exchange_matters(threads):
         mutant = f"{text[: match.start()]}mov.b32 {to}, {source};{text[match.end() :]}"
         result = run_ptx(mutant, kernel, inputs)[name]
         assert not np.allclose(result, expected, 1e-5, 1e-6)
+
+
+def _with_subgroups():
+    """Skip the test where the adapter has no subgroups."""
+    webgpu.device()
+    adapter = adapters.find_adapter()
+    if SUBGROUPS not in adapter.features:
+        pytest.skip(f"{adapter.name} has no {SUBGROUPS}")
+    return adapter
+
+
+@pytest.mark.parametrize(
+    ("rule", "program"),
+    [
+        *((rows, softmax(*shape)) for shape in ((3, 7), (13, 33), (2, 300), (1, 1031))),
+        *((attention, program_of(*shape)) for shape in ((2, 5, 7, 3), (1, 37, 37, 17))),
+    ],
+)
+def test_subgroups_of_webgpu(rule, program):
+    _with_subgroups()
+    inputs = inputs_of(program)
+    ((name, expected),) = evaluate(program, inputs).items()
+    limits, device = BACKEND.device(parse_target("webgpu:subgroups"))
+    space = rule.space(program, limits, device)
+    kernel = lower_threads(space.schedule(space.default()).function)
+    assert _count(kernel, Intrinsic)
+    np.testing.assert_allclose(webgpu.run(kernel, inputs)[name], expected, 1e-5, 1e-6)
+
+
+LANES = "select(0u, size_, are_complete_)"
+WAIT = "  workgroupBarrier();\n"
+
+
+def _run_wgsl(text, kernel, inputs, name):
+    return webgpu.run(kernel, inputs, text=text)[name]
+
+
+@pytest.mark.parametrize("threads", [8, 32, 128])
+def test_no_result_depends_on_the_size_of_a_subgroup(threads):
+    _with_subgroups()
+    kernel, inputs, name, expected = _far_apart(threads)
+    text = render_wgsl(kernel)
+    for lanes in ("0u", "1u", "2u", "4u", LANES):  # No adapter has subgroups of fewer than four.
+        result = _run_wgsl(text.replace(LANES, lanes), kernel, inputs, name)
+        np.testing.assert_allclose(result, expected, 1e-5, 1e-6)
+
+
+def test_each_exchange_of_webgpu_matters():
+    _with_subgroups()
+    kernel, inputs, name, expected = _far_apart(32)
+    text = render_wgsl(kernel)
+    calls = list(re.finditer(r"exchanged\((bitcast<u32>\(\S+\)), \d+u, thread_, lanes_\)", text))
+    assert len(calls) == 10
+    mutants = [f"{text[: call.start()]}{call[1]}{text[call.end() :]}" for call in calls]
+    # Without registers, a block meets twice in each exchange.
+    slow = text.replace(LANES, "0u")
+    body, rest = slow.split("fn infinity")
+    first, second = (match.start() for match in re.finditer(re.escape(WAIT), body))
+    for at in first, second:
+        mutants.append(f"{body[:at]}{body[at + len(WAIT) :]}fn infinity{rest}")
+    for mutant in mutants:
+        result = _run_wgsl(mutant, kernel, inputs, name)
+        assert not np.allclose(result, expected, 1e-5, 1e-6)
+
+
+def test_a_model_for_subgroups_needs_an_adapter_with_them(monkeypatch):
+    adapter = _with_subgroups()
+    artifact = farrier.compile(parse_model(ROWS), target="webgpu:subgroups", verify=False)
+    assert artifact.manifest.features == (SUBGROUPS,)
+    assert all(ENABLE_SUBGROUPS in each.content.decode() for each in artifact.code.objects)
+    x = np.linspace(-3, 5, 900, dtype=np.float32).reshape(3, 300)
+    without = dataclasses.replace(adapter, features=())
+    with monkeypatch.context() as patch:
+        patch.setattr(adapters, "find_adapter", lambda name="": without)
+        with pytest.raises(ArtifactError, match=f"needs {SUBGROUPS}"):
+            artifact.run({"x": x})
+    (y,) = artifact.run({"x": x}).values()
+    power = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(y, power / power.sum(1, keepdims=True), 1e-5, 1e-7)
+
+
+def test_webgpu_without_the_feature_refuses_a_schedule_with_exchanges():
+    kernel, *_ = _far_apart(32)
+    with pytest.raises(CompilerError, match="does not have the feature subgroups"):
+        BACKEND.render(kernel, parse_target("webgpu"))
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,11 @@ def load(text):
         device().load([(CodeObject("", "wgsl"), file.fileno())], 1, ())
 
 
-def run(function, inputs, has_f16=False):
-    """Call a lowered kernel, its dims bound; return the other parameters by name."""
+def run(function, inputs, has_f16=False, text=""):
+    """Call a lowered kernel, its dims bound; return the other parameters by name. Its module may be
+    another `text`."""
     gpu = device()
-    load(render(function, has_f16))
+    load(text or render(function, has_f16))
     arrays = {}
     for buffer in function.params:
         # Whatever is not written shows.

@@ -15,10 +15,11 @@ from farrier.targets.scheduling import Peaks
 from farrier.targets.target import MemorySpace, ParallelAxis, Target
 from farrier_device.describe import MachineDescription
 from farrier_device.program import HOST
-from farrier_device.webgpu_library import F16, GPU, LIBRARY, WGSL
+from farrier_device.webgpu_library import F16, GPU, LIBRARY, SUBGROUPS, WGSL
 
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
+    from farrier.intrinsics import TensorIntrinsic
     from farrier.ir.dim import Extent
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
@@ -78,10 +79,15 @@ class WebGpuBackend(GpuBackend):
     def machines(self) -> Mapping[str, KnownMachine]:
         from farrier.targets.webgpu.machines import MACHINES
 
-        with_f16 = dataclasses.replace(_ANY, features=(F16,))
+        with_f16, with_subgroups = (
+            dataclasses.replace(_ANY, features=(each,)) for each in (F16, SUBGROUPS)
+        )
         return {
             "webgpu": KnownMachine(_ANY, _LIMITS, generic=True),
             "webgpu:f16": KnownMachine(with_f16, f"{_LIMITS}; and {F16}", generic=True),
+            "webgpu:subgroups": KnownMachine(
+                with_subgroups, f"{_LIMITS}; and {SUBGROUPS}", generic=True
+            ),
             **MACHINES,
         }
 
@@ -91,6 +97,13 @@ class WebGpuBackend(GpuBackend):
         triple = "webgpu-unknown-unknown"
         host = parse_target(machine.host) if machine.host else baseline()
         return WebGpuTarget(triple, machine.cpu, machine.features, host=host)
+
+    @property
+    def intrinsics(self) -> Sequence[TensorIntrinsic]:
+        from farrier.intrinsics.exchanges import declared
+        from farrier.targets.webgpu.subgroups import EXCHANGED
+
+        return declared(EXCHANGED, SUBGROUPS)
 
     # -- running its code on this machine
 
@@ -174,19 +187,31 @@ class WebGpuBackend(GpuBackend):
         return (*super().loop_passes(target), words)
 
     def device(self, target: Target) -> tuple[Limits, Device]:
+        from farrier.ir.threads import SUBGROUP_SIZE
         from farrier.ir.types import DType
         from farrier.targets.gpu.device import LEAST, USUAL
         from farrier.targets.webgpu.machines import figures_of
+        from farrier.targets.webgpu.subgroups import SHARED_BYTES
 
         figures = figures_of(target.cpu)
         packed = LEAST.packed - {DType.F16} if F16 in target.features else LEAST.packed
         limits = dataclasses.replace(LEAST, packed=packed)
+        if SUBGROUPS in target.features:
+            shared = LEAST.workgroup_bytes - SHARED_BYTES
+            limits = dataclasses.replace(limits, workgroup_bytes=shared, lanes=SUBGROUP_SIZE)
         return limits, USUAL if figures is None else figures.device()
 
     def render(self, function: Function, target: Target) -> str:
         from farrier.targets.gpu.inexpressible import InexpressibleError
+        from farrier.targets.webgpu.subgroups import has_exchanges
         from farrier.targets.webgpu.wgsl import render
 
+        if SUBGROUPS not in target.features and has_exchanges(function.body):
+            raise CompilerError(
+                f"threads of kernel {function.name} exchange registers, which {target.cpu} does "
+                f"not have the feature {SUBGROUPS} for",
+                hint="compile for webgpu:subgroups",
+            )
         try:
             return render(function, F16 in target.features)
         except InexpressibleError as error:

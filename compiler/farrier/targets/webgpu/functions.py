@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from farrier.targets.webgpu import wide
+from farrier.targets.webgpu import subgroups, wide
 
 # Bits of an f32: all of the exponent, and NaN. `var` keeps a compiler from evaluating them, since a
 # constant may not be infinite or NaN.
@@ -359,7 +359,7 @@ def _name(text: str) -> str:
     return match[1]
 
 
-_BY_NAME = {_name(text): text.strip() for text in (*_TEXTS, *wide.TEXTS)}
+_BY_NAME = {_name(text): text.strip() for text in (*_TEXTS, *wide.TEXTS, subgroups.TEXT)}
 
 
 def functions(names: Iterable[str]) -> str:

@@ -63,9 +63,10 @@ from farrier.lower.write_whole_words import shared_words
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier.targets.gpu.launches import entry_points, is_natural, workspaces
 from farrier.targets.interface import EntryPoint
-from farrier.targets.webgpu import memory, wide
+from farrier.targets.webgpu import memory, subgroups, wide
 from farrier.targets.webgpu.functions import functions
 from farrier.targets.webgpu.memory import TYPES
+from farrier_device.webgpu_library import ENABLE_SUBGROUPS
 
 MOST_BUFFERS = 8  # By WebGPU's default limits.
 _SCRATCH = "scratch_"
@@ -163,8 +164,11 @@ def render(function: Function, has_f16: bool = False) -> str:
     ]
     text = "\n".join([*parts, *bodies]) + "\n"
     helpers = functions(re.findall(r"\b(\w+)\(", text))
-    enabled = "enable f16;" if re.search(r"\bf16\b", text) else ""
-    return "\n\n".join(filter(None, (enabled, helpers, text)))
+    enabled = [
+        *(["enable f16;"] if re.search(r"\bf16\b", text) else []),
+        *([ENABLE_SUBGROUPS] if "exchanged(" in text else []),
+    ]
+    return "\n\n".join(filter(None, ("\n".join(enabled), helpers, text)))
 
 
 def _written(function: Function) -> frozenset[str]:
@@ -247,6 +251,7 @@ class _Entry:
         self._simplifier = Simplifier(ranges)
         self._is_index = False  # The expression is a part of an address.
         self._has_wide_values = has_wide_values(function)
+        self._has_exchanges = subgroups.has_exchanges(launch.body)
         self._extremes = _extremes(function)
         self._values: dict[str, str] = {}  # The variables of unrolled loops, as they are now.
         self._sizes = {
@@ -267,14 +272,19 @@ class _Entry:
             lines.append(
                 f"var<workgroup> {_memory(buffer.name)}: array<{self._type(buffer)}, {size}>;"
             )
+        numbers: Sequence[str] = ("  @builtin(local_invocation_index) thread_: u32,",)
+        numbered: Sequence[str] = ()
+        if self._has_exchanges:
+            numbers, numbered = subgroups.PARAMETERS, subgroups.thread_number(self._entry.threads)
         lines += [
             f"@compute @workgroup_size({self._entry.threads})",
             f"fn {self._function.name}{self._entry.suffix}(",
             "  @builtin(workgroup_id) group_: vec3<u32>,",
             "  @builtin(num_workgroups) groups_: vec3<u32>,",
-            "  @builtin(local_invocation_index) thread_: u32,",
+            *numbers,
             ") {",
             "  let block_ = i32(group_.x + group_.y * groups_.x);",
+            *numbered,
             *self._named_sizes(),
             f"  if (block_ >= {self._extent(self._entry.blocks)}) {{ return; }}",
             *self._digits(self._launch.blocks, "block_"),
@@ -354,6 +364,7 @@ class _Entry:
             case Store(buffer, indices, value):
                 return [f"{indent}{line}" for line in self._store(buffer, indices, value)]
             case If(condition, then, otherwise):
+                self._check_together(stmt)
                 lines = [f"{indent}if ({self._expr(condition)}) {{", *self._stmt(then, deeper)]
                 if otherwise is not None:
                     lines += [f"{indent}}} else {{", *self._stmt(otherwise, deeper)]
@@ -364,13 +375,31 @@ class _Entry:
             case Prefetch():
                 return []
             case Barrier(MemoryScope.SUBGROUP):
-                raise InexpressibleError("WebGPU does not say which threads are a subgroup")
+                # Threads that leave a branch or a loop go on together, by WGSL's rules.
+                return []
             case Barrier(scope):
                 device = [] if scope is MemoryScope.WORKGROUP else [f"{indent}storageBarrier();"]
                 return [*device, f"{indent}workgroupBarrier();"]
-            case Intrinsic(name, _):
-                raise InexpressibleError(f"WebGPU has no intrinsic {name}")
+            case Intrinsic():
+                return [f"{indent}{self._exchange(stmt)}"]
         assert_never(stmt)
+
+    def _check_together(self, branch: If) -> None:
+        """Raise InexpressibleError if a branch has an exchange, which may wait for all threads of
+        the block."""
+        if self._has_exchanges and subgroups.has_exchanges(branch):
+            raise InexpressibleError("its threads exchange values in a branch")
+
+    def _exchange(self, call: Intrinsic) -> str:
+        """Return the statement with which a thread reads the word of another one."""
+        if call.name not in subgroups.EXCHANGES:
+            raise InexpressibleError(f"WebGPU has no intrinsic {call.name}")
+        to, source = call.operands
+        kind = memory.TYPES[to.buffer.dtype]
+        word = f"bitcast<u32>({self._load(source.buffer, source.origin)})"
+        other = f"exchanged({word}, {subgroups.EXCHANGES[call.name]}u, thread_, lanes_)"
+        at = self._offset(to.buffer, to.origin)
+        return f"{_memory(to.buffer.name)}[{at}] = bitcast<{kind}>({other});"
 
     def _is_short(self, loop: For) -> bool:
         size = 1
