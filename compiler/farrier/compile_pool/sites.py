@@ -6,6 +6,9 @@ of the host: it runs on the host if copying its inputs and outputs would take lo
     host a(x) -> h                            host a(x) -> h
     copy h, gpu b(h) -> y, wait, copy y   →   host b(h) -> y
     host c(y) -> z                            host c(y) -> z
+
+Where the peak rates of both are published, and the host is not slower by them, the host runs the
+whole model: a small GPU has no advantage over the processor next to it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from farrier.ir.tensor import TensorProgram
 from farrier.ir.work import arithmetic
 from farrier.partition import Call
 from farrier.targets import Target
+from farrier.targets.scheduling import Peaks
 from farrier.targets.siting import Site, site_of
 from farrier_device.program import HOST
 
@@ -41,10 +45,44 @@ def choose_sites(
     others = {site.space for site in sites.values()} - {HOST}
     if not others or HOST not in target.backend.parts(target):
         return sites
+    if slow := _why_slow(programs, sites, target, calls):
+        return {key: site if site.space == HOST else slow for key, site in sites.items()}
     for island in _islands(sites, calls, constants):
         if island.is_cheaper_on_host(programs):
             sites |= dict.fromkeys(island.keys, Site(HOST, _REASON))
     return sites
+
+
+def _why_slow(
+    programs: Mapping[str, TensorProgram | Function],
+    sites: Mapping[str, Site],
+    target: Target,
+    calls: Collection[Call],
+) -> Site | None:
+    """Return the host as a site for the kernels of the device if it runs them at least as fast, by
+    the peak rates of both; None if it does not, or the rates are unknown."""
+    own = [call for call in calls if sites[call.task].space != HOST]
+    rates = target.backend.rates(target)
+    if not own or not rates:
+        return None
+    spaces = HOST, next(sites[call.task].space for call in own)
+    host_s, device_s = (
+        sum(call.runs * _least_s(call, programs[call.task], rates[space]) for call in own)
+        for space in spaces
+    )
+    if host_s > device_s:
+        return None
+    return Site(
+        HOST,
+        f"{target.cpu} is no faster than its host: by peak rates the model takes "
+        f"{device_s * 1e3:.3g} ms there, and {host_s * 1e3:.3g} ms on the host",
+    )
+
+
+def _least_s(call: Call, program: TensorProgram | Function, peaks: Peaks) -> float:
+    """Return the seconds that a call takes at the peak rates of a machine."""
+    operations_s = arithmetic(program) / peaks.operations
+    return max(operations_s, _bytes((*call.inputs, *call.outputs)) / peaks.bandwidth)
 
 
 class _Island:

@@ -12,6 +12,7 @@ from farrier_device.program import HOST
 if TYPE_CHECKING:
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
+    from farrier.targets.scheduling import Peaks
     from farrier.targets.target import Target
 
 
@@ -44,6 +45,11 @@ class Siting(Protocol):
         """Return the reason why the last machine of `parts` cannot run a kernel, as a clause for a
         message; "" if it can run the kernel."""
         return ""
+
+    def rates(self, target: Target) -> Mapping[str, Peaks]:
+        """Return the peak rates of the machines of `parts`, keyed in the same way, if they are
+        known well enough to decide which machine runs a model; an empty mapping otherwise."""
+        return {}
 
     def enclosed(self, content: bytes, space: str) -> bytes:
         """Return the object `content`, which the backend of the machine with memory space `space`

@@ -221,6 +221,22 @@ def test_a_value_does_not_go_to_the_gpu_and_back_for_a_tiny_kernel(size, spaces)
     _assert_as_onnxruntime(artifact, _between(size), {"d": d})
 
 
+@pytest.mark.parametrize(
+    ("target", "spaces"),
+    [("rpi5+webgpu:videocore7", {"host"}), ("rpi5+webgpu:mali-g610", {"gpu"})],
+)
+def test_a_model_for_a_slow_gpu_stays_on_the_host(target, spaces):
+    weight = ("w", TensorProto.FLOAT, [512, 512])
+    inputs, outputs = [("x", TensorProto.FLOAT, [256, 512]), weight], ("y", TensorProto.FLOAT, None)
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("Softmax", ["h"], ["y"])]
+    model = _model(nodes, inputs, [outputs])
+    artifact = farrier.compile(model, target=target, verify=False)
+    kernels = artifact.manifest.kernels
+    assert {kernel.space for kernel in kernels} == spaces
+    reason = "V3D 7.1 is no faster than its host: by peak rates the model takes"
+    assert all(kernel.reason.startswith(reason) == (kernel.space == "host") for kernel in kernels)
+
+
 def test_few_short_rows_have_a_schedule():
     """Two rows of four elements are shared by less than the fewest threads that share a row."""
     webgpu.device()

@@ -152,6 +152,18 @@ class WebGpuBackend(GpuBackend):
         )
         return gpu, gpu.name
 
+    def rates(self, target: Target) -> Mapping[str, Peaks]:
+        from farrier.targets.webgpu.machines import figures_of
+
+        figures = figures_of(target.cpu)
+        host = self.parts(target).get(HOST)
+        if figures is None or host is None:
+            return {}
+        here = host.backend.peaks(host, host.threads)
+        if figures.host:  # Both are parts of one chip, and share its memory.
+            here = dataclasses.replace(here, bandwidth=figures.bandwidth)
+        return {HOST: here, GPU: self.peaks(target, 1)}
+
     def peaks(self, target: Target, threads: int) -> Peaks:
         from farrier.targets.webgpu.machines import figures_of
 
