@@ -130,6 +130,8 @@ class WebGpuBackend(GpuBackend):
             adapter = find_adapter()
         except NoAdapterError as error:
             return str(error)
+        if adapter.is_emulated:
+            return f"this machine has no GPU, only {adapter.name}, which is software"
         is_it = figures_of(adapter.model) == figures_of(target.cpu)
         return "" if is_it else f"the GPU of this machine is {adapter.name}"
 
