@@ -10,13 +10,10 @@ from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Layout, Shape
 from farrier.ops import Product, Trait, lookup, product_of
 from farrier.ops.layout import IMAGE_RANKS, Form, Images, is_image
-from farrier.ops.matmul import MATMUL
 from farrier.ops.operator import to_extents
-from farrier.ops.shape import TRANSPOSE
 from farrier.passes.rewriting import Rewriter
-from farrier.passes.rules.shapes import permutation
 from farrier.passes.settings import Settings
-from farrier.passes.views import transposed
+from farrier.passes.views import is_view
 
 _LEAST = 8  # Channels, rows and columns: with fewer, most of a fragment is empty.
 _BYTES = (DType.I8, DType.U8)
@@ -138,10 +135,8 @@ class _Placement:
             return value if layout is None else self._constant(value, layout)
         is_last = value.name in self._last
         written = self._written_as.get(value.name, value)
-        if TRANSPOSE.matches(node) and is_last:
-            # A transposition that puts the channels last is a view of the memory.
-            is_view = transposed(written.type, permutation(node)).is_plain
-            return written if is_view else self._copy(value, False)
+        if is_last and is_view(dataclasses.replace(node, inputs=(written, *node.inputs[1:]))):
+            return written  # A transposition that puts the channels last.
         if form is Form.BLOCKED_OUTPUT:
             return written
         if form is Form.PLAIN or (product_of(node) is Product.CONVOLUTION and position > 0):
@@ -181,7 +176,7 @@ def _of_constant(node: Node, position: int, form: Form) -> Layout | None:
     rank = value.type.rank
     if position != 1 or rank < 2:
         return None
-    if MATMUL.matches(node):
+    if product_of(node) is Product.MATRIX and not node.attr("transB", 0):
         order = (*range(rank - 2), rank - 1, rank - 2)
         return Layout.ordered_by(order) if _is_of_byte_fragments(node) else None
     if product_of(node) is not Product.CONVOLUTION or form is not Form.BLOCKED:
@@ -192,8 +187,9 @@ def _of_constant(node: Node, position: int, form: Form) -> Layout | None:
 
 
 def _is_of_byte_fragments(node: Node) -> bool:
-    """Check whether subgroups can multiply the bytes of a MatMul. Instructions that read fragments
-    transpose elements of two bytes only; products of few rows are for other rules."""
+    """Check whether subgroups can multiply the bytes of a product of matrices. Instructions that
+    read fragments transpose elements of two bytes only; products of few rows are for other
+    rules."""
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None
