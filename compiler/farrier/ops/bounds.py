@@ -40,12 +40,13 @@ def largest(value: Value | None, data: Data, producer: Producer) -> int | None:
         return None
     x, weights, *rest = node.inputs
     factors = data(weights)
-    if x is None or factors is None or factors.dtype != np.int8 or x.type.dtype not in _MOST:
+    if x is None or factors is None or factors.dtype != np.int8 or x.type.dtype not in LARGEST_BYTE:
         return None
     axes = tuple(range(1, factors.ndim)) if kind is Product.CONVOLUTION else -2
     sums = np.abs(factors.astype(np.int64)).sum(axis=axes).max(initial=0)
     bias = largest(rest[0], data, producer) if rest and rest[0] is not None else 0
-    return None if bias is None else int(sums) * _MOST[x.type.dtype] + bias
+    return None if bias is None else int(sums) * LARGEST_BYTE[x.type.dtype] + bias
 
 
-_MOST = {DType.I8: 128, DType.U8: 255}  # The largest magnitude of a byte.
+LARGEST_BYTE = {DType.I8: 128, DType.U8: 255}
+"""The largest magnitude of a byte, by its dtype."""

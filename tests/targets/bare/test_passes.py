@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+
 import numpy as np
 import pytest
 
@@ -9,10 +12,13 @@ import farrier
 from farrier.frontends.builder import Declared, Source
 from farrier.ir.types import DType
 from farrier.ops.fixed_point import LARGEST_SUM
+from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.part import BarePart
 from tests.targets.bare.test_models import needs_qemu
 
 BOARD = "mps2-an386"
+# The package has a function of the module's name.
+bound_sums = importlib.import_module("farrier.targets.bare.passes.bound_sums")
 
 
 def product(bias):
@@ -123,3 +129,61 @@ def test_a_sum_reads_bytes_that_another_kernel_computes():
 
 def whole(nbytes):
     return -(-nbytes // 64) * 64
+
+
+def dead_channels(depthwise):
+    """Return a convolution some of whose channels have weights of 0, or results beyond a byte, with
+    the huge biases and shifts of a tiny scale."""
+    rng = np.random.default_rng(3)
+    weights = rng.integers(-128, 128, (8, 1 if depthwise else 8, 3, 3)).astype(np.int8)
+    weights[:4] = 0
+    bias = np.array([1 << 30, -(1 << 30), -(1 << 29), 77, 1 << 24, -(1 << 24), 5, -5], np.int32)
+    multiplier = np.array([1 << 30, 1518500250] * 4, np.int32).reshape(8, 1, 1)
+    right = np.array([27, 25, 31, 0, 9, 9, 9, 9], np.int32).reshape(8, 1, 1)
+
+    def build(b):
+        attrs = {"group": 8 if depthwise else 1, "accumulator": "i32"}
+        (y,) = b.node("Conv", ["x", b.constant(weights), b.constant(bias)], attrs, origin="y")
+        attrs = {"zero": -5, "low": -128, "high": 127, "to": "i8", "rounding": "twice"}
+        operands = [b.constant(multiplier), b.constant(right)]
+        (z,) = b.node("Requantize", [y, *operands], attrs, origin="z")
+        b.output("z", z)
+
+    return Source([Declared("x", DType.I8, (1, 8, 5, 7))], build)
+
+
+@needs_qemu
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_channels_that_no_input_changes_keep_their_values(depthwise, monkeypatch):
+    small = []
+    monkeypatch.setattr(bound_sums, "_stated", spied(bound_sums._stated, small))
+    model = dead_channels(depthwise)
+    x = np.random.default_rng(4).integers(-128, 128, (1, 8, 5, 7)).astype(np.int8)
+    expected = farrier.compile(model, verify=False).run({"x": x})["z"]
+    artifact = farrier.compile(model, target=BOARD, verify=False)
+    np.testing.assert_array_equal(artifact.run({"x": x})["z"], expected)
+    assert (np.ptp(expected, axis=(0, 2, 3)) == 0).tolist() == [True] * 6 + [False] * 2
+    assert len(set(expected[0, :6, 0, 0].tolist())) > 3
+    assert any(node.attr("is_small") for node in small)
+
+
+def spied(stated, results):
+    def call(node, rewriter):
+        results.append(stated(node, rewriter))
+        return results[-1]
+
+    return call
+
+
+@needs_qemu
+def test_a_kernel_has_less_code_where_flash_is_scarce(monkeypatch):
+    """Columns of 24 divide into tiles of 4, and not of 5, whose last tile is code of its own."""
+
+    def code_bytes():
+        artifact = farrier.compile(windows(8, 8, 1, (24, 24)), target=BOARD, verify=False)
+        return len(artifact.code.objects[0].content)
+
+    small = code_bytes()
+    free = dataclasses.replace(CORES["cortex-m4"], code_weight=0.0)
+    monkeypatch.setitem(CORES, "cortex-m4", free)
+    assert small < 0.9 * code_bytes()

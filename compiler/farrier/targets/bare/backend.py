@@ -82,6 +82,10 @@ class BareTarget(CpuTarget):
         )
 
     @property
+    def code_weight(self) -> float:
+        return self.known_core.code_weight
+
+    @property
     def dots(self) -> Sequence[Dot]:
         from farrier.targets.bare.intrinsics import DOTS
 

@@ -31,6 +31,8 @@ class Core:
     has_dsp: bool = False
     abi: str = ""
     registers: int = 13
+    # The share of a kernel's time that one more instruction of its code must save: flash is scarce.
+    code_weight: float = 5e-5
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -70,6 +72,9 @@ def _in_order(hertz: float, issue: float, latency: float, fused: bool = True) ->
     }
 
 
+# The code of a tile is long on RISC-V, where bytes are unpacked and multiplied one by one, and its
+# many registers allow large tiles, which save little time.
+_LONG_TILES = 5e-3
 _THUMB = "thumb-freestanding-eabi"
 _RISCV32 = "riscv32-freestanding-none"
 CORES: Mapping[str, Core] = {
@@ -122,6 +127,7 @@ CORES: Mapping[str, Core] = {
         has_floats=False,
         abi="ilp32",
         registers=27,
+        code_weight=_LONG_TILES,
         figures=_in_order(160e6, 1.0, 2.0),
     ),
     "rv32imafc": Core(
@@ -132,6 +138,7 @@ CORES: Mapping[str, Core] = {
         ("+m", "+a", "+f", "+c"),
         abi="ilp32f",
         registers=27,
+        code_weight=_LONG_TILES,
         figures=_in_order(160e6, 1.0, 4.0),
     ),
 }

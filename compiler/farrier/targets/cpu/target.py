@@ -75,6 +75,12 @@ class CpuTarget(Target):
         return 4096
 
     @property
+    def code_weight(self) -> float:
+        """The share of a kernel's time that one more instruction of its code must save. 0 where
+        memory for code is plentiful."""
+        return 0.0
+
+    @property
     def dots(self) -> Sequence[Dot]:
         """The dot-product instructions of the architecture, best first."""
         return ()

@@ -9,6 +9,7 @@ from farrier.passes.fuse import Home, fuse
 from farrier.passes.passes import Pass
 from farrier.passes.settings import Settings
 from farrier.targets.bare.passes.bound_sums import bound_sums
+from farrier.targets.bare.passes.constant_channels import constant_channels
 from farrier.targets.bare.passes.take_in_operands import widened_operands
 from farrier.targets.bare.passes.take_in_padding import padded_windows
 from farrier.targets.cpu.passes import ORDER as CPU_ORDER
@@ -27,6 +28,11 @@ def _fuse(graph: Graph, settings: Settings) -> Graph:
     return fuse(graph, joins)
 
 
-PASSES: Mapping[str, Pass] = {**CPU_PASSES, "bound-sums": bound_sums, "fuse": _fuse}
+PASSES: Mapping[str, Pass] = {
+    **CPU_PASSES,
+    "constant-channels": constant_channels,
+    "bound-sums": bound_sums,
+    "fuse": _fuse,
+}
 
-ORDER: tuple[str, ...] = (*CPU_ORDER[:-1], "bound-sums", CPU_ORDER[-1])
+ORDER: tuple[str, ...] = (*CPU_ORDER[:-1], "constant-channels", "bound-sums", CPU_ORDER[-1])

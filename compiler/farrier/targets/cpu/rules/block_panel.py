@@ -63,7 +63,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     contraction = find_contraction(program, leading=(PACKED,))
     if contraction is None or 2 * extent_of(product.total, product.lane) < machine.lanes:
         return None
-    kernel = BlockPanelKernel(program, contraction, machine, (), 0, "", True, None, layout)
+    weight = target.code_weight
+    kernel = BlockPanelKernel(program, contraction, machine, (), 0, "", True, None, weight, layout)
     return Space.of(RULE, kernel)
 
 

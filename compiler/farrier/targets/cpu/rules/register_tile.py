@@ -123,7 +123,9 @@ def _kernel(
             program = rewrite(program, _again(program, copied))
     contraction = _again(program, copied)
     copied = PADDED if hoists else copied
-    return RegisterTileKernel(program, contraction, machine, turns, group, copied, packs, grouping)
+    return RegisterTileKernel(
+        program, contraction, machine, turns, group, copied, packs, grouping, target.code_weight
+    )
 
 
 def _again(program: TensorProgram, copied: str) -> Contraction:
@@ -147,6 +149,7 @@ class RegisterTileKernel(ProgramKernel):
     packs: bool  # Set if the vector operand is packed in a separate stage, for each panel.
     # The dot-product grouping of the sum; None if products are computed one by one.
     grouping: Grouping | None
+    code_weight: float  # `CpuTarget.code_weight`.
 
     @functools.cached_property
     def extents(self) -> dict[str, int]:
@@ -273,9 +276,14 @@ class RegisterTileKernel(ProgramKernel):
 
     def estimate(self, columns: Columns) -> Estimate:
         estimate = microkernel.estimate(self._problem, _tiles(columns), self.machine)
-        if not self._open:
+        if self._open:
+            code = _COPY * self._copies(columns) + UNROLLED * np.log2(columns["unroll"])
+        elif self.code_weight:
+            code = self.code_weight * microkernel.code_size(
+                self._problem, _tiles(columns), self.machine
+            )
+        else:
             return estimate
-        code = _COPY * self._copies(columns) + UNROLLED * np.log2(columns["unroll"])
         return dataclasses.replace(estimate, seconds=estimate.seconds * (1 + code))
 
     def _copies(self, columns: Columns) -> npt.NDArray[np.float64]:

@@ -162,6 +162,24 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     return Estimate(seconds, terms, beside)
 
 
+def code_size(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
+    """Return the approximate number of instructions in the code of each candidate: one tile, and
+    another for each combination of partial tiles at the edges."""
+    points = tiles.rows * tiles.columns
+    sums = tiles.vectors * points
+    if problem.depthwise:  # All taps are unrolled.
+        step = problem.steps * (sums + tiles.vectors + tiles.vectors * points / 2)
+    else:
+        loads = tiles.vectors + points
+        step = tiles.unroll * (loads * (1 + problem.parts) + sums * max(problem.parts, 1))
+    tile = step + sums * (2 + 0.5 * problem.epilogue)
+    extents = (vectors_of(problem.lanes, machine), *problem.points)
+    sizes = (tiles.vectors, tiles.rows, tiles.columns)
+    for extent, size in zip(extents, sizes, strict=True):
+        tile = tile * np.where(extent % size, 2.0, 1.0)
+    return tile
+
+
 def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
     """Return the cycles that one core takes to copy panels and padded lines."""
     row_tiles = _row_tiles(problem, tiles)
