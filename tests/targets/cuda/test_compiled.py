@@ -28,7 +28,7 @@ from tests.targets.cuda.ptx import PtxError, kernels_of
 from tests.targets.cuda.running import run_kernels, run_ptx
 from tests.targets.cuda.test_fragments import BY_NAME
 from tests.targets.cuda.test_models import IMAGES
-from tests.targets.cuda.whole import MOST, error_of
+from tests.targets.cuda.whole import run
 
 
 def _cases():
@@ -120,6 +120,4 @@ def test_a_model_runs_whole(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["f32", "f16"])
 def test_a_model_of_the_bench_runs_whole(precision, tmp_path):
-    error, _, calls = error_of("rapidocr_cls", precision, "sm_80", tmp_path)
-    assert error <= MOST[precision]
-    assert calls == ["cuMemcpyHtoDAsync_v2", "cuGraphLaunch", "cuMemcpyDtoHAsync_v2"]
+    assert run("rapidocr_cls", precision, "sm_80", tmp_path).is_right
