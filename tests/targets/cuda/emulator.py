@@ -30,7 +30,8 @@ _AT_ONCE = 1 << 14  # Threads: enough that the cost of a call of numpy does not 
 
 def launch(kernel, blocks, threads, arguments, memory, traffic=None, most_blocks=None):
     """Run a kernel, and count its `traffic`; with `most_blocks` only that number of its blocks,
-    spread over all. Raises PtxError."""
+    spread over all. Return the places of the waits and of the barriers of warps that something had
+    to wait for. Raises PtxError."""
     if threads > kernel.most_threads:
         raise PtxError(f"{kernel.name} takes {kernel.most_threads} threads, and not {threads}")
     at_once = max(1, _AT_ONCE // threads)
@@ -41,13 +42,16 @@ def launch(kernel, blocks, threads, arguments, memory, traffic=None, most_blocks
         for first in range(0, count, at_once):
             numbers = chosen[first : first + at_once].astype(np.uint32)
             _Run(kernel, numbers, threads, arguments, memory, history, traffic).run()
+    return history.needed
 
 
 class History:
-    """The barriers of a launch so far, and the shadows of the arrays that it may write."""
+    """The barriers of a launch so far, the shadows of the arrays that it may write, and the places
+    that something had to wait for."""
 
     def __init__(self, kernel, arguments, memory):
         self.time = 0
+        self.needed = set()
         self.shadows = {
             number: Shadow(len(memory.arrays[number].content), kernel.grain)
             for number in {arguments[position] >> PLACE for position in kernel.written}
@@ -86,6 +90,7 @@ class _Run(Accesses, Warps, Carries):
         self._local = Array(self._count * self._local_step)
         self._shared_shadow = Shadow(len(self._shared.content), kernel.grain)
         self._copies = Copies(self._count)
+        self._apart = np.zeros(self._count, bool)
         # LLVM may move a load to before the condition that guards it. Registers are marked that
         # hold bytes which nobody wrote: to depend on them is the fault.
         self._nothing = np.zeros(self._count, bool)
@@ -121,6 +126,7 @@ class _Run(Accesses, Warps, Carries):
             places[here] = place + 1
             match self._at.name:
                 case "bra":
+                    self._part(here)
                     places[self._mask] = self._kernel.labels[self._at.operands[0]]
                 case "ret" | "exit":
                     places[self._mask] = end
@@ -130,6 +136,14 @@ class _Run(Accesses, Warps, Carries):
                     waiting |= self._mask
                 case _ if self._mask.any():
                     self._step()
+
+    def _part(self, here):
+        """Mark the warps of which a branch takes some threads: hardware may leave them apart until
+        a barrier, even where their paths join again."""
+        if self._threads % LANES == 0:
+            taken, left = self._mask, here & ~self._mask
+            parted = taken.reshape(-1, LANES).any(1) & left.reshape(-1, LANES).any(1)
+            self._apart |= np.repeat(parted, LANES)
 
     def _guard(self, here):
         if self._at.guard is None:
@@ -154,6 +168,7 @@ class _Run(Accesses, Warps, Carries):
             ended & (arrived[self._block] > 0)
         ):
             self._fail("not all threads of a block reach the barrier")
+        self._apart &= ~waiting
         self._history.time += 1
 
     def _step(self):

@@ -12,11 +12,14 @@ from tests.targets.cuda.memory import Memory
 from tests.targets.cuda.ptx import kernels_of
 
 
-def run_ptx(text, function, inputs, traffic=None):
-    """Call a lowered kernel, its dims bound; return the other parameters by name."""
+def run_ptx(text, function, inputs, traffic=None, needed=None):
+    """Call a lowered kernel, its dims bound; return the other parameters by name. The set `needed`
+    takes what something had to wait for, each by the name of its entry point and its place."""
 
-    def launch(*launched):
-        emulator.launch(*launched, traffic)
+    def launch(kernel, *launched):
+        places = emulator.launch(kernel, *launched, traffic)
+        if needed is not None:
+            needed.update((kernel.name, place) for place in places)
 
     return run_kernels(kernels_of(text), function, inputs, launch)
 

@@ -394,6 +394,29 @@ def test_a_long_sum_of_few_results_is_computed_in_parts(name):
         assert np.abs(result["y"] - expected).max() <= near * np.ptp(expected)
 
 
+# Rows, columns and terms of products that are computed in parts: terms that parts divide.
+LONG = [*itertools.product((8, 11, 16, 29, 40), (9, 31), (520, 640, 777, 902, 1024))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, len(LONG), 10))
+@pytest.mark.parametrize("name", ["mma_f16", "mma_i8_i8"])
+def test_parts_of_many_shapes(name, first):
+    declared = BY_NAME[name]
+    for number, shape in enumerate(LONG[first : first + 10]):
+        program = product(*shape, declared, is_transposed=number % 2 == 0)
+        space = fragment_parts.space(program, LIMITS, USUAL, [declared])
+        function = lower_threads(space.schedule(space.default()).function)
+        inputs = inputs_of(program)
+        expected = evaluate(program, inputs)["y"].astype(float)
+        near = 1e-3 * np.ptp(expected) if declared.total.is_float else 0
+        for result in (
+            run_threads(function, inputs, meaning=_meaning),
+            run_ptx(ptx_of(render(function, "sm_80"), "sm_80"), function, inputs),
+        ):
+            assert np.abs(result["y"] - expected).max() <= near, shape
+
+
 def test_a_product_that_fills_the_device_is_not_computed_in_parts():
     program = product(512, 512, 1024, BY_NAME["mma_f16"])
     assert fragment_parts.space(program, LIMITS, USUAL, [BY_NAME["mma_f16"]]) is None

@@ -24,14 +24,20 @@ class Warps:
         warps = self._mask.reshape(-1, LANES)
         if np.any(warps.any(1) != warps.all(1)):
             self._fail("not all threads of a warp reach the instruction")
+        if np.any(self._apart & self._mask):
+            self._fail("a branch has parted the threads of a warp, and no barrier joined them")
 
     def _meet_in_warps(self):
         """Let the threads of a warp wait for each other."""
         if self._threads % LANES:
             self._fail(f"blocks of {self._threads} threads are no whole warps")
+        warps = self._mask.reshape(-1, LANES)
+        if np.any(warps.any(1) != warps.all(1)) or np.any(self._apart & self._mask):
+            self._history.needed.add(self._place)
         self._held |= self._mask
         whole = self._held.reshape(-1, LANES).all(1)
         self._held &= ~np.repeat(whole, LANES)
+        self._apart &= ~np.repeat(whole, LANES)
 
     def _spread_doubt(self):
         """Spread the marks of undefined operands to all threads of a warp."""
@@ -114,4 +120,5 @@ class Warps:
 
     def _land(self, most):
         for threads, place, words, doubts, time in self._copies.done(self._mask, most):
+            self._history.needed.add(self._place)
             self._store("shared", place, _WORD, words, doubts, threads, since=time)
