@@ -5,6 +5,7 @@ per model.
                     [--threads 1,2] [--rounds 15] [--target x86-64-v3] [--precision bf16]
                     [--trials N | --budget 5m] [--records FILE] [--peers onnxruntime,openvino,…]
                     [--python tvm=/opt/tvm/bin/python] [--json FILE] [--svg FILE]
+    python -m bench --device cuda [--precision f16]     on a GPU of NVIDIA, with engines for it
     python -m bench --operators [--help | …]    models of one operator each (bench/operators)
 
 Each engine runs in its own process. The engines take turns, and a process is stopped while it
@@ -37,7 +38,11 @@ from farrier.errors import FarrierError, UsageError
 from farrier.options import parse_budget
 from farrier.options.precision import Precision
 from farrier.records import FileRecords
+from farrier.targets.cuda.architectures import ARCHITECTURES
 from farrier_device import describe
+from farrier_device.adapters import NoAdapterError
+from farrier_device.cuda_library import capability
+from farrier_device.nvidia import capability_of, open_driver
 
 _QUICK_ROUNDS = 7
 
@@ -51,7 +56,7 @@ def main() -> int:
 
 def _main(arguments: argparse.Namespace, console: Console) -> int:
     settings = Settings(
-        target=arguments.target,
+        target=target_of(arguments),
         precision=arguments.precision,
         peers=_peers(arguments, console),
         rounds=arguments.rounds or (_QUICK_ROUNDS if arguments.quick else 15),
@@ -60,12 +65,14 @@ def _main(arguments: argparse.Namespace, console: Console) -> int:
         trials=arguments.trials,
         budget_s=arguments.budget,
         records=None if arguments.records is None else FileRecords(arguments.records),
+        device=arguments.device,
     )
     # Workloads are resolved first, so that a wrong name fails at once.
     workloads = [workload(name) for name in _names(arguments)]
     results: list[Result] = []
+    default_threads = "1" if arguments.device else "1,2"
     for source in workloads:
-        for threads in map(int, arguments.threads.split(",")):
+        for threads in map(int, (arguments.threads or default_threads).split(",")):
             with ProgressView(console) as view:
                 result = measure(source, threads, settings, view, _teller(console))
             results.append(result)
@@ -112,8 +119,13 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="models of one operator each, with options of their own: --operators --help",
     )
-    peers = [engine for engine in ENGINES if engine != "farrier"]
-    parser.add_argument("--peers", default=",".join(peers), help="by comma")
+    parser.add_argument("--peers", help="by comma; all for the device by default")
+    parser.add_argument(
+        "--device",
+        choices=["cuda"],
+        default="",
+        help="run on a GPU of NVIDIA, by its driver, beside engines that do",
+    )
     parser.add_argument(
         "--python",
         action="append",
@@ -133,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Precision.F32,
         help="bf16: of Farrier and the peers that can be asked for it; errors are against f32",
     )
-    parser.add_argument("--threads", default="1,2", help="by comma; one race each")
+    parser.add_argument("--threads", help="by comma; one race each; 1,2, or 1 with --device")
     parser.add_argument("--rounds", type=int, help="of each engine, in turn")
     parser.add_argument("--round-s", type=float, default=0.2, help="seconds of a round")
     parser.add_argument(
@@ -156,15 +168,38 @@ def _names(arguments: argparse.Namespace) -> Sequence[str]:
     return QUICK if arguments.quick else arguments.models.split(",")
 
 
+def target_of(arguments: argparse.Namespace) -> str:
+    """Return the target of Farrier's code. Raises UsageError without the device."""
+    if not arguments.device:
+        return str(arguments.target)
+    try:
+        driver = open_driver()
+    except NoAdapterError as error:
+        raise UsageError(f"there is no CUDA device here: {error}") from None
+    has = capability_of(driver, 0)
+    usable = [name for name in ARCHITECTURES if capability(name) <= has]
+    if not usable:
+        raise UsageError(f"the GPU here has compute capability {has[0]}.{has[1]}, which is too old")
+    return f"cuda:{max(usable, key=capability)}"
+
+
 def _peers(arguments: argparse.Namespace, console: Console) -> list[Peer]:
     """Return the engines to race against that are installed, and print the names of the others."""
     pythons = dict(text.split("=", 1) for text in arguments.python if "=" in text)
     if len(pythons) != len(arguments.python):
         raise UsageError("--python needs ENGINE=PATH", hint="--python tvm=/opt/tvm/bin/python")
+    fitting = [
+        name
+        for name, engine in ENGINES.items()
+        if name != "farrier" and engine.accelerator == arguments.device
+    ]
     peers = []
-    for engine in filter(None, arguments.peers.split(",")):
+    for engine in fitting if arguments.peers is None else filter(None, arguments.peers.split(",")):
         if engine not in ENGINES:
             raise UsageError(f"unknown engine {engine!r}", hint=f"engines: {', '.join(ENGINES)}")
+        if engine not in fitting:
+            where = arguments.device or "the processor"
+            raise UsageError(f"{engine} is not for {where}", hint=f"engines: {', '.join(fitting)}")
         missing = [] if engine in pythons else missing_packages(engine)
         if missing:
             console.print(f"without {engine}: not installed ({', '.join(missing)})")

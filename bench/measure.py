@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import statistics
 import tempfile
@@ -19,10 +20,11 @@ from farrier.packaging.draws import random_inputs
 from farrier.pipeline import compile_model
 from farrier.progress import Listener
 from farrier.records import RecordStore
-from farrier.runtime.artifact import load
+from farrier.runtime.artifact import Artifact, load
 from farrier.runtime.size import Size
 from farrier.targets import parse_target
 from farrier.targets.cpu.target import as_cpu
+from farrier.targets.registry import backend_for
 
 # Of the range of an output: how far engines may be from the reference.
 TOLERANCES = {kind: max(1e-3, kind.tolerance) for kind in Precision}
@@ -41,7 +43,8 @@ class Peer:
 class Settings:
     """The settings of a race. With `trials` or `budget_s`, a tuned artifact takes part as well."""
 
-    # "host", or an x86-64 level that Farrier compiles for and the peers are limited to.
+    # "host", or an x86-64 level that Farrier compiles for and the peers are limited to; for a
+    # device the target of its code.
     target: str
     precision: Precision  # The precision of multiplications, for engines with that choice.
     peers: Sequence[Peer]
@@ -51,6 +54,7 @@ class Settings:
     trials: int | None
     budget_s: float | None
     records: RecordStore | None
+    device: str = ""  # "cuda", or "" for the processor.
 
     @property
     def tunes(self) -> bool:
@@ -184,18 +188,18 @@ def measure(
         entrants += [
             peer(rival.engine, onnx, rival.python, settings.precision) for rival in settings.peers
         ]
-        roofline = measure_roofline(as_cpu(parse_target(settings.target)), threads)
+        first = load(entrants[0].model)
+        roofline = _roofline(first, threads, settings)
         figures = race(
             entrants,
             random_inputs(artifact.manifest.inputs),
             threads=threads,
-            target=settings.target,
+            target="host" if settings.device else settings.target,
             rounds=settings.rounds,
             round_s=settings.round_s,
             calm=settings.calm,
             failed=failed,
         )
-        first = load(entrants[0].model)
         size = Size.of(first, entrants[0].model)
     return Result(
         model=workload.name,
@@ -211,3 +215,12 @@ def measure(
         roofline=roofline,
         figures=tuple(figures),
     )
+
+
+def _roofline(artifact: Artifact, threads: int, settings: Settings) -> Roofline:
+    """Measure the rates of the processor, or of the device that the artifact is for."""
+    if not settings.device:
+        return measure_roofline(as_cpu(parse_target(settings.target)), threads)
+    with contextlib.closing(artifact.session(threads)) as session:
+        peaks = backend_for(artifact.manifest.architecture).measured_peaks(session.code)
+    return Roofline(peaks.operations, peaks.bandwidth)

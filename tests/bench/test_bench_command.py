@@ -178,6 +178,8 @@ def test_words_that_make_no_sense_end_in_a_line(tmp_path):
     assert "unknown model 'abacus'" in done.stdout
     done = _run("--models", "resnet18", "--peers", "slide_rule")
     assert "unknown engine 'slide_rule'" in done.stdout
+    done = _run("--models", "resnet18", "--peers", "tensorrt")
+    assert "tensorrt is not for the processor" in done.stdout
 
 
 def test_every_name_is_a_workload():

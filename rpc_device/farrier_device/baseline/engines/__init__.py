@@ -25,6 +25,7 @@ from farrier_device.baseline.limit import Limit
 
 _HERE = Path(__file__).parent
 _F32 = ("f32",)
+_HALVES = ("f32", "f16")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Engine:
 
     `packages` must be importable; they are imported before the clock of loading starts. `limits`
     has, by x86-64 level, how an engine is kept to it; other levels it cannot be kept to. An engine
-    `on_devices` starts no process, so it runs behind the walls of a device.
+    `on_devices` starts no process, so it runs behind the walls of a device. One with an
+    `accelerator` runs models there, such as "cuda", and else on the processor.
     """
 
     adapter: Path
@@ -42,6 +44,7 @@ class Engine:
     precisions: tuple[str, ...] = _F32
     limits: Mapping[str, Limit] = dataclasses.field(default_factory=dict)
     on_devices: bool = False
+    accelerator: str = ""
 
     def missing(self) -> list[str]:
         """Return the packages that this environment lacks."""
@@ -51,6 +54,13 @@ class Engine:
 # Code for f32 has no use for more than x86-64-v4.
 ENGINES: Mapping[str, Engine] = {
     "inductor": Engine(_HERE / "inductor.py", "torch", ("torch", "onnx2torch", "onnx")),
+    "inductor-cuda": Engine(
+        _HERE / "inductor_cuda.py",
+        "torch",
+        ("torch", "onnx2torch", "onnx"),
+        precisions=_HALVES,
+        accelerator="cuda",
+    ),
     "iree": Engine(
         _HERE / "iree.py", "iree-base-compiler", ("iree.compiler.tools", "iree.runtime", "onnx")
     ),
@@ -63,6 +73,13 @@ ENGINES: Mapping[str, Engine] = {
             "x86-64-v4": Limit(),
         },
         on_devices=True,
+    ),
+    "onnxruntime-cuda": Engine(
+        _HERE / "onnxruntime_cuda.py",
+        "onnxruntime-gpu",
+        ("onnxruntime", "onnx"),
+        precisions=_HALVES,
+        accelerator="cuda",
     ),
     "openvino": Engine(
         _HERE / "openvino.py",
@@ -77,6 +94,13 @@ ENGINES: Mapping[str, Engine] = {
             "x86-64-v4": Limit(),
         },
         on_devices=True,
+    ),
+    "tensorrt": Engine(
+        _HERE / "tensorrt.py",
+        "tensorrt",
+        ("onnxruntime", "tensorrt", "onnx"),
+        precisions=_HALVES,
+        accelerator="cuda",
     ),
     "tvm": Engine(_HERE / "tvm.py", "apache-tvm", ("tvm", "tvm.relax.frontend.onnx", "onnx")),
 }
