@@ -2,14 +2,15 @@
 assembler. Nothing runs.
 
     python -m bench.assembled resnet50 bert_base --target cuda:sm_80 --precision f16
-    python -m bench.assembled --cache build/assembled.json
+    python -m bench.assembled --cache build/assembled.json --page docs/cuda_kernels.md
 
 Without names it takes all models, in f32, in f16, and in int8 where a model has that form, for all
 architectures. A line is printed for each model: its kernels, the largest number of registers of a
 thread, and the share of the model's operations in kernels whose threads have a stack or spill
 registers. The exit status is 1 if a kernel with at least 5% of a model's operations has a stack or
 spills, or uses 64-bit arithmetic in a loop for anything but addresses. Equal kernels are assembled
-once; results are cached in a file.
+once; results are cached in a file. A page has a table of all models, in which the assembled cells
+are replaced.
 """
 
 from __future__ import annotations
@@ -142,21 +143,89 @@ def in_loops(ptx: str) -> list[str]:
     return inside
 
 
-def _print(title: str, kernels: Sequence[Kernel]) -> bool:
-    """Print the line of a model and its faults. Return true if no kernel with a large share has a
-    fault."""
-    most = max((kernel.registers for kernel in kernels), default=0)
-    outside = sum(kernel.share for kernel in kernels if not kernel.is_in_registers)
-    print(f"{title}: {len(kernels)} kernels, {most} registers, {outside:.2%} not in registers")
-    faults = [kernel for kernel in kernels if not kernel.is_right]
-    for kernel in sorted(faults, key=lambda kernel: -kernel.share):
-        print(
-            f"    {kernel.share:7.2%} {kernel.name} ({kernel.rule}): {kernel.registers} registers,"
-            f" stack {kernel.stack}, spilled {kernel.spilled}; {' '.join(kernel.wide)};"
-            f" {dict(kernel.decisions)}"
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """The kernels of a model, in a precision, for an architecture."""
+
+    model: str
+    precision: str
+    cpu: str
+    kernels: Sequence[Kernel]
+
+    @property
+    def is_right(self) -> bool:
+        """Return whether no large kernel has a fault."""
+        return all(kernel.share < LARGE for kernel in self._faults)
+
+    @property
+    def _faults(self) -> list[Kernel]:
+        return [kernel for kernel in self.kernels if not kernel.is_right]
+
+    @property
+    def _most(self) -> int:
+        return max((kernel.registers for kernel in self.kernels), default=0)
+
+    @property
+    def _outside(self) -> float:
+        return sum(kernel.share for kernel in self.kernels if not kernel.is_in_registers)
+
+    @property
+    def cell(self) -> str:
+        """Return the figures of the page's table."""
+        large = [kernel for kernel in self.kernels if kernel.share >= LARGE]
+        stack, spilled = (
+            max((getattr(kernel, name) for kernel in large), default=0)
+            for name in ("stack", "spilled")
         )
-    sys.stdout.flush()
-    return all(kernel.share < LARGE for kernel in faults)
+        return f"{len(self.kernels)}, {self._most}, {stack}, {spilled}, {self._outside:.2%}"
+
+    def show(self) -> None:
+        """Print a line, and one for each fault."""
+        print(
+            f"{self.model} {self.precision} {self.cpu}: {len(self.kernels)} kernels,"
+            f" {self._most} registers, {self._outside:.2%} not in registers"
+        )
+        for kernel in sorted(self._faults, key=lambda kernel: -kernel.share):
+            print(
+                f"    {kernel.share:7.2%} {kernel.name} ({kernel.rule}): {kernel.registers}"
+                f" registers, stack {kernel.stack}, spilled {kernel.spilled};"
+                f" {' '.join(kernel.wide)}; {dict(kernel.decisions)}"
+            )
+        sys.stdout.flush()
+
+
+def write_page(page: Path, lines: Sequence[Line]) -> None:
+    """Write the table of a page anew: its cells, but for those of the lines."""
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    text = page.read_text() if page.exists() else ""
+    for row in re.findall(r"^\| (\w+) \| (f32|f16|bf16) \|(.*)\|$", text, re.MULTILINE):
+        values = map(str.strip, row[2].split("|"))
+        cells[row[:2]] = dict(zip(ARCHITECTURES, values, strict=True))
+    for line in lines:
+        cells.setdefault((line.model, line.precision), {})[line.cpu] = line.cell
+    order = {name: at for at, name in enumerate((*NAMES, *QUANTIZED))}
+    ordered = sorted(cells, key=lambda key: (key[0] in QUANTIZED, key[1] != "f32", order[key[0]]))
+    rows = (
+        f"| {model} | {precision} | "
+        + " | ".join(cells[model, precision].get(cpu, "") for cpu in ARCHITECTURES)
+        + " |"
+        for model, precision in ordered
+    )
+    titles = f"| model | precision | {' | '.join(ARCHITECTURES)} |\n|{'---|' * 9}"
+    page.write_text("\n".join([_HEAD, titles, *rows, ""]))
+
+
+_HEAD = f"""# CUDA's kernels, assembled
+
+    python -m bench.assembled --cache build/assembled.json --page docs/cuda_kernels.md
+
+writes this table, by NVIDIA's `ptxas` (the package `nvidia-cuda-nvcc`, or a toolkit). Nothing
+runs. A cell has five figures: the kernels of the model; the most registers of a thread; the most
+bytes of stack, and of spilled registers, in kernels with {LARGE:.0%} of the model's operations or
+more, both of which should be 0; and the share of the operations in all kernels that have stack or
+spilled registers. An empty cell was not assembled yet. Models whose names end in `_int8` or
+`_dynamic` compute in bytes.
+"""
 
 
 def _models(names: Sequence[str], precision: str) -> Iterator[tuple[str, Precision]]:
@@ -181,26 +250,30 @@ def main() -> int:
     parser.add_argument("--target", action="append", help="such as cuda:sm_80; repeatable")
     parser.add_argument("--precision", default="", choices=["f32", "f16", "bf16"])
     parser.add_argument("--cache", type=Path, help="a file of kernels that are known")
+    parser.add_argument("--page", type=Path, help="a page whose table is brought up to date")
     arguments = parser.parse_args()
     targets = arguments.target or [f"cuda:{name}" for name in ARCHITECTURES]
     try:
         if (ptxas := find_ptxas()) is None:
             raise UsageError("ptxas is missing", hint="pip install nvidia-cuda-nvcc")
         assembler = Assembler(ptxas, arguments.cache)
-        are_right = []
+        lines = []
         for name, precision in _models(arguments.models, arguments.precision):
             source = workload(name)
             model = model_of(source.build())
             for target in map(parse_target, targets):
                 settings = Settings(target, 1, precision=precision)
                 graph = prepare(import_model(model, source.shapes).graph, settings)
-                title = f"{name} {precision.value} {target.cpu}"
-                are_right.append(_print(title, list(assembler.kernels(graph, settings))))
+                kernels = list(assembler.kernels(graph, settings))
+                lines.append(Line(name, precision.value, target.cpu, kernels))
+                lines[-1].show()
                 assembler.save()
+                if arguments.page is not None:
+                    write_page(arguments.page, lines)
     except FarrierError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    return 0 if all(are_right) else 1
+    return 0 if all(line.is_right for line in lines) else 1
 
 
 if __name__ == "__main__":
