@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,8 @@ class Reader:
             **up.environment,
             "FARRIER_SERVER": up.url,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),  # The modules of bench/ are not installed.
+            # The modules of bench/ are not installed.
+            "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
         }
         for write in page.files:
             write(up)
@@ -97,9 +99,9 @@ class Reader:
     def _execute(self, program: Snippet) -> None:
         if program.text.startswith(tuple(self._page.elsewhere)):
             return
-        if not self._names:
-            self._names = {"farrier": farrier, "np": np, **self._page.names()}
         with self._client_settings():
+            if not self._names:
+                self._names = {"farrier": farrier, "np": np, **self._page.names()}
             exec(compile(_shorter(program.text), f"line {program.line}", "exec"), self._names)
 
     def _run(self, text: str) -> None:
@@ -207,16 +209,16 @@ def _tflite(_up: Up) -> None:
 
 
 def _keras(_up: Up) -> None:
-    keras = importlib.import_module("keras")
-    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
-    model.save("model.keras")
-    model.export("saved_model")
+    with warnings.catch_warnings(action="ignore"):  # TensorFlow warns of itself.
+        keras = importlib.import_module("keras")
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
+        model.save("model.keras")
+        model.export("saved_model")
 
 
 def _jax(_up: Up) -> None:
     jax = importlib.import_module("jax")
-    names = _jax_names()
-    exported = jax.export.export(jax.jit(names["f"]))(names["params"], names["x"])
+    exported = jax.export.export(jax.jit(_product))(*_product_arguments())
     Path("model.jax").write_bytes(exported.serialize())
 
 
@@ -249,15 +251,18 @@ def _prompt() -> Mapping[str, Any]:
     return {"prompt": prompt, "end": token[0, -1]}
 
 
+def _product(params: Mapping[str, Any], x: Any) -> Any:
+    return x @ params["w"]
+
+
+def _product_arguments() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    return {"w": np.ones((784, 10), np.float32)}, np.ones((3, 784), np.float32)
+
+
 def _jax_names() -> Mapping[str, Any]:
-    params = {"w": np.ones((784, 10), np.float32)}
-    return {
-        "jax": importlib.import_module("jax"),
-        "f": lambda params, x: x @ params["w"],
-        "params": params,
-        "x": np.ones((3, 784), np.float32),
-        "client": farrier.Client(),
-    }
+    params, x = _product_arguments()
+    jax = importlib.import_module("jax")
+    return {"jax": jax, "f": _product, "params": params, "x": x, "client": farrier.Client()}
 
 
 def _torch_names() -> Mapping[str, Any]:
