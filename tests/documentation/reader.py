@@ -86,6 +86,12 @@ class Reader:
         for write in page.files:
             write(up)
 
+    def close(self) -> None:
+        """Close the clients among the variables of the page's programs."""
+        for value in self._names.values():
+            if isinstance(value, farrier.Client):
+                value.close()
+
     def follow(self, snippet: Snippet) -> None:
         """Execute a program or commands of the page. A failure raises."""
         if snippet.language == "python":

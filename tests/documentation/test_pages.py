@@ -7,6 +7,7 @@ executed here is listed there with the reason.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from pathlib import Path
 
@@ -39,9 +40,9 @@ def test_what_a_page_shows_can_be_done(name: str, up: Up, tmp_path: Path, monkey
     if missing:
         pytest.skip(f"needs {', '.join(missing)}: `make snippets` installs them")
     monkeypatch.chdir(tmp_path)
-    reader = Reader(up, tmp_path, page)
-    for snippet in snippets(ROOT / name):
-        reader.follow(snippet)
+    with contextlib.closing(Reader(up, tmp_path, page)) as reader:
+        for snippet in snippets(ROOT / name):
+            reader.follow(snippet)
 
 
 def test_each_reason_not_to_execute_a_command_is_needed():
