@@ -1,1 +1,1 @@
-"""The server role: the REST API that users call and the gRPC broker that devices dial."""
+"""The server package: the REST API that users call, and the gRPC broker that devices connect to."""

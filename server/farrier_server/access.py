@@ -1,9 +1,11 @@
-"""The access table, which states who may use each operation of the API, and its enforcement.
+"""The access table, which states the users who may use each operation of the REST API, and the
+check of requests against the table.
 
-Every operation has a rule in `TABLE`, by method and path template: the lowest role that may use it,
-and the relation that the caller must have to the object in the path. `check` is a dependency of the
-whole application, so it runs before every route; an operation without a rule is refused. An object
-that the caller may not know of gets the same answer as an object that does not exist.
+Every operation has a rule in `TABLE`, by method and path template: the lowest role that may use the
+operation, and the relation that the caller must have to the object in the path. `check` is a
+dependency of the whole application, so it runs before every route; an operation without a rule is
+refused. If the caller may not learn that an object exists, the answer is the same as for an object
+that does not exist.
 """
 
 from __future__ import annotations
@@ -55,8 +57,8 @@ class Relation(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """The lowest role that may use an operation (None: a caller needs no token), and the relation
-    that the caller must have to the object in the request's path."""
+    """The lowest role that may use an operation (None: the operation needs no token), and the
+    relation that the caller must have to the object in the request's path."""
 
     least: Role | None
     relation: Relation = Relation.NONE
@@ -148,7 +150,7 @@ TABLE: Mapping[tuple[str, str], Rule] = {
 
 
 class Access:
-    """Decides which user may do what on one farm."""
+    """Decides which objects of a farm a user may see, read and change."""
 
     def __init__(self, farm: Farm, users: Users) -> None:
         self._farm = farm
@@ -159,17 +161,17 @@ class Access:
         return Viewer.of(request.scope[CALLER], self.users, self._farm.settings)
 
     def now(self, viewer: Viewer) -> Viewer | None:
-        """Return the same user with their present role, for an answer that goes on for long. Return
-        None if their token no longer counts. Raises StorageError."""
+        """Return the user of `viewer` with their present role, for a long answer such as an event
+        stream. Return None if the user's token is no longer valid. Raises StorageError."""
         user = self.users.named(viewer.name)
         if user is None or user.has_expired:
             return None
         return Viewer.of(Caller.of(user), self.users, self._farm.settings)
 
     def check_relation(self, request: Request, relation: Relation) -> None:
-        """Check that the caller has the relation. Raises NotFoundError for an object that the
-        caller may not know of, ForbiddenError or PrivateError for an action that they may not
-        take."""
+        """Check that the caller has `relation` to the object in the path. Raises NotFoundError for
+        an object whose existence the caller may not learn, ForbiddenError or PrivateError for an
+        action that the caller may not take."""
         viewer = self.viewer(request)
         match relation:
             case Relation.NONE:
@@ -187,22 +189,23 @@ class Access:
                 self._check_job(request, viewer, relation)
 
     def owns(self, viewer: Viewer, sha256: str) -> bool:
-        """Return whether the user has sent a file or model themselves, whether it is stored here or
-        not. A file that they may use only as a member of a group is not their own."""
+        """Return whether the user has uploaded a file or created a model themselves; the file need
+        not be stored here any longer. A file that the user may use only as a member of a group does
+        not count."""
         return viewer.owns(self._farm.owners.claims(sha256, viewer.name))
 
     def check_model(self, viewer: Viewer, model: str) -> bool:
-        """Return whether the model is lent: others have sent it, and let the user use it. Raises
-        NotFoundError for a model that the user may not use, and for a model that is not stored, so
-        that an id does not reveal whether anybody has the model."""
+        """Return True if the model was uploaded by other users who let this user use it, False if
+        the user uploaded it. Raises NotFoundError for a model that the user may not use and for a
+        model that is not stored, so that an id does not reveal whether anybody has the model."""
         claims = self._farm.owners.claims(model, viewer.name)
         if not viewer.uses(claims):
             raise unknown(model)
         return not viewer.owns(claims)
 
     def hold_model(self, viewer: Viewer, model: str) -> bool:
-        """Return the same as `check_model`, and keep the model until something refers to it. Only
-        users who own the model prolong their claims to it that way."""
+        """Return the same as `check_model`, and protect the model from removal until a job refers
+        to it. Only users who uploaded the model prolong their claims to it that way."""
         is_lent = self.check_model(viewer, model)
         manifest = self._farm.models.hold(model)
         if not is_lent:
@@ -211,7 +214,7 @@ class Access:
 
     def _check_upload(self, viewer: Viewer, upload_id: str) -> None:
         """Raise NotFoundError for an upload of another user. An upload that was begun under a
-        version without users belongs to admins."""
+        version of the server without users belongs to admins."""
         owner = self._farm.blobs.upload(upload_id).owner
         if not (viewer.is_admin if owner is None else owner == viewer.name):
             raise no_upload(upload_id)
@@ -237,24 +240,26 @@ class Access:
         request.state.job = job
 
     def still_reads(self, viewer: Viewer, whole: Job) -> bool:
-        """Return whether a viewer may still read the results of a job. Raises StorageError."""
+        """Return whether a viewer may still read the results of the job `whole`. Raises
+        StorageError."""
         now = self.now(viewer)
         return now is not None and now.reads(whole)
 
     def whole(self, job: Job) -> Job:
-        """Return the job whose owner decides who may read `job`: for a listing, the compilation
-        that it lists; for any other job, the job itself."""
+        """Return the job whose owner decides who may read `job`: if `job` lists the kernels of a
+        compiled model, the job that compiled the model; otherwise `job` itself."""
         return self.wholes([job])[0]
 
     def wholes(self, jobs: Sequence[Job]) -> list[Job]:
-        """Return `whole` of each of the jobs, in one round trip to Redis."""
+        """Return `Access.whole` of each of the jobs, in one round trip to Redis."""
         compiled = [job.of for job in jobs if job.kind is JobKind.LIST]
         by_id = {job.id: job for job in self._farm.jobs.many(compiled)} if compiled else {}
         return [by_id.get(job.of, job) for job in jobs]
 
 
 def _well_formed(request: Request, name: str, pattern: str) -> str:
-    """Return an id from the request's path. Raises UsageError if it does not match the pattern."""
+    """Return the path parameter `name` of the request, an id. Raises UsageError if the id does not
+    match the pattern."""
     text: str = request.path_params[name]
     if len(text) > _LONGEST_ID or not re.search(pattern, text):
         raise UsageError(
@@ -265,7 +270,8 @@ def _well_formed(request: Request, name: str, pattern: str) -> str:
 
 
 def asks_for_private(request: Request) -> bool:
-    """Return whether a request is about the caller's private records. Raises UsageError."""
+    """Return whether a request concerns the caller's private tuning records rather than the shared
+    ones. Raises UsageError."""
     try:
         return _BOOLEAN.validate_python(request.query_params.get("private", False))
     except ValidationError:
@@ -275,8 +281,8 @@ def asks_for_private(request: Request) -> bool:
 
 
 def check_records(request: Request, viewer: Viewer, relation: Relation) -> None:
-    """Check access to tuning records. Raises ForbiddenError for shared records that the caller may
-    not read or change."""
+    """Check the viewer's access to tuning records. Raises ForbiddenError for shared records that
+    the viewer may not read or change."""
     may_read = viewer.is_operator or viewer.reads_public
     is_allowed = may_read if relation is Relation.READS_RECORDS else viewer.is_operator
     if not is_allowed and not asks_for_private(request):
@@ -288,8 +294,8 @@ def check_records(request: Request, viewer: Viewer, relation: Relation) -> None:
 
 
 async def check(request: Request) -> None:
-    """Check one request against the table. Raises ForbiddenError if the user's role is too low, and
-    the errors of `Access.check_relation`."""
+    """Check a request against the access table. Raises ForbiddenError if the user's role is too
+    low, and the errors of `Access.check_relation`."""
     operation = (request.method, request.scope["route"].path)
     rule = TABLE.get(operation)
     if rule is None:
@@ -308,7 +314,8 @@ async def check(request: Request) -> None:
 
 
 def too_low(name: str, role: Role, least: Role) -> ForbiddenError:
-    """Return the error for a user whose role is below the least one required."""
+    """Return the error for the user `name`, whose `role` is below `least`, the lowest role that is
+    allowed."""
     return ForbiddenError(
         f"this takes the role {least}, and {name} has the role {role}",
         hint="an admin of the farm grants roles: farrier tokens add NAME --role "
@@ -317,7 +324,7 @@ def too_low(name: str, role: Role, least: Role) -> ForbiddenError:
 
 
 def _refused(job: Job, relation: Relation) -> ForbiddenError | PrivateError:
-    """Return the error for an action on a job that the caller sees but may not act on."""
+    """Return the error for an action on a job that the caller may see but may not act on."""
     if relation is Relation.READS_JOB and is_private(job):
         return PrivateError(
             f"job {job.id} is private to {job.owner}",
@@ -335,7 +342,8 @@ def _refused(job: Job, relation: Relation) -> ForbiddenError | PrivateError:
 
 
 async def _job(request: Request, job_id: JobId) -> Job:
-    """Return the job of the path. The parameter is named for the OpenAPI document."""
+    """Return the job that the request's path names. The name of the parameter stands in the OpenAPI
+    document."""
     job: Job = request.state.job
     return job
 

@@ -1,4 +1,4 @@
-"""The REST API as one ASGI application."""
+"""The ASGI application that serves the REST API and the dashboard."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ Every error is `application/problem+json` (RFC 9457) with a stable `code` and a 
 
 
 def create_app(farm: Farm, token: str) -> FastAPI:
-    """Create the application on an open farm. Every route except health, pages and documentation
-    needs `token`, the token of one of the farm's users, or a session that one of these opened."""
+    """Create the application for an open farm. Every route except health checks, pages and
+    documentation needs the token of a user (`token` is the installation's), or a session that was
+    opened with such a token."""
     app = FastAPI(
         title="Farrier",
         version=importlib.metadata.version("farrier"),
@@ -121,7 +122,8 @@ def create_app(farm: Farm, token: str) -> FastAPI:
 
 
 def openapi_document(app: FastAPI) -> dict[str, Any]:
-    """Return FastAPI's document, with problem documents in place of its own error format."""
+    """Return FastAPI's OpenAPI document, in which the errors have the format of problem documents
+    (`problems.py`) instead of FastAPI's own."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes
@@ -143,8 +145,8 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe_problems(responses: dict[str, Any], statuses: list[int]) -> None:
-    """Add the gate's answers to the responses. A request that fits no schema is 400 here; FastAPI's
-    422 is never sent."""
+    """Add the error responses of the gate (`gate.py`) to the responses of an operation. A request
+    that does not match its schema is answered with 400; FastAPI's 422 is never sent."""
     generated = {"$ref": "#/components/schemas/HTTPValidationError"}
     unsent = responses.get("422", {}).get("content", {}).get("application/json", {})
     if unsent.get("schema") == generated:

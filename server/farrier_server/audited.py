@@ -1,8 +1,11 @@
-"""The middleware that logs each request that changes something before the request is answered.
+"""The middleware that writes each request that changes something to the audit log, before the
+request is answered.
 
-A change is named by its route: `jobs.cancel` for `POST /v1/jobs/{job_id}/cancel`; for a route
-without a verb the method supplies it (`jobs.add`, `jobs.remove`). Single pieces of an upload and
-requests without a user are not logged: they would push out all other entries."""
+An entry names the operation by its route: `jobs.cancel` for `POST /v1/jobs/{job_id}/cancel`. If the
+route ends without a verb, the HTTP method supplies it (`jobs.add`, `jobs.remove`). The chunks of an
+upload and requests without a user are not logged, because their number would displace all other
+entries.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Audited:
-    """The ASGI middleware around the gate, so that it sees refused requests as well."""
+    """The ASGI middleware that logs requests. It encloses the gate, and therefore logs refused
+    requests as well."""
 
     app: ASGIApp
     farm: Farm
@@ -98,7 +102,7 @@ def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
 
 
 def action(method: str, path: str) -> str:
-    """Return the name of an operation, such as `jobs.cancel`."""
+    """Return the name of the operation of a request, such as `jobs.cancel`."""
     parts = path.strip("/").removeprefix("v1/").split("/")
     names = [part for part in parts if not part.startswith("{")]
     ends_with_verb = method == "POST" and len(names) > 1 and parts[-1] == names[-1]
@@ -106,13 +110,15 @@ def action(method: str, path: str) -> str:
 
 
 def _id_in(answer: Mapping[str, Any]) -> str:
-    """Return the id in an answer, of a job, a model or an upload, or the name of its user."""
+    """Return the id of the job, model or upload that an answer contains, or the name of the
+    user."""
     user = answer.get("user")
     return str(answer.get("id") or (user.get("name", "") if isinstance(user, dict) else ""))
 
 
 def _json_object(body: bytes) -> dict[str, Any]:
-    """Return an answer that is a JSON object, and an empty object for any other."""
+    """Return the JSON object in the body of an answer; an empty object if the body is anything
+    else."""
     try:
         answer = json.loads(body)
     except ValueError:

@@ -1,8 +1,9 @@
 """Authentication of requests, by a token in the header or by the cookie of a session.
 
-A browser sends its cookie with every request, including requests that a page of another site makes.
-A request that changes something with a cookie must therefore come from this site, and carry the
-session's CSRF token, which no other site can read."""
+A browser sends its cookie with every request to this site, even if a page of another site causes
+the request. A request that changes something and is authenticated by a cookie must therefore come
+from a page of this site, and contain the session's CSRF token, which no other site can read.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class CsrfError(AuthenticationError):
-    """A request that a page of another site may have made this browser send."""
+    """A request that a page of another site may have caused a browser to send."""
 
     code = "csrf"
     http_status = 403
 
 
 class ExpiredError(AuthenticationError):
-    """A token that has expired."""
+    """The error for a token that has expired."""
 
     code = "token-expired"
 
@@ -53,8 +54,8 @@ class Caller:
 
 
 class Authentication:
-    """Authenticates by the installation's token, the tokens of users, and the sessions that they
-    open."""
+    """Authenticates requests by the installation's token, by the tokens of users, and by the
+    sessions that were opened with such tokens."""
 
     def __init__(self, farm: Farm, token: str) -> None:
         self._token = token
@@ -63,14 +64,14 @@ class Authentication:
         self.sessions = Sessions(token, self.users, farm.settings)
 
     def names(self, request: Request) -> bool:
-        """Return whether a request has credentials, which may be wrong."""
+        """Return whether a request contains credentials, valid or not."""
         cookie = request.cookies.get(self.sessions.cookie)
         return bool(cookie or request.headers.get("authorization"))
 
     async def caller(self, request: Request) -> Caller:
-        """Return the sender of a request, by the Authorization header if there is one, else by the
-        cookie. Raises AuthenticationError, StorageError, and for a session ServiceError if Redis is
-        away."""
+        """Return the user who sent a request, from the Authorization header if the request has one,
+        else from the session cookie. Raises AuthenticationError and StorageError; for a session
+        also ServiceError if Redis is unavailable."""
         header = _authorization(request)
         cookie = request.cookies.get(self.sessions.cookie, "")
         if header or not cookie:
@@ -117,8 +118,9 @@ class Authentication:
 
 
 def _authorization(request: Request) -> str:
-    """Return the Authorization header, "" if there is none. Raises AuthenticationError for several:
-    whatever stands before this server may have looked at another of them than this would."""
+    """Return the value of the Authorization header, "" if there is none. Raises AuthenticationError
+    for several such headers: a proxy in front of this server may have checked another one than this
+    server would."""
     headers = request.headers.getlist("authorization")
     if len(headers) > 1:
         raise AuthenticationError(
@@ -128,9 +130,9 @@ def _authorization(request: Request) -> str:
 
 
 def refuse_other_sites(request: Request) -> None:
-    """Check that a request comes from this site. Raises CsrfError if a page of another origin made
-    the browser send it. Browsers state the origin in Sec-Fetch-Site (W3C Fetch Metadata), older
-    ones in Origin."""
+    """Raise CsrfError if a page of another origin caused the browser to send this request.
+    Browsers state the origin of a request in Sec-Fetch-Site (W3C Fetch Metadata), older browsers
+    in Origin."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:

@@ -1,6 +1,5 @@
-"""The largest numbers that a request may contain."""
+"""The limits of the integers in requests."""
 
 MOST = 1 << 53
-"""The largest number to which every reader of JSON counts exactly (RFC 8259, section 6). What
-counts bytes, lines or items of a farm is far from it, and so is what Redis and the disk can take
-(2^63)."""
+"""2^53: every JSON parser represents integers up to here exactly (RFC 8259, section 6). Numbers of
+bytes, lines or items in a farm are far smaller, and Redis and file systems allow 2^63."""

@@ -36,7 +36,7 @@ def broker(
     tls_cert: CertOption = None,
     tls_key: KeyOption = None,
 ) -> None:
-    """Serve the broker that devices dial for work."""
+    """Serve the broker, to which devices connect for work."""
     from farrier_farm.settings import Settings
     from farrier_server.serve import run_broker
 

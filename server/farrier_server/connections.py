@@ -1,15 +1,16 @@
-"""Connections of the API: their number, and how long each may keep the server waiting.
+"""The HTTP connections of the API: a limit on their number, and on the time for which each may keep
+the server waiting.
 
-A connection either serves a request that the gate has admitted with a token, or it waits for one:
-it is new, has sent part of a head, is idle between two requests, or has a request that needs no
-token. Waiting connections may be dropped: a head has to be complete `HEAD_S` after the wait began,
-and if there are too many connections, a waiting one is closed for the newest, so that users are
-served however many connections are open. The server picks the holder with the most waiting
-connections, and closes the longest wait of these. A holder is the user whose request the connection
-has served, or else the address of a stranger, so a crowd of connections displaces only itself. A
-serving connection is never closed for another, but connections of one user may serve at most half
-of all. A client that does not read its answer is disconnected (`STALL_S`). Bodies are handled in
-`gate` and `api.uploads`.
+A connection either serves a request that the gate has admitted with a token, or waits for such a
+request: it is new, has sent a part of the header, is idle between two requests, or has a request
+that needs no token. Waiting connections may be closed. A header has to be complete `HEAD_S` after
+the wait began. If there are too many connections, a waiting one is closed for each new one, so that
+users are served however many connections are open. The server selects the holder with the most
+waiting connections, and closes the one of them that has waited longest. The holder of a connection
+is the user whose request it has served, or else the client's network address; so a client that
+opens many connections displaces only its own. A serving connection is never closed for another, but
+the connections of one user may serve at most half of the total number. A client that does not read
+its answer is disconnected (`STALL_S`). Request bodies are limited in `gate` and `api.uploads`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ _MOST_FILES = 1 << 16
 
 
 def raise_file_limit() -> None:
-    """Raise this process's limit of open files to what the system allows, at most `_MOST_FILES`."""
+    """Raise this process's limit of open files to the hard limit of the system, at most
+    `_MOST_FILES`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -61,8 +63,8 @@ Holder = str | tuple[str, ...]
 
 
 def _stranger(peer: Any) -> Holder:
-    """Return the network whose addresses a peer can choose freely: one IPv4 address, or a /64 of
-    IPv6."""
+    """Return the network whose addresses a client can choose freely: a single IPv4 address, or the
+    /64 network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(peer[0])
     except (TypeError, IndexError, ValueError):  # The peer has gone, or connected by a Unix socket.
@@ -75,9 +77,11 @@ def _longest(waiting: Iterable[Connection]) -> Connection:
 
 
 class Connections:
-    """The connections of one server; calling it, as uvicorn does, makes the next one.
+    """The connections of one server. Calling the object, as uvicorn does, creates the `Connection`
+    of a new client.
 
-    The number of connections is limited so that each may have a file open as well.
+    The number of connections is limited so that the process can also open a file for each
+    connection.
     """
 
     def __init__(self) -> None:
@@ -94,26 +98,28 @@ class Connections:
         return Connection(self, **uvicorn)
 
     def add(self, connection: Connection) -> None:
-        """Count a new connection, which waits, and make room for it."""
+        """Register a new connection as waiting. If there are too many connections, close another
+        one."""
         self.open.add(connection)
         if len(self.open) > self.most:
             crowd = max(self._waiting.values(), key=lambda all_: (len(all_), -_longest(all_).turn))
             _longest(crowd).give_way(to=connection)
 
     def leave(self, connection: Connection) -> None:
-        """Forget a connection that is closing, which frees its place."""
+        """Remove a connection that is being closed from the count."""
         self.open.discard(connection)
         self._move(connection)
 
     def wait(self, connection: Connection) -> None:
-        """Let a connection wait for its next request."""
+        """Mark a connection as waiting for its next request."""
         self._move(connection)
         connection.turn = next(self._turns)
         self._waiting.setdefault(connection.holder, {})[connection] = None
 
     def serve(self, connection: Connection, user: str) -> None:
-        """Let a connection serve a user, its holder from now on. Raises TooManyRequestsError if it
-        would be more than half of all, unless the user is `DEFAULT`."""
+        """Mark a connection as serving a request of `user`, who is its holder from now on. Raises
+        TooManyRequestsError if the user's connections would then serve more than half of the total
+        number, unless the user is `DEFAULT`."""
         serving = self._serving[user] - (connection.serves == user)
         if user != DEFAULT and serving >= self.most // 2:
             raise TooManyRequestsError(
@@ -127,7 +133,7 @@ class Connections:
         self._serving[user] += 1
 
     def _move(self, connection: Connection) -> None:
-        """Remove a connection from the waiting or serving ones."""
+        """Remove a connection from the set of waiting or of serving connections."""
         waiting = self._waiting.get(connection.holder, {})
         waiting.pop(connection, None)
         if not waiting:
@@ -138,7 +144,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol, with a limit to each wait, and with errors as problem documents."""
+    """uvicorn's HTTP protocol, with a limit on each wait, and with problem documents as errors."""
 
     def __init__(self, connections: Connections, **uvicorn: Any) -> None:
         super().__init__(**uvicorn)
@@ -182,8 +188,8 @@ class Connection(H11Protocol):
             self._wait()
 
     def _admitted(self, user: str) -> None:
-        """Keep this connection for a user's admitted request; the gate calls it. Raises
-        TooManyRequestsError."""
+        """Mark this connection as serving a request of `user`; the gate calls this method when it
+        admits the request. Raises TooManyRequestsError."""
         self._all.serve(self, user)
 
     def _wait(self) -> None:
@@ -197,11 +203,11 @@ class Connection(H11Protocol):
             self._head = None
 
     def _answers(self) -> bool:
-        """Return whether a request is not completely answered."""
+        """Return whether a request of this connection is not yet completely answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def timeout_keep_alive_handler(self) -> None:
-        """End a connection that has waited for too long."""
+        """Close this connection, which has waited too long for a request."""
         if self._head is None:
             return  # The timer is uvicorn's own, and a request has come meanwhile.
         if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
@@ -210,8 +216,8 @@ class Connection(H11Protocol):
             self._close()
 
     def give_way(self, *, to: Connection) -> None:
-        """Close this waiting connection to make room for another. If it is itself the newest, all
-        others serve a request, and its client gets BusyError."""
+        """Close this waiting connection in favour of the new connection `to`. If both are the same,
+        because all other connections serve a request, the client is answered with BusyError."""
         if to is self:
             self._refuse(BusyError(f"all {self._all.most} connections have a request under way"))
         else:  # Abort at once: an orderly close would wait for the client.
@@ -219,7 +225,8 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that do not form a request or a body; uvicorn calls this."""
+        """Answer bytes that are not a valid HTTP request with a problem document; uvicorn calls
+        this method."""
         limit = self.config.h11_max_incomplete_event_size
         self._refuse(
             UsageError(
@@ -229,7 +236,7 @@ class Connection(H11Protocol):
         )
 
     def _refuse(self, error: FarrierError) -> None:
-        """Send an error as the answer, and close."""
+        """Send an error as the answer, and close the connection."""
         # An answer has begun, or is complete.
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
@@ -250,7 +257,8 @@ class Connection(H11Protocol):
         self._close()
 
     def _close(self) -> None:
-        """Close once the client has read the answer, at the latest after `LINGER_S`."""
+        """Close the connection once the client has read the answer, at the latest after
+        `LINGER_S`."""
         self._all.leave(self)
         self.transport.close()
         if self._linger is None:

@@ -1,4 +1,5 @@
-"""The state that routes share: the farm, and the event that the server shuts down."""
+"""The state that all routes share: the farm, and an event that is set when the server shuts
+down."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The checks of `farrier doctor` on a server: Redis, the blob store, the broker, the trainer, and a
-measurement on each device, through the same queue as the batches of jobs."""
+"""The checks that `farrier doctor` makes of a farm: Redis, the blob store, the broker, the trainer,
+and a measurement on each device, which uses the same queue as the batches of jobs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ _RPC_S = 5.0
 
 
 def of_farm(names: Collection[str], wait_s: float) -> Findings:
-    """Yield the findings about a farm; none if FARRIER_HOME and REDIS_URL name no farm. `names`
-    selects devices, and is empty for all; each has `wait_s` seconds to measure."""
+    """Yield the results of all checks of a farm; no result if FARRIER_HOME and REDIS_URL do not
+    refer to a farm. `names` selects the devices to check, all if it is empty; each device has
+    `wait_s` seconds for its measurement."""
     settings = Settings.from_environment()
     if settings.redis_url is None and not embedded.socket_path(settings.home).exists():
         return
@@ -73,7 +74,7 @@ def _redis(client: Client) -> Findings:
 
 
 def _seconds(client: Client, *words: str | int) -> float:
-    """Return the median time of a command, in seconds."""
+    """Return the median time of a Redis command, in seconds."""
     taken = []
     for _ in range(_COMMANDS):
         begin = time.perf_counter()
@@ -103,7 +104,7 @@ def _blobs(farm: Farm) -> Findings:
 
 
 def _builders(farm: Farm) -> Findings:
-    """Report the builders of the farm; a farm without builders is in order."""
+    """Report the number of builders of the farm; a farm without builders is not an error."""
     try:
         builders = farm.builds.builders()
     except FarrierError as error:
@@ -115,7 +116,8 @@ def _builders(farm: Farm) -> Findings:
 
 
 def _trainer(farm: Farm) -> Findings:
-    """Report the trainer's last work; a farm without a trainer is in order."""
+    """Report the result of the last training of the cost model; a farm without a trainer is not an
+    error."""
     try:
         state = farm.cost_models.state()
     except FarrierError as error:
@@ -140,8 +142,8 @@ def _trainer(farm: Farm) -> Findings:
 
 
 def _broker(settings: Settings) -> Findings:
-    """Check the broker: request a session that does not exist, with the device token. The answer
-    that there is none proves that TLS, the token and Redis work."""
+    """Check the broker by using a session that does not exist, with the device token. If the broker
+    answers that the session does not exist, then TLS, the token and Redis work."""
     address = local_address(settings.broker_host, settings.broker_port)
     token = load_token(settings, TokenRole.DEVICE)
     if token is None:
@@ -181,7 +183,7 @@ def _dialled(settings: Settings, address: str) -> grpc.Channel:
 
 
 def _devices(farm: Farm, names: Collection[str], wait_s: float) -> Findings:
-    """Measure on each device that takes work, `_AT_ONCE` devices at a time."""
+    """Check each device that can take batches by a measurement, `_AT_ONCE` devices at a time."""
     able = {DeviceState.IDLE, DeviceState.BUSY}
     wanted = [d for d in farm.devices.list() if d.state in able and (not names or d.id in names)]
     with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -189,7 +191,8 @@ def _devices(farm: Farm, names: Collection[str], wait_s: float) -> Findings:
 
 
 def _measured(farm: Farm, device: Device, wait_s: float) -> Finding:
-    """Check that a kernel known to be correct reaches the device, runs, and returns a time."""
+    """Check that the device measures a reference kernel, whose results are certain, and returns a
+    time."""
     what, begin = f"measure on {device.id}", time.perf_counter()
     try:
         request = _request(farm, device)
@@ -219,7 +222,8 @@ def _measured(farm: Farm, device: Device, wait_s: float) -> Finding:
 
 
 def _request(farm: Farm, device: Device) -> MeasureRequest:
-    """Build a batch of the reference kernel alone for the device's class. Raises NotFoundError."""
+    """Return a batch that measures only the reference kernel, for the device's class. Raises
+    NotFoundError."""
     its_class = farm.devices.device_class(device.device_class)
     if its_class is None:
         raise NotFoundError(f"no class {device.device_class!r}", hint="let it register again")

@@ -1,4 +1,4 @@
-"""The rule that nothing listens beyond loopback without TLS, for the API and the broker."""
+"""The rule that the API and the broker accept connections from other machines only with TLS."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Tls:
 
 
 def secure(settings: Settings, host: str) -> Tls | None:
-    """Return the certificate and key for a listener on `host`; None on loopback without
-    certificates.
+    """Return the certificate and key for a server that listens on `host`; None for a loopback
+    address if no certificate is configured.
 
-    Raises UsageError for an address that others reach without TLS, unless the setting
-    `insecure_private_network` says that the network is private.
+    Raises UsageError for an address that other machines can reach without TLS, unless the setting
+    `insecure_private_network` is true.
     """
     cert, key = settings.tls_cert, settings.tls_key
     if (cert is None) != (key is None):
@@ -61,7 +61,7 @@ def secure(settings: Settings, host: str) -> Tls | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a listener on `host` is reachable from this machine only."""
+    """Return whether a server that listens on `host` can be reached only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -71,8 +71,8 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a bound TCP socket; port 0 takes a free one. Raises UsageError if the address is
-    taken."""
+    """Return a bound TCP socket; for port 0, with a free port. Raises UsageError if the address is
+    in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Only for sockets created with IPPROTO_TCP does asyncio turn Nagle's algorithm off. With it,
     # the body of an answer would follow its head 40 ms later.

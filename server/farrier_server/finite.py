@@ -1,4 +1,5 @@
-"""JSON has no infinity: unknown latencies leave the API as null."""
+"""Conversion of infinite and NaN numbers for JSON, which has neither: latencies that were not
+measured are null in the API."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 
 def finite(value: Any) -> Any:
-    """The JSON value with every number that is not finite replaced by None."""
+    """Return the JSON value with null in place of every infinite or NaN number."""
     match value:
         case float() if not math.isfinite(value):
             return None

@@ -1,5 +1,6 @@
-"""The gate that every request passes before its route: it checks the token or session, counts the
-request against its user's share, and reads a body of bounded size in bounded time."""
+"""The gate, a middleware that every request passes before its route. It checks the token or
+session, counts the request against the limits of its user, and limits the size of the body and the
+time in which it arrives."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ bearer_scheme = HTTPBearer(
 
 
 def session_scheme(cookie: str) -> APIKeyCookie:
-    """Return the session cookie's scheme, which serves the OpenAPI page only."""
+    """Return the security scheme of the session cookie for the OpenAPI document."""
     return APIKeyCookie(
         name=cookie,
         scheme_name="Session",
@@ -60,9 +61,9 @@ def session_scheme(cookie: str) -> APIKeyCookie:
 
 
 class Gate:
-    """ASGI middleware that authenticates requests. Everything except `OPEN_PATHS`, `LOGIN` and
-    `WHO_AM_I` needs a token or a session, including unknown paths. Routes get the user from
-    `OwnerDep`. A request with a user takes a place of that user's share (`limits.py`)."""
+    """ASGI middleware that authenticates requests. All paths, including unknown ones, need a token
+    or a session, except `OPEN_PATHS`, `LOGIN` and `WHO_AM_I`. Routes get the user from `OwnerDep`.
+    A request with a user counts against the limits of that user (`limits.py`)."""
 
     def __init__(
         self, app: ASGIApp, authentication: Authentication, limits: Limits, request_s: float
@@ -95,7 +96,8 @@ class Gate:
         await self._admit(request, send, caller.owner)
 
     async def _admit(self, request: Request, send: Send, user: str) -> None:
-        """Run a request when its turn comes, if its user's shares have room for it."""
+        """Run a request of `user` if the user's limits permit it, when a thread is available to the
+        user."""
         pool = Pool.of(request.method, request.scope["path"])
         try:
             leave = self._limits.enter(user, pool)
@@ -145,7 +147,7 @@ class Gate:
 
 
 class _Admission:
-    """The right of a long request to go on: its token or session is checked every
+    """The permission of a long request to continue: its token or session is checked again every
     `STREAM_CHECK_S`."""
 
     def __init__(self, authentication: Authentication, request: Request) -> None:
@@ -155,7 +157,8 @@ class _Admission:
         self._is_stream = self._is_over = False
 
     async def receive(self) -> Message:
-        """Read a piece of an upload. Raises AuthenticationError, which is answered in full."""
+        """Return the next piece of an upload. Raises AuthenticationError if the token or session is
+        no longer valid; that error is sent to the client as a complete answer."""
         message = await self._request.receive()
         if message["type"] == "http.request" and (error := await self._refusal()) is not None:
             self._checked = math.inf
@@ -163,9 +166,9 @@ class _Admission:
         return message
 
     async def send(self, send: Send, message: Message) -> None:
-        """Send a piece of an answer. An event stream of an ended session is completed in order, and
-        the server then reports to the route that the client has gone. Raises _EndedError for a
-        download that is not complete."""
+        """Send a piece of an answer. If the token or session is no longer valid, an event stream is
+        ended normally, and the route is notified that the client has disconnected; for an
+        incomplete download, _EndedError is raised."""
         if message["type"] == "http.response.start":
             kind = Headers(raw=message["headers"]).get("content-type", "")
             self._is_stream = kind.startswith("text/event-stream")
@@ -178,7 +181,8 @@ class _Admission:
             await send(message)
 
     async def _refusal(self) -> AuthenticationError | None:
-        """Return the reason why the token or session no longer counts, or None if it does."""
+        """Return the reason for which the token or session is no longer valid, or None if it is
+        valid."""
         if time.monotonic() - self._checked <= STREAM_CHECK_S:
             return None
         self._checked = time.monotonic()
@@ -192,7 +196,7 @@ class _Admission:
 
 
 class _EndedError(Exception):
-    """The end of a download whose token or session has ended."""
+    """The error that ends a download whose token or session is no longer valid."""
 
 
 async def _owner_of(request: Request) -> str:
@@ -225,7 +229,8 @@ SessionDep = Annotated[Session, Depends(_session_of)]
 async def _in_time(
     seconds: float, run: Callable[[Receive, Send], Awaitable[None]], receive: Receive, send: Send
 ) -> None:
-    """Run a route, which may take `seconds` between two pieces that it reads or sends."""
+    """Run a route. The time between two pieces that the route reads or sends is limited to
+    `seconds`."""
     with request_time(seconds) as time_left:
 
         async def received() -> Message:
@@ -243,8 +248,8 @@ async def _in_time(
 async def _in_turn(
     turn: asyncio.Semaphore, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Run a route in its user's turn, which ends when the answer begins: a client that reads slowly
-    delays nobody."""
+    """Run a route while holding `turn`, one of the user's threads. It is released when the answer
+    begins, so that a client that reads slowly delays no other request."""
     async with contextlib.AsyncExitStack() as until_answered:
         await until_answered.enter_async_context(turn)
 
@@ -264,9 +269,10 @@ async def _refuse(request: Request, send: Send, error: FarrierError) -> None:
 
 
 async def _buffered(request: Request, most_bytes: int) -> Receive:
-    """Read the whole body, and return a `receive` that passes it on.
+    """Read the whole request body, and return a `receive` function that passes the body on.
 
-    Raises TooLargeError, SlowError for a body that does not arrive, ClientDisconnect.
+    Raises TooLargeError for more than `most_bytes`, SlowError for a body that does not arrive in
+    time, ClientDisconnect.
     """
     too_large = problems.TooLargeError(
         f"the body is larger than {most_bytes} bytes", hint="POST /v1/uploads takes models"

@@ -1,7 +1,9 @@
-"""Watchers of event streams: however many there are, each server has one reader.
+"""The distribution of events to the watchers of event streams. Each server has one reader,
+independently of the number of watchers.
 
-While streams are watched, one task reads them all in one command, and hands new events to their
-watchers. A watcher reads older events itself."""
+While streams are watched, one task reads the new events of all of them with a single command, and
+hands them to the watchers. Older events are read by each watcher itself.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """A watcher of one stream; `seen` is the id of the last event that it got."""
+    """A watcher of one stream; `seen` is the id of the last event that the watcher received."""
 
     def __init__(self, stream: str, seen: str) -> None:
         self.stream = stream
@@ -39,12 +41,13 @@ class Watcher:
         self._news.set()
 
     def end(self) -> None:
-        """Hand over nothing more."""
+        """End the stream: the watcher receives no more events."""
         self._is_over = True
         self._news.set()
 
     async def next(self, silence_s: float) -> list[StoredEvent] | None:
-        """Return the events handed over until now, or else within `silence_s`; None at the end."""
+        """Return the events that were handed to this watcher since the last call, or wait for them
+        for at most `silence_s`. Return None at the end of the stream."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(silence_s):
                 await self._news.wait()
@@ -69,9 +72,9 @@ class Hub:
     async def watch(
         self, stream: str, after: str, silence_s: float
     ) -> AsyncIterator[list[StoredEvent]]:
-        """Yield each event of a stream after the id `after`, in order and once, several at a time,
-        and an empty list after `silence_s` without one. Ends when the server stops or Redis is
-        away."""
+        """Yield each event of a stream after the id `after`, in order and exactly once, as lists of
+        events; yield an empty list after `silence_s` without an event. Ends when the server stops
+        or Redis is unavailable."""
         with self._registered(stream, after) as watcher, contextlib.suppress(FarrierError):
             if stream not in self._positions:
                 newest = await asyncio.to_thread(self._events.newest, stream)
@@ -89,8 +92,9 @@ class Hub:
                     yield arrived
 
     async def _stored(self, watcher: Watcher) -> list[StoredEvent]:
-        """Return a page of the stored events that the watcher lacks. Later events are handed over,
-        so the watcher is not behind unless the page is full."""
+        """Return a page of the stored events that follow the last event of the watcher. The watcher
+        is registered, so newer events reach it through the hub; only a full page means that more
+        stored events follow."""
         watcher.is_behind = False
         position = {watcher.stream: watcher.seen}
         streams = await asyncio.to_thread(self._events.follow, position, 0.0, PAGE)
@@ -114,8 +118,8 @@ class Hub:
                 self._positions.pop(stream, None)
 
     async def _read(self) -> None:
-        """Read until nobody watches, the server stops, or Redis is away. Watchers then connect
-        again and receive the reason."""
+        """Read new events until no stream is watched, the server stops, or Redis is unavailable.
+        Clients then connect again and receive the reason."""
         try:
             while not self._stopping.is_set():
                 if not self._positions:

@@ -1,15 +1,17 @@
 """The limits of each user's requests in one API process.
 
-A request takes a place in one of three pools, so that no kind of request exhausts another's: event
-streams, transfers (uploads and downloads of artifacts), and all other requests. In each pool a user
-has a bounded share, and the rate of requests is bounded too. The installation's own token
-(`DEFAULT`) may take all of a pool but a tenth, which is left to others.
+Each request belongs to one of three pools, so that no kind of request exhausts the capacity of the
+others: event streams, transfers (uploads and downloads of artifacts), and all other requests. In
+each pool a user may have a limited number of requests in progress, and the rate of a user's
+requests is limited, too. The user of the installation's own token (`DEFAULT`) may fill nine tenths
+of a pool; the rest is reserved for other users.
 
-Routes wait for Redis and disks in a small pool of threads. A user gets at most `TURNS` of these at
-a time: further requests of the same user wait. So do requests without a user.
+Routes wait for Redis and disks in a small pool of threads. A user may occupy at most `TURNS` of
+these threads at a time; further requests of the user wait. The same limit holds for all requests
+without a user together.
 
-All counts are per process: each of several API processes has its own pools and shares. The counts
-in Redis, for all processes together, are in `farrier_farm.access.quotas`.
+All counts are per process: each API process has its own pools and limits. The counts for all
+processes together are in Redis (`farrier_farm.access.quotas`).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Pool(enum.StrEnum):
-    """The places of a kind of request. The value is its name in metrics and messages."""
+    """The pools of requests. The value is the pool's name in metrics and messages."""
 
     REQUESTS = "requests"
     STREAMS = "streams"
@@ -51,7 +53,7 @@ class Pool(enum.StrEnum):
 
     @classmethod
     def of(cls, method: str, path: str) -> Pool:
-        """Return the pool of a request, before it is routed."""
+        """Return the pool of a request, from its method and path."""
         if method == "GET" and _STREAM.fullmatch(path):
             return cls.STREAMS
         if method == "PATCH" and _UPLOAD.fullmatch(path):
@@ -82,7 +84,7 @@ _FIELDS = {
 
 @dataclasses.dataclass(slots=True)
 class _Use:
-    """The requests and streams that a user has in progress in this process."""
+    """The requests and streams of a user that are in progress in this process."""
 
     tokens: float  # The requests that may come at once, as of `at`.
     at: float  # monotonic
@@ -104,9 +106,9 @@ class Limits:
         """The number of refusals, by the name of the limit."""
 
     def enter(self, user: str, pool: Pool) -> Callable[[], None]:
-        """Take a place for a request, and return the function that releases it, to be called once.
-        Raises TooManyRequestsError if the user's share is used up, BusyError if the whole pool
-        is."""
+        """Count a request as in progress, and return the function that ends this, to be called
+        once. Raises TooManyRequestsError if the user has too many requests in the pool, BusyError
+        if the whole pool is full."""
         use = self._use(user)
         self._check_share(user, use, pool)
         if self.taken[pool] >= PLACES[pool]:
@@ -125,17 +127,18 @@ class Limits:
         return leave
 
     def turn(self, user: str) -> asyncio.Semaphore:
-        """Return the semaphore of the user's turns, to be held while a route runs."""
+        """Return the semaphore that limits the number of threads of a user. A route holds it while
+        it runs."""
         return self._use(user).turns
 
     def most(self) -> Mapping[Pool, int]:
-        """Return, by pool, the most places that one user has taken."""
+        """Return, for each pool, the number of requests in progress of the user who has most."""
         uses = list(self._users.values())
         return {pool: max((use.places[pool] for use in uses), default=0) for pool in Pool}
 
     def note(self, user: str, error: FarrierError) -> None:
-        """Count a refusal, of this process or of the limits in Redis, and log it from time to
-        time."""
+        """Count a refused request of a user, and log the refusals from time to time. The error may
+        come from this process's limits or from those in Redis."""
         match error:
             case TooManyRequestsError():
                 limit = error.limit
@@ -176,7 +179,8 @@ class Limits:
             )
 
     def _check_rate(self, user: str, use: _Use) -> None:
-        """Take a token of the user's bucket, which fills at the permitted rate."""
+        """Take a token from the user's token bucket, which is refilled at the permitted rate.
+        Raises TooManyRequestsError if the bucket is empty."""
         rate = self._settings.request_rate_of_user
         if user == DEFAULT or not rate:
             return

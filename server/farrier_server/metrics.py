@@ -1,7 +1,9 @@
 """The metrics that Prometheus scrapes: this server's requests, and the state of the farm in Redis.
 
-The farm's values are read when they are scraped. The work for each does not depend on the number of
-jobs, devices or records; series by class grow with the number of classes."""
+The values of the farm are read from Redis at each scrape. The work for each value does not depend
+on the number of jobs, devices or records; metrics with a label for the device class grow with the
+number of classes.
+"""
 
 from __future__ import annotations
 
@@ -51,9 +53,9 @@ class Metrics:
 
 
 class LimitsCollector(Collector):
-    """The use of this process's places. Users have no series of their own, as there may be many;
-    the series show how far the busiest user is from a limit, and the log names users who were
-    refused."""
+    """The use of this process's pools of requests (`limits.py`). Users have no metrics of their
+    own, since there may be many; the metrics show how far the busiest user is from a limit, and the
+    log names users whose requests were refused."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -76,13 +78,14 @@ class LimitsCollector(Collector):
         yield of_one
 
     def describe(self) -> Iterator[Metric]:
-        """Return no metrics to register: only this class uses these names."""
+        """Return no metrics, so that registration does not check names for conflicts: no other
+        collector uses these names."""
         return iter(())
 
 
 class FarmCollector(Collector):
-    """The state of the farm. `farrier_redis_up` is 0 while Redis is away, and the rest is
-    missing."""
+    """The metrics of the farm. While Redis is unavailable, `farrier_redis_up` is 0 and all other
+    metrics are missing."""
 
     def __init__(self, farm: Farm) -> None:
         self._farm = farm
@@ -108,7 +111,7 @@ class FarmCollector(Collector):
         yield from metrics
 
     def describe(self) -> Iterator[Metric]:
-        """Return nothing to register, so that registration does not read from Redis."""
+        """Return no metrics, so that registration does not read from Redis."""
         return iter(())
 
     def _jobs(self) -> Iterator[Metric]:

@@ -1,4 +1,5 @@
-"""The request id, in the log lines and the answer of each request, and the count of its time."""
+"""The middleware that adds a request id to the log lines and the answer of each request, and
+measures the time of the request."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Observed:
-    """ASGI middleware that surrounds all others."""
+    """The ASGI middleware that encloses all others."""
 
     app: ASGIApp
     metrics: Metrics
@@ -41,13 +42,13 @@ class Observed:
 
 
 def _method(scope: Scope) -> str:
-    """Return the method of a request, or "other" for an unknown one: each method has its own
-    series, and a stranger may invent any number of methods."""
+    """Return the HTTP method of a request, or "other" for an unknown method. Each method has its
+    own metric, and a client could invent any number of methods."""
     method = str(scope["method"])
     return method if method in _METHODS else "other"
 
 
 def _route(scope: Scope) -> str:
-    """Return the path with names in place of ids. All paths without a route share one name, because
-    clients can request any number of them."""
+    """Return the path template of a request. All paths without a route share one name, because
+    clients can request any number of such paths."""
     return getattr(scope.get("route"), "path", "none")

@@ -1,8 +1,9 @@
-"""The one form of all errors of the API: problem+json (RFC 9457) with a `code` and `hint`.
+"""The format of all errors of the API: problem+json (RFC 9457) with the additional fields `code`
+and `hint`.
 
-A `FarrierError` keeps its message and status; a request that does not fit its schema is a usage
-error that names the field; any other exception is logged with its traceback and answered without
-it.
+A `FarrierError` keeps its message and status. A request that does not match its schema becomes a
+usage error that names the field. Any other exception is logged with its traceback, and the answer
+contains no details.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Problem(BaseModel):
-    """The reason why a request failed, and the way out."""
+    """The reason for which a request failed, and a hint how to solve the problem."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -65,13 +66,14 @@ class Problem(BaseModel):
 
 
 class TooLargeError(InvalidModelError):
-    """A body with more bytes than the server takes, refused before it is read."""
+    """The error for a body that is larger than the limit; the body is refused before it is read."""
 
     http_status = 413
 
 
 class OffsetConflictError(ConflictError):
-    """A chunk that does not begin at the upload's offset, which the answer states."""
+    """The error for a chunk that does not begin at the present offset of the upload. The answer
+    states that offset."""
 
     def __init__(self, message: str, *, offset: int) -> None:
         super().__init__(message, hint=f"continue at Upload-Offset: {offset}")
@@ -79,11 +81,12 @@ class OffsetConflictError(ConflictError):
 
 
 class NotReadyError(ConflictError):
-    """A job without an artifact, either not yet or for good; the message names its state."""
+    """The error for a job that has no artifact yet, or ended without one. The message names the
+    job's state."""
 
 
 class BusyError(ServiceError):
-    """A server at its limit; the answer states when to try again."""
+    """The error of a server whose capacity is exhausted. The answer states when to try again."""
 
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message, hint=f"try again in {retry_after_s} s")
@@ -91,13 +94,13 @@ class BusyError(ServiceError):
 
 
 class SlowError(UsageError):
-    """A request that did not arrive completely in time."""
+    """The error for a request that did not arrive completely in time."""
 
     http_status = 408
 
 
 class RangeError(UsageError):
-    """A Range header that the artifact cannot satisfy."""
+    """The error for a Range header outside the artifact."""
 
     http_status = 416
 
@@ -143,7 +146,7 @@ def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Respo
 
 
 def answer_to(error: FarrierError) -> Response:
-    """Return the response for an error, with the headers that its status needs."""
+    """Return the HTTP response for an error, with the headers that its status requires."""
     headers: dict[str, str] = {}
     match error:
         case AuthenticationError() if error.http_status == 401:
@@ -160,7 +163,7 @@ def answer_to(error: FarrierError) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Register the handlers of every kind of error."""
+    """Register the exception handlers of this module with the application."""
     app.add_exception_handler(FarrierError, _farrier_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
@@ -168,8 +171,8 @@ def install(app: FastAPI) -> None:
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses=` of a route that may answer with a problem of these statuses. A route
-    that reads from Redis, which may be away (503), may also meet a Redis without room (507)."""
+    """Return the `responses=` argument of a route whose errors have these statuses. For a route
+    that may answer 503, since it reads from Redis, 507 (Redis is full) is added."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     without_room = {507} if 503 in statuses else set()
     return {
@@ -223,5 +226,6 @@ async def _defect(request: Request, error: Exception) -> Response:
 
 
 def _plain(message: str, longest: int = 300) -> str:
-    """Keep a validator's message short: it may quote the user's input."""
+    """Return a validator's message, cut to `longest` characters because it may quote the user's
+    input."""
     return message if len(message) <= longest else message[:longest] + "…"

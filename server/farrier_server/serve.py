@@ -1,5 +1,6 @@
-"""The two server processes: `run_api` and `run_broker`, which `farrier serve` and `farrier broker`
-call. Both return after SIGTERM or SIGINT, once their requests are answered or handed back."""
+"""The two server processes, `run_api` and `run_broker`, for `farrier serve` and `farrier broker`.
+After SIGTERM or SIGINT each of them finishes its requests, or hands them back to the queue, and
+returns."""
 
 from __future__ import annotations
 
@@ -45,10 +46,11 @@ def run_api(
     tls_key: Path | None = None,
     ready: Ready | None = None,
 ) -> None:
-    """Serve the REST API until SIGTERM or SIGINT. An argument that is None has the settings' value.
+    """Serve the REST API until SIGTERM or SIGINT. For an argument that is None, the value of the
+    settings is used.
 
     Starts the embedded Valkey if the settings name no Redis, and creates the user token if the
-    installation has none. Raises UsageError for an address that is taken or may not be listened on,
+    installation has none. Raises UsageError for an address that is in use or not permitted,
     ServiceError without Redis.
     """
     logs.set_up("serve", settings.log)
@@ -74,8 +76,8 @@ def run_broker(
     tls_key: Path | None = None,
     ready: Ready | None = None,
 ) -> None:
-    """Serve the devices' gRPC broker until SIGTERM or SIGINT. The arguments and errors are those of
-    `run_api`; the token is the device token."""
+    """Serve the gRPC broker for devices until SIGTERM or SIGINT. The arguments and errors are the
+    same as for `run_api`; the installation's token for devices is created if there is none."""
     logs.set_up("broker", settings.log)
     connections.raise_file_limit()
     settings = _with(settings, tls_cert, tls_key)
@@ -94,7 +96,7 @@ def api_server(
     port: int | None = None,
     ready: Ready | None = None,
 ) -> ApiServer:
-    """Return a server with a bound socket, which `run` starts."""
+    """Return a server with a bound socket, which `ApiServer.run` starts."""
     host = settings.api_host if host is None else host
     tls = exposure.secure(settings, host)
     token = load_token(settings, TokenRole.USER, create=True)
@@ -126,7 +128,7 @@ def api_server(
 
 
 class ApiServer(uvicorn.Server):
-    """uvicorn on a socket that is bound already, with event streams that end at shutdown."""
+    """A uvicorn server on a socket that is already bound. Its event streams end at shutdown."""
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class ApiServer(uvicorn.Server):
         self._connections = Connections()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until a signal, or until `should_exit` is set from another thread."""
+        """Serve until a signal arrives, or until another thread sets `should_exit`."""
         try:
             with (
                 sign_of_life(self.farm.settings.signs, "serve") as self._sign,
@@ -158,7 +160,8 @@ class ApiServer(uvicorn.Server):
             self.farm.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start as uvicorn does with a bound socket, with a limit of its own for TLS handshakes."""
+        """Start as uvicorn does with a bound socket, but with a separate time limit for TLS
+        handshakes."""
         config = self.config
         server = await asyncio.get_running_loop().create_server(
             functools.partial(
@@ -184,7 +187,8 @@ class ApiServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture signals as uvicorn does, but do not raise a handled signal a second time."""
+        """Return a context that captures signals as uvicorn does, but does not raise a handled
+        signal again at its end."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,4 +1,5 @@
-"""Sessions of browsers: a signed cookie in place of a token. Scripts on a page cannot read it.
+"""Sessions of browsers, represented by a signed cookie instead of a token. Scripts on a page cannot
+read the cookie.
 
     cookie    = v1.<payload>.<signature>
     payload   = base64url of the JSON {"expires", "id", "owner"}
@@ -6,8 +7,10 @@
     signature = HMAC-SHA256(key, "cookie", payload)
     csrf      = HMAC-SHA256(key, "csrf", payload)
 
-The servers therefore store nothing of a session, every server of a farm accepts it, and it ends
-with the token that opened it. Only a logout is stored (`farrier_farm.access.logouts`)."""
+Therefore the servers store nothing about an open session, every server of a farm accepts the
+cookie, and a session ends when the token that opened it becomes invalid. Only a logout is stored
+(`farrier_farm.access.logouts`).
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,14 @@ _AGAIN = "log in again, with a token"
 
 
 class SessionError(AuthenticationError):
-    """A session that is over; the message states the reason."""
+    """The error for a session that has ended; the message states the reason."""
 
     code = "session-expired"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Session:
-    """One login of one browser."""
+    """A login of a user in a browser."""
 
     id: str
     owner: str
@@ -45,7 +48,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions that are opened with the installation's token, or with a user's own."""
+    """Opens and verifies sessions of the installation's token and of users' own tokens."""
 
     def __init__(self, token: str, users: Users, settings: Settings) -> None:
         self._token = token.encode()
@@ -56,7 +59,8 @@ class Sessions:
         """Its name: a farm's own, because browsers send a cookie to all ports of a host."""
 
     def open(self, user: User) -> tuple[Session, str]:
-        """Open a session for a user who has sent a token. Return it with the cookie's value."""
+        """Open a session for a user who has authenticated with a token. Return the session and the
+        value of its cookie."""
         expires = float(int(time.time() + self._age_s))
         if user.expires is not None:
             expires = min(expires, user.expires)
@@ -65,8 +69,9 @@ class Sessions:
         return self.of(value := f"{_VERSION}.{payload}.{signature}")[0], value
 
     def of(self, value: str) -> tuple[Session, User]:
-        """Return the session of a cookie, and its user. Raises SessionError if it has expired or
-        its token no longer counts. A logout has to be checked separately."""
+        """Return the session of a cookie, and its user. Raises SessionError if the session has
+        expired or its token is no longer valid. The caller has to check separately whether the
+        session was logged out."""
         version, _, rest = value.partition(".")
         payload, _, signature = rest.partition(".")
         fields = _decoded(payload) if version == _VERSION else None
@@ -107,8 +112,8 @@ def _encoded(fields: dict[str, Any]) -> str:
 
 
 def _decoded(payload: str) -> dict[str, Any] | None:
-    """Decode a cookie's payload; None if it is malformed. It is untrusted until its signature is
-    checked."""
+    """Return the JSON object in a cookie's payload, or None for a malformed payload. The object is
+    untrusted until the cookie's signature is checked."""
     try:
         fields = json.loads(base64.b64decode(payload + "=" * (-len(payload) % 4), b"-_", True))
         return {

@@ -1,4 +1,5 @@
-"""Answers that many viewers request at the same time, computed once for all of them."""
+"""A cache for answers that many viewers request at the same time: each answer is computed once for
+all of them."""
 
 from __future__ import annotations
 
@@ -25,14 +26,15 @@ class _Answer:
 
 
 class Shared:
-    """The answers that requests share, for the tasks of one event loop."""
+    """The cached answers, for the tasks of one event loop."""
 
     def __init__(self) -> None:
         self._answers: dict[Hashable, _Answer] = {}
 
     async def get(self, name: Hashable, make: Callable[[], bytes]) -> bytes:
-        """Return the value that `make` returned less than `FRESH_S` ago, or call it now, in a
-        thread. One call runs at a time; its exception is raised to all who wait."""
+        """Return the answer `name`: the cached one if it is younger than `FRESH_S`, else the result
+        of `make`, which is called in a thread. Only one call runs at a time; an exception of the
+        call is raised to all tasks that wait for it."""
         answer = self._answers.get(name)
         if answer is None or not answer.is_fresh:
             if len(self._answers) >= _KEPT:

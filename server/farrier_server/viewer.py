@@ -1,4 +1,5 @@
-"""The rights of a user on jobs: which ones they see, read, stop and change.
+"""The rights of a user on jobs: the jobs whose state a user may see, whose results they may read,
+and that they may cancel or change.
 
 | | sees the standing | reads the results | cancels | changes, deletes |
 |---|---|---|---|---|
@@ -8,7 +9,7 @@
 | operator | yes | as a user | yes | no |
 | admin | yes | unless private | yes | yes |
 
-The inspection of a model is private, because the jobs of that model may be private later.
+An inspection of a model is private, because later jobs of that model may be private.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from farrier_server.authentication import Caller
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Viewer:
-    """A user with the rights that they have at one moment."""
+    """A user with their rights at one moment."""
 
     name: str
     role: Role
@@ -36,7 +37,8 @@ class Viewer:
 
     @classmethod
     def of(cls, caller: Caller, users: Users, settings: Settings) -> Viewer:
-        """Create the viewer of a caller. Raises StorageError if the users cannot be read."""
+        """Return the viewer for an authenticated caller. Raises StorageError if the file of users
+        cannot be read."""
         mates = users.members(caller.group) | {caller.owner}
         return cls(caller.owner, caller.role, mates, settings.open_results)
 
@@ -49,7 +51,8 @@ class Viewer:
         return self.role.includes(Role.ADMIN)
 
     def shown(self, kind: JobKind) -> Shown | None:
-        """Return the filter for the jobs of a kind that the user sees; None for all."""
+        """Return the filter that selects the jobs of a kind that the user may see; None if the user
+        may see all."""
         if self.is_operator:
             return None
         if kind is JobKind.INSPECT:
@@ -57,44 +60,44 @@ class Viewer:
         return Shown(self.mates, self.reads_public)
 
     def sees(self, job: Job) -> bool:
-        """Return whether the user may know of the job."""
+        """Return whether the user may see that the job exists, and its state."""
         return self.sees_of(job.owner, is_private(job))
 
     def reads(self, job: Job) -> bool:
-        """Return whether the user may have its results."""
+        """Return whether the user may read the results of the job."""
         return self.reads_of(job.owner, is_private(job))
 
     def stops(self, job: Job) -> bool:
-        """Return whether the user may cancel it."""
+        """Return whether the user may cancel the job."""
         return job.owner in self.mates or self.is_operator
 
     def changes(self, job: Job) -> bool:
-        """Return whether the user may delete it and choose its version."""
+        """Return whether the user may delete the job, or select the version of its artifact."""
         return job.owner == self.name or self.is_admin
 
     def uses(self, claims: Sequence[Claim]) -> bool:
-        """Return whether the user may use a file or model that these users have claimed. A file
-        without claims is older than the claims, and only admins may use it."""
+        """Return whether the user may use a file or model, given the claims of users on it. Only
+        admins may use a file without claims, which a version before claims has stored."""
         if not claims:
             return self.is_admin
         return any(self.reads_of(claim.owner, claim.private) for claim in claims)
 
     def owns(self, claims: Sequence[Claim]) -> bool:
-        """Return whether the user may use a file or model in their own right: one of these claims
-        is theirs, or there is none and they are an admin."""
+        """Return whether a file or model is the user's own: one of the claims on it is the user's,
+        or the list of claims is empty and the user is an admin."""
         return any(claim.owner == self.name for claim in claims) or (not claims and self.is_admin)
 
     def sees_of(self, owner: str, private: bool) -> bool:
-        """Return the same as `sees` for any object of an owner."""
+        """Return whether the user may see an object, such as a job, of `owner`."""
         return owner in self.mates or self.is_operator or (self.reads_public and not private)
 
     def reads_of(self, owner: str, private: bool) -> bool:
-        """Return the same as `reads` for any object of an owner."""
+        """Return whether the user may read the results of an object, such as a job, of `owner`."""
         if owner == self.name:
             return True
         return not private and (owner in self.mates or self.is_admin or self.reads_public)
 
 
 def is_private(job: Job) -> bool:
-    """Return whether only its owner may read a job's results."""
+    """Return whether only the owner of a job may read its results."""
     return job.private or job.kind is JobKind.INSPECT

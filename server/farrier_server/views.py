@@ -1,4 +1,5 @@
-"""Views, which the REST API answers with, from the dataclasses that its clients read them as."""
+"""Conversion of the dataclasses that clients of the REST API use into the schemas of its
+answers."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from farrier.sdk.job import DESCRIPTION
 
 
 def view_of(kind: type[Any], /, **narrower: Any) -> Any:
-    """Return a model with the fields of the dataclass `kind` and their descriptions. All fields are
-    required: a default is for the client of an older server. A field may have a `narrower` type
-    than clients rely on, such as the states that this version knows."""
+    """Return a pydantic model with the fields of the dataclass `kind` and their descriptions. All
+    fields are required in the model, since the defaults of the dataclass serve clients of older
+    servers. `narrower` names fields with a narrower type than in the dataclass, such as the states
+    of this version."""
     hints = typing.get_type_hints(kind) | narrower
     fields: dict[str, Any] = {
         field.name: (
@@ -29,7 +31,8 @@ def view_of(kind: type[Any], /, **narrower: Any) -> Any:
 
 
 def _json_type(annotation: Any) -> Any:
-    """Return the type of a JSON value: lists for tuples, dictionaries for mappings."""
+    """Return the JSON counterpart of a type annotation: lists for tuples, dictionaries for
+    mappings."""
     inner = typing.get_args(annotation)
     match typing.get_origin(annotation):
         case origin if origin is tuple:

@@ -1,1 +1,2 @@
-"""The REST API, one resource a file; in each the schema comes first, then the routes."""
+"""The REST API, with one module for each resource. Each module defines the schemas first, then the
+routes."""

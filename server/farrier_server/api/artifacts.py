@@ -1,4 +1,4 @@
-"""Artifacts: the compiled model of a job, in whole or by range."""
+"""Routes for artifacts: download of the compiled model of a job, completely or by byte range."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUFFIXES = {JobKind.COMPILE: ".farrier", JobKind.INSPECT: ".json", JobKind.LIST
 
 
 class ArtifactFile(FileResponse):
-    """A file response of its own class, which names the media type in the OpenAPI document."""
+    """A file response with a media type of its own in the OpenAPI document."""
 
     media_type = "application/vnd.farrier"
 
@@ -49,8 +49,9 @@ def get_artifact(
         str, Header(alias="Range", max_length=100, description="one range, as `bytes=1000-`")
     ] = "",
 ) -> ArtifactFile:
-    """Return the artifact's bytes; the ETag is their sha256. `Range` resumes a download. To resume
-    the download of a job that still tunes, pass its `version`."""
+    """Return the artifact's bytes; the ETag is the SHA-256 of the artifact. A `Range` header
+    resumes a download. To resume the download of a job that still tunes, pass the `version` of the
+    artifact whose download was interrupted."""
     artifact = job.artifact if version is None else job.find_version(version).artifact
     if artifact is None:
         raise _not_ready(job)
@@ -68,8 +69,8 @@ def _not_ready(job: Job) -> NotReadyError:
 
 
 def _check_range(text: str, size: int) -> None:
-    """Check a Range header. Raises UsageError unless it has one range, RangeError if that is
-    outside the file."""
+    """Check a Range header against a file of `size` bytes. Raises UsageError unless the header has
+    exactly one range, RangeError if the range is outside the file."""
     match = _RANGE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"cannot read the range {text!r}", hint="Range: bytes=1000-")

@@ -1,4 +1,4 @@
-"""The audit log, to be read: no request changes it."""
+"""The route that reads the audit log. No route changes the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"])
 
 
 class EntryView(BaseModel):
-    """A change, or the attempt at one."""
+    """An entry of the audit log: a change, or an attempt at a change."""
 
     id: str = Field(description="grows with time, and serves as `after`")
     at: float = Field(description="Unix seconds")
@@ -42,7 +42,7 @@ class EntryView(BaseModel):
 
 
 class AuditPage(BaseModel):
-    """A page of entries, the newest first."""
+    """A page of entries of the audit log, the newest first."""
 
     entries: list[EntryView]
     next: str = Field(description="`after` of the next page; empty on the last one")
@@ -65,8 +65,8 @@ def read_audit(
     ] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> AuditPage:
-    """Return a page of the audit log, the newest entry first. A short or empty page is the last one
-    only if `next` is empty."""
+    """Return a page of the audit log, the newest entry first. A page may be short or empty although
+    more pages follow; the last page has an empty `next`."""
     wanted = Wanted(user=user, action=action, object=object, outcome=outcome, since=since)
     entries, following = farm.audit.read(wanted, limit=limit, after=after)
     return AuditPage(entries=[EntryView.of(entry) for entry in entries], next=following)

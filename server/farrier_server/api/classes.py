@@ -19,7 +19,7 @@ router = APIRouter(prefix="/v1/classes", tags=["devices"])
 
 
 class ClassView(BaseModel):
-    """Devices so similar that a measurement on one holds for all."""
+    """A device class: devices so similar that a measurement on one of them is valid for all."""
 
     id: str = Field(description="`class:ID` as a job's target compiles for it")
     description: dict[str, Any] = Field(description="of one of its machines: arch, cpu, cores, …")
@@ -47,7 +47,7 @@ class ClassView(BaseModel):
 
 
 class ClassList(BaseModel):
-    """Every class that a registered device has ever had."""
+    """All classes to which a registered device has ever belonged."""
 
     classes: list[ClassView]
 

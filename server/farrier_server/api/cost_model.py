@@ -1,4 +1,5 @@
-"""The farm's cost model: its versions, the figures that they were judged by, and the rollback."""
+"""Routes for the farm's cost model: its versions, the accuracy figures of each version, and the
+rollback to another version."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ router = APIRouter(prefix="/v1/cost-model", tags=["records"])
 
 
 class FiguresView(BaseModel):
-    """The accuracy of a ranking on tasks that were held out of all training."""
+    """The accuracy with which a cost model ranks the schedules of tasks that were excluded from its
+    training."""
 
     pairs: float = Field(description="share of pairs of candidates in the right order")
     regret: float = Field(description="what its first choice takes beyond the best known")
@@ -31,7 +33,7 @@ class FiguresView(BaseModel):
 
 
 class SetAsideView(BaseModel):
-    """A record that training leaves out."""
+    """A tuning record that the training of the cost model leaves out."""
 
     task: str
     rule: str
@@ -42,7 +44,7 @@ class SetAsideView(BaseModel):
 
 
 class TrainingView(BaseModel):
-    """The outcome of a training."""
+    """The outcome of a training of the cost model."""
 
     reason: str
     figures: dict[str, FiguresView] = Field(
@@ -126,8 +128,8 @@ class CostModelView(BaseModel):
 
 @router.get("", responses=documented(503))
 def get_cost_model(farm: FarmDep, viewer: ViewerDep) -> CostModelView:
-    """Return the versions that are kept, and the outcome of the last training. Records that were
-    set aside are shown only to users who may read the shared records."""
+    """Return the stored versions of the cost model, and the outcome of the last training. Records
+    that the training left out are shown only to users who may read the shared records."""
     view = CostModelView.of(farm.cost_models.state())
     if not viewer.is_operator and not viewer.reads_public:
         for training in [view.last, *(version.training for version in view.versions)]:
@@ -148,6 +150,6 @@ def roll_back_cost_model(
         ),
     ] = None,
 ) -> CostModelView:
-    """Use another version, from the next job on. The version that is replaced is not used again,
-    unless a later training yields it and it wins."""
+    """Use another version of the cost model, from the next job on. The replaced version is not used
+    again, unless a later training yields the same version and selects it."""
     return CostModelView.of(farm.cost_models.roll_back(to))

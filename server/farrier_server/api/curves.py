@@ -1,4 +1,5 @@
-"""The best time of a job over its trials, thinned to the points that a chart can show."""
+"""The route for the tuning curve of a job: the best time over the trials, thinned to the number of
+points that a chart can show."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _SECONDS = Field(description="since the job began")
 
 
 class ModelPoint(BaseModel):
-    """The trial at which the model's best time fell to this value."""
+    """A point of the model's curve: the trial at which the model's best time fell to this value."""
 
     trial: int = Field(description="counted over the whole job; events have it as `trial`")
     seconds: float = _SECONDS
@@ -28,7 +29,7 @@ class ModelPoint(BaseModel):
 
 
 class TaskPoint(BaseModel):
-    """The trial at which the kernel's best time fell to this value."""
+    """A point of a kernel's curve: the trial at which the kernel's best time fell to this value."""
 
     trial: int = Field(description="of this task, from 1 on")
     seconds: float = _SECONDS
@@ -36,7 +37,7 @@ class TaskPoint(BaseModel):
 
 
 class TaskCurveView(BaseModel):
-    """The best time of one kernel over its trials."""
+    """The best time of a kernel over its trials."""
 
     task: str = Field(description="its key")
     name: str = Field(description="for people")
@@ -46,8 +47,9 @@ class TaskCurveView(BaseModel):
 
 
 class CurveView(BaseModel):
-    """The best time of the model, and of each kernel that was measured. A curve is a step function:
-    each point holds until the next, and the last until `trials`."""
+    """The best time of the model, and of each measured kernel, over the trials. Each curve is a
+    step function: the value of a point holds until the next point, that of the last point until
+    `trials`."""
 
     event: str = Field(
         description="id of an event of the job: all that was said until then is in the curves, so "
@@ -89,9 +91,9 @@ def get_curve(
         int, Query(ge=3, le=2000, description="of the model's curve at most; kernels have fewer")
     ] = 500,
 ) -> CurveView:
-    """Return the best time so far over trials and over seconds. A curve has at most the requested
-    number of points: the largest steps, and always the first, the last and the lowest. Curves
-    expire some time after the job's end, as events do."""
+    """Return the best time so far over trials and over seconds. A curve has at most `points`
+    points: the largest steps, and always the first, the last and the lowest point. Curves expire
+    some time after the job's end, when its events do."""
     return CurveView.of(farm.curves.read(job_id, points, min(points, _OF_A_TASK)))
 
 

@@ -1,4 +1,4 @@
-"""Devices: the machines that measure candidates."""
+"""Routes for devices, the machines that measure candidates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DeviceId = Annotated[str, Path(description="of the device", max_length=100)]
 
 
 class LoadView(BaseModel):
-    """The work that a device did in one minute."""
+    """The batches and the busy time of a device in one minute."""
 
     time: float = Field(description="Unix seconds at which it began")
     batches: int = Field(description="measured to the end")
@@ -89,14 +89,14 @@ class DeviceView(BaseModel):
 
 
 class DeviceList(BaseModel):
-    """A page of the devices that were ever registered, ordered by id."""
+    """A page of all devices that were ever registered, ordered by id."""
 
     devices: list[DeviceView]
     next: str = Field(description="`after` of the next page; empty on the last one")
 
 
 class DeviceEventView(BaseModel):
-    """Something that happened to a device."""
+    """An event in the history of a device."""
 
     id: str = Field(description="grows with time, and serves as `after`")
     at: float = Field(description="Unix seconds")
@@ -128,7 +128,7 @@ class DeviceEventView(BaseModel):
 
 
 class HistoryPage(BaseModel):
-    """A page of the events of one device."""
+    """A page of the history of a device."""
 
     history: list[DeviceEventView]
     next: str = Field(description="`after` of the next page; empty on the last one")
@@ -141,8 +141,8 @@ def list_devices(
     after: Annotated[str, Query(max_length=100, description="`next` of the page before")] = "",
     tag: Annotated[str, Query(max_length=50, description="those that have it")] = "",
 ) -> DeviceList:
-    """Return devices, connected or not. With a tag, a page before the last may have fewer than
-    `limit` devices, or none."""
+    """Return devices, connected or not. If `tag` selects devices, a page before the last may have
+    fewer than `limit` devices, or none."""
     page, following = farm.devices.page(limit=limit, after=after)
     views = [DeviceView.of(device) for device in page if not tag or tag in device.tags]
     return DeviceList(devices=views, next=following)
@@ -163,8 +163,8 @@ def get_history(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     order: Order = "newest",
 ) -> HistoryPage:
-    """Return the history of a device: about 1,000 events are kept, two for each batch. Events of
-    jobs that the caller may not see lack the job's id, the batch and the reason."""
+    """Return a page of the history of a device. About 1,000 events are kept, two for each batch.
+    Events of jobs that the caller may not see lack the job's id, the batch and the reason."""
     farm.devices.get(device_id)
     events, following = history.history(
         farm.client, device_id, after=after, limit=limit, newest_first=order == "newest"
@@ -174,7 +174,8 @@ def get_history(
 
 
 def _shown_to(viewer: Viewer, farm: Farm, views: list[DeviceEventView]) -> list[DeviceEventView]:
-    """Return a device's history without the parts that the viewer may not see."""
+    """Return the events `views` of a device, without the job, batch and reason of events whose job
+    the viewer may not see."""
     if viewer.is_operator:
         return views
     ids = {view.job for view in views if view.job is not None}
@@ -186,14 +187,16 @@ def _shown_to(viewer: Viewer, farm: Farm, views: list[DeviceEventView]) -> list[
 
 @router.post("/{device_id}/release", responses=documented(404, 503))
 def release_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
-    """End a device's quarantine, when an operator has checked that it measures well again."""
+    """End the quarantine of a device, after an operator has checked that the device measures
+    correctly again."""
     return DeviceView.of(farm.devices.release(device_id))
 
 
 @router.post("/{device_id}/trust", responses=documented(404, 409, 503))
 def trust_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
-    """Mark the device as trusted: a model that it verified counts as verified. 409 for a device
-    without its own secret, because anybody with the shared token can use its name."""
+    """Mark the device as trusted: a model that was verified on a trusted device counts as verified.
+    409 for a device without a secret of its own, because anybody who has the shared token can use
+    the name of such a device."""
     return DeviceView.of(farm.devices.trust(device_id))
 
 

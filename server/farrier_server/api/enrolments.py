@@ -1,4 +1,5 @@
-"""The operators' requests about devices: enrolment tokens, and a device's standing and tags."""
+"""Routes by which operators manage devices: enrolment tokens, and the standing and tags of a
+device."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ router = APIRouter(prefix="/v1/devices", tags=["devices"])
 
 
 class InvitationRequest(BaseModel):
-    """A device that is to enrol."""
+    """A request for a token with which a device can enrol."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -36,7 +37,7 @@ class InvitationRequest(BaseModel):
 
 
 class InvitationView(BaseModel):
-    """The token with which a device enrols, shown this once."""
+    """The token with which a device enrols. The token is shown only in this answer."""
 
     name: str
     token: str = Field(description="for `farrier-device --enrol`; it counts once")
@@ -44,7 +45,7 @@ class InvitationView(BaseModel):
 
 
 class TagsRequest(BaseModel):
-    """The tags that a device is to have."""
+    """The tags that replace the present tags of a device."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,7 +53,7 @@ class TagsRequest(BaseModel):
 
 
 class StandingView(BaseModel):
-    """The standing of a device, as operators set it."""
+    """The standing of a device: whether operators have revoked, drained or paused the device."""
 
     id: str
     enrolled: float | None = Field(
@@ -69,42 +70,42 @@ class StandingView(BaseModel):
 
 @router.post("", status_code=201, responses=documented(400, 409, 503))
 def add_device(wanted: InvitationRequest, farm: FarmDep) -> InvitationView:
-    """Make a token with which a device enrols under this name."""
+    """Create a token with which a device enrols under this name."""
     invitation = farm.enrolments.invite(wanted.name, expires_s=wanted.expires_s, again=wanted.again)
     return InvitationView(name=invitation.name, token=invitation.token, expires=invitation.expires)
 
 
 @router.delete("/{device_id}", status_code=204, responses=documented(404, 409, 503))
 def remove_device(device_id: DeviceId, farm: FarmDep) -> Response:
-    """Forget a device that is not connected, or was revoked, with its history."""
+    """Remove a device and its history. The device must be disconnected or revoked."""
     farm.enrolments.remove(device_id)
     return Response(status_code=204)
 
 
 @router.post("/{device_id}/revoke", responses=documented(404, 503))
 def revoke_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
-    """End a device's session at once, and turn it away until it enrols again."""
+    """End a device's session at once, and refuse the device until it enrols again."""
     farm.enrolments.revoke(device_id)
     return StandingView.of(device_id, farm)
 
 
 @router.post("/{device_id}/drain", responses=documented(404, 409, 503))
 def drain_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
-    """Let a device end its batch and lease no other until its agent restarts."""
+    """Let a device finish its present batch; it gets no other batch until its agent restarts."""
     farm.enrolments.drain(device_id)
     return StandingView.of(device_id, farm)
 
 
 @router.post("/{device_id}/pause", responses=documented(404, 409, 503))
 def pause_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
-    """Let a device end its batch and lease no other until it is resumed."""
+    """Let a device finish its present batch; it gets no other batch until it is resumed."""
     farm.enrolments.pause(device_id)
     return StandingView.of(device_id, farm)
 
 
 @router.post("/{device_id}/resume", responses=documented(404, 409, 503))
 def resume_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
-    """Let a paused or drained device work again."""
+    """Let a paused or drained device get batches again."""
     farm.enrolments.resume(device_id)
     return StandingView.of(device_id, farm)
 

@@ -1,4 +1,5 @@
-"""Server-sent events (the WHATWG HTML standard, section 9.2) of one job, and of the whole farm."""
+"""Routes that stream the events of a job or of the whole farm, as server-sent events (the WHATWG
+HTML standard, section 9.2)."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ AfterEvent = Annotated[
 
 
 class EventStream(StreamingResponse):
-    """A streaming response of its own class, which names the media type in the OpenAPI document."""
+    """A streaming response with a media type of its own in the OpenAPI document."""
 
     media_type = "text/event-stream"
 
@@ -76,13 +77,14 @@ async def watch_farm(
     last_event_id: LastEventId = "",
     after: AfterEvent = "",
 ) -> EventStream:
-    """Stream the farm's events from now on, without end: state changes of the jobs that the caller
-    sees, devices that connect and leave and, for operators, warnings of the roles.
+    """Stream the events of the farm from now on, without end: state changes of the jobs that the
+    caller may see, devices that connect and disconnect and, for operators, warnings of the farm's
+    server processes.
 
     Each event's `data` is a JSON object with a `kind`: `job`, `device` or `warning`. Open the
-    stream before you request jobs and devices, so that no change falls between the two. After a
-    break, `Last-Event-ID` continues at the next event, and `0-0` begins with the oldest of the
-    about 10,000 events that are kept.
+    stream before you request the lists of jobs and devices, so that no change between the two
+    requests is missed. After an interruption, `Last-Event-ID` continues at the next event, and
+    `0-0` starts with the oldest stored event; about 10,000 events are kept.
     """
     last_event_id = last_event_id or after
     check_id(last_event_id)
@@ -95,9 +97,9 @@ def _streamed(texts: AsyncIterator[str]) -> EventStream:
 
 
 def _first_look(farm: Farm, job_id: str, after: str) -> list[StoredEvent]:
-    """Return the stored events after `after`. Events expire some time after a job's end, and a
-    watcher may have seen the last one: then return the final state again, so that every stream
-    ends."""
+    """Return the job's stored events after the id `after`. Events expire some time after a job's
+    end, and a watcher may already have received the last event: then return the final state again,
+    so that every stream ends."""
     events = farm.events.read(job_id, after)
     if not events:
         job = farm.jobs.get(job_id)
@@ -136,7 +138,7 @@ async def _of_job(
 
 
 async def _is_known(farm: Farm, job_id: str) -> bool:
-    """Return whether the job exists and is not deleted; False also while Redis is away."""
+    """Return whether the job exists and is not deleted. Return False if Redis is unavailable."""
     try:
         return await asyncio.to_thread(farm.jobs.leases_of(job_id).state, job_id) is not None
     except ServiceError:
@@ -159,8 +161,9 @@ async def _of_farm(
 
 
 def shown_to(viewer: Viewer, data: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the part of a farm event that the viewer may see, or None. An event of an older
-    version does not state whether its job is private, so it counts as private."""
+    """Return the fields of a farm event that the viewer may see, or None if the viewer may see
+    nothing of the event. An event of an older version does not state whether its job is private, so
+    the job counts as private."""
     if data["kind"] == "job":
         owner, private = data.get("owner", DEFAULT), data.get("private", True)
         if not viewer.sees_of(owner, private):

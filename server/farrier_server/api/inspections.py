@@ -1,11 +1,11 @@
-"""The inspection of a model before it is compiled. A worker prepares it: the server parses no
-models.
+"""Routes for the inspection of a model before compilation. A worker parses the model and writes the
+result to a document, since the server itself parses no models.
 
     POST /v1/models/{id}/inspection   → queued, unless it was before
     GET  /v1/models/{id}/inspection   → how far it is, and the document
 
-The document comes from a process that has parsed an untrusted model, so it is untrusted too: its
-size is bounded, and the type and bounds of every field are checked.
+The worker that writes the document parses an untrusted model, so the server does not trust the
+document either: its size is bounded, and the type and limits of every field are checked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _NodeId = Annotated[int, Field(ge=0, lt=20_000)]
 
 
 class _Part(BaseModel):
-    """A part of the document; fields that a newer worker adds are ignored."""
+    """The base class of the schemas in this document. Unknown fields, which a newer worker may
+    write, are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -68,7 +69,7 @@ class OperatorView(_Part):
 
 
 class OpenDimView(_Part):
-    """A size that is only known when the model runs."""
+    """A dimension whose size is known only when the model runs."""
 
     name: _Text
     low: _Count
@@ -77,7 +78,7 @@ class OpenDimView(_Part):
 
 
 class ProblemView(_Part):
-    """A reason why the model, or a part of it, does not compile."""
+    """A reason why the model, or one of its operators, cannot be compiled."""
 
     code: _Label
     detail: _Message
@@ -105,14 +106,15 @@ class GraphView(_Part):
 
 
 class StateView(_Part):
-    """An input and an output that look like one state."""
+    """An input and an output that are probably a state: the output of one call is the input of the
+    next."""
 
     input: _Text
     output: _Text
 
 
 class InspectionDocument(_Part):
-    """The contents of a model, and the problems that compiling it would meet."""
+    """The contents of a model, and the problems that its compilation would have."""
 
     name: _Text
     producer: _Text
@@ -138,7 +140,7 @@ class InspectionDocument(_Part):
 
 
 class InspectionView(BaseModel):
-    """The state of an inspection, and its document."""
+    """The progress of an inspection, and its document."""
 
     state: State
     job: str = Field(description="that does it: GET /v1/jobs/{id}, its events, cancel")
@@ -155,8 +157,8 @@ class InspectionView(BaseModel):
 def inspect_model(
     model_id: ModelId, farm: FarmDep, access: AccessDep, viewer: ViewerDep, response: Response
 ) -> InspectionView:
-    """Queue the inspection of a model: 201. If one is in progress or has succeeded, return it: 200.
-    A failed or cancelled inspection begins again."""
+    """Queue the inspection of a model: 201. If an inspection of the model is in progress or has
+    succeeded, return that inspection: 200. A failed or cancelled inspection is queued again."""
     is_lent = access.hold_model(viewer, model_id)
     job, is_new = farm.jobs.inspect(model_id, owner=viewer.name, lent=is_lent)
     response.status_code = 201 if is_new else 200
@@ -165,8 +167,8 @@ def inspect_model(
 
 @router.get("/{model_id}/inspection", responses=documented(400, 404, 503))
 def get_inspection(model_id: ModelId, farm: FarmDep, owner: OwnerDep) -> InspectionView:
-    """Return the state and results of the inspection that the caller has requested of a model; 404
-    if there is none."""
+    """Return the progress and the document of the caller's inspection of a model; 404 if the caller
+    has not requested an inspection."""
     job = farm.jobs.inspection(model_id, owner)
     if job is None:
         raise NotFoundError(

@@ -1,4 +1,4 @@
-"""Jobs: one compilation each, from the request to the artifact or the error."""
+"""Routes for jobs. A job is one compilation, from the request to the artifact or the error."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Sizes = Annotated[dict[Annotated[str, Field(max_length=1000)], Extent], Field(ma
 
 
 class Options(BaseModel):
-    """The compile options of a job: `farrier.options.CompileOptions`, field by field."""
+    """The compile options of a job: the fields of `farrier.options.CompileOptions`."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -166,8 +166,8 @@ class JobRequest(BaseModel):
 
 
 class VersionView(view_of(JobVersion)):  # type: ignore[misc]
-    """A version of a job's artifact. Times are in ms, of the race that accepted the version, or
-    else of the verification; null if not measured."""
+    """A version of a job's artifact. Times are in ms, as measured when the version was compared
+    with the previous one, or else by the verification; null if not measured."""
 
 
 class JobView(
@@ -180,7 +180,8 @@ class JobView(
         error=Problem | None,
     )
 ):
-    """The present state of a job. Times are Unix seconds; a value that is not known yet is null."""
+    """The present state of a job. Times are Unix seconds; a value that is not available yet is
+    null."""
 
     may_read: bool = Field(description="the caller may have what came of it")
     may_cancel: bool = Field(description="the caller may cancel it")
@@ -188,8 +189,9 @@ class JobView(
 
     @classmethod
     def seen_by(cls, viewer: Viewer, job: jobs.Job, whole: jobs.Job | None = None) -> JobView:
-        """Return the view of a job for `viewer`: its state, and its results if the viewer may read
-        them. For a listing, the owner of `whole`, the compiled job, decides (`Access.whole`)."""
+        """Return the view of a job for `viewer`: the state of the job, and its results if the
+        viewer may read them. If the job is a listing of a compiled model's kernels, the owner of
+        `whole`, the job that compiled the model, decides (`Access.whole`)."""
         whole = whole or job
         view: JobView = cls._of(job, whole, viewer)
         if view.may_read:
@@ -216,7 +218,7 @@ class JobView(
 
 
 class JobPage(BaseModel):
-    """One page of jobs, the newest first."""
+    """A page of jobs, the newest first."""
 
     jobs: list[JobView]
     next: str = Field(description="`after` of the next page; empty on the last one")
@@ -243,10 +245,10 @@ def submit_job(
         ),
     ] = "",
 ) -> JobView:
-    """Queue a compilation; once answered, it is durable. A repeated request with the same
-    idempotency key returns its job, even if the model, the devices or the queue have changed. 429
-    if too many jobs of the user, or of all users, are queued: `Retry-After` states when to try
-    again."""
+    """Queue a compilation. The job is stored durably before the answer. A repeated request with the
+    same idempotency key returns the existing job, even if the model, the devices or the queue have
+    changed. 429 if too many jobs of the user, or of all users, are queued; `Retry-After` states
+    when to try again."""
     options = body.options.compile_options()
     against = tuple(dict.fromkeys(body.against))
     if against and not options.verify:
@@ -300,9 +302,9 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     after: Annotated[str, Query(max_length=3000, description="`next` of the page before")] = "",
 ) -> Response:
-    """Return the jobs that the caller sees, of all users or of one, the newest first. With `q`,
-    `target`, or any order but `created`, a page searches the newest 2,000 jobs in this state and of
-    this owner."""
+    """Return a page of the jobs that the caller may see, of all users or of `owner`, the newest
+    first. With `q`, with `target`, or in any order but `created`, only the newest 2,000 jobs of the
+    requested state and owner are searched."""
     query = JobQuery(q, target, state, owner, sort, descending, viewer.shown(kind))
     page = farm.jobs.search(query, limit=limit, after=after, kind=kind)
     both = zip(page.jobs, access.wholes(page.jobs), strict=True)
@@ -320,7 +322,8 @@ def get_job(job: JobDep, access: AccessDep, viewer: ViewerDep) -> JobView:
 
 @router.post("/{job_id}/cancel", responses=documented(404, 409, 503))
 def cancel_job(job_id: JobId, farm: FarmDep, access: AccessDep, viewer: ViewerDep) -> JobView:
-    """Stop the job. Cancelling a job again changes nothing; 409 for a job that ended otherwise."""
+    """Cancel the job. Cancelling a cancelled job changes nothing; 409 for a job that has succeeded
+    or failed."""
     job = farm.cancel(job_id)
     return JobView.seen_by(viewer, job, access.whole(job))
 
@@ -337,22 +340,21 @@ class RollbackRequest(BaseModel):
 def roll_back_job(
     job_id: JobId, body: RollbackRequest, farm: FarmDep, viewer: ViewerDep
 ) -> JobView:
-    """Make one of its versions, older or newer, the artifact of a job, and keep it: versions that
-    are added later are listed but not put into use. 404 for an unknown version."""
+    """Make one of the job's versions, older or newer, its artifact, and keep it: versions that are
+    added later are listed but do not replace it. 404 for an unknown version."""
     return JobView.seen_by(viewer, farm.jobs.roll_back(job_id, body.to))
 
 
 @router.delete("/{job_id}", status_code=204, responses=documented(404, 503))
 def delete_job(job_id: JobId, farm: FarmDep) -> None:
-    """Delete the job with its events, its artifact and its idempotency key, after cancelling it if
-    it has not ended. The stored artifact and model stay if another job refers to them. 404 from
-    then on."""
+    """Delete the job with its events, its artifact and its idempotency key; cancel it first if it
+    has not ended. The stored artifact and model stay if another job refers to them. Later requests
+    for the job are answered with 404."""
     farm.delete(job_id)
 
 
 def _check_priority(priority: Priority, viewer: Viewer, farm: Farm) -> None:
-    """Check a job's priority. Raises ForbiddenError for a priority that the user may not
-    request."""
+    """Check that the user may request `priority` for a job. Raises ForbiddenError."""
     is_open = viewer.is_operator or farm.settings.high_priority
     if priority is Priority.HIGH and not is_open:
         raise ForbiddenError(
@@ -362,8 +364,9 @@ def _check_priority(priority: Priority, viewer: Viewer, farm: Farm) -> None:
 
 
 def _admitted(farm: Farm, options: CompileOptions, *, wait_for_device: bool) -> Admitted:
-    """Resolve the target of a job. Raises the errors of `Admission.admit`, and NoDeviceError if a
-    device is needed now and none is connected."""
+    """Return the resolved target of a job. Raises the errors of `Admission.admit`, and
+    NoDeviceError if the job needs a device, no suitable device is connected and `wait_for_device`
+    is not set."""
     admitted = farm.admission.admit(options.target, measured=options.needs_device)
     if wait_for_device or not options.needs_device:
         return admitted

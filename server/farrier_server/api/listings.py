@@ -1,11 +1,12 @@
-"""The kernels of a compiled model, listed by a worker from the model and the artifact.
+"""Routes for the list of the kernels of a compiled model. A worker prepares the list from the model
+and the artifact.
 
     POST /v1/jobs/{id}/listing               → queued, unless it was before
     GET  /v1/jobs/{id}/listing               → how far it is, and the kernels
     GET  /v1/jobs/{id}/listing/kernels/{k}   → the texts of one of them
 
-The file comes from a process that has parsed an untrusted model, so it is untrusted too: its size
-is bounded, and the type and bounds of every field are checked.
+The worker that writes the document parses an untrusted model, so the server does not trust the
+document either: its size is bounded, and the type and limits of every field are checked.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ _Code = Annotated[str, Field(max_length=archive.LONGEST_TEXT + 100)]
 
 
 class _Part(BaseModel):
-    """A part of the document; fields that a newer worker adds are ignored."""
+    """The base class of the schemas in this document. Unknown fields, which a newer worker may
+    write, are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
 class RooflineView(_Part):
-    """The position of a kernel under the roofline of the analytic model's machine."""
+    """The position of a kernel in the roofline model of the target machine: its operations per
+    byte, and its rate."""
 
     peak_gflops: _Number
     bandwidth_gbs: _Number = Field(description="of memory")
@@ -52,7 +55,7 @@ class RooflineView(_Part):
 
 
 class KernelView(_Part):
-    """A kernel of the model. Times are microseconds of one call."""
+    """A kernel of the model. Times are the microseconds of one call of the kernel."""
 
     id: _Count
     task: _Text = Field(description="its key: that of GET /v1/jobs/{id}/tasks")
@@ -85,7 +88,8 @@ class CallView(_Part):
 
 
 class CallGraphView(_Part):
-    """The calls in program order; an edge leads from the writer of a value to its reader."""
+    """The calls of kernels in program order. An edge leads from the call that writes a value to a
+    call that reads the value."""
 
     nodes: Annotated[list[CallView], Field(max_length=2 * _MOST)]
     edges: Annotated[list[_Edge], Field(max_length=40_000)] = Field(description="[from, to]")
@@ -105,7 +109,7 @@ class ListingDocument(_Part):
 
 
 class ListingView(BaseModel):
-    """The state of a listing, and its document."""
+    """The progress of a listing, and its document."""
 
     state: State | None = Field(description="null where nobody has asked for it: POST does")
     job: str | None = Field(description="that does it: GET /v1/jobs/{id}, its events, cancel")
@@ -121,7 +125,8 @@ class ListingView(BaseModel):
 
 
 class KernelTexts(_Part):
-    """The texts of a kernel; a text that the backend does not have is empty."""
+    """The source and assembly texts of a kernel. A text that the backend does not produce is
+    empty."""
 
     schedule: _Code = ""
     loops: _Code = ""
@@ -136,9 +141,9 @@ class KernelTexts(_Part):
 
 @router.post("/{job_id}/listing", status_code=201, responses=documented(403, 404, 409, 429, 503))
 def list_kernels(job: JobDep, farm: FarmDep, response: Response) -> ListingView:
-    """Queue the listing of a compiled model's kernels: 201. If one is in progress or has succeeded,
-    return it: 200. A failed or cancelled listing begins again. 409 for a job without an
-    artifact."""
+    """Queue the listing of a compiled model's kernels: 201. If a listing is in progress or has
+    succeeded, return that listing: 200. A failed or cancelled listing is queued again. 409 for a
+    job without an artifact."""
     listing, is_new = farm.jobs.list_kernels(job, owner=job.owner)
     response.status_code = 201 if is_new else 200
     return ListingView.of(listing, None)
@@ -146,8 +151,8 @@ def list_kernels(job: JobDep, farm: FarmDep, response: Response) -> ListingView:
 
 @router.get("/{job_id}/listing", responses=documented(403, 404, 503))
 def get_listing(job: JobDep, farm: FarmDep) -> ListingView:
-    """Return the state and document of the listing of a job's kernels; all fields are null if
-    nobody has requested one."""
+    """Return the progress and document of the listing of a job's kernels; all fields are null if
+    nobody has requested a listing."""
     listing = _prepared(farm, job)
     if listing is None or listing.artifact is None:
         return ListingView.of(listing, None)
@@ -161,8 +166,9 @@ def get_kernel(
     kernel: Annotated[int, Path(ge=0, le=_MOST, description="its `id` in the listing")],
     farm: FarmDep,
 ) -> KernelTexts:
-    """Return the schedule, loops, LLVM text and assembly of a kernel; a text longer than 2 Mi
-    characters is cut. 404 if the texts of the kernel did not fit into the listing."""
+    """Return the schedule, loops, LLVM text and assembly of a kernel. A text longer than 2 Mi
+    characters is truncated. 404 if the listing was too large to include the texts of this
+    kernel."""
     listing = _prepared(farm, job)
     unknown = NotFoundError(
         f"the listing of job {job.id} has no texts of a kernel {kernel}",

@@ -1,4 +1,4 @@
-"""The log of a job: its events except trials, as sentences."""
+"""The route for the log of a job: its events, except trials, as sentences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["events"])
 
 
 class LogLine(BaseModel):
-    """One event of a job as a sentence, with its fields."""
+    """An event of a job as a sentence, with the fields of the event."""
 
     id: str = Field(description="of the event, as in the stream of events; serves as `after`")
     time: float = Field(description="Unix seconds")
@@ -72,8 +72,8 @@ def get_log(
 
 
 def _sentence(data: Mapping[str, Any]) -> str:
-    """Return an event as a sentence; for a kind that this version does not know, its fields as
-    JSON."""
+    """Return an event as a sentence. If this version of the server has no sentence for the kind of
+    event, return the event's fields as JSON."""
     try:
         return _SENTENCES[data["kind"]](data)
     except (KeyError, TypeError, ValueError):

@@ -1,5 +1,5 @@
-"""Metrics for Prometheus. They need a token, because they reveal users' activity and the
-devices."""
+"""The route for Prometheus's metrics. The route needs a token, because the metrics reveal the
+devices and the activity of users."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ router = APIRouter(tags=["health"])
 
 
 class MetricsText(Response):
-    """A text response of its own class, which names the media type in the OpenAPI document."""
+    """A text response with a media type of its own in the OpenAPI document."""
 
     media_type = CONTENT_TYPE_LATEST
 
 
 @router.get("/metrics", response_class=MetricsText)
 def get_metrics(request: Request) -> MetricsText:
-    """Return the metrics of this server's requests and of the farm, in Prometheus's text format.
-    Prometheus's configuration names the token: `authorization: {credentials_file: user.token}`."""
+    """Return the metrics of this server's requests and of the farm, in Prometheus's text format. To
+    scrape them, name a file with a user's token in Prometheus's configuration: `authorization:
+    {credentials_file: user.token}`."""
     metrics: Metrics = request.app.state.metrics
     return MetricsText(metrics.text())

@@ -1,9 +1,10 @@
-"""Models of several files: an ONNX message and the data files that it names, each uploaded.
+"""Routes for models of several files: an ONNX message and the data files that the message refers
+to, each uploaded separately.
 
     POST /v1/models {message, files}   → the model and its id; the same model again has the same id
     GET  /v1/models/{id}               → what it consists of
 
-A model of one file needs no request here: the sha256 of its upload is its id.
+A model of a single file needs no request to these routes: the SHA-256 of its upload is its id.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class DataFileBody(BaseModel):
 
 
 class ModelRequest(BaseModel):
-    """A request to make a model of uploads."""
+    """A request to create a model from uploaded files."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -68,7 +69,7 @@ class ModelRequest(BaseModel):
 
 
 class ModelView(BaseModel):
-    """A model that the server has."""
+    """A model that the server stores."""
 
     id: str = Field(description="for POST /v1/jobs; without data files, the message's sha256")
     message: str = Field(description="sha256 of the .onnx file")
@@ -87,8 +88,8 @@ class ModelView(BaseModel):
 def create_model(
     body: ModelRequest, farm: FarmDep, access: AccessDep, viewer: ViewerDep
 ) -> ModelView:
-    """Make a model of uploads; once answered, it is durable. 409 names the missing files: upload
-    them, and repeat the request."""
+    """Create a model from uploaded files. The model is stored durably before the answer. If files
+    are missing, the answer is 409 and names them: upload them, and repeat the request."""
     manifest = body.manifest()
     owns = {sha256: access.owns(viewer, sha256) for sha256 in manifest.blobs()}
     _check_size(farm, manifest, is_known=owns[manifest.message])
@@ -99,13 +100,14 @@ def create_model(
 
 @router.get("/{model_id}", responses=documented(400, 404, 503))
 def get_model(model_id: ModelId, farm: FarmDep) -> ModelView:
-    """Return the files of a model."""
+    """Return the list of the files of a model."""
     return ModelView.of(farm.models.get(model_id))
 
 
 def _check_size(farm: Farm, manifest: Manifest, *, is_known: bool) -> None:
-    """Check the size of a model. Raises TooLargeError. The message counts only if it is the
-    caller's and stored here, so that the answer does not reveal the size of another user's file."""
+    """Check the total size of the files of a model. Raises TooLargeError. The size of the ONNX
+    message counts only if the caller has uploaded it and it is stored here (`is_known`), so that
+    the answer does not reveal the size of another user's file."""
     limit = farm.settings.max_upload_bytes
     size = sum({file.sha256: file.size for file in manifest.files.values()}.values())
     if is_known:

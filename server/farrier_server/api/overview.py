@@ -1,4 +1,4 @@
-"""The farm at a glance, for the page that every user opens first."""
+"""The route for the overview of the farm, which is the dashboard's first page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1", tags=["overview"])
 
 
 class JobCounts(BaseModel):
-    """The number of jobs in each state, among the kept jobs that the caller sees."""
+    """The number of jobs in each state, among the stored jobs that the caller may see."""
 
     queued: int
     running: int
@@ -34,7 +34,7 @@ class JobCounts(BaseModel):
 
 
 class DeviceCountsView(BaseModel):
-    """The number of devices by state."""
+    """The number of devices in each state."""
 
     connected: int = Field(description="in whatever state")
     busy: int = Field(description="of these: with a batch in hand")
@@ -43,7 +43,7 @@ class DeviceCountsView(BaseModel):
 
 
 class MinuteView(BaseModel):
-    """The work that the farm did in one minute."""
+    """The numbers of measured candidates, measured batches and ended jobs in one minute."""
 
     time: float = Field(description="Unix seconds at which it began")
     trials: int = Field(description="candidates measured; none of emulated devices")
@@ -52,7 +52,7 @@ class MinuteView(BaseModel):
 
 
 class RecordCount(BaseModel):
-    """The tuning records."""
+    """The number of tuning records."""
 
     count: int
 
@@ -65,7 +65,7 @@ class BrokerView(BaseModel):
 
 
 class NewsView(BaseModel):
-    """A warning, or an event of a device, as in `/v1/events`."""
+    """A recent warning or device event, in the format of `/v1/events`."""
 
     id: str = Field(description="milliseconds of Unix time, a dash and a number; grows")
     kind: str = Field(description="warning or device")
@@ -77,8 +77,8 @@ class NewsView(BaseModel):
 
     @classmethod
     def of(cls, item: farm_events.Item, viewer: Viewer) -> NewsView:
-        """Return the view of a warning or device event. The reason may quote a job, so only viewers
-        who see all jobs get it."""
+        """Return the view of a warning or device event. Its reason may quote a job, so only viewers
+        who may see all jobs get the reason."""
         said = item.data.get
         return cls(
             id=item.id,
@@ -138,9 +138,9 @@ class OverviewView(BaseModel):
 
 @router.get("/overview", response_model=OverviewView, responses=documented(503))
 async def get_overview(context: ContextDep, viewer: ViewerDep) -> Response:
-    """Return counts of jobs and devices, throughput, and the running and last ended jobs that the
-    caller sees. The answer is up to half a second old, so frequent requests cost the server no
-    more."""
+    """Return the numbers of jobs and devices, the throughput, and the running and recently ended
+    jobs that the caller may see. The answer may be half a second old: all requests within that time
+    share one computation."""
     make = functools.partial(_overview, context.farm, viewer)
     text = await context.shared.get(("overview", viewer), make)
     return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})

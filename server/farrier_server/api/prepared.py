@@ -1,5 +1,5 @@
-"""Documents that jobs have prepared. They are untrusted: the process that writes them parses
-models."""
+"""Reading of documents that a job has prepared. They are untrusted, because the process that writes
+them parses models of users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Document = TypeVar("Document", bound=BaseModel)
 
 
 def path_of(farm: Farm, job: Job) -> Path:
-    """Return the path of the document that is a job's artifact. Raises ServiceError if it is too
+    """Return the path of the job's artifact, a document. Raises ServiceError if the document is too
     large, NotFoundError if the job was deleted meanwhile."""
     digest = job.artifact or ""
     path = farm.blobs.path(digest)
@@ -26,8 +26,8 @@ def path_of(farm: Farm, job: Job) -> Path:
 
 
 def read_json(kind: type[Document], farm: Farm, job: Job) -> Document:
-    """Read a JSON document and check it against its schema. Raises the errors of `path_of`, and
-    ServiceError for a document that does not match."""
+    """Return the JSON document of a job, checked against the schema `kind`. Raises the errors of
+    `path_of`, and ServiceError for a document that does not match the schema."""
     try:
         return kind.model_validate_json(path_of(farm, job).read_bytes())
     except ValidationError as error:
@@ -35,7 +35,8 @@ def read_json(kind: type[Document], farm: Farm, job: Job) -> Document:
 
 
 def checked(kind: type[Document], document: Any, job: Job) -> Document:
-    """Check a document that was read against its schema. Raises ServiceError."""
+    """Return the parsed JSON `document` as an instance of the schema `kind`. Raises ServiceError if
+    the document does not match the schema."""
     try:
         return kind.model_validate(document)
     except ValidationError as error:

@@ -1,4 +1,5 @@
-"""The records that a request is about."""
+"""The selection of the tuning records that a request concerns: the shared records, or the caller's
+private ones."""
 
 from __future__ import annotations
 

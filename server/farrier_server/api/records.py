@@ -1,4 +1,4 @@
-"""Tuning records of the farm: their counts by device class, export, import and removal."""
+"""Routes for the farm's tuning records: counts by device class, export, import and removal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DeviceClass = Annotated[
 
 
 class RuleView(BaseModel):
-    """The records of one rule on one device class."""
+    """The records of the schedules that one scheduling rule produced, on one device class."""
 
     rule: str = Field(description="that made the schedules, in whatever version")
     records: int
@@ -99,7 +99,7 @@ class RecordsView(BaseModel):
 
 
 class ScheduleView(BaseModel):
-    """A schedule of a task, by its latest record."""
+    """A schedule of a task, with its latest tuning record."""
 
     device_class: str = Field(description="empty where the record tells none")
     fingerprint: str = Field(description="of the target")
@@ -142,14 +142,14 @@ class RecordLinesPage(BaseModel):
 
 
 class ImportView(BaseModel):
-    """The result of an import."""
+    """The number of records that an import added or skipped."""
 
     added: int = Field(description="records that are new")
     duplicates: int = Field(alias="known", description="records that were there already")
 
 
 class RuleVersion(BaseModel):
-    """A version of a rule."""
+    """A version of a scheduling rule."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -158,8 +158,8 @@ class RuleVersion(BaseModel):
 
 
 class PruneRequest(BaseModel):
-    """The conditions of the records to remove: a record is removed if it meets all of them. Null
-    and false set no condition; at least one condition is needed."""
+    """The conditions for the removal of records: a record is removed if it meets all conditions.
+    Null and false set no condition; at least one condition is required."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -189,7 +189,7 @@ class PruneRequest(BaseModel):
     )
 
     def pruning(self) -> Pruning:
-        """Return the conditions as a `Pruning`. Raises UsageError if there is none."""
+        """Return the conditions as a `Pruning`. Raises UsageError if no condition is set."""
         selection = Selection(
             device_class=self.device_class,
             before=self.before,
@@ -202,7 +202,8 @@ class PruneRequest(BaseModel):
 
 
 class DropRequest(BaseModel):
-    """A request to remove all records of a device, of all users, including private ones."""
+    """A request to remove all records that a device has measured, of all users, including private
+    records."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -222,9 +223,9 @@ class PruneView(BaseModel):
 
 @router.get("", responses=documented(503))
 def get_records(farm: FarmDep, records: RecordsDep) -> RecordsView:
-    """Return the number of tuning records by class and rule. Records are kept until they are
-    pruned: a job that has a kernel of the same kind, on a device of the same class, begins with
-    them."""
+    """Return the number of tuning records by device class and scheduling rule. Records are kept
+    until they are pruned: a job that tunes the same kind of kernel for the same device class starts
+    from the stored records."""
     classes = [RecordClassView.of(farm, summary) for summary in records.classes()]
     return RecordsView(count=records.count(), classes=classes, model=_model(farm))
 
@@ -243,7 +244,8 @@ def get_fastest(
     task: Annotated[str, Query(max_length=1000, description="key of the task")],
     limit: Annotated[int, Query(ge=1, le=1000, description="of each class and context")] = 10,
 ) -> FastestView:
-    """Return the fastest schedules of a task on each device class; none if the task is unknown."""
+    """Return the fastest schedules of a task on each device class; an empty list for a task without
+    records."""
     schedules = fastest(records.of_task(task), limit)
     return FastestView(schedules=[ScheduleView.of(schedule) for schedule in schedules])
 
@@ -259,9 +261,9 @@ def export_records(
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
     after: After = "",
 ) -> Response:
-    """Return tuning records, in the order in which they were added. A page before the last may have
-    fewer than `limit` records, or none, because it examines `limit` records and returns those
-    selected."""
+    """Return tuning records, in the order in which they were added. Each page examines `limit`
+    records and returns only the records that match the filter, so a page before the last may have
+    fewer than `limit` records, or none."""
     selection = Selection(device_class=device_class, task=task, since=since)
     page = records.page(selection, after=after, limit=limit)
     lines = ",".join(line for line in page.lines if _is_object(line))
@@ -287,9 +289,9 @@ async def import_records(
         int, Query(ge=1, le=MOST, description="number of the body's first line in its file")
     ] = 1,
 ) -> ImportView:
-    """Add the records of the body, one per line. A record that is stored already is not added
-    again, so a body may be sent twice. 400 names a line that is not a record: the lines before it
-    were added, and the lines after it were not read."""
+    """Add the records of the request body, one per line. A record that is already stored is not
+    added again, so the same body may be sent twice. If a line is not a valid record, the answer is
+    400 and names the line: the lines before it were added, and the lines after it were not read."""
     lines = (await request.body()).split(b"\n")
     added, duplicates = await run_in_threadpool(records.load, lines, first)
     return ImportView(added=added, known=duplicates)
@@ -297,8 +299,9 @@ async def import_records(
 
 @router.post("/prune", responses=documented(400, 503, 507))
 def prune_records(body: PruneRequest, farm: FarmDep, records: RecordsDep) -> PruneView:
-    """Remove records for good, in steps: repeat the request with `after` until `next` is empty. A
-    removal that was interrupted can begin again, and removes the rest."""
+    """Remove the selected records permanently, in steps: repeat the request with `after` until
+    `next` is empty. A removal that was interrupted can be started again, and removes the remaining
+    records."""
     pruning, after = body.pruning(), body.after
     done = farm.record_pruning.step(records, pruning, after=after, is_dry=body.dry_run)
     return PruneView(pruned=done.records, next=done.next)
@@ -306,9 +309,9 @@ def prune_records(body: PruneRequest, farm: FarmDep, records: RecordsDep) -> Pru
 
 @router.post("/drop", responses=documented(400, 503, 507))
 def drop_records(body: DropRequest, farm: FarmDep) -> PruneView:
-    """Remove for good all records that a device has measured, in steps: repeat the request with
-    `after` until `next` is empty. A cost model that was trained on them has to be rolled back
-    separately."""
+    """Permanently remove all records that a device has measured, in steps: repeat the request with
+    `after` until `next` is empty. The cost model is not changed: if it was trained on these
+    records, roll it back separately."""
     place = body.after.partition(" ")[0]
     if not re.fullmatch(ENTRY_ID, place):
         raise UsageError("`after` is no `next` of a step", hint="begin without it")
@@ -318,7 +321,8 @@ def drop_records(body: DropRequest, farm: FarmDep) -> PruneView:
 
 
 def _is_object(line: str) -> bool:
-    """Return whether a stored line is a JSON object; others would make the page invalid JSON."""
+    """Return whether a stored line is a JSON object; any other line would make the page invalid
+    JSON."""
     try:
         return isinstance(json.loads(line), dict)
     except ValueError:

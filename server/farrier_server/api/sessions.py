@@ -1,4 +1,4 @@
-"""Sessions: the login of a browser."""
+"""Routes for sessions, the logins of browsers."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ class SessionView(BaseModel):
 
 @login.post("", responses=documented(400, 403))
 async def log_in(credentials: Credentials, request: Request, response: Response) -> SessionView:
-    """Open a session, kept in a cookie that the browser sends with each request and hides from
-    scripts. It ends after `FARRIER_SESSION_S`, with `DELETE`, or when the token ends."""
+    """Open a session. Its cookie is sent by the browser with each request and is not readable by
+    scripts. The session ends after `FARRIER_SESSION_S` seconds, with `DELETE`, or when the token
+    with which the user logged in becomes invalid."""
     refuse_other_sites(request)
     authentication: Authentication = request.app.state.authentication
     user = authentication.user_of(credentials.token.strip())
@@ -74,15 +75,15 @@ async def log_in(credentials: Credentials, request: Request, response: Response)
 
 @router.get("", responses={204: {"description": "The request has no session and no token"}})
 async def get_session(session: SessionDep, caller: CallerDep, response: Response) -> SessionView:
-    """Return the session of the request's cookie; 204 without a cookie or with a token, 401 if the
-    session has ended."""
+    """Return the session of the request's cookie; 204 for a request without a cookie or with a
+    token, 401 if the session has ended."""
     response.headers["Cache-Control"] = "no-store"
     return SessionView.of(session, caller.role, caller.group)
 
 
 @router.delete("", status_code=204, responses=documented(403))
 async def log_out(session: SessionDep, request: Request, farm: FarmDep) -> Response:
-    """End the session for good, including copies of its cookie."""
+    """End the session permanently: copies of its cookie become invalid, too."""
     await run_in_threadpool(farm.logouts.add, session.id, session.expires - time.time())
     answer = Response(status_code=204)
     answer.delete_cookie(
@@ -95,6 +96,7 @@ async def log_out(session: SessionDep, request: Request, farm: FarmDep) -> Respo
 
 
 def _is_encrypted(request: Request) -> bool:
-    """Return whether the browser's connection is encrypted, be it to this server or to a proxy."""
+    """Return whether the browser's connection is encrypted, either directly to this server or to a
+    proxy in front of it."""
     origin = request.headers.get("origin", "")
     return request.url.scheme == "https" or origin.startswith("https://")

@@ -1,4 +1,5 @@
-"""Targets: the machines that a job can name as its target, with or without a device here."""
+"""The route for targets: the machines that a job can name as its target, whether or not the farm
+has such a device."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ router = APIRouter(prefix="/v1/targets", tags=["devices"])
 
 
 class TargetView(BaseModel):
-    """A named machine."""
+    """A machine that can be named as a target."""
 
     name: str
     arch: str
@@ -48,6 +49,6 @@ class TargetList(BaseModel):
 
 @router.get("", responses=documented())
 def list_targets() -> TargetList:
-    """All machines that have a name, in the order of `farrier targets`."""
+    """Return all machines that can be named as a target, in the order of `farrier targets`."""
     machines = known_machines().items()
     return TargetList(targets=[TargetView.of(name, machine) for name, machine in machines])

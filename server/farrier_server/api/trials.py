@@ -1,4 +1,5 @@
-"""The tasks and trials of a job, and the tuning records of these trials, page by page."""
+"""Routes for the tasks and trials of a job, and for the tuning records of these trials, in
+pages."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 class TaskView(BaseModel):
-    """One kernel of the model, and its progress. Times are microseconds of one call."""
+    """A kernel of the model as a tuning task, and its progress. Times are the microseconds of one
+    call of the kernel."""
 
     task: str = Field(description="its key, a hash; records of all jobs have it")
     name: str = Field(description="for people")
@@ -88,14 +90,14 @@ class TaskView(BaseModel):
 
 
 class TaskPage(BaseModel):
-    """A page of the tasks of a job, in the order of the model."""
+    """A page of the tasks of a job, in the order of their kernels in the model."""
 
     tasks: list[TaskView]
     next: int | None = Field(description="`first` of the next page; null on the last one")
 
 
 class TrialView(BaseModel):
-    """One measured candidate."""
+    """A measured candidate."""
 
     id: str = Field(description="grows with time, and serves as `after`")
     task: str = Field(description="key of the task")
@@ -139,15 +141,16 @@ class TrialPage(BaseModel):
 
 
 class RecordPage(BaseModel):
-    """A page of the tuning records of a job, as they are stored: with the schedule's text, and
-    every timed call."""
+    """A page of the tuning records of a job as they are stored, which includes the text of the
+    schedule and the time of every timed call."""
 
     records: list[dict[str, Any]]
     next: str = Field(description="`after` of the next page; empty on the last one")
 
 
 class ValueView(BaseModel):
-    """One value of a knob, and the trials that chose it. Times are microseconds of one call."""
+    """A value of a knob, and the trials whose schedule has this value. Times are the microseconds
+    of one call of the kernel."""
 
     value: int
     trials: int = Field(description="failed ones included")
@@ -156,14 +159,14 @@ class ValueView(BaseModel):
 
 
 class KnobView(BaseModel):
-    """One decision of a schedule."""
+    """A knob: a decision that every schedule of a kernel makes, such as a tile size."""
 
     knob: str
     values: list[ValueView] = Field(description="in their order")
 
 
 class ChoicesView(BaseModel):
-    """The times of a kernel's trials by the values of its knobs."""
+    """The times of a kernel's trials, grouped by the values of each knob."""
 
     trials: int = Field(description="that were looked at: the 1,000 fastest of the kernel at most")
     best_us: float | None
@@ -202,7 +205,8 @@ def _page(
     context: Where = "",
     order: TrialOrdering = TrialOrder.OLDEST,
 ) -> tuple[list[tuple[Trial, dict[str, Any]]], str]:
-    """Return trials with their records, and the `after` of the next page. Raises UsageError."""
+    """Return a page of trials with their records, and the `after` of the next page. Raises
+    UsageError."""
     wanted = TrialFilter(task, status, context)
     trials, following = farm.trials.list(
         job.id, after=after, limit=limit, wanted=wanted, order=order
@@ -223,24 +227,25 @@ def list_tasks(
     first: Annotated[int, Query(ge=0, le=MOST, description="`next` of the page before")] = 0,
     limit: Limit = 200,
 ) -> TaskPage:
-    """Return the job's tasks, with their present schedules. Tasks expire some time after the job's
-    end, as its events do."""
+    """Return the job's tasks, with the best schedule of each so far. Tasks expire some time after
+    the job's end, when its events do."""
     tasks, following = farm.trials.tasks(job.id, first, limit)
     return TaskPage(tasks=[TaskView.of(task) for task in tasks], next=following)
 
 
 @router.get("/{job_id}/trials", responses=documented(400, 403, 404, 503))
 def list_trials(page: PageDep) -> TrialPage:
-    """Return the trials of the job: about the newest FARRIER_TRIALS_KEPT, until some time after its
-    end, and none of an emulated device. With a filter, a page before the last may have fewer than
-    `limit` trials."""
+    """Return the trials of the job: about the newest FARRIER_TRIALS_KEPT, until some time after the
+    job's end. Trials of an emulated device are not included. With a filter, a page before the last
+    may have fewer than `limit` trials."""
     trials, following = page
     return TrialPage(trials=[TrialView.of(*pair) for pair in trials], next=following)
 
 
 @router.get("/{job_id}/records", responses=documented(400, 403, 404, 503))
 def list_records(page: PageDep) -> RecordPage:
-    """Return the whole tuning records of the trials that `/trials` lists with the same filter."""
+    """Return the complete tuning records of the trials that `/trials` returns for the same
+    filter."""
     trials, following = page
     return RecordPage(records=[finite(record) for _, record in trials], next=following)
 
@@ -251,8 +256,9 @@ def get_choices(
     farm: FarmDep,
     task: Annotated[str, Path(max_length=1000, description="key of the task")],
 ) -> ChoicesView:
-    """Return the times of the trials by each knob's value, for the 1,000 fastest trials of the
-    kernel in this job. Trials in the model count only if none was measured alone."""
+    """Return the times of the trials grouped by the value of each knob, for the 1,000 fastest
+    trials of the kernel in this job. Trials that were measured within the whole model count only if
+    no trial was measured on the kernel alone."""
     return ChoicesView.of(choices(farm.trials, farm.records_of(job), job.id, task))
 
 

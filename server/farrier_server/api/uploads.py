@@ -1,10 +1,11 @@
-"""Uploads: a model's files arrive in pieces, and continue where a connection broke.
+"""Routes for uploads. A model's files are sent in chunks; after a broken connection, an upload
+continues at the last byte that arrived.
 
     POST  /v1/uploads {size, sha256}        → id, offset; complete at once for a file of theirs
     PATCH /v1/uploads/{id}  Upload-Offset   → appends the body; the last byte completes the upload
     GET, HEAD /v1/uploads/{id}              → the offset to go on at
 
-The server never looks into the bytes: they go to the disk and into a sha256, nowhere else.
+The server never parses the uploaded bytes: it only writes them to disk and computes their SHA-256.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ UploadId = Annotated[str, Path(description="from POST /v1/uploads", max_length=1
 
 
 class UploadRequest(BaseModel):
-    """An announced file of a model: its size and digest."""
+    """An announcement of a file of a model: its size and SHA-256."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -72,10 +73,10 @@ class UploadView(BaseModel):
 def create_upload(
     body: UploadRequest, farm: FarmDep, access: AccessDep, viewer: ViewerDep
 ) -> UploadView:
-    """Begin an upload. A file that the user has sent before, and that is still stored, needs no
-    bytes: `complete` is true at once. Whether other users have sent it is not revealed: its bytes
-    are sent again, and stored once. 429 if the user keeps too many bytes that no job or model
-    refers to."""
+    """Start an upload. For a file that the user has uploaded before, and that is still stored,
+    `complete` is true at once, and no bytes need to be sent. The answer does not reveal whether
+    other users have uploaded the file: then the bytes are sent again, and stored once. 429 if the
+    user has uploaded too many bytes that no job or model refers to."""
     limit = farm.settings.max_upload_bytes
     if limit and body.size > limit:
         raise TooLargeError(
@@ -93,8 +94,8 @@ def create_upload(
 
 
 def _begun(farm: Farm, owner: str, body: UploadRequest) -> Upload:
-    """Begin an upload that counts towards its user's limit. While Redis is away nothing is counted:
-    uploads need only the disk."""
+    """Start an upload that counts towards its user's limit. While Redis is unavailable the upload
+    is not counted, since uploads need only the disk."""
     upload = farm.blobs.begin(body.size, body.sha256, owner)
     try:
         with contextlib.suppress(ServiceError):
@@ -125,11 +126,11 @@ async def append_to_upload(
         int, Header(ge=0, le=MOST, description="where the body's bytes begin")
     ],
 ) -> UploadView:
-    """Append the body. The bytes that arrived before a connection broke are kept; request the
-    offset and continue there.
+    """Append the request body to the upload. If the connection breaks, the bytes that have arrived
+    are kept: request the offset, and continue there.
 
-    The byte that fills the upload completes it: the sha256 is checked, and the upload's id is
-    forgotten. Bytes with another digest are dropped: 422, begin again.
+    The last byte completes the upload: the SHA-256 is checked, and the upload's id becomes invalid.
+    If the bytes have another SHA-256, they are deleted and the answer is 422: start a new upload.
     """
     upload = await run_in_threadpool(farm.blobs.upload, upload_id)
     if upload_offset != upload.offset:
@@ -151,8 +152,8 @@ async def append_to_upload(
 
 @router.get("/{upload_id}", responses=documented(404))
 def get_upload(upload_id: UploadId, farm: FarmDep, response: Response) -> UploadView:
-    """Return the progress of the upload. 404 for a complete one: begin it again to see that it
-    is."""
+    """Return the progress of the upload. 404 for a complete upload; to check whether the file is
+    stored, announce it again."""
     upload = farm.blobs.upload(upload_id)
     response.headers["Upload-Offset"] = str(upload.offset)
     response.headers["Cache-Control"] = "no-store"
@@ -161,7 +162,7 @@ def get_upload(upload_id: UploadId, farm: FarmDep, response: Response) -> Upload
 
 @router.head("/{upload_id}", responses=documented(404))
 def head_upload(upload_id: UploadId, farm: FarmDep) -> Response:
-    """Return the offset alone, in the header `Upload-Offset`."""
+    """Return the number of bytes that have arrived, in the header `Upload-Offset`."""
     upload = farm.blobs.upload(upload_id)
     return Response(
         headers={
@@ -173,8 +174,9 @@ def head_upload(upload_id: UploadId, farm: FarmDep) -> Response:
 
 
 async def _pieces(request: Request, response: Response) -> AsyncIterator[bytes]:
-    """Yield the body in pieces of `PIECE_BYTES`. If the link dies, the last piece is what has
-    arrived. A link that is given up is closed with the response."""
+    """Yield the request body in pieces of `PIECE_BYTES`. If the connection breaks, the last piece
+    contains the bytes that have arrived. A connection that stops sending is closed after the
+    response."""
     stream = request.stream()
     piece = bytearray()
     now = asyncio.get_running_loop().time

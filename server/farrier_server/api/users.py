@@ -1,6 +1,7 @@
-"""The requests about users: each user's token, with its role, group and expiry.
+"""Routes by which admins manage users: the token, role, group and expiry of each user.
 
-Tokens are shown in the answer that makes them, and kept as hashes alone."""
+A token is shown only in the answer that creates it; the farm stores only its hash.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ Expiry = Annotated[
 
 
 class AccountView(BaseModel):
-    """The user of a token."""
+    """The user who sent the request."""
 
     name: str
     role: Role = Field(description="the rights of the user; each has those of the one before")
@@ -55,7 +56,8 @@ class UserView(AccountView):
 
 
 class UserList(BaseModel):
-    """The users who have tokens of their own, which excludes the installation's `default`."""
+    """All users with a token of their own. The user `default`, who has the installation's token, is
+    not included."""
 
     users: list[UserView] = Field(description="by name")
 
@@ -75,7 +77,7 @@ class UserRequest(BaseModel):
 
 
 class RotateRequest(BaseModel):
-    """A request to replace a token."""
+    """A request to replace a user's token."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -85,7 +87,7 @@ class RotateRequest(BaseModel):
 
 
 class TokenView(BaseModel):
-    """A token that was just made: it is shown in this answer alone."""
+    """A new token. The token is shown only in this answer."""
 
     user: UserView
     token: str = Field(description="for `Authorization: Bearer`, or FARRIER_TOKEN")
@@ -107,7 +109,7 @@ def list_users(users: UsersDep) -> UserList:
 
 @router.post("/users", status_code=201, responses=documented(400, 409, 507))
 def add_user(body: UserRequest, users: UsersDep, response: Response) -> TokenView:
-    """Make a token for a user. It counts at once."""
+    """Add a user and create the user's token, which is valid at once."""
     expires = read_expiry(body.expires)
     token = users.add(body.name, body.role, group=body.group, expires=expires)
     return _shown_once(users, body.name, token, response)
@@ -117,7 +119,7 @@ def add_user(body: UserRequest, users: UsersDep, response: Response) -> TokenVie
 def rotate_token(
     name: UserName, body: RotateRequest, users: UsersDep, response: Response
 ) -> TokenView:
-    """Make another token in place of a user's, which counts no longer; its sessions end."""
+    """Replace a user's token by a new one. The old token becomes invalid, and its sessions end."""
     expires = None if body.expires is None else read_expiry(body.expires)
     token = users.rotate(name, expires=expires, for_ever=body.expires == "never")
     return _shown_once(users, name, token, response)
@@ -125,7 +127,7 @@ def rotate_token(
 
 @router.delete("/users/{name}", status_code=204, responses=documented(404, 507))
 def remove_user(name: UserName, users: UsersDep) -> None:
-    """Revoke a user's token; their sessions end, and their jobs stay."""
+    """Revoke a user's token. The user's sessions end; the user's jobs stay."""
     users.remove(name)
 
 

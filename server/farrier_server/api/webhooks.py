@@ -1,4 +1,4 @@
-"""The requests about webhooks: URLs of users that receive events."""
+"""Routes for webhooks, the URLs of users that receive events."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class WebhookView(BaseModel):
 
 
 class NewWebhookView(WebhookView):
-    """A webhook that was just created, with its secret."""
+    """A new webhook, with the secret that signs its requests."""
 
     secret: str = Field(description="that signs what is sent; shown in this answer alone")
 
@@ -84,8 +84,9 @@ def list_webhooks(farm: FarmDep, caller: CallerDep) -> WebhookList:
 def add_webhook(
     body: WebhookRequest, farm: FarmDep, caller: CallerDep, response: Response
 ) -> NewWebhookView:
-    """Register a URL to receive events from now on, each by a signed POST. A host that is not
-    public is refused, unless the server allows it. 429 for a user who has 20."""
+    """Register a URL that receives all events from now on, each as a signed POST request. A URL
+    whose host is not public is refused, unless the server's settings allow it. 429 if the user
+    already has 20 webhooks."""
     if set(body.events) & set(DEVICE_EVENTS) and not caller.role.includes(Role.OPERATOR):
         raise ForbiddenError(
             f"what happens to devices is for operators, and {caller.owner} has the role "
@@ -100,13 +101,14 @@ def add_webhook(
 
 @router.delete("/{webhook_id}", status_code=204, responses=documented(404, 503))
 def remove_webhook(webhook_id: WebhookId, farm: FarmDep) -> None:
-    """Remove a webhook, together with the events that wait to be sent to it."""
+    """Remove a webhook, and the events that wait to be sent to its URL."""
     farm.webhooks.remove(webhook_id)
 
 
 @router.post("/{webhook_id}/ping", status_code=202, responses=documented(404, 503))
 def ping_webhook(webhook_id: WebhookId, farm: FarmDep) -> WebhookView:
-    """Send a webhook the event `ping`; its counts show whether it was reached."""
+    """Send the event `ping` to a webhook. The webhook's counts of sent and failed events show later
+    whether its URL was reached."""
     hook = farm.webhooks.get(webhook_id)
     farm.webhooks.make("", [(hook, json.dumps({"event": PING, "time": time.time()}))])
     return WebhookView.of(hook)

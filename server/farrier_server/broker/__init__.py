@@ -1,1 +1,1 @@
-"""The gRPC broker: devices dial in, lease measurement batches, report how they went."""
+"""The gRPC broker. Devices connect to it, lease measurement batches, and report the results."""

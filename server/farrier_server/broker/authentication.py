@@ -1,8 +1,8 @@
-"""The authentication of callers of the broker, before a call is read.
+"""The authentication of calls to the broker, before the message of a call is read.
 
-An enrolled device proves that it has its secret. Other devices send the token that all devices of a
-farm share, and count as devices without a secret; the session then checks as which device they may
-act. The holder of an enrolment token may enrol, and nothing else.
+An enrolled device has a secret of its own, and proves this with each call. Other devices send the
+token that all devices of a farm share; the session then checks the device name that such a caller
+uses. The holder of an enrolment token may only enrol a device.
 """
 
 from __future__ import annotations
@@ -30,26 +30,29 @@ _NO_DEVICE = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """A device with a secret of its own, or with the shared token alone (`own` is None then)."""
+    """An authenticated caller: a device with a secret of its own (`own`), or a device with only the
+    shared token (`own` is None)."""
 
     shared: str  # The token that all devices share.
     own: OwnSecret | None = None
 
     @property
     def generation(self) -> str:
-        """The generation of the caller's secret; "" if it has none."""
+        """The generation of the caller's secret, which changes at each enrolment; "" for a caller
+        without a secret."""
         return "" if self.own is None else self.own.generation
 
     def check_session(self, device: str, session: str) -> None:
-        """Check that the caller may use a session. Raises DeviceRefusedError if it belongs to
-        another device, StaleSessionError if it was opened with another secret or none: an overheard
-        session id is useless without its secret."""
+        """Check that the caller may use a session. Raises DeviceRefusedError if the session belongs
+        to another device, StaleSessionError if the session was opened with another secret or with
+        none: an intercepted session id is useless without its secret."""
         self.check(device)
         if generation_of(session) != self.generation:
             raise StaleSessionError(f"device {device} has no such session", hint="connect again")
 
     def check(self, device: str) -> None:
-        """Check that the caller is `device`. Raises DeviceRefusedError for another."""
+        """Check that the caller may act as `device`. Raises DeviceRefusedError if the caller's
+        secret belongs to another device."""
         if self.own is not None and self.own.device != device:
             raise DeviceRefusedError(
                 f"the caller is the device {self.own.device}, and cannot act as {device}",
@@ -57,14 +60,15 @@ class Caller:
             )
 
     def sign(self, lease: str, fence: int, manifest: bytes) -> bytes:
-        """Return the signature by which the caller knows that a batch comes from the farm."""
+        """Return the signature of a batch's manifest and lease, by which the device verifies that
+        the batch comes from the farm."""
         if self.own is None:
             return signing.sign(self.shared, manifest)
         return signing.sign_batch(self.own.secret, lease, fence, manifest)
 
     def has_signed(self, lease: str, fence: int, result: bytes, signature: bytes) -> bool:
-        """Return whether a result is signed by the device. Raises DeviceRefusedError if another
-        device signed it, or if it is unsigned although the device has a secret."""
+        """Return whether the device has signed a result. Raises DeviceRefusedError if another
+        device signed the result, or if the result is unsigned although the device has a secret."""
         if self.own is None:
             return False
         if not signing.verify_report(self.own.secret, lease, fence, result, signature):
@@ -76,15 +80,16 @@ class Caller:
 
 
 class Authenticator:
-    """Recognises callers by their credentials alone, without a look into Redis. The session checks
-    whether a device has been revoked or enrolled anew."""
+    """Authenticates callers by their credentials alone, without reading from Redis. Whether a
+    device was revoked or has enrolled again is checked by the session."""
 
     def __init__(self, token: str, secrets: Secrets) -> None:
         self._token = token
         self._secrets = secrets
 
     def caller(self, metadata: Any) -> Caller | None:
-        """Return the caller, or None if it is unknown or has only an enrolment token."""
+        """Return the caller that the metadata of a call authenticate; None for invalid credentials,
+        or an enrolment token."""
         match parsed(_authorization(metadata)):
             case Bearer() as bearer if is_shared(bearer, self._token):
                 return Caller(self._token)
@@ -95,7 +100,8 @@ class Authenticator:
                 return None
 
     def guest(self, metadata: Any) -> Bearer | Invited | None:
-        """Return the caller's credential if it permits enrolment, and None otherwise."""
+        """Return the credential with which the caller may enrol a device, None if the metadata
+        contain no such credential."""
         match parsed(_authorization(metadata)):
             case Bearer() as bearer if is_shared(bearer, self._token):
                 return bearer
@@ -105,7 +111,7 @@ class Authenticator:
                 return None
 
     def why_not(self, metadata: Any) -> str:
-        """Return the reason for the refusal of a caller who was not recognised."""
+        """Return the reason for which the credentials in the metadata were refused."""
         is_device = isinstance(parsed(_authorization(metadata)), Enrolled)
         return _NO_DEVICE if is_device else NOBODY
 

@@ -1,9 +1,11 @@
-"""The dispatcher, the one place of a broker that waits for batches and hands them to devices.
+"""The dispatcher: the only part of a broker that waits for batches and hands them to devices.
 
-A waiting device costs nothing in Redis. The dispatcher reads the news of all queues in one blocking
-read. For each batch it wakes the device of that queue that has waited longest, and the device's
-call then leases the batch itself. Batches without news (an expired lease, or news trimmed before it
-was read) are discovered by a sweep once a second over the queues that hold a batch."""
+A waiting device causes no work in Redis. The dispatcher reads the announcements of new batches of
+all queues in one blocking read. For each batch it wakes the device that has waited longest among
+those of the queue, and the call of that device then leases the batch itself. Some batches are not
+announced, because their lease expired or the announcement was trimmed from the stream before it was
+read: a sweep, once a second, discovers them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 class _Waiter:
-    """A waiting call. It stands in the line of each of its device's queues until it is woken."""
+    """A call of a device that waits for a batch. Until it is woken, it is in the waiting list of
+    each queue of its device."""
 
     def __init__(self) -> None:
         self.awake = asyncio.Event()
@@ -33,8 +36,8 @@ class _Waiter:
 
 
 class Dispatcher:
-    """Hands batches to waiting devices within one event loop, in which `run` is a task for the
-    whole life of the broker."""
+    """Hands batches to waiting devices, on one event loop. `run` must be running there as long as
+    the broker does."""
 
     def __init__(self, device_side: DeviceSide) -> None:
         self._sessions = device_side.sessions
@@ -46,7 +49,7 @@ class Dispatcher:
         self._stopping = False
 
     async def run(self) -> None:
-        """Wake waiting devices until it is cancelled."""
+        """Wake waiting devices until this task is cancelled."""
         loop = asyncio.get_running_loop()
         newest, swept, silent = "", float("-inf"), False
         while True:
@@ -73,9 +76,10 @@ class Dispatcher:
                 await asyncio.sleep(_SWEEP_S)
 
     async def next(self, device: str, session: str, wait_s: float) -> Batch | None:
-        """Return the next batch for a device. Return None if there is none within `wait_s`, if the
-        device calls again, or if the broker stops. If the call is cancelled, a batch that it still
-        leases goes back to the queue at once. Raises StaleSessionError."""
+        """Lease the next batch to a device and return it. Return None if no batch becomes available
+        within `wait_s`, if the device makes another call, or if the broker stops. If the call is
+        cancelled while it leases a batch, the batch goes back to the queue at once. Raises
+        StaleSessionError."""
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s
         with self._waiter(device) as waiter:
@@ -101,26 +105,27 @@ class Dispatcher:
                     return None
 
     def heard(self, device: str, standing: Standing) -> None:
-        """React to a heartbeat: its device may have become able to take work, or unable."""
+        """Update the waiting lists after a heartbeat, which may have made the device able or unable
+        to take batches."""
         waiter = self._waiting.get(device)
         if waiter is not None and standing.takes_work != bool(waiter.queues):
             self._leave_line(waiter)
             waiter.awake.set()
 
     def stop(self) -> None:
-        """End all waits."""
+        """End the waits of all calls."""
         self._stopping = True
         for waiter in self._waiting.values():
             waiter.awake.set()
 
     async def close(self) -> None:
-        """Wait until the batches that cancelled calls leased are in their queues again."""
+        """Wait until the batches that were leased for cancelled calls are back in their queues."""
         await asyncio.gather(*self._handing_back)
 
     @contextlib.contextmanager
     def _waiter(self, device: str) -> Iterator[_Waiter]:
-        """Register a call's waiter, and end an older call of the same device, whose caller is
-        gone."""
+        """Return a context in which a new call of a device waits. An older call of the same device
+        ends, since its client has gone."""
         older = self._waiting.get(device)
         if older is not None:
             older.ended = True
@@ -156,7 +161,8 @@ class Dispatcher:
             waiter.awake.set()
 
     def _pass_on(self, waiter: _Waiter) -> None:
-        """Wake another waiter in its stead, if it was woken and has not looked for the batch."""
+        """Wake another call for the batch for which `waiter` was woken, if `waiter` has ended
+        without trying to lease that batch."""
         queue, waiter.woken_for = waiter.woken_for, ""
         if queue:
             self._wake_one(queue)

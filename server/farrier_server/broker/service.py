@@ -1,9 +1,10 @@
-"""The Broker service of `device.proto` on the farm's devices and measurements.
+"""The service `Broker` of `device.proto`, implemented on the farm's devices and measurements.
 
-The broker keeps no state: sessions, leases and results are in Redis, so any broker serves any
-device and a restart loses nothing. All calls run on the event loop, and a device that waits for
-work takes neither a thread nor a connection (`dispatcher.py`). The cost of a call in Redis depends
-on neither the number of devices nor that of jobs. Threads read files and parse results.
+The broker keeps no state: sessions, leases and results are in Redis, so any broker can serve any
+device, and a restart loses nothing. All calls run on one event loop, and a device that waits for a
+batch occupies neither a thread nor a connection to Redis (`dispatcher.py`). The work of a call in
+Redis depends neither on the number of devices nor on the number of jobs. Files are read, and
+results parsed, in threads.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerService(device_pb2_grpc.BrokerServicer):
-    """The gRPC service; each server has one."""
+    """The implementation of the gRPC service. Each server has one instance."""
 
     def __init__(
         self,
@@ -83,7 +84,8 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
             )
 
     async def _note(self, action: str, device: str, peer: str) -> None:
-        """Note an action of a device in the audit log, or in this process's log if that fails."""
+        """Add an action of a device to the audit log; if that fails, write the action to this
+        process's log."""
         entry = Entry(device, "device", action, device, peer)
         try:
             await asyncio.to_thread(self._audit.note, entry)
@@ -177,8 +179,8 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
         return caller
 
     def _check_enrolled(self, device: str, caller: Caller) -> None:
-        """Check the device's credentials. Raises DeviceRefusedError for a device without its own
-        secret if this farm requires one."""
+        """Raise DeviceRefusedError if this farm requires enrolment and the device has no secret of
+        its own."""
         if caller.own is None and not self._settings.open_enrolment:
             raise DeviceRefusedError(
                 f"the device {device} has no secret of its own, and this farm wants one",
@@ -189,8 +191,8 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
     async def _session(
         self, session: device_pb2.Session, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[tuple[str, str, Caller]]:
-        """Yield the device's id, its session and its caller. A stale session is answered with a
-        status after which the device registers again."""
+        """Yield the device's id, its session and its caller. For a session that is no longer valid,
+        end the call with a status that makes the device register again."""
         async with _answering(context):
             try:
                 with logs.about(device=session.device_id):
@@ -214,16 +216,16 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
         )
 
     def _heartbeat_interval_ms(self) -> int:
-        """The interval at which a device sends heartbeats: four may be lost before a lease or the
-        device expires."""
+        """The interval at which a device sends heartbeats: a lease or a device expires only after
+        four missing heartbeats."""
         settings = self._settings
         return int(min(settings.lease_s, settings.device_expiry_s) * 1000 / 5)
 
 
 @contextlib.asynccontextmanager
 async def _answering(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-    """Turn errors into gRPC statuses. A defect is logged here, and reported to the caller without
-    details."""
+    """Return a context that turns errors into gRPC statuses. An unexpected exception is logged
+    here, and reported to the caller without details."""
     try:
         yield
     except grpc.aio.AbortError:
@@ -250,7 +252,8 @@ def _status(error: FarrierError) -> grpc.StatusCode:
 
 
 def _check_sandbox(device_id: str, description: Mapping[str, Any], required: str) -> None:
-    """Check a device's sandbox. Raises UsageError if the farm requires layers that it lacks."""
+    """Raise UsageError if the device's sandbox lacks a layer that the farm requires
+    (`required`)."""
     missing = devices.missing_layers(required, description)
     if missing:
         raise UsageError(
@@ -261,7 +264,8 @@ def _check_sandbox(device_id: str, description: Mapping[str, Any], required: str
 
 
 def _description(description: device_pb2.Description) -> dict[str, Any]:
-    """Return the description as the farm stores it: the fields of the message by name."""
+    """Return the description of a device's machine in the form that the farm stores: the fields of
+    the message by name."""
     fields = {f.name: getattr(description, f.name) for f in description.DESCRIPTOR.fields}
     adapters = [
         {
@@ -283,7 +287,7 @@ def _description(description: device_pb2.Description) -> dict[str, Any]:
 
 
 def _result(text: bytes, signed: bool) -> MeasureResult:
-    """Return the result that a device reports, marked as signed or unsigned."""
+    """Return the result in the JSON `text` that a device reports, marked as signed or unsigned."""
     try:
         return dataclasses.replace(result_from_json(text.decode()), signed=signed)
     except (ValueError, RecursionError) as error:

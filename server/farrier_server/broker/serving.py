@@ -1,4 +1,4 @@
-"""The process of the broker: it listens on a port, and shuts down in order."""
+"""The broker's process: it listens on a port, and shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Broker:
-    """A gRPC server on an open farm. `await start()`, then `await stop()`, in one event loop."""
+    """A gRPC server for an open farm. `start` and `stop` are called on the same event loop."""
 
     def __init__(self, farm: Farm, host: str, port: int) -> None:
         self._farm = farm
@@ -45,10 +45,12 @@ class Broker:
         self._authenticator = Authenticator(token, self._secrets)
 
     async def start(self) -> str:
-        """Listen, and return `host:port`. Raises UsageError if the address is taken.
+        """Listen, and return the address as `host:port`. Raises UsageError if the address is in
+        use.
 
-        Sessions outlive brokers. Start therefore ends the sessions of devices whose sandbox is too
-        weak for this broker's policy; such a device is refused when it registers again.
+        Sessions of devices outlive a broker. `start` therefore ends the sessions of devices whose
+        sandbox is too weak for this broker's settings; such a device is refused when it registers
+        again.
         """
         self._device_side = DeviceSide.of(self._farm)
         self._dispatcher = Dispatcher(self._device_side)
@@ -81,7 +83,8 @@ class Broker:
         return f"{self._host}:{port}"
 
     async def stop(self) -> None:
-        """Answer the calls in progress, including waits for work, and accept no more."""
+        """Finish the calls in progress, including calls that wait for a batch, and accept no more
+        calls."""
         self._dispatcher.stop()
         await self._server.stop(GRACE_S)
         self._dispatching.cancel()

@@ -1,4 +1,4 @@
-"""The check of whether a broker and an agent of different versions can work together."""
+"""The check that the versions of a broker and of a device agent are compatible."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from farrier_device.protocol.version import OLDEST, PROTOCOL, named
 
 
 def check(request: device_pb2.RegisterRequest) -> None:
-    """Check the version of an agent. Raises ConflictError, which names the side to update, for an
-    agent that is too old or too new for this broker."""
+    """Check the version of the agent that sent `request`. Raises ConflictError, which names the
+    side to update, for an agent that is too old or too new for this broker."""
     speaks = named(request.protocol)
     release = request.description.agent_version
     agent = f"the agent of {request.device_id}{f' ({release})' if release else ''}"

@@ -1,1 +1,1 @@
-"""The dashboard: pages in the browser that read and act through the REST API alone."""
+"""The dashboard: pages for the browser that read and change the farm only through the REST API."""

@@ -1,4 +1,5 @@
-"""The pages and assets that a browser gets without a token. Other requests go on to the API.
+"""The middleware that serves the dashboard's pages and assets, which need no token. Other requests
+are passed on to the API.
 
 /assets/VERSION/app/main.js   a file as of this version, kept for ever
 /assets/app/main.js           the same, asked for anew each time
@@ -51,9 +52,10 @@ _NO_PAGE = "default-src 'none'; frame-ancestors 'none'"
 
 
 class Dashboard:
-    """ASGI middleware for pages and assets. It answers GET and HEAD of them, and of any unknown
-    path from which a browser requests a page. It isolates every answer, also of the API, from other
-    sites, and forbids pages to load or run anything but the dashboard's own files."""
+    """ASGI middleware for pages and assets. It answers GET and HEAD requests for them, and for any
+    unknown path from which a browser requests a page. It adds headers to every answer, including
+    those of the API, that isolate the answer from other sites and allow pages to load only the
+    dashboard's own files."""
 
     def __init__(self, app: ASGIApp, folder: Path = STATIC) -> None:
         self._app = app
@@ -123,8 +125,8 @@ class Dashboard:
     async def _served(
         self, request: Request, asset: Asset, *, status: int = 200, cache: str = _ASK_ANEW
     ) -> Response:
-        """Return the asset, compressed if the client accepts that; 304 if the client has it
-        already."""
+        """Return a response with the asset, compressed if the client accepts gzip; 304 if the
+        client already has this version of the asset."""
         headers = {"Cache-Control": cache, "Vary": "Accept-Encoding"}
         if asset.is_page:
             headers["Content-Security-Policy"] = asset.policy
@@ -143,7 +145,7 @@ class Dashboard:
 
 
 def _wants_page(scope: Scope) -> bool:
-    """Return whether a browser requests a page of a path that is not the API's."""
+    """Return whether a browser requests a page at a path that does not belong to the API."""
     path: str = scope["path"]
     is_api = any(path == prefix or path.startswith(f"{prefix}/") for prefix in _API)
     return not is_api and "text/html" in Request(scope).headers.get("accept", "")

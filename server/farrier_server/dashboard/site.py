@@ -1,8 +1,11 @@
-"""The dashboard's files as one version: the file at each address, and the policy of each page.
+"""A version of the dashboard's files in memory: the file at each URL path, and the content security
+policy of each page.
 
-All files are read at once and served from memory, so the path of a request never becomes a path on
-disk. The version is a hash of all contents. It is part of the paths in a page, and modules import
-each other by relative paths: browsers may cache them for ever, and no page mixes two versions."""
+All files are read at once and served from memory, so the path of a request is never used as a path
+on disk. The version is a hash of all contents. It is a part of the asset paths in a page, and
+modules import each other by relative paths: browsers may cache the assets forever, and no page
+mixes two versions.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class Asset:
 
     @functools.cached_property
     def gzipped(self) -> bytes | None:
-        """The gzip-compressed content; None if that is hardly smaller."""
+        """The gzip-compressed content; None if compression saves too little."""
         if len(self.content) < _WORTH_COMPRESSING:
             return None
         packed = gzip.compress(self.content, mtime=0)
@@ -77,8 +80,8 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Site:
-    """All files of a folder at one moment, by their paths with slashes. Pages, such as
-    `index.html`, are not among the `assets`, because each has an address of its own."""
+    """All files of a folder as they were when it was read, by their paths with slashes. Pages such
+    as `index.html` are stored separately from the `assets`, because each page has its own URL."""
 
     version: str
     assets: dict[str, Asset]

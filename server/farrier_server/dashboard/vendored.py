@@ -27,7 +27,7 @@ FOLDER = Path(__file__).with_name("static") / "vendor"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class File:
-    """One of a package's files."""
+    """A file of a package: its path there, and its SHA-256."""
 
     path: str  # below FOLDER
     source: str  # within the package
@@ -36,7 +36,7 @@ class File:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Package:
-    """A package of npm's registry."""
+    """A package of the npm registry, with its version, licence and files."""
 
     name: str
     version: str
@@ -46,7 +46,7 @@ class Package:
 
 
 def packages() -> list[Package]:
-    """Return the packages that the manifest names."""
+    """Return the packages that `vendored.json` names."""
     return [
         Package(
             name=raw["name"],
@@ -60,7 +60,8 @@ def packages() -> list[Package]:
 
 
 def complaints(folder: Path = FOLDER) -> list[str]:
-    """Return the differences between a folder and the manifest, one sentence each."""
+    """Return the differences between the files in a folder and `vendored.json`, one sentence
+    each."""
     problems = []
     named = {file.path: file for package in packages() for file in package.files}
     for path, file in named.items():
@@ -97,7 +98,7 @@ def fetch(folder: Path) -> None:
 
 
 def _write_hashes() -> None:
-    """Write the hashes of the files that are there to the manifest."""
+    """Write the hashes of the present files to `vendored.json`."""
     manifest: list[dict[str, Any]] = json.loads(MANIFEST.read_text())
     for package in manifest:
         for path, file in package["files"].items():
