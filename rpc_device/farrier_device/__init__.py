@@ -1,5 +1,6 @@
-"""Everything of Farrier that runs compiled native code on a machine.
+"""The modules of Farrier that run compiled native code on a machine.
 
-The bottom layer: standard library only, but for `protocol/` and the agent, which need grpcio and
-protobuf. The compiler measures and runs through the same modules as a device of the farm.
+This package is the bottom layer. It needs only the standard library, except that `protocol/` and
+the agent need grpcio and protobuf. The compiler measures and runs code through the same modules as
+a device of the farm.
 """

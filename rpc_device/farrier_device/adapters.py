@@ -1,7 +1,8 @@
-"""The adapters of this machine: GPUs for WebGPU and for CUDA, and processors that emulate one.
+"""The adapters of this machine: its GPUs for WebGPU and CUDA, and processors that emulate a GPU.
 
-WebGPU needs the package `wgpu`, which is imported when adapters are asked for. `adapters_apart`
-asks in a process of its own: a driver brings threads, and may crash.
+WebGPU needs the package `wgpu`, which is imported when a function of this module first needs it.
+`adapters_apart` lists the adapters in a separate process, because a GPU driver starts threads and
+may crash.
 """
 
 from __future__ import annotations
@@ -45,15 +46,16 @@ _LIMITS = (
 
 
 class NoAdapterError(Exception):
-    """No adapter is here, or none of the name that was asked for."""
+    """This machine has no adapter, or none with the requested name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Adapter:
-    """One adapter. Of several that a driver names alike all but the first have a number behind
-    their names, which then differ: `NAME #2`. The `features` that code may ask for and the `limits`
-    have WebGPU's names. `arch` is the architecture of a machine that is one, with `units` that run
-    blocks of threads, where the driver counts them."""
+    """A GPU, or a processor that emulates one. If a driver reports several adapters under the same
+    name, all but the first have a number appended (`NAME #2`). `features` and `limits` are those
+    that code may request, by their names in WebGPU. `arch` is the instruction-set architecture of
+    the adapter, if it has one, and `units` the number of its units that run blocks of threads, if
+    the driver reports that number."""
 
     name: str
     model: str  # The name as its driver has it.
@@ -66,7 +68,8 @@ class Adapter:
     l2_bytes: int = _L2_BYTES
 
     def machine(self) -> MachineDescription:
-        """Return the adapter, driven by this machine, as a machine that measures."""
+        """Return the description of the adapter as a measuring machine, with this machine as its
+        host."""
         host = dataclasses.replace(describe.describe(), memory_bytes=0)
         return MachineDescription(
             arch=self.arch,
@@ -83,8 +86,7 @@ class Adapter:
 
 
 def adapters_apart() -> tuple[Adapter, ...]:
-    """Return the adapters of this machine, asked for in a process of its own. Raises
-    NoAdapterError."""
+    """Return the adapters of this machine, listed by a separate process. Raises NoAdapterError."""
     try:
         done = subprocess.run(
             python.command_of(_print), capture_output=True, text=True, timeout=_APART_S, check=False
@@ -115,7 +117,8 @@ def _print() -> None:
 
 
 def chosen(adapters: Sequence[Adapter], name: str = "") -> Adapter:
-    """Return the adapter of a name, or the first one. Raises NoAdapterError."""
+    """Return the adapter with the given name, or the first adapter if no name is given. Raises
+    NoAdapterError."""
     for adapter in adapters:
         if name in ("", adapter.name):
             return adapter
@@ -130,17 +133,18 @@ def chosen(adapters: Sequence[Adapter], name: str = "") -> Adapter:
 
 def find_adapters() -> tuple[Adapter, ...]:
     """Return the adapters of this machine, GPUs first. Raises NoAdapterError if there is none, or
-    the package is missing."""
+    if the package `wgpu` is missing."""
     return tuple(adapter for adapter, _ in _all(import_webgpu()))
 
 
 def find_adapter(name: str = "") -> Adapter:
-    """Return the adapter of a name, or the first one. Raises NoAdapterError."""
+    """Return the adapter with the given name, or the first adapter if no name is given. Raises
+    NoAdapterError."""
     return chosen(find_adapters(), name)
 
 
 def open_adapter(webgpu: Any, name: str = "") -> Any:
-    """Return the adapter of a name, or the first one, as the package has it. Raises
+    """Return the `wgpu` object of the adapter with the given name, or of the first adapter. Raises
     NoAdapterError."""
     there = _all(webgpu)
     adapter = chosen([each for each, _ in there], name)
@@ -148,7 +152,7 @@ def open_adapter(webgpu: Any, name: str = "") -> Any:
 
 
 def import_webgpu() -> Any:
-    """Import the package that drives adapters. Raises NoAdapterError if it is missing."""
+    """Import the package `wgpu` and return it. Raises NoAdapterError if it is missing."""
     # The loader of Vulkan complains on the standard error if this is not set.
     os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")
     package = os.environ.get(PACKAGE, _PACKAGES[0])
@@ -175,7 +179,8 @@ def _all(webgpu: Any) -> list[tuple[Adapter, Any]]:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """Return names that differ: later ones of equal names get numbers from 2 on."""
+    """Return the names made unique: the second of two equal names gets the suffix ` #2`, and so
+    on."""
     seen: dict[str, int] = {}
     each = []
     for name in names:
@@ -201,7 +206,7 @@ def _is_processor(native: Any) -> bool:
 
 
 def _why_no_gpu() -> str:
-    """Return the reason why no GPU is there, with the way out."""
+    """Return a message that explains why no GPU is available and how to make one available."""
     if sys.platform != "linux":
         return "the system has no driver for one"
     if closed := closed_files(_RENDER_NODES):
@@ -217,6 +222,7 @@ def _why_no_gpu() -> str:
 
 
 def closed_files(patterns: Sequence[str]) -> list[str]:
-    """Return the device files of GPUs that this process may not open."""
+    """Return the GPU device files that match the patterns and that this process has no permission
+    to open."""
     paths = sorted(path for pattern in patterns for path in glob.glob(pattern))
     return [path for path in paths if not os.access(path, os.R_OK | os.W_OK)]

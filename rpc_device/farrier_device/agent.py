@@ -2,15 +2,15 @@
 
     farrier-device --broker HOST:PORT --state DIR --enrol TOKEN
 
-The token is made by `farrier devices add NAME`. At the first start it gets the device a secret of
-its own, which is kept in the state folder. Without it, `--token-file` names the token that the
-devices of the farm share.
+An operator creates the token with `farrier devices add NAME`. At its first start, the agent
+exchanges the token for a secret of its own, which it stores in the state folder. Instead of a token
+for one device, `--token-file` names the file of the token that all devices of the farm share.
 
-A board without an operating system measures with --serial PORT, an emulated one with --qemu BOARD,
-an accelerator's simulator with --simulate NAME.
+With --serial PORT the agent measures on a board without an operating system, with --qemu BOARD on
+an emulated board, and with --simulate NAME on the simulator of an accelerator.
 
-SIGTERM drains: the batch in hand is measured and reported, then it exits with 0. A second one ends
-it at once.
+SIGTERM drains the agent: it measures and reports the present batch, then exits with 0. A second
+SIGTERM ends the agent at once.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ _GLANCE_S = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until a signal, or until an error that only an operator can fix; return the exit code."""
+    """Run the agent until a signal, or until an error that only an operator can fix; return the
+    exit code."""
     options = _parser().parse_args(arguments)
     logs.set_up("device", options.log, device=options.name or socket.gethostname())
     try:
@@ -143,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_other_machines(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a machine which measures in the place of this one."""
+    """Add the command-line options that select a measuring machine other than this one."""
     add = parser.add_argument
     add(
         "--adapter",
@@ -243,7 +244,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check_one_machine(options: argparse.Namespace) -> None:
-    """Raise UsageError for options that name several machines."""
+    """Raise UsageError if the options select more than one machine."""
     other = (options.serial, options.qemu, options.simulate)
     named = [*filter(None, other), *([options.adapter] if options.adapter is not None else [])]
     if len(named) > 1 or (any(other) and options.engines):
@@ -263,8 +264,8 @@ def _runner(
     measuring: Adapter | None = None,
     code: str = HOST_CODE,
 ) -> ChildRunner:
-    """Return the runner of this machine, of one of its GPUs, or of the simulator that runs a kind
-    of code."""
+    """Return the runner that measures on this machine, on one of its GPUs, or on the simulator for
+    a kind of code."""
     return ChildRunner(
         device=device,
         require=options.require_sandbox,
@@ -277,7 +278,8 @@ def _runner(
 
 
 def _simulated(options: argparse.Namespace) -> Simulated:
-    """Return the machine to simulate. Raises UsageError if nothing here simulates it."""
+    """Return the machine that `--simulate` names. Raises UsageError if no installed simulator
+    simulates it."""
     try:
         return simulated(options.simulate)
     except NoSimulatorError as error:
@@ -285,7 +287,8 @@ def _simulated(options: argparse.Namespace) -> Simulated:
 
 
 def _board(options: argparse.Namespace, device: str) -> BoardRunner:
-    """Return the runner of a board. Raises UsageError for a board that does not answer."""
+    """Return the runner for the board that the options select. Raises UsageError if the board does
+    not answer."""
     choice = BoardChoice(
         options.serial, options.baud, options.board, options.qemu, options.firmware
     )
@@ -299,7 +302,8 @@ def _board(options: argparse.Namespace, device: str) -> BoardRunner:
 
 
 def _adapters(name: str | None) -> tuple[Sequence[Adapter], Adapter | None]:
-    """Return the GPUs of this machine, and that of a name. Raises UsageError if it is not there."""
+    """Return the GPUs of this machine, and the GPU with the given name (None without a name).
+    Raises UsageError if this machine has no GPU with that name."""
     try:
         adapters = adapters_apart()
         return adapters, None if name is None else chosen(adapters, name)
@@ -313,8 +317,8 @@ def _adapters(name: str | None) -> tuple[Sequence[Adapter], Adapter | None]:
 def _care(
     measuring: Adapter | None,
 ) -> tuple[Callable[[], health.Health], contextlib.AbstractContextManager[object]]:
-    """Return a function that reads the health of the measuring device, and a context with its
-    clocks locked if that is permitted."""
+    """Return a function that reads the health of the measuring device, and a context manager that
+    locks the clocks of that device if permitted."""
     if measuring is None or measuring.arch != ARCH or measuring.is_emulated:
         return health.look, contextlib.nullcontext()
     try:
@@ -334,8 +338,8 @@ def _is_emulated(machine: str, measuring: Adapter | None) -> bool:
 
 
 def _offered(engines: Engines, runner: AnyRunner) -> Mapping[str, str]:
-    """Return the engines that are offered to jobs. Raises SandboxError if nothing can be
-    measured."""
+    """Return the versions of the other inference engines that jobs may be compared with, by engine.
+    Raises SandboxError if nothing can be measured."""
     why = ""
     if not engines.versions:
         why = f"none of {', '.join(NAMES)} is installed here"
@@ -353,11 +357,12 @@ def _offered(engines: Engines, runner: AnyRunner) -> Mapping[str, str]:
 
 
 def _until_done(agent: Agent) -> int:
-    """Run the agent in a thread of its own, so that a signal interrupts only the wait of the main
-    thread.
+    """Run the agent in a separate thread, so that a signal interrupts only the wait of the main
+    thread; return the exit code.
 
     Signal handlers and the thread report through a SimpleQueue, which a handler may fill even while
-    the main thread is within `get`."""
+    the main thread is within `get`.
+    """
     failures: list[BaseException] = []
     # The items are signal numbers, and None at the end.
     said: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -399,7 +404,8 @@ def _until_done(agent: Agent) -> int:
 
 
 def _machine(stated: str) -> str:
-    """Return the value of `--machine`: a name unchanged, for a file the description in it."""
+    """Return the value of `--machine`: a name as it is, or the content of the description file that
+    it names."""
     if not stated.endswith(".json"):
         return stated
     try:
@@ -411,7 +417,7 @@ def _machine(stated: str) -> str:
 
 
 def _states_emulation(machine: str) -> bool:
-    """Return whether `--machine` describes emulated hardware."""
+    """Return whether the value of `--machine` describes emulated hardware."""
     try:
         stated = json.loads(machine)
     except ValueError:
@@ -420,8 +426,8 @@ def _states_emulation(machine: str) -> bool:
 
 
 def _identity(options: argparse.Namespace, token: str) -> Identity:
-    """Return the identity of the device. Its name is the host's unless its operator or an enrolment
-    sets another."""
+    """Return the identity of the device. Its name is the host's name unless the operator or an
+    enrolment sets another name."""
     identity_options = {"state": options.state, "shared": token, "enrolment": options.enrol.strip()}
     identity = Identity(options.name, **identity_options)
     if identity.device or identity_options["enrolment"]:

@@ -1,10 +1,11 @@
-"""A sign of life that a hanging process cannot give: a file that its working loop renews.
+"""A sign of life: a file that a process's working loop touches, so that a hanging process is
+noticed.
 
-    <directory>/<role>.<host>.<process id>   modified at its process's last sign
+    <directory>/<role>.<host>.<process id>   its modification time is that of the last sign
 
-The time is by the monotonic clock, which all processes of a machine share: setting the clock does
-not change the age of a sign, and a sleeping machine does not age it. An observer must have been
-able to run itself meanwhile.
+Times are those of the monotonic clock, which all processes of a machine share: setting the wall
+clock does not change the age of a sign, and no time passes while the machine sleeps. An observer
+that finds an old sign must itself have been running in the meantime.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _log = logging.getLogger(__name__)
 
 
 class SignOfLife:
-    """The sign of life of this process. A disk that refuses it does not stop the process."""
+    """The sign-of-life file of this process. A failure to write the file does not stop the
+    process."""
 
     def __init__(self, directory: Path, role: str) -> None:
         self._path = path_of(directory, role, os.getpid())
@@ -40,7 +42,7 @@ class SignOfLife:
         self.renew()
 
     def renew(self) -> None:
-        """Renew the sign; call this about every second. More frequent calls cost nothing."""
+        """Update the sign of life. Call this about every second; more frequent calls do nothing."""
         now = time.monotonic()
         if now - self._renewed < RENEWED_S / 2:
             return
@@ -52,7 +54,7 @@ class SignOfLife:
             os.utime(self._path, (now, now))
 
     def end(self) -> None:
-        """Remove the sign, when the process ends in order."""
+        """Remove the file, at an orderly end of the process."""
         with contextlib.suppress(OSError):
             self._path.unlink()
 
@@ -68,7 +70,8 @@ def sign_of_life(directory: Path, role: str) -> Iterator[SignOfLife]:
 
 @contextlib.asynccontextmanager
 async def renewed(directory: Path, role: str) -> AsyncIterator[None]:
-    """Return a context with a sign that this event loop renews as long as it runs."""
+    """Return a context during which a task renews the sign of life, as long as the event loop
+    runs."""
 
     async def renew(sign: SignOfLife) -> None:
         while True:
@@ -88,8 +91,8 @@ def path_of(directory: Path, role: str, pid: int) -> Path:
 
 
 def last_sign(directory: Path, role: str, pid: int) -> float | None:
-    """Return the time of the last sign of a process of this machine, by the monotonic clock, or
-    None."""
+    """Return the time (monotonic clock, seconds) at which a process of this machine last renewed
+    its sign of life; None if it has no sign."""
     try:
         return path_of(directory, role, pid).stat().st_mtime
     except OSError:
@@ -97,8 +100,8 @@ def last_sign(directory: Path, role: str, pid: int) -> float | None:
 
 
 def silent_s(directory: Path, role: str) -> dict[int, float]:
-    """Return for how many seconds each process of the role on this machine has given no sign, by
-    process id. Signs of processes that are gone are removed."""
+    """Return the seconds since each process of the role on this machine renewed its sign of life,
+    by process id. Signs of processes that no longer run are removed."""
     silences = {}
     for path in directory.glob(f"{role}.{socket.gethostname()}.*"):
         with contextlib.suppress(OSError, ValueError):
@@ -111,7 +114,8 @@ def silent_s(directory: Path, role: str) -> dict[int, float]:
 
 
 def _forget(directory: Path) -> None:
-    """Remove signs that were not renewed for long, by the time at which the file was changed."""
+    """Remove the files of signs that have not been renewed for a long time, by their modification
+    times."""
     for path in directory.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_ctime > _FORGOTTEN_S:

@@ -1,4 +1,5 @@
-"""The arguments of the candidates of a batch: their blobs, and their memory on the device."""
+"""The arguments of the candidates of a batch: the blobs with their contents, and their memory on
+the device."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from farrier_device.native import DTYPE_BYTES
 
 
 class Arguments:
-    """The device memory of arguments, by position. It is kept from candidate to candidate, and
-    grows as needed."""
+    """The device memory of the arguments, by position. Successive candidates reuse the memory,
+    which grows as needed."""
 
     def __init__(self, device: AnyDevice) -> None:
         self._device = device
@@ -21,8 +22,8 @@ class Arguments:
         self._memory: dict[int, tuple[Any, int]] = {}
 
     def fill(self, candidate: Candidate, blobs: Mapping[str, Blob]) -> None:
-        """Copy the blobs of inputs, and clear all other arguments. Raises ArgumentError,
-        MemoryError."""
+        """Copy the input blobs of a candidate into its arguments' memory, and set all other
+        arguments to zero. Raises ArgumentError, MemoryError."""
         for position, argument in enumerate(candidate.args):
             _check(position, argument, blobs)
             memory = self._room(position, argument.nbytes)
@@ -32,8 +33,8 @@ class Arguments:
                 self._device.clear(memory, argument.nbytes)
 
     def bound(self, candidate: Candidate, launch: Launch) -> Any:
-        """Return a launch of the candidate bound to the memory that `fill` has prepared. Raises
-        ArgumentError, DeviceError."""
+        """Return a launch of the candidate bound to the argument memory that `fill` has prepared.
+        Raises ArgumentError, DeviceError."""
         places = launch.args
         if places is None:
             places = tuple((position, 0) for position in range(len(candidate.args)))
@@ -49,7 +50,8 @@ class Arguments:
         )
 
     def cold(self, candidate: Candidate) -> list[tuple[Any, int]]:
-        """Return the memory and size of each argument that has to be flushed out of the caches."""
+        """Return the memory and the size in bytes of each argument that has to be flushed out of
+        the caches before a timed call."""
         return [
             (self._memory[position][0], argument.nbytes)
             for position, argument in enumerate(candidate.args)
@@ -57,8 +59,8 @@ class Arguments:
         ]
 
     def max_error(self, candidate: Candidate, blobs: Mapping[str, Blob]) -> float | None:
-        """Return the largest error of the outputs against the expected blobs, or None without any.
-        Raises DeviceError."""
+        """Return the largest error of the candidate's outputs compared with the expected blobs;
+        None if no output has an expected blob. Raises DeviceError."""
         errors = [
             self._device.max_error(self._memory[position][0], argument, blobs[argument.expected])
             for position, argument in enumerate(candidate.args)

@@ -1,4 +1,5 @@
-"""Blobs in open files, as a measurement child gets them."""
+"""Blobs (byte strings named by their digest) in open files, as a measurement child receives
+them."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ import os
 
 
 class ArgumentError(Exception):
-    """A candidate's arguments cannot be made: a blob is missing or has another size."""
+    """The arguments of a candidate cannot be prepared: a blob is missing or has another size."""
 
 
 class Blob:
-    """A blob in an open file, which is closed with it."""
+    """A blob in an open file; closing the blob closes the file."""
 
     def __init__(self, file: int) -> None:
         self.nbytes = os.fstat(file).st_size
@@ -21,7 +22,8 @@ class Blob:
 
     @property
     def view(self) -> memoryview:
-        """The bytes, mapped copy on write: what a candidate scribbles stays here."""
+        """The bytes of the blob, mapped copy-on-write: a candidate's writes to them do not reach
+        the file."""
         if not self.nbytes:
             return memoryview(b"")
         if self._pages is None:
@@ -30,13 +32,14 @@ class Blob:
 
     @property
     def address(self) -> int:
-        """The address of the first byte, 0 if there is none."""
+        """The address of the blob's first byte, 0 if the blob is empty."""
         view = self.view
         return ctypes.addressof(ctypes.c_char.from_buffer(view)) if self.nbytes else 0
 
     def read_into(self, memory: memoryview) -> None:
-        """Read the blob into memory of `nbytes`. It is read, not mapped, because mapped pages would
-        take that memory again. Raises ArgumentError if the file has become shorter."""
+        """Read the whole blob into `memory`. The file is read rather than mapped, because mapped
+        pages would take up memory of the same size again. Raises ArgumentError if the file has
+        become shorter."""
         os.lseek(self._file, 0, os.SEEK_SET)
         with open(self._file, "rb", buffering=0, closefd=False) as file:
             done = 0

@@ -1,7 +1,8 @@
-"""Blobs on a device's disk, each in a file that is named by the sha256 of its bytes.
+"""The blobs on a device's disk, each in a file that is named by the sha256 of its bytes.
 
-It is a bounded cache, which evicts the least recently used blob. A blob that is being fetched is in
-a `.part` file, which survives a broken connection and gets its name only when its digest is right.
+The store is a bounded cache that evicts the least recently used blob. While a blob is being
+fetched, its bytes are in a `.part` file, which survives a broken connection; the file gets its
+final name once the digest of its bytes is right.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _LAYOUT = Layout(drafts=r"[0-9a-f]{64}\.part|[0-9a-f]{32}")
 
 
 class BlobStore(ContentStore):
-    """The blobs under `root`, at most `max_bytes` of them except for blobs that are held, for the
-    threads of one process. A stored blob counts as intact: runners check the bytes that they
-    run."""
+    """The blobs under `root`, for the threads of one process. They take at most `max_bytes`, not
+    counting blobs that are held. A stored blob is taken to be undamaged, since runners check the
+    bytes that they run."""
 
     def __init__(self, root: Path, max_bytes: int, *, durable: bool = True) -> None:
         super().__init__(root, _LAYOUT, LeastRecentlyUsed(max_bytes), durable=durable)
@@ -37,7 +38,7 @@ class BlobStore(ContentStore):
         root.mkdir(parents=True, exist_ok=True)
 
     def path(self, sha256: str) -> Path:
-        """Return the path of a blob, and mark it as used. Raises BlobMissingError."""
+        """Return the path of a blob's file, and mark the blob as used. Raises BlobMissingError."""
         if not self.touch(sha256):
             raise self._missing(sha256)
         return self._path(sha256)
@@ -50,12 +51,11 @@ class BlobStore(ContentStore):
         return sha256
 
     def receive(self, sha256: str, chunks_from: Callable[[int], Iterable[bytes]]) -> None:
-        """Fetch a blob, unless it is stored: `chunks_from(offset)` yields its bytes from that
-        offset on.
+        """Fetch a blob, unless it is stored already: `chunks_from(offset)` must yield the blob's
+        bytes from that offset on.
 
-        Exceptions of `chunks_from` pass through, and a later call continues where this one stopped.
-        Raises BlobMismatchError and NoSpaceError, after which the next call starts from the
-        beginning.
+        Exceptions of `chunks_from` propagate, and a later call continues at the same offset. Raises
+        BlobMismatchError and NoSpaceError, after which the next call starts from the beginning.
         """
         if not self._layout.is_name(sha256):
             raise self._missing(sha256)

@@ -1,8 +1,8 @@
 """Classic BPF as seccomp uses it: the instructions of a filter, and its installation.
 
-A filter reads the number of a call, its architecture and the words of its arguments, and returns
-the action to take. An instruction is a tuple: code, steps to skip if its test is true, steps to
-skip if it is false, operand.
+A filter reads the number of a system call, its architecture and its arguments, and returns the
+action to take. An instruction is a tuple: the code, the number of instructions to skip if its test
+is true, the number to skip if the test is false, and the operand.
 
 Source: Linux `include/uapi/linux/{seccomp,filter}.h`.
 """
@@ -33,8 +33,9 @@ Instruction = tuple[int, int, int, int]
 
 
 def native_calls(calls: SystemCalls, deny: Instruction) -> Iterator[Instruction]:
-    """Begin a filter: calls by the numbering of `calls` continue, with their number loaded. A call
-    by another numbering kills the process, or is denied."""
+    """Yield the first instructions of a filter, which load the number of a system call made under
+    the architecture of `calls`. A call made under another architecture kills the process, or is
+    denied if `deny` is set."""
     yield LOAD, 0, 0, _ARCH_AT
     yield IF_EQUAL, 1, 0, calls.audit_arch
     yield RETURN, 0, 0, RET_KILL
@@ -46,7 +47,7 @@ def native_calls(calls: SystemCalls, deny: Instruction) -> Iterator[Instruction]
 
 def install(libc: ctypes.CDLL, steps: Iterable[Instruction]) -> bool:
     """Install a filter on this thread and the threads that it will start; return False if the
-    kernel refuses it."""
+    kernel rejects the filter."""
     program = list(steps)
     code = struct.pack("=" + "HBBI" * len(program), *itertools.chain.from_iterable(program))
     text = ctypes.create_string_buffer(code, len(code))

@@ -1,9 +1,9 @@
-"""Control groups (version 2): they bound the resources of a set of processes, and end all of them
-reliably.
+"""Control groups (version 2), which limit the resources of a set of processes and can kill all of
+them reliably.
 
-A process cannot leave its group, whatever it starts or claims to be, unless it may write to the
-group's files. A group can be created if the system has delegated a part of the tree to this
-process: to its user, as `systemd --user` does, or to a service with `Delegate=yes`.
+A process cannot leave its group, whatever it starts, unless it may write to the group's files. A
+group can be created if the system has delegated a subtree of groups to this process: to its user,
+as `systemd --user` does, or to a service with `Delegate=yes`.
 
 Source: Linux `Documentation/admin-guide/cgroup-v2.rst`; systemd `docs/CGROUP_DELEGATION.md`.
 """
@@ -39,7 +39,8 @@ class Group(Closing):
     """A control group, empty at first."""
 
     def __init__(self, parent: Path, memory_bytes: int, tasks: int) -> None:
-        """Create a group below `parent`, a group that `place` returned. Raises OSError."""
+        """Create a group below `parent`, a group that `place` returned, with limits on memory and
+        on the number of tasks. Raises OSError."""
         _clear(parent)
         self.path = parent / f"{_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
         self.path.mkdir()
@@ -51,12 +52,13 @@ class Group(Closing):
             raise
 
     def take(self, pid: int) -> None:
-        """Move a process into the group; processes that it starts from then on are in it too.
+        """Move a process into the group; processes that it starts later are in the group too.
         Raises OSError."""
         self._write("cgroup.procs", pid)
 
     def kill(self, timeout_s: float) -> bool:
-        """Kill all processes in the group, and return whether none is left."""
+        """Kill all processes in the group; return whether the group is empty within `timeout_s`
+        seconds."""
         deadline = time.monotonic() + timeout_s
         while self._is_populated():
             self._kill_once()
@@ -71,8 +73,8 @@ class Group(Closing):
             self.path.rmdir()
 
     def _is_populated(self) -> bool:
-        """Return whether the group has a process; a process that has ended does not count, even if
-        nobody has waited for it."""
+        """Return whether the group contains a running process; an ended process does not count,
+        even if its parent has not reaped it."""
         events = (self.path / "cgroup.events").read_text().split()
         return events[events.index("populated") + 1] != "0"
 
@@ -89,8 +91,8 @@ class Group(Closing):
 
 
 def place() -> Path | None:
-    """Return the nearest group, this process's own or one above it, in which groups with limits can
-    be created; None if there is none."""
+    """Return the nearest control group, that of this process or an ancestor, in which groups with
+    limits can be created; None if there is none."""
     for group in _own_and_above():
         with contextlib.suppress(OSError):
             if _words(group / "cgroup.subtree_control") >= _CONTROLLERS and _is_delegated(group):
@@ -99,9 +101,11 @@ def place() -> Path | None:
 
 
 def settle() -> None:
-    """Prepare this process's own group for sub-groups, if it is delegated and has no other process.
+    """Prepare this process's control group for subgroups, if it is delegated and contains no other
+    process.
 
-    A group with processes cannot have sub-groups with limits, so this process moves to a sub-group.
+    A group that contains processes cannot have subgroups with limits, so this process moves to a
+    subgroup.
     """
     own = next(_own_and_above(), None)
     pid = str(os.getpid())
@@ -116,7 +120,7 @@ def settle() -> None:
 
 
 def _clear(parent: Path) -> None:
-    """Remove the empty groups that processes left behind when they ended."""
+    """Remove the empty groups below `parent` that ended processes have left."""
     for group in parent.glob(f"{_PREFIX}*-*"):
         pid = group.name.removeprefix(_PREFIX).partition("-")[0]
         if pid.isdecimal() and not is_running(int(pid)):
@@ -125,8 +129,8 @@ def _clear(parent: Path) -> None:
 
 
 def _own_and_above() -> Iterator[Path]:
-    """Yield the folders of this process's group and of the groups above it, as far as they are
-    visible."""
+    """Yield the folder of this process's control group, then those of its ancestors, as far as they
+    are visible."""
     try:
         mount = _mount()
         own = next(line for line in _OWN.read_text().splitlines() if line.startswith("0::/"))
@@ -138,14 +142,15 @@ def _own_and_above() -> Iterator[Path]:
 
 
 def _mount() -> Path:
-    """Return the mount point of the tree. Raises StopIteration if it is not mounted."""
+    """Return the mount point of the control-group file system. Raises StopIteration if it is not
+    mounted."""
     lines = map(str.split, _MOUNTS.read_text().splitlines())
     return next(Path(words[4]) for words in lines if words[words.index("-") + 1] == "cgroup2")
 
 
 def _is_delegated(group: Path) -> bool:
-    """Return whether this process may create groups in it: its user owns it, or an attribute states
-    so."""
+    """Return whether this process may create subgroups of the group: its user owns the group, or an
+    extended attribute marks it as delegated."""
     if not all(os.access(path, os.W_OK) for path in (group, group / "cgroup.procs")):
         return False
     if os.geteuid() != 0:

@@ -1,16 +1,17 @@
-"""The measurement child: a disposable process that runs candidates, which may crash or hang.
+"""The measurement child: a disposable process that runs candidates (compiled variants to be timed),
+which may crash or hang.
 
-It is forked by `fork_server` for the code of one batch. It encloses itself, opens its device,
-greets, and takes batches of that code over its socket until it is killed. A batch is one frame and
-the descriptors of the code objects and the blobs:
+`fork_server` forks the child for the code of one batch. The child sandboxes itself, opens its
+device, sends a greeting, and takes batches for that code over its socket until it is killed. A
+batch is one frame, followed by the descriptors of the code objects and the blobs:
 
     runner → child   {"request": <text>, "first": k, "pin": bool, "blobs": [sha256…]}
     child → runner   {"loaded": true}                           the code is in
                      {"started": k}, {"result": k, "value": …}  and so on from k to the last
                      {"done": true}
 
-Each result is sent at once: if candidate k takes the process down, the runner has 0..k-1. The
-runner decides about `reference`; the child measures `candidates`.
+Each result is sent at once: if candidate k crashes the process, the runner has the results 0..k-1.
+The child measures only `candidates`; the runner handles the request's `reference`.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ MOST_TEXT = 2000  # The most characters of a result's message.
 
 
 class ChildSetup(NamedTuple):
-    """The facts that a fork server passes to a child: its socket's descriptor, its limits, the
-    server's process id, the layers of isolation around it, the machine's CPUs, and the choice of
-    its device."""
+    """The facts that a fork server passes to a child: the descriptor of its socket, its limits, the
+    server's process id, the isolation layers already in force, the machine's CPUs, and the child's
+    choice of a device."""
 
     descriptor: int
     limits: sandbox.Limits
@@ -88,7 +89,8 @@ def main(setup: ChildSetup) -> None:
 
 
 def _opened(open_device: Callable[[], AnyDevice]) -> AnyDevice:
-    """Open the device. If that fails, the reason is the child's last output."""
+    """Open the device. If that fails, the reason is written as the child's last output, and the
+    process ends."""
     try:
         return open_device()
     except DeviceError as error:
@@ -96,15 +98,15 @@ def _opened(open_device: Callable[[], AnyDevice]) -> AnyDevice:
 
 
 def _end(error: DeviceError) -> NoReturn:
-    """End the process, with the error as its last output."""
+    """End the process, after writing the error as its last output."""
     sys.stderr.write(str(error))
     sys.stderr.flush()
     os._exit(1)
 
 
 def warm_up() -> None:
-    """Run once the code that every child runs first, the parsing of a request and the C library, so
-    that forks inherit its caches."""
+    """Run the code that every child runs first (parsing a request, using the C library) once, so
+    that forked children inherit warm caches."""
     argument = Argument(Role.INPUT, 0)
     launches = (Launch("entry"),)
     candidate = Candidate(launches, (argument,), parts=(Launch("part", ((0, 0),)),))
@@ -170,8 +172,8 @@ def _mapped(names: Sequence[str], files: Sequence[int]) -> Iterator[dict[str, Bl
 def _loaded(
     device: AnyDevice, files: Sequence[int], request: MeasureRequest, pin: Sequence[int]
 ) -> Iterator[None]:
-    """Return a context with the code loaded on the device; its files are closed when the device has
-    released it."""
+    """Return a context in which the request's code is loaded on the device; the files of the code
+    are closed after the device has unloaded it."""
     try:
         device.load(list(zip(request.code, files, strict=True)), request.policy.threads, pin)
         yield

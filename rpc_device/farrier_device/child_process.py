@@ -1,7 +1,7 @@
-"""A child process from its parent's side: started with a socket to it, signalled, ended.
+"""A child process from its parent's side: start it with a socket, signal it, and end it.
 
-Nothing but `end` reaps it. Until then its number, which is that of its group as well, stays its
-own, so a signal from any thread reaches no other process.
+Only `end` reaps the process. Until then its process id, which is also its group id, is not reused,
+so that a signal from any thread reaches no other process.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class ChildProcess(Closing):
-    """A process that is talked to over `sock`.
+    """A child process that communicates over `sock`.
 
-    It leads a session of its own: Ctrl-C of the terminal does not reach it, and signals reach all
-    that it starts. Without `own_group` it belongs to the group of its parent, and ends with that.
+    The process leads a session of its own: Ctrl-C of the terminal does not reach it, and signals
+    reach all processes that it starts. With `own_group` false, it stays in its parent's process
+    group, and ends with that group.
     """
 
     def __init__(
@@ -42,8 +43,8 @@ class ChildProcess(Closing):
         cwd: str | Path | None = None,
         preexec_fn: Callable[[], object] | None = None,
     ) -> None:
-        """`command` returns the words of the command from the descriptor of the process's end of
-        the socket `pair`. Raises OSError if it cannot start."""
+        """Start the process. `command` returns the command line from the descriptor of the
+        process's end of the socket `pair`. Raises OSError if the process cannot start."""
         self._signal = os.killpg if own_group else os.kill
         self._reaping = threading.RLock()  # A handler of signals may end what its thread is ending.
         self.sock, theirs = pair or socket.socketpair()
@@ -67,7 +68,7 @@ class ChildProcess(Closing):
 
     @property
     def stderr(self) -> IO[bytes]:
-        """The pipe of its standard error, if `subprocess.PIPE` was asked for."""
+        """The pipe of the process's standard error, if `subprocess.PIPE` was requested."""
         assert self._process.stderr is not None
         return self._process.stderr
 
@@ -76,37 +77,39 @@ class ChildProcess(Closing):
         return self._process.returncode is not None
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process and to all that it started; a process that was reaped gets
-        none."""
+        """Send a signal to the process and all processes that it started, unless it has been
+        reaped."""
         with self._reaping, contextlib.suppress(ProcessLookupError):
             if not self.is_reaped:
                 self._signal(self.pid, number)
 
     def stop(self) -> None:
-        """Have it stand still with all its threads, and return when it does, or has ended."""
+        """Stop the process with all its threads; return when it has stopped or ended."""
         self.send(signal.SIGSTOP)
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def go_on(self) -> None:
-        """End a `stop`."""
+        """Continue the process after `stop`."""
         self.send(signal.SIGCONT)
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return the exit code (negative: the signal), or None if it still runs by then."""
+        """Return the exit code (negative: the signal), or None if the process still runs after
+        `timeout_s`."""
         until = time.monotonic() + timeout_s
         while (code := self._code()) is None and time.monotonic() < until:
             time.sleep(_GLANCE_S)
         return code
 
     def ending(self) -> str:
-        """Return in words how it has ended, once it says nothing more."""
+        """Return a description of how the process has ended, once it has closed its output."""
         code = self.wait(_EXIT_S)
         return "still there, and silent" if code is None else describe_exit(code)
 
     def end(self) -> int:
-        """End it at once and all that it started, stopped or not; return its exit code, which is
-        its own if it had ended. A second call only returns that."""
+        """Kill the process and all processes that it started, even if stopped, and return its exit
+        code; if it had ended before, that is its own exit code. A second call only returns the
+        code."""
         with self._reaping:
             self.send(signal.SIGKILL)
             return self._process.wait()
@@ -125,8 +128,8 @@ class ChildProcess(Closing):
 
 
 def is_from_outside(code: int | None) -> bool:
-    """Return whether an exit code says that somebody else ended the process: an operator, or the
-    kernel, short of memory. What a process does itself never raises these signals."""
+    """Return whether an exit code means that an operator, or the kernel when short of memory, ended
+    the process: a process's own errors never raise these signals."""
     return code is not None and -code in _OUTSIDE
 
 

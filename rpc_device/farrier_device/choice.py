@@ -1,5 +1,5 @@
-"""The choice of a device for a child process, with the packages and variables that its driver
-needs."""
+"""The choice of a device for a child process, with the Python packages and environment variables
+that its driver needs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """A device by its kind and, if this machine has several, by its `name`. A `simulator` opens the
-    device of another package. `packages` are folders of Python packages, `secrets` are paths that
-    stay closed to the child, and `variables` are environment variables for it."""
+    """A device by its kind and, if this machine has several of the kind, by its `name`. With a
+    `simulator`, a simulator of another package opens the device. `packages` are folders of Python
+    packages, `secrets` are paths that the child cannot read, and `variables` are environment
+    variables for the child."""
 
     kind: str
     name: str = ""
@@ -34,8 +35,8 @@ class Choice:
 
     @classmethod
     def here(cls, kind: str, name: str, device: DeviceKind, secrets: Sequence[Path] = ()) -> Choice:
-        """Return the choice with the packages and variables of this process, if the driver is a
-        package."""
+        """Return the choice of a device, with the packages and variables of this process if the
+        driver is a Python package."""
         profile = device.profile
         if not profile.is_package:
             return cls(kind, name)
@@ -53,7 +54,8 @@ class Choice:
         return DeviceKind(self.simulator, SIMULATOR) if self.simulator else KINDS[self.kind]
 
     def enter_installation(self) -> dict[Path, Access]:
-        """Have this process see the packages; return the paths that stay open to it."""
+        """Add the packages to this process's module path and set the variables; return the paths
+        that must stay readable."""
         sys.path += self.packages
         os.environ.update(self.variables)
         os.environ["MESA_SHADER_CACHE_DISABLE"] = "true"  # The process can write no file.
@@ -63,8 +65,8 @@ class Choice:
         return reads
 
     def _driver_folders(self) -> list[Path]:
-        """Return the folders of the drivers that the environment names: those of the descriptions,
-        and of the libraries that these name."""
+        """Return the folders of the GPU drivers that environment variables name: the folders of the
+        driver manifests, and of the libraries to which these refer."""
         folders = []
         for word, value in self.variables.items():
             if word.startswith("VK_"):
@@ -82,7 +84,7 @@ def _library_folder(description: Path) -> list[Path]:
 
 
 def _folder_of(package: str) -> str:
-    """Return the folder that holds a package, which need not be installed among others."""
+    """Return the folder that contains a package, which may be outside of the installed packages."""
     spec = importlib.util.find_spec(package)
     places = [] if spec is None else [*(spec.submodule_search_locations or ())]
     return str(Path(places[0]).parent) if places else ""

@@ -1,5 +1,5 @@
-"""The base class of objects that hold a resource until they are closed, as at the end of a
-`with`."""
+"""The base class of objects that hold a resource until they are closed, for example by a `with`
+statement."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
-"""Dataclasses as JSON, and from JSON that a peer of another version may have written.
+"""The conversion of dataclasses to JSON and back, also from JSON that a peer of another version
+wrote.
 
-While a farm is updated its agents, brokers, workers, servers and clients are of two versions.
-Fields are only ever added, so a missing field has its default after `decode`. `Unknown` lists what
-may become of a field that the class lacks: a reader that would do something else than was asked if
-it left the field out refuses it. New fields of a request have an empty default, which asks for
-nothing.
+While a farm is being updated, its agents, brokers, workers, servers and clients are of two
+versions. Fields are only ever added, so `decode` sets a missing field to its default. `Unknown`
+lists the policies for a field that the class lacks: a reader that would do something else than
+requested if it ignored the field must reject it. New fields of a request have an empty default,
+which requests nothing.
 
-A value of another type than its field's is malformed, and so is a word that its enumeration lacks.
-An annotation may say more: `Annotated[int, Range(1, 8)]` bounds a value, `Tagged` chooses the class
-of an object by one of its fields, and any function checks or converts what was read.
+A value whose type is not that of its field is malformed, and so is a string that is not in the
+field's enumeration. Annotations add checks: `Annotated[int, Range(1, 8)]` bounds a value, `Tagged`
+selects the class of an object by one of its fields, and any function can check or convert the
+decoded value.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ T = TypeVar("T")
 
 
 class Unknown(enum.Enum):
-    """The fate of a field that a class lacks. The class variable `unknown_fields` of a dataclass
-    overrides what the caller of `decode` wants for the whole."""
+    """The policy for a field that a class lacks. The class variable `unknown_fields` of a dataclass
+    overrides the policy that the caller of `decode` requests."""
 
     IGNORED = enum.auto()
     REFUSED_UNLESS_EMPTY = enum.auto()  # Null, false, 0, "", [] and {} ask for nothing.
@@ -41,7 +43,7 @@ OMIT_EMPTY: Mapping[str, Any] = {"omit empty": True}  # It is metadata of a fiel
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Range:
-    """A bound of numbers, both ends included; NaN lies in none."""
+    """A bound of a number, both ends included; NaN is outside of every range."""
 
     least: float
     most: float
@@ -54,7 +56,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Longest:
-    """A bound of the length of texts, lists and tables."""
+    """A bound of the length of a string, list or dict."""
 
     count: int
 
@@ -66,28 +68,30 @@ class Longest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Null:
-    """An annotation of a field: JSON's null means `value`, such as infinity, which JSON cannot
-    write."""
+    """An annotation for a field whose JSON null means `value`, for example infinity, which JSON
+    cannot represent."""
 
     value: Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Tagged:
-    """The classes of a union, by the word that the field `tag` of their objects holds."""
+    """The classes of a union, by the string in the field `tag` of their JSON objects."""
 
     tag: str
     classes: Mapping[str, Any]
 
 
 def encodable(text: str) -> str:
-    """Return the text. Raises ValueError for half of a pair of surrogates, which UTF-8 lacks."""
+    """Return the text unchanged. Raises ValueError if it contains an unpaired surrogate, which
+    UTF-8 cannot encode."""
     text.encode()
     return text
 
 
 def finite(value: float) -> float:
-    """Return the value. Raises ValueError for infinities and NaN, which JSON proper lacks."""
+    """Return the value unchanged. Raises ValueError for infinities and NaN, which standard JSON
+    cannot represent."""
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
     return value
@@ -97,10 +101,10 @@ Natural: TypeAlias = Annotated[int, Range(0, float("inf"))]
 
 
 def encode(value: Any) -> Any:
-    """Return the JSON value of a dataclass and all that it holds. A field with the metadata
-    `OMIT_EMPTY` is left out if it is empty: peers of older versions do not know it. The metadata
-    `name` is the field's name in JSON if it differs. The class variable `tag` of a dataclass is a
-    field and the word in it, by which a union chooses it."""
+    """Return the JSON value of a dataclass, with all that it contains. A field with the metadata
+    `OMIT_EMPTY` is left out if it is empty, because peers of older versions do not know the field.
+    The metadata `name` is a different name of the field in JSON. The class variable `tag` of a
+    dataclass names a field and its string, by which a union selects the class."""
     if dataclasses.is_dataclass(value):
         return dict([tag] if (tag := getattr(value, "tag", None)) else ()) | {
             _field_name(field): encode(item)
@@ -118,8 +122,9 @@ def _field_name(field: dataclasses.Field[Any]) -> str:
 
 
 def decode(kind: type[T], raw: object, *, unknown: Unknown = Unknown.IGNORED, name: str = "") -> T:
-    """Return the dataclass `kind`, or the value of another annotation, from a decoded JSON value.
-    Raises ValueError with the path to the value at fault, which begins with `name`."""
+    """Return the instance of the dataclass `kind`, or the value of another annotation, from a
+    parsed JSON value. Raises ValueError with the path to the malformed value; the path begins with
+    `name`."""
     try:
         value: T = _reader(typing.cast(Any, kind))(raw, unknown)
     except ValueError as error:
@@ -134,7 +139,7 @@ def decode(kind: type[T], raw: object, *, unknown: Unknown = Unknown.IGNORED, na
 def loads(
     kind: type[T], text: str | bytes, *, unknown: Unknown = Unknown.IGNORED, name: str = ""
 ) -> T:
-    """Return `decode` of a JSON text, with its errors."""
+    """Parse a JSON text and `decode` the result. Raises ValueError as `decode` does."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -143,7 +148,7 @@ def loads(
 
 
 class UnknownFieldError(ValueError):
-    """A field that a class lacks, and whose value asks for something."""
+    """A field that the class lacks has a value that requests something."""
 
     def __init__(self, text: str, field: str) -> None:
         super().__init__(text)
@@ -151,7 +156,7 @@ class UnknownFieldError(ValueError):
 
 
 class _Misfit(ValueError):
-    """A malformed value within another: the path to it, and the innermost error."""
+    """A malformed value within another: the path to the value, and the innermost error."""
 
     def __init__(self, step: str, error: ValueError) -> None:
         path, self.cause = _located(error)
@@ -285,8 +290,8 @@ def _of_table(key: _Reader, value: _Reader) -> _Reader:
 
 
 def _of_union(kinds: Sequence[Any]) -> _Reader:
-    """Return a reader of one of several types, of which at most one is not a scalar or null, or of
-    several classes with tags in the same field."""
+    """Return a reader for a union: either of types of which at most one is neither a scalar nor
+    null, or of several classes with tags in the same field."""
     if tags := dict(kind.tag for kind in kinds if hasattr(kind, "tag")):
         classes = {kind.tag[1]: kind for kind in kinds}
         return _of_tagged(Tagged(next(iter(tags)), classes))

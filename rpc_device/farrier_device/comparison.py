@@ -1,4 +1,5 @@
-"""The comparison of outputs by the standard library alone, for devices whose code has none."""
+"""The comparison of outputs with only the standard library, for devices whose code does not include
+a comparison."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ _LEAST_SCALE = 2.0**-126  # The smallest normal f32 stands for outputs that are 
 def max_error(
     out: memoryview, expected: memoryview, dtype: str, padding: int | None = None
 ) -> float:
-    """Return max |out - expected| over max |expected|; elements of `expected` whose bits are
-    `padding` are left out. NaN is right for NaN alone, an infinity for the same. Raises ValueError
-    for a dtype that the standard library does not read."""
+    """Return max |out - expected| over max |expected|, ignoring elements of `expected` whose bits
+    are `padding`. A NaN matches only a NaN, and an infinity only the same infinity. Raises
+    ValueError for a dtype that the standard library cannot read."""
     form = _FORMATS.get(dtype)
     if form is None:
         raise ValueError(f"outputs of dtype {dtype} cannot be compared on this device")

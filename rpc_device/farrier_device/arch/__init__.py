@@ -1,7 +1,7 @@
-"""The architectures that the device layer supports: one file for each, and this list of them.
+"""The instruction-set architectures that the device layer supports: one module each, and this list.
 
-A machine of another architecture describes itself with the facts that all kernels report alike; it
-has no filter of system calls.
+On any other architecture, a machine is described only by the facts that every kernel reports, and
+its system calls are not filtered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CALLS = {its.name: its.calls for its in ALL if its.calls is not None}
 
 
 def of(machine: str) -> Architecture:
-    """Return the architecture of a system that `uname -m` names so."""
+    """Return the architecture of a system by its machine name, as `uname -m` prints it."""
     return _BY_NAME.get(machine) or Architecture(machine)
 
 
@@ -44,12 +44,12 @@ def here() -> Architecture:
 
 
 def in_64_bits(machine: str) -> str:
-    """Return the name of the 64-bit system that the processors of a 32-bit one may run; "" for the
-    name of any other system."""
+    """Return the machine name of the 64-bit system that runs on the same processors as the given
+    32-bit system; "" if the given name is not that of a 32-bit system."""
     return _IN_64_BITS.get(machine, "")
 
 
 def calls_of(machine: str) -> SystemCalls | None:
-    """Return the system calls of 64-bit programs on a machine; None for another architecture, and
-    for the name of a 32-bit system."""
+    """Return the system calls of 64-bit programs on a machine, by its name; None for an unsupported
+    architecture or the name of a 32-bit system."""
     return _CALLS.get(machine)

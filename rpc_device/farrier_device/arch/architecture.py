@@ -1,4 +1,5 @@
-"""The form of a file in this folder: everything that the device layer asks of an architecture."""
+"""The types that each module of this folder fills in: all that the device layer needs to know of an
+architecture."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ Fields: TypeAlias = Mapping[str, str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArgumentRule:
-    """A system call that is allowed where the low word of one argument, masked, has one of some
-    values."""
+    """A rule that allows a system call only if the low 32 bits of one argument, combined with a
+    mask by AND, equal one of a set of values."""
 
     argument: int
     values: tuple[int, ...]
@@ -22,11 +23,12 @@ class ArgumentRule:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SystemCalls:
-    """The system calls of 64-bit programs, as the filters in `seccomp` and `denials` name them.
+    """The numbers of an architecture's system calls for 64-bit programs, for the filters in
+    `seccomp` and `denials`.
 
-    A name that a filter uses is in `numbers` or in `absent`, so that no filter loses a call to a
-    slip of the pen. `allowed` and `rules` are calls of this architecture alone that measurement
-    children may make.
+    Every name that a filter uses must be in `numbers` or in `absent`, so that a misspelt name
+    raises an error instead of being left out of the filter. `allowed` and `rules` concern calls
+    that only this architecture has and that measurement children may make.
     """
 
     audit_arch: int  # It is AUDIT_ARCH_* of Linux, which a filter sees.
@@ -37,8 +39,8 @@ class SystemCalls:
     second_table_at: int | None = None  # Numbers from here on are of a second table of calls.
 
     def number(self, name: str) -> int | None:
-        """Return the number of a call, None if the architecture lacks it. Raises KeyError for a
-        name that is not listed."""
+        """Return the number of a system call, or None if the architecture lacks the call. Raises
+        KeyError for a name that is not listed."""
         return None if name in self.absent else self.numbers[name]
 
 
@@ -54,15 +56,16 @@ def _listed(fields: Fields) -> list[str]:
 class Architecture:
     """One instruction-set architecture under Linux.
 
-    `name` is that of a 64-bit system, as `uname -m` prints it, and `names_in_32_bits` are those of
-    32-bit systems that its processors may run; `program_in_32_bits` is the name of the system that
-    a 32-bit program sees on a 64-bit kernel. `elf_machine` is e_machine in the head of an ELF file.
-    Without `calls` no system call is filtered. The processor slows down from
-    `limit_celsius` on if the kernel states no limit.
+    `name` is the machine name of a 64-bit system (`uname -m`), and `names_in_32_bits` are those of
+    32-bit systems that run on the same processors; `program_in_32_bits` is the machine name that a
+    32-bit program sees on a 64-bit kernel. `elf_machine` is the field e_machine of an ELF header.
+    If `calls` is None, system calls are not filtered. `limit_celsius` is the temperature from which
+    the processor slows down, used if the kernel reports no limit.
 
     `processor` returns the name of the core that the fields of /proc/cpuinfo describe ("" if they
-    do not say), and `features` the kernel's names of its ISA extensions. `little_cores` has the
-    names of cores that are made to accompany larger ones; None if every core counts alike.
+    do not identify the core), and `features` returns the kernel's names of its ISA extensions.
+    `little_cores` contains the names of the little cores of big.LITTLE processors; None if the
+    architecture does not distinguish big from little cores.
     """
 
     name: str

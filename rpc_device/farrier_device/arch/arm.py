@@ -1,8 +1,8 @@
-"""ARM, as Linux presents it: the names of its cores, its ISA extensions and little cores.
+"""ARM under Linux: the names of cores, ISA extensions and little cores.
 
 Sources: Linux `arch/arm64/include/asm/cputype.h`, `arch/arm64/include/uapi/asm/hwcap.h`,
-`arch/arm64/kernel/cpuinfo.c`, `include/uapi/linux/audit.h`; LLVM
-`llvm/lib/TargetParser/Host.cpp`; of a Raspberry Pi's limit, its firmware's documentation.
+`arch/arm64/kernel/cpuinfo.c`, `include/uapi/linux/audit.h`; LLVM `llvm/lib/TargetParser/Host.cpp`;
+the documentation of the Raspberry Pi's firmware for its temperature limit.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ _HWCAP2 = (
 
 
 def core(fields: Fields) -> str:
-    """Return LLVM's name of the core that a processor's fields in /proc/cpuinfo describe;
-    implementer and part as numbers if it has none; "" if the fields state neither."""
+    """Return LLVM's name of the core that the fields of /proc/cpuinfo describe. Without such a
+    name, return the numbers of implementer and part; "" if the fields contain neither."""
     try:
         implementer, part = (int(fields[f"CPU {name}"], 0) for name in ("implementer", "part"))
     except (KeyError, ValueError):
@@ -90,11 +90,11 @@ def core(fields: Fields) -> str:
 
 
 def hwcaps() -> tuple[int, int]:
-    """Return AT_HWCAP and AT_HWCAP2 of this process, whose bits are extensions; 0 where libc cannot
-    ask.
+    """Return AT_HWCAP and AT_HWCAP2 of this process, bit masks of the processor's extensions; zeros
+    if libc cannot read these values.
 
-    They describe the processor that executes: also under qemu-user, where /proc/cpuinfo may be that
-    of another.
+    The masks describe the processor that executes this process. Under qemu-user that is the
+    emulated processor, while /proc/cpuinfo may describe the host's.
     """
     try:
         ask: Any = ctypes.CDLL(None).getauxval
@@ -105,8 +105,9 @@ def hwcaps() -> tuple[int, int]:
 
 
 def _features(fields: Fields) -> list[str]:
-    """Return the extensions by the bits of `hwcaps`; by the file for a 32-bit program, whose bits
-    have other meanings, and for a process without these bits."""
+    """Return the names of the ISA extensions, from the bits of `hwcaps`. They are read from
+    /proc/cpuinfo instead in a 32-bit program, where the bits mean other extensions, and if no bits
+    are available."""
     if sys.maxsize > 1 << 32 and any(bits := hwcaps()):
         pairs = zip((_HWCAP, _HWCAP2), bits, strict=True)
         return [name for names, word in pairs for name in _set_in(names, word)]

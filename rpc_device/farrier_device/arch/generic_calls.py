@@ -1,4 +1,5 @@
-"""The system calls of the kernel's generic table, which architectures of recent years share.
+"""The numbers of the system calls in Linux's generic table, which newer architectures such as arm64
+and RISC-V share.
 
 Source: Linux `include/uapi/asm-generic/unistd.h`.
 """

@@ -1,4 +1,4 @@
-"""RISC-V in 64 bits, as Linux presents it.
+"""64-bit RISC-V under Linux: the names of cores and ISA extensions.
 
 Sources: Linux `Documentation/arch/riscv/{uabi,hwprobe}.rst`,
 `arch/riscv/include/uapi/asm/{hwprobe,unistd}.h`, `include/uapi/linux/{audit,elf-em}.h`; LLVM
@@ -37,21 +37,22 @@ _CORES = {
 
 
 def core(fields: Fields) -> str:
-    """Return LLVM's name of a core, the kernel's name if LLVM has none, "" if neither has."""
+    """Return LLVM's name of a core; the kernel's name if LLVM has none, or "" if the kernel reports
+    none either."""
     name = fields.get("uarch", "")
     return _CORES.get(name, name)
 
 
 def extensions(isa: str) -> list[str]:
-    """Return the extensions in an `isa` string: single letters after the width of a register, then
-    longer names, each behind an underscore."""
+    """Return the extensions in an `isa` string, such as `rv64imac_zba`: single letters after the
+    register width, then longer names, each after an underscore."""
     letters, *names = isa.split("_")
     return [*letters.removeprefix("rv64"), *names]
 
 
 def probed() -> tuple[int, int]:
-    """Return the bits of hwprobe for base behavior and extensions, which hold for all processors;
-    zeros if the kernel has no such call."""
+    """Return two bit masks of the system call riscv_hwprobe, the base behavior and the extensions
+    that all processors have; zeros if the kernel lacks the call."""
     pairs = ctypes.create_string_buffer(struct.pack("=qQqQ", _BASE_BEHAVIOR, 0, _EXTENSIONS, 0))
     libc = ctypes.CDLL(None)
     if libc.syscall(_HWPROBE, pairs, ctypes.c_size_t(2), ctypes.c_size_t(0), None, 0) != 0:
@@ -62,8 +63,9 @@ def probed() -> tuple[int, int]:
 
 
 def _features(fields: Fields) -> list[str]:
-    """Return the extensions that hwprobe reports together with those of the `isa` line: hwprobe
-    describes the processor that executes, and the line has names that hwprobe has no bit for."""
+    """Return the union of the extensions that hwprobe reports and those of the `isa` line of
+    /proc/cpuinfo: hwprobe describes the executing processor, while the line also contains
+    extensions that hwprobe has no bit for."""
     base, bits = probed()
     named = [name for bit, name in enumerate(_BITS.split()) if bits >> bit & 1]
     probed_names = itertools.chain.from_iterable(

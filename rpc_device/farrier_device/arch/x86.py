@@ -1,7 +1,7 @@
-"""x86-64, as Linux presents it.
+"""x86-64 under Linux: its system calls.
 
-Sources: the call table of Linux for x86-64; `include/uapi/linux/audit.h`, and for the argument
-`arch/x86/include/uapi/asm/prctl.h`.
+Sources: Linux's table of system calls for x86-64; `include/uapi/linux/audit.h`;
+`arch/x86/include/uapi/asm/prctl.h` for the arguments of arch_prctl.
 """
 
 from __future__ import annotations

@@ -20,21 +20,22 @@ Array = npt.NDArray[Any]
 
 
 def describe(name: str, array: Array) -> dict[str, Any]:
-    """Return the description of an array. Raises ValueError for one whose elements are objects."""
+    """Return the JSON description of an array. Raises ValueError if the elements are Python
+    objects."""
     if array.dtype.hasobject:
         raise ValueError(f"{name} is an array of objects")
     return {"name": name, "dtype": array.dtype.str, "shape": list(array.shape)}
 
 
 def size(tensor: dict[str, Any]) -> int:
-    """Return the bytes of a tensor."""
+    """Return the size of a tensor in bytes."""
     nbytes: int = math.prod(tensor["shape"]) * np.dtype(tensor["dtype"]).itemsize
     return nbytes
 
 
 def read(tensor: dict[str, Any], file: int, offset: int = 0) -> Array:
-    """Return the array that lies in a file. It starts on a cache line, so that no engine has a
-    worse place by chance. Raises ValueError if the file is too short."""
+    """Return the array at an offset of a file. Its memory starts on a cache line, so that alignment
+    does not favour an engine by chance. Raises ValueError if the file is too short."""
     nbytes = size(tensor)
     room = np.empty(nbytes + _LINE_BYTES, np.uint8)
     start = -room.ctypes.data % _LINE_BYTES
@@ -50,14 +51,15 @@ def read(tensor: dict[str, Any], file: int, offset: int = 0) -> Array:
 
 
 def read_all(tensors: Sequence[dict[str, Any]], files: Sequence[int]) -> dict[str, Array]:
-    """Return the arrays of the first files by name."""
+    """Return the arrays in the files, one for each tensor, by tensor name. Further files are
+    ignored."""
     return {
         tensor["name"]: read(tensor, file) for tensor, file in zip(tensors, files, strict=False)
     }
 
 
 def read_together(tensors: Sequence[dict[str, Any]], file: int) -> dict[str, Array]:
-    """Return the arrays that lie in a file one after the other, by name."""
+    """Return the arrays that are stored in one file one after another, by tensor name."""
     offsets = itertools.accumulate(map(size, tensors), initial=0)
     return {
         tensor["name"]: read(tensor, file, offset)

@@ -1,10 +1,11 @@
-"""The process of an engine on a device: it puts up its walls, then runs `process`.
+"""The process of an engine on a device: it sandboxes itself, then runs `process`.
 
-Started by `sandbox.SandboxedProcess`, it encloses itself, greets, and takes its order.
+`sandbox.SandboxedProcess` starts this process, which encloses itself, sends a greeting, and takes
+its order.
 
-It parses what a stranger wrote, in a program that was made by others still. So it reads the Python
-installation, the system's libraries and the model, and no other file; it writes none, makes no
-socket, starts and signals no process. numpy and the engine are imported behind these walls.
+The process parses a stranger's model with third-party software. It may therefore read only the
+Python installation, the system's libraries and the model; it can write no file, create no socket,
+and start or signal no process. numpy and the engine are imported inside this sandbox.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from farrier_device.landlock import Access
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the process. `argv` holds the limits as JSON, the process id of the keeper and the
-    descriptor of the socket; then the folders of packages, the forbidden paths, and the folder of
-    the model."""
+    """Run the process. `argv` contains the limits as JSON, the process id of the parent and the
+    descriptor of the socket; then the folders of Python packages, the paths that stay unreadable,
+    and the folder of the model."""
     limits, parent, descriptor, packages, secrets, folder = argv
     sys.path += json.loads(packages)
     reads = installation.readable(map(Path, json.loads(secrets)))

@@ -1,4 +1,4 @@
-"""The difference of two engines' outputs."""
+"""The difference between the outputs of two engines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Array = npt.NDArray[Any]
 
 
 def max_error(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> float | None:
-    """Return the worst `error` of all outputs, None if there are none. An output that an engine
-    calls by another name is the one in its place."""
+    """Return the largest `error` over all outputs, None if there are none. Outputs are matched by
+    name, or by position if an engine uses another name."""
     in_order = list(outputs.values())
     errors = []
     for place, (name, array) in enumerate(expected.items()):
@@ -26,8 +26,8 @@ def max_error(outputs: Mapping[str, Array], expected: Mapping[str, Array]) -> fl
 
 
 def error(output: Array, expected: Array) -> float:
-    """Return max |output - expected| over max |expected|; infinity for another shape. NaN is right
-    for NaN alone, and an infinity for the same."""
+    """Return max |output - expected| over max |expected|; infinity if the shapes differ. A NaN
+    matches only a NaN, and an infinity only the same infinity."""
     if np.shape(output) != expected.shape:
         return math.inf
     if expected.dtype.kind == "U":

@@ -1,8 +1,9 @@
-"""An engine's process from its keeper's side: loaded, asked for rounds, and stopped in between.
+"""The parent's side of an engine's process: load a model, request rounds of runs, and stop the
+process between rounds.
 
-Engines keep threads spinning after a run, in the hope of the next one. A process that is not being
-measured is therefore stopped (SIGSTOP) with all that it started: it takes no core from the
-engine that is.
+Engines keep threads spinning after a run, in expectation of the next one. A process that is not
+being measured is therefore stopped (SIGSTOP), together with all processes that it has started, so
+that it takes no core from the engine that is being measured.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ _MOST_TEXT = 100  # An error shows these first characters of an answer that is n
 
 
 class EngineError(Exception):
-    """The reason why an engine is not timed, or no more."""
+    """The reason why an engine could not be timed, or could not be timed any further."""
 
 
 class Process(Protocol):
-    """A process that a lane stops and continues."""
+    """A process that a lane can stop and continue."""
 
     @property
     def sock(self) -> socket.socket: ...
@@ -43,10 +44,11 @@ class Process(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Order:
-    """An order to load a model into an engine's process. Files go along with it: one for each
-    tensor of `inputs`, then one for each of `expected`, the outputs to compare with, and, if it
-    `keeps` the outputs, one to write them to. The process is bound to `cpus`, if there are any.
-    `limit` is a limit of the engine, and the folder for the copies of libraries that it changes."""
+    """An order to load a model into an engine's process. Open files are sent with the order: one
+    for each tensor of `inputs`, one for each tensor of `expected` (the outputs to compare with)
+    and, if the order `keeps` the outputs, one file to write them to. The process is bound to the
+    CPUs `cpus`, if there are any. `limit` is an instruction-set limit of the engine, together with
+    the folder for copies of the libraries that the limit changes."""
 
     engine: Engine
     model: Path
@@ -59,7 +61,7 @@ class Order:
     limit: tuple[Limit, Path] | None = None
 
     def message(self) -> dict[str, Any]:
-        """Return the message that `process` takes."""
+        """Return the order as the message that `process` takes."""
         limit = None
         if self.limit is not None:
             limit = {**dataclasses.asdict(self.limit[0]), "folder": str(self.limit[1])}
@@ -80,11 +82,12 @@ class Order:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loaded:
-    """An engine's answer to an order: it has run the model once.
+    """The answer of an engine to an order, after it has run the model once.
 
-    `limited` is the way in which it was kept to a level, "" if it was not. `load_s` are the seconds
-    from the file to the first outputs, the engine being imported. `max_error` is the error of the
-    outputs, None if there are none to compare with. The `kept` tensors lie in its file.
+    `limited` describes how the engine was restricted to an x86-64 level, "" if it was not. `load_s`
+    is the time in seconds from opening the model file to the first outputs, without the import of
+    the engine. `max_error` is the error of the outputs, None without outputs to compare with.
+    `kept` describes the tensors that the engine wrote to the file of outputs.
     """
 
     version: str
@@ -95,8 +98,8 @@ class Loaded:
 
 
 class Lane:
-    """An engine in a race. Every method raises EngineError if the engine fails, TimeoutError if no
-    answer comes in time, and the errors of `glance`."""
+    """An engine in a race, in its own process. Every method raises EngineError if the engine fails,
+    TimeoutError if no answer comes in time, and the exceptions of the callback `glance`."""
 
     def __init__(
         self,
@@ -105,14 +108,15 @@ class Lane:
         ended: Callable[[], str],
         glance: Callable[[], None] = lambda: None,
     ) -> None:
-        """`ended` returns how a process that no longer answers has ended. `glance` is called
-        several times a second during a wait for an answer; an exception of it ends the wait."""
+        """Create a lane for a process. `ended` returns a text on how a process that no longer
+        answers has ended. `glance` is called several times a second while an answer is awaited; if
+        it raises an exception, the wait ends."""
         self._process = process
         self._ended = ended
         self._glance = glance
 
     def load(self, order: Order, files: Sequence[int], within_s: float) -> Loaded:
-        """Have the engine load a model, and run it once."""
+        """Have the engine load a model and run it once; return its answer."""
         answer = self._ask(order.message(), files, within_s)
         try:
             return codec.decode(Loaded, answer)
@@ -120,7 +124,8 @@ class Lane:
             raise self._nonsense(answer) from None
 
     def run(self, count: int, warmup: int, within_s: float) -> tuple[int, ...]:
-        """Return the nanoseconds of each of `count` runs, after `warmup` that are not counted."""
+        """Return the nanoseconds of each of `count` runs, which follow `warmup` runs that are not
+        timed."""
         most = _MOST_FRAME + count * _SAMPLE_BYTES
         answer = self._ask({"warmup": warmup, "count": count}, (), within_s, most)
         match answer:
@@ -137,8 +142,8 @@ class Lane:
         within_s: float,
         most: int = _MOST_FRAME,
     ) -> dict[str, Any]:
-        """Send the process a message and return its answer. The process runs only until it has
-        answered."""
+        """Send the process a message and return its answer. The process is stopped again as soon as
+        it has answered."""
         sock = self._process.sock
         self._process.go_on()
         sock.settimeout(_WIRE_TIMEOUT_S)

@@ -1,12 +1,13 @@
-"""Keep an engine to the instructions of an x86-64 level on a machine that has more.
+"""The restriction of an engine to the instructions of an x86-64 level, on a machine that supports
+more.
 
-A library that wants AVX-512 has to ask XGETBV whether the system saves its registers (Intel 64
-manual, volume 1, section 15.2). The engine gets a package of links to its own files, with copies of
-those libraries in which
+Before it uses AVX-512, a library has to check with XGETBV whether the system saves the AVX-512
+registers (Intel 64 manual, volume 1, section 15.2). The engine is imported from a folder of links
+to its own files, with copies of such libraries in which
 
     xor ecx, ecx; xgetbv    has become    xor ecx, ecx; lea eax, [rcx + 7]
 
-which says: x87, SSE and AVX registers, no others.
+which reports that the system saves the x87, SSE and AVX registers only.
 """
 
 from __future__ import annotations
@@ -24,18 +25,17 @@ _SAYS_AVX = b"\x31\xc9\x8d\x41\x07"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limit:
-    """The means to keep an engine to a level: variables of its environment, and patterns, in the
-    folder of its package, of the libraries that ask the processor themselves."""
+    """The means to restrict an engine to a level: environment variables, and patterns (relative to
+    the folder of its package) of the libraries that query the processor themselves."""
 
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     libraries: tuple[str, ...] = ()
 
 
 def apply(limit: Limit, package: str, folder: Path) -> str:
-    """Limit the engine of `package`, which must not be imported yet. Changed copies of libraries
-    are written to `folder`. Return a text about the changes. Raises RuntimeError if a library is
-    missing or has no XGETBV.
-    """
+    """Restrict the engine of `package`, which must not be imported yet. Changed copies of libraries
+    are written to `folder`. Return a description of the changes. Raises RuntimeError if a library
+    is missing or contains no XGETBV."""
     done = []
     for name, value in limit.environment.items():
         os.environ[name] = value
@@ -54,7 +54,8 @@ def apply(limit: Limit, package: str, folder: Path) -> str:
 
 
 def _link(source: Path, to: Path, around: Collection[Path], libraries: Collection[Path]) -> None:
-    """Link all of a folder but `libraries`, which are changed, and the folders around them."""
+    """Link every entry of a folder into another, except for `libraries`, whose changed copies are
+    written instead, and the folders on the path to them."""
     to.mkdir(parents=True)
     for path in source.iterdir():
         if path in around:
@@ -66,7 +67,8 @@ def _link(source: Path, to: Path, around: Collection[Path], libraries: Collectio
 
 
 def saying_avx(library: Path) -> bytes:
-    """A library that believes of the system that it saves no registers beyond those of AVX."""
+    """Return the bytes of a library, patched so that it finds that the system saves no registers
+    beyond those of AVX."""
     code = library.read_bytes()
     if _ASKS not in code:
         raise RuntimeError(f"{library} does not ask what registers the system saves")

@@ -1,4 +1,4 @@
-"""The process of an engine. It takes one order, which open files follow:
+"""The process of an engine. It takes one order, followed by open files:
 
     keeper → engine  {"adapter": path, "packages": [name…], "distribution": name,
                       "precision": p | null,
@@ -37,7 +37,7 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def main(argv: Sequence[str]) -> None:
-    """Serve the keeper over the socket whose descriptor is `argv[0]`, without walls."""
+    """Serve the parent over the socket whose descriptor is `argv[0]`, without a sandbox."""
     # A process that was stopped between its rounds would outlive its keeper for ever.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.dup2(2, 1)  # An engine that prints its error before it aborts is heard.
@@ -46,7 +46,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 def serve(sock: socket.socket) -> None:
-    """Take the order and run its engine until the keeper is gone. Raises ClosedError then."""
+    """Take the order and run its engine on request, until the parent closes the socket; then raise
+    ClosedError."""
     order = wire.receive(sock)
     described = (*order["inputs"], *order["expected"])
     files = wire.receive_files(sock, len(described) + order["keeps"])
@@ -67,7 +68,8 @@ def serve(sock: socket.socket) -> None:
 
 
 def timed(run: Callable[[], Any], warmup: int, count: int) -> list[int]:
-    """Return the nanoseconds of each of `count` runs, after `warmup` that are not counted."""
+    """Return the nanoseconds of each of `count` runs, which follow `warmup` runs that are not
+    timed."""
     for _ in range(warmup):
         run()
     samples = []
@@ -79,7 +81,7 @@ def timed(run: Callable[[], Any], warmup: int, count: int) -> list[int]:
 
 
 def _load(order: dict[str, Any], files: Sequence[int]) -> tuple[Callable[[], Any], dict[str, Any]]:
-    """Load the model and run it once. Return its `run`, and the answer to the order."""
+    """Load the model and run it once. Return its function `run`, and the answer to the order."""
     limited = _limit(order)
     # The walls that `enclosed` raises stand by now, and numpy is imported behind them.
     from . import arrays
@@ -110,7 +112,8 @@ def _load(order: dict[str, Any], files: Sequence[int]) -> tuple[Callable[[], Any
 
 
 def _limit(order: dict[str, Any]) -> str:
-    """Keep the engine to what the order asks for; return how."""
+    """Restrict the engine to the instruction-set limit of the order; return a description of the
+    changes."""
     if order["limit"] is None:
         return ""
     bounds = limit.Limit(order["limit"]["environment"], tuple(order["limit"]["libraries"]))

@@ -1,4 +1,5 @@
-"""The turns of a race: how many runs are a round, who goes first, and the ratio of two entrants."""
+"""The rounds of a race: the number of runs in a round, the order of the engines, and the ratio of
+two engines."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ _FEW = 3  # Their median is the second guess.
 
 
 def runs_of_a_round(run_s: Callable[[int], float], round_s: float, most: int = MOST_RUNS) -> int:
-    """Return how many runs take about `round_s` seconds, at least one. `run_s(count)` returns the
-    median of that many runs, in seconds. The first run of an engine is slower than later ones, so a
-    fast engine is timed twice."""
+    """Return the number of runs, at least one, that take about `round_s` seconds. `run_s(count)`
+    returns the median time in seconds of `count` runs. Since the first run of an engine is slower
+    than later ones, a fast engine is timed twice."""
 
     def runs(seconds: float) -> int:
         return max(1, min(most, int(round_s / max(seconds, 1e-9))))
@@ -28,8 +29,9 @@ def runs_of_a_round(run_s: Callable[[int], float], round_s: float, most: int = M
 
 
 def turns(rounds: Sequence[Callable[[], R]]) -> Iterator[list[R]]:
-    """Yield turn after turn, without end: the result of a round of each entrant, in their order.
-    Every other turn runs backwards: whoever follows the heaviest engine is not always the same."""
+    """Yield turns without end. In a turn each entrant runs one round; the results are in the order
+    of the entrants. Every other turn runs the entrants in reverse, so that it is not always the
+    same entrant that follows the heaviest one."""
     order = range(len(rounds))
     for number in itertools.count():
         results: dict[int, R] = {}
@@ -39,8 +41,8 @@ def turns(rounds: Sequence[Callable[[], R]]) -> Iterator[list[R]]:
 
 
 def ratio(ours: Iterable[Sequence[float]], theirs: Iterable[Sequence[float]]) -> float:
-    """Return the median of the ratios of the rounds of one turn, whose times are the medians of
-    their samples: how often faster they are than we."""
+    """Return our speedup over the other engine: the median over the turns of their time divided by
+    ours, where the time of a round is the median of its samples."""
     pairs = zip(ours, theirs, strict=True)
     return statistics.median(
         statistics.median(own) / statistics.median(other) for own, other in pairs

@@ -1,6 +1,8 @@
-"""Boards without an operating system, which a line connects to this machine.
+"""Boards without an operating system, which are connected to this machine by a line such as a
+serial port.
 
-A program stays on a board and answers frames (`frames`, and the compiler's `targets/bare/firmware`,
-which says what each operation takes). A `Line` carries bytes and may lose some; a `Link` sends an
-operation until it is answered; a `Board` has the operations. `devices.board` measures with them.
+A resident program on the board answers frames (`frames`; `targets/bare/firmware` of the compiler
+defines the operations). A `Line` carries bytes and may lose some; a `Link` repeats an operation
+until the board answers; a `Board` offers the operations as methods. `devices.board` uses them to
+measure.
 """

@@ -1,4 +1,5 @@
-"""A board with the resident program: its memory, and calls of what lies there."""
+"""A board with the resident program: reads and writes of its memory, and calls of code in that
+memory."""
 
 from __future__ import annotations
 
@@ -26,21 +27,22 @@ ALIGNMENT = 1 << 16
 
 
 class FaultError(Exception):
-    """Code on the board has taken a fault."""
+    """Code on the board has raised a processor fault."""
 
 
 class HungError(Exception):
-    """Code on the board has not returned in time."""
+    """Code on the board has not returned within its time limit."""
 
 
 class UnfitError(Exception):
-    """The other end is not a board that this version measures with."""
+    """The device at the other end of the line is not a board that this version can measure with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Description:
-    """The program's description of its board. A tick is a cycle, or an instruction of an emulator;
-    `tick_ns` are its nanoseconds by the clock of the core."""
+    """The resident program's description of its board. A tick is a clock cycle, or an instruction
+    on an emulator; `tick_ns` is the duration of a tick in nanoseconds, at the clock rate of the
+    core."""
 
     machine: MachineDescription
     core: str
@@ -58,7 +60,7 @@ class Board:
         self.greet()
 
     def greet(self) -> None:
-        """Ask the board once more, as after a reset."""
+        """Read the board's description again, as is necessary after a reset."""
         try:
             body = self.link.ask("H")
             version, self._most, self.begin, self.nbytes = _HELLO.unpack_from(body)
@@ -78,7 +80,7 @@ class Board:
             raise UnfitError(f"{self.link.line.name} takes no more than {self._most} bytes at once")
 
     def write(self, address: int, data: bytes | memoryview) -> None:
-        """Fill memory with bytes, unless they are there already."""
+        """Write bytes to the board's memory at an address, unless it contains them already."""
         if self.checksum(address, len(data)) == zlib.crc32(data):
             return
         step = self._most - 4
@@ -89,7 +91,7 @@ class Board:
         self.link.ask("Z", _PLACE.pack(address, nbytes), nbytes / _BYTES_A_SECOND)
 
     def checksum(self, address: int, nbytes: int) -> int:
-        """Return the CRC-32 of memory."""
+        """Return the CRC-32 of `nbytes` of the board's memory at an address."""
         body = self.link.ask("S", _PLACE.pack(address, nbytes), nbytes / _BYTES_A_SECOND)
         return int(_unpacked("<I", body)[0])
 
@@ -106,8 +108,9 @@ class Board:
     def call(
         self, entry: int, arguments: Sequence[int], repeats: int, limit_s: float
     ) -> tuple[int, tuple[int, ...]]:
-        """Run an entry point with these addresses; return its code, and the ticks of each repeat
-        up to the first failure. Raises FaultError, HungError."""
+        """Call the function at the address `entry` of the board `repeats` times, with the addresses
+        of its arguments. Return its return code, and the ticks of each call up to the first that
+        failed. Raises FaultError, HungError."""
         milliseconds = max(1, round(1000 * limit_s))
         head = _CALL.pack(entry, milliseconds, repeats, len(arguments))
         body = self.link.ask("C", head + struct.pack(f"<{len(arguments)}I", *arguments), limit_s)

@@ -1,4 +1,4 @@
-"""The choice of a board: what an agent's options say, and the program of an emulated one."""
+"""The selection of a board by an agent's options, and the resident program of an emulated board."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _BUILD_S = 300.0  # The compiler takes seconds.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoardChoice:
-    """A board on a serial port, or a board that qemu emulates. The port's board has to have the
-    name `board`, if that is not empty."""
+    """A board on a serial port, or a board that qemu emulates. If `board` is not empty, the board
+    on the port has to report that name."""
 
     serial: str = ""
     baud: int = 115200
@@ -35,12 +35,12 @@ class BoardChoice:
 
     @property
     def name(self) -> str:
-        """The name that the board has to say; "" for any."""
+        """The name that the board has to report; "" if any name is accepted."""
         return self.qemu or self.board
 
     def opener(self, state: Path, required: str) -> Callable[[], Line]:
-        """Return what opens the line. Raises LineGoneError if the emulated board's program is not
-        there, and cannot be built."""
+        """Return a function that opens the line to the board. Raises LineGoneError if the program
+        of an emulated board is missing and cannot be built."""
         if self.serial:
             return functools.partial(SerialLine, self.serial, self.baud)
         folder = self.firmware or _built(self.qemu, state / "firmware")
@@ -58,12 +58,13 @@ class BoardChoice:
 
 
 def isolation(line: Line) -> str:
-    """Return the isolation of code on the board at the other end of a line."""
+    """Return the isolation level of code on the board at the other end of a line."""
     return line.level if isinstance(line, EmulatorLine) else ON_BOARD
 
 
 def _built(board: str, folder: Path) -> Path:
-    """Have the compiler, if it is installed here, write the program of a board."""
+    """Return the path of a board's resident program in `folder`, after having the compiler, if it
+    is installed here, write the program."""
     command = [sys.executable, "-m", "farrier.cli", "firmware", board, "-o", str(folder)]
     try:
         done = subprocess.run(

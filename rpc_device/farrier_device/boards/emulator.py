@@ -1,4 +1,4 @@
-"""A line that is the UART of a board which qemu emulates."""
+"""A line to a board that qemu emulates: the emulated board's UART."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _WRITE_S = 10.0  # For the emulator to take more bytes.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Emulation:
-    """An emulated board: qemu's program, Debian's package of it, its words, and the program that
-    runs on the board, as a file."""
+    """An emulated board: the qemu executable, the Debian package that contains it, its command-line
+    arguments, and the file of the program that runs on the board."""
 
     board: str
     program: str
@@ -34,14 +34,14 @@ class Emulation:
 
 
 class EmulatorLine:
-    """Implements `Line` with an emulator, which each reset starts again. The emulator dies with the
-    thread that started it."""
+    """A `Line` to an emulator. Each reset starts the emulator again, and it dies with the thread
+    that started it."""
 
     bytes_a_second = float("inf")
 
     def __init__(self, emulation: Emulation, limits: Limits, required: str = "") -> None:
-        """Raises SandboxError if it cannot be started, or not within the walls that are
-        required."""
+        """Start the emulator. Raises SandboxError if it cannot be started, or not with the required
+        layers of the sandbox."""
         self.name = f"qemu {emulation.board}"
         self._emulation = emulation
         self._limits = limits

@@ -1,9 +1,9 @@
-"""The process of an emulator: walls, then qemu in its place.
+"""The process of an emulator: it sandboxes itself, then executes qemu.
 
-Started by `sandbox.SandboxedProcess`, it encloses itself, greets, and becomes qemu, whose board has
-the socket as its line. The code on that board is a stranger's: should it break out of the emulator,
-it reads the system's libraries and the board's program, writes no file and makes no socket. qemu's
-own filter keeps it from starting processes.
+`sandbox.SandboxedProcess` starts this process, which encloses itself, sends a greeting, and becomes
+qemu, with the socket as the line of its board. The code on the board is a stranger's: if it broke
+out of the emulator, it could read the system's libraries and the board's program, but write no file
+and create no socket. qemu's own filter keeps it from starting processes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _FILTER = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=de
 
 
 def main(argv: Sequence[str]) -> None:
-    """`argv`: the limits as JSON, the process id of the keeper, the descriptor of the socket; the
-    path of qemu, its words as JSON, and the path of the board's program."""
+    """Run the process. `argv` contains the limits as JSON, the process id of the parent and the
+    descriptor of the socket; then the path of qemu, its arguments as JSON, and the path of the
+    board's program."""
     limits, parent, descriptor, qemu, words, program = argv
     reads = installation.readable(())
     reads[Path(program)] = Access.READ

@@ -1,8 +1,10 @@
-"""Frames over a line that may lose or change bytes, as `targets/bare/firmware/frames.h` has them.
+"""The frames on a line that may lose or change bytes, in the format of
+`targets/bare/firmware/frames.h`.
 
-A frame is a number (4 bytes), an operation (1), a body, and a CRC-32 of all that (4), each number
-little endian. COBS (Cheshire and Baker, 1999) takes its zeros out, and a zero stands before and
-after it, so that a reader that has lost its place has it again at the next zero.
+A frame consists of a number (4 bytes), an operation (1), a body, and the CRC-32 of the preceding
+bytes (4); numbers are little endian. COBS (Cheshire and Baker, 1999) encodes the frame without zero
+bytes, and a zero is sent before and after it, so that a reader that is out of step finds the next
+frame at the next zero.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _MOST_BYTES = 1 << 16  # Bytes without a zero: the longest frame has some thousa
 
 
 class Frame(NamedTuple):
-    """A question, or the answer with its number."""
+    """A request, or the answer with the number of its request."""
 
     number: int
     operation: str
@@ -37,13 +39,13 @@ def encode(frame: Frame) -> bytes:
 
 
 class Reader:
-    """Takes bytes as they come off the line, and returns the frames in them."""
+    """A decoder that takes bytes as they arrive on the line, and returns the frames in them."""
 
     def __init__(self) -> None:
         self._left = b""
 
     def frames(self, data: bytes) -> Iterator[Frame | None]:
-        """Yield the frames that end in `data`, None for a damaged frame."""
+        """Yield the frames that are completed by `data`; None for a damaged frame."""
         *whole, self._left = (self._left + data).split(b"\0")
         if len(self._left) > _MOST_BYTES:
             self._left = b""
@@ -74,7 +76,7 @@ def _decoded(data: bytes) -> Frame | None:
 
 
 def _with_zeros(data: bytes) -> bytes | None:
-    """Return what COBS encodes; None if the last run is cut short."""
+    """Return the bytes that COBS data encodes; None if the data is incomplete."""
     content = bytearray()
     at = 0
     while at < len(data):

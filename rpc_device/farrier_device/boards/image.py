@@ -1,7 +1,8 @@
-"""Code for a core that is placed in a board's memory: a line of JSON, then the bytes.
+"""The format of code for a core that is loaded into a board's memory: a line of JSON, then the
+bytes.
 
-It is linked to the address 0, and moves by multiples of 64 KB: then nothing but whole words, and
-instructions with the upper half of an address, have to be moved with it.
+The code is linked at the address 0 and is relocated by multiples of 64 KB: then only whole words,
+and instructions that contain the upper half of an address, have to be changed.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _HALVES = struct.Struct("<2H")
 
 
 class ImageError(ValueError):
-    """Bytes are not an image, or it lacks what was asked for."""
+    """The bytes are not an image, or the image lacks the requested entry point."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Header:
-    """The core, the entry points by name, and the places that move with the image, by form."""
+    """The core, the entry points by name, and the offsets to relocate, by kind of relocation."""
 
     core: str
     entries: Mapping[str, int]
@@ -34,7 +35,7 @@ class Header:
 
 
 class BoardImage:
-    """An image. Raises ImageError."""
+    """An image, parsed from its bytes. Raises ImageError."""
 
     def __init__(self, header: Header, content: bytes) -> None:
         self.header = header
@@ -57,14 +58,14 @@ class BoardImage:
             raise ImageError(f"this is not code for a board: {error}") from None
 
     def entry(self, symbol: str) -> int:
-        """Return the offset of an entry point. Raises ImageError."""
+        """Return the offset of the entry point with this symbol. Raises ImageError."""
         offset = self.header.entries.get(symbol)
         if offset is None or not 0 <= offset < len(self.content):
             raise ImageError(f"the code has no entry point {symbol}")
         return offset
 
     def at(self, address: int) -> bytes:
-        """Return the bytes as they are at an address, a multiple of 64 KB."""
+        """Return the bytes of the image relocated to an address, a multiple of 64 KB."""
         content = bytearray(self.content)
         for form, places in self.header.moved.items():
             for place in places:
@@ -78,8 +79,8 @@ def _move_word(content: bytearray, place: int, by: int) -> None:
 
 
 def _move_thumb(content: bytearray, place: int, by: int) -> None:
-    """MOVT, encoding T1 of the Armv7-M Architecture Reference Manual, A7.7.79: its 16 bits are i,
-    imm4, imm3 and imm8 of two halfwords."""
+    """Add `by` to the address in a MOVT instruction, encoding T1 (Armv7-M Architecture Reference
+    Manual, A7.7.79), whose 16-bit immediate consists of i, imm4, imm3 and imm8 in two halfwords."""
     first, second = _HALVES.unpack_from(content, place)
     upper = (first & 15) << 12 | (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 255
     upper = upper + (by >> 16) & 0xFFFF
@@ -89,7 +90,8 @@ def _move_thumb(content: bytearray, place: int, by: int) -> None:
 
 
 def _move_riscv(content: bytearray, place: int, by: int) -> None:
-    """LUI: the upper 20 bits of a word (the RISC-V Instruction Set Manual, volume I, 2.3)."""
+    """Add `by` to the upper 20 bits of the address in a LUI instruction (RISC-V Instruction Set
+    Manual, volume I, 2.3)."""
     (word,) = _WORD.unpack_from(content, place)
     _WORD.pack_into(content, place, word & 0xFFF | (word + by) & 0xFFFFF000)
 

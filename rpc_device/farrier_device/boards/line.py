@@ -1,4 +1,4 @@
-"""The protocol of a line to a board: bytes each way, some of which may be lost."""
+"""The protocol of a line to a board: bytes in both directions, some of which may be lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class LineGoneError(Exception):
-    """The line has no other end: a board that is unplugged, or an emulator that has ended."""
+    """The line has lost its other end: the board was unplugged, or the emulator has ended."""
 
 
 class Line(Protocol):
@@ -14,12 +14,12 @@ class Line(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the other end, for messages."""
+        """The name of the board or port, for messages."""
         ...
 
     @property
     def bytes_a_second(self) -> float:
-        """The most that it carries each way; infinity if nothing bounds it."""
+        """The highest rate of the line in each direction; infinity if it is not limited."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -27,13 +27,14 @@ class Line(Protocol):
         ...
 
     def read(self, within_s: float) -> bytes:
-        """Return the bytes that have come, b"" if none come in that time. Raises LineGoneError."""
+        """Return the bytes that have arrived, or b"" if none arrive within `within_s` seconds.
+        Raises LineGoneError."""
         ...
 
     def reset(self) -> None:
-        """Restart the board, as far as the line can. Raises LineGoneError."""
+        """Restart the board, if the line is able to. Raises LineGoneError."""
         ...
 
     def close(self) -> None:
-        """Give it up; a second call does nothing."""
+        """Close the line; a second call does nothing."""
         ...

@@ -1,4 +1,4 @@
-"""Operations over a line: each is sent until its answer comes, and done once."""
+"""Operations over a line: each is sent until its answer arrives, and executed exactly once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _REFUSED = "E"
 
 
 class SilentError(Exception):
-    """The board has not answered, however often it was asked."""
+    """The board has not answered any of the repeated requests."""
 
 
 class RefusedError(Exception):
-    """The program on the board refuses an operation, and says why."""
+    """The program on the board has refused an operation; the message contains its reason."""
 
 
 class Link:
-    """A line with the numbers of its frames. A frame that is lost or damaged on the way there or
-    back is sent again under its number, and the board answers it again without doing it twice."""
+    """A line with numbered frames. A request whose frame or answer is lost or damaged is sent again
+    with the same number, and the board answers it again without executing it twice."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Link:
         first_s: float = _FIRST_S,
         quiet_s: float = _QUIET_S,
     ) -> None:
-        """`glance` is called repeatedly during a wait for an answer; an exception of it ends the
-        wait. A question is sent again after `first_s`, or when the line has been quiet for
-        `quiet_s` after a damaged frame."""
+        """Create a link over a line. `glance` is called repeatedly while an answer is awaited; if
+        it raises an exception, the wait ends. A request is sent again after `first_s` seconds, or
+        when the line has been quiet for `quiet_s` after a damaged frame."""
         self._first_s = first_s
         self._quiet_s = quiet_s
         self.line = line
@@ -51,8 +51,8 @@ class Link:
         self._numbers = itertools.count(secrets.randbelow(NO_NUMBER // 2))
 
     def ask(self, operation: str, body: bytes = b"", runs_s: float = 0.0) -> bytes:
-        """Return the body of the answer to an operation that takes the board `runs_s` at most.
-        Raises SilentError, RefusedError, LineGoneError."""
+        """Return the body of the answer to an operation that takes the board at most `runs_s`
+        seconds. Raises SilentError, RefusedError, LineGoneError."""
         question = Frame(next(self._numbers), operation, body)
         data = encode(question)
         begin = time.monotonic()
@@ -71,8 +71,8 @@ class Link:
         raise SilentError(f"{self.line.name} does not answer")
 
     def _awaited(self, question: Frame, deadline: float) -> Frame | None:
-        """Return the answer to a question; None if nothing comes in time, or what came was damaged
-        and the line is quiet now."""
+        """Return the answer to a request; None if no answer arrives before the deadline, or if a
+        damaged frame has arrived and the line is quiet now."""
         is_damaged = False
         while (left := deadline - time.monotonic()) > 0:
             self._glance()

@@ -1,4 +1,4 @@
-"""A line that is a serial port of this machine."""
+"""A line over a serial port of this machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _DTR = struct.pack("I", termios.TIOCM_DTR)
 
 
 class SerialLine:
-    """Implements `Line`. A reset is a pulse on DTR, which many boards' debuggers pass on, and a
-    break, which some programs take for one."""
+    """A `Line` over a serial port. A reset is a pulse on DTR, which the debuggers of many boards
+    forward, and a break signal, which some programs treat as a reset."""
 
     def __init__(self, path: str, baud: int) -> None:
-        """Raises LineGoneError if the port is missing, or somebody else has it."""
+        """Open the port. Raises LineGoneError if the port is missing, or another process uses
+        it."""
         self.name = f"the board on {path}"
         self.bytes_a_second = baud / _BITS_A_BYTE
         self._path = path

@@ -1,16 +1,17 @@
-"""The engines that Farrier races with, one adapter each.
+"""The inference engines that Farrier races with, each with an adapter module.
 
-An adapter is a file with one function:
+An adapter is a module with one function:
 
     load(model, inputs, threads) -> (run, named)
 
-`model` is the path of the ONNX file, `inputs` are C-contiguous arrays by name. `run()` is one
-inference as a user of the engine calls it; `named` returns the outputs by name from its result. An
-engine with several precisions takes one of them as the last argument. The file needs numpy and the
-packages of the engine, and nothing of Farrier: an engine may live in an environment of its own.
+`model` is the path of the ONNX file, and `inputs` are C-contiguous arrays by name. `run()` executes
+one inference in the way a user of the engine would; `named` converts the result of `run` to a dict
+of outputs by name. For an engine with several precisions, the precision is the last argument. The
+module imports numpy and the packages of the engine but nothing of Farrier, because an engine may be
+installed in an environment of its own.
 
-An engine and numpy are imported by `load` alone, which runs in a process that was started for the
-engine (`baseline/process.py`). An agent looks up the installed engines, and imports none of them.
+Only `load` imports an engine and numpy, in a process that was started for the engine
+(`baseline/process.py`). An agent checks which engines are installed without importing them.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ _HALVES = ("f32", "f16")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine that runs models, and the file of its adapter.
+    """An inference engine, with the module of its adapter.
 
-    `packages` must be importable; they are imported before the clock of loading starts. `limits`
-    has, by x86-64 level, how an engine is kept to it; other levels it cannot be kept to. An engine
-    `on_devices` starts no process, so it runs behind the walls of a device. One with an
-    `accelerator` runs models there, such as "cuda", and else on the processor.
+    `packages` must be importable; they are imported before the loading time is measured. `limits`
+    maps an x86-64 level (such as v3) to the means that restrict the engine to its instructions;
+    other levels are not supported. An engine with `on_devices` starts no other process, so it can
+    run in a device's sandbox. An engine with an `accelerator`, such as "cuda", runs models there,
+    and other engines on the processor.
     """
 
     adapter: Path
@@ -47,7 +49,7 @@ class Engine:
     accelerator: str = ""
 
     def missing(self) -> list[str]:
-        """Return the packages that this environment lacks."""
+        """Return the names of the engine's packages that this environment lacks."""
         return [name for name in self.packages if not _is_installed(name)]
 
 
@@ -108,7 +110,7 @@ NAMES = tuple(name for name, engine in ENGINES.items() if engine.on_devices)
 
 
 def installed() -> dict[str, str]:
-    """Return the versions, by name, of the engines for devices that are installed here."""
+    """Return the versions, by engine, of the engines for devices that are installed here."""
     versions = {}
     for name in NAMES:
         try:

@@ -1,4 +1,4 @@
-"""PyTorch's inductor with frozen weights, on the model as onnx2torch converts it.
+"""An adapter for PyTorch's compiler Inductor with frozen weights; onnx2torch converts the model.
 
 pip install torch onnx2torch, and a C++ compiler: inductor writes C++
 """
@@ -16,7 +16,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 def load(
     model: str, inputs: Arrays, threads: int
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
-    """Inputs and outputs share memory with arrays: nothing is copied."""
+    """Load a model. Its inputs and outputs share memory with numpy arrays, so that nothing is
+    copied."""
     import onnx
     import onnx2torch
     import torch

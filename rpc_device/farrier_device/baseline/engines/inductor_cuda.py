@@ -1,5 +1,5 @@
-"""PyTorch's inductor on a GPU of NVIDIA, its launches as CUDA graphs, on the model as onnx2torch
-converts it; in f16 a model whose weights and activations are f16.
+"""An adapter for PyTorch's compiler Inductor on an NVIDIA GPU, with its launches as CUDA graphs;
+onnx2torch converts the model. In f16, the weights and activations are converted to f16.
 
 pip install torch onnx2torch
 """
@@ -17,7 +17,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 def load(
     model: str, inputs: Arrays, threads: int, precision: str
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
-    """Inputs are copied to the GPU, and outputs back, in each run."""
+    """Load a model. Each run copies the inputs to the GPU, and the outputs back."""
     import onnx
     import onnx2torch
     import torch

@@ -1,4 +1,5 @@
-"""IREE: compiled for this CPU when it is loaded, run by its task scheduler.
+"""An adapter for IREE, which compiles the model for this CPU when loading it, and runs it with its
+task scheduler.
 
 pip install 'iree-base-compiler[onnx]' iree-base-runtime
 """
@@ -24,7 +25,8 @@ _FLAGS = ("--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3")
 def load(
     model: str, inputs: Arrays, threads: int
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
-    """Inputs are copied to its buffers and outputs back, as its Python interface does."""
+    """Load a model. Each run copies the inputs to IREE's buffers and the outputs back, as IREE's
+    Python interface does."""
     import iree.runtime as rt
     import onnx
 
@@ -53,7 +55,7 @@ def load(
 
 
 def _compile(proto: Any, inputs: Arrays, folder: Path) -> bytes:
-    """The module for inputs of these shapes."""
+    """Return the compiled module for inputs of these shapes."""
     import iree.compiler.tools as tools
     import onnx
 

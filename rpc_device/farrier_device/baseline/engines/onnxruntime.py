@@ -1,4 +1,4 @@
-"""ONNX Runtime with the CPU execution provider, as it comes."""
+"""An adapter for ONNX Runtime with the CPU execution provider and default settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def load(
     model: str, inputs: Arrays, threads: int
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
-    """Symbolic dims are fixed, so that the graph is optimized for these very shapes."""
+    """Load a model with its symbolic dims fixed to those of the inputs, so that ONNX Runtime
+    optimizes for these shapes."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -31,7 +32,7 @@ def load(
 
 
 def symbols(session: Any, inputs: Arrays) -> dict[str, int]:
-    """The sizes that the inputs give to named dims."""
+    """Return the value of each symbolic dim of the model, from the shapes of the inputs."""
     sizes: dict[str, set[int]] = {}
     for spec in session.get_inputs():
         for dim, size in zip(spec.shape, inputs[spec.name].shape, strict=True):

@@ -1,4 +1,5 @@
-"""ONNX Runtime with the CUDA execution provider; in f16 the model that its converter makes.
+"""An adapter for ONNX Runtime with the CUDA execution provider; for f16, ONNX Runtime's converter
+rewrites the model.
 
 pip install onnxruntime-gpu onnx, and NVIDIA's libraries for it
 """
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def load(
     model: str, inputs: Arrays, threads: int, precision: str
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
-    """Inputs are copied to the GPU, and outputs back, in each run."""
+    """Load a model. Each run copies the inputs to the GPU, and the outputs back."""
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -30,7 +31,8 @@ def load(
 def by_provider(
     provider: str, settings: Mapping[str, Any], proto: Any, inputs: Arrays, threads: int
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
-    """Load a model for a provider of a GPU, which multiplies f32 as f32."""
+    """Load a model with an execution provider for GPUs, which multiplies f32 in full precision (no
+    TF32)."""
     import os
 
     import onnxruntime as ort

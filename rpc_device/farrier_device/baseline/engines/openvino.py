@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, for latency; in f32 unless bf16 is asked for."""
+"""An adapter for OpenVINO on the CPU, optimized for latency, in f32 unless bf16 is requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def load(
     model: str, inputs: Arrays, threads: int, precision: str = "f32"
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
-    """The fastest way it offers: inputs bound once, outputs left in the request's own memory."""
+    """Load a model for the fastest way to run it: inputs are bound once, and outputs stay in the
+    memory of the inference request."""
     import numpy as np
     import openvino as ov
 

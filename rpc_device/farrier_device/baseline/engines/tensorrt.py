@@ -1,4 +1,4 @@
-"""TensorRT, as ONNX Runtime's execution provider.
+"""An adapter for TensorRT, as an execution provider of ONNX Runtime.
 
 pip install onnxruntime-gpu onnx tensorrt, and NVIDIA's libraries for them
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def load(
     model: str, inputs: Arrays, threads: int, precision: str
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
-    """Its first run makes the engine: loading takes minutes."""
+    """Load a model. The first run builds TensorRT's engine, so loading takes minutes."""
     import runpy
     from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Apache TVM, its default pipeline without tuning: compiled when it is loaded.
+"""An adapter for Apache TVM with its default pipeline, without tuning; the model is compiled when
+it is loaded.
 
 pip install apache-tvm onnx
 """
@@ -17,7 +18,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 def load(
     model: str, inputs: Arrays, threads: int
 ) -> tuple[Callable[[], Any], Callable[[Any], Arrays]]:
-    """Inputs are bound once; outputs are copied to arrays."""
+    """Load a model. Inputs are bound once; each run's outputs are copied to numpy arrays."""
     os.environ["TVM_NUM_THREADS"] = str(threads)  # The pool reads it at the first run.
     import onnx
     import tvm
