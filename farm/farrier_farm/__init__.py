@@ -1,4 +1,5 @@
-"""The shared state of the farm's roles: jobs, leases, devices, events, records, blobs and settings.
+"""The shared state of a farm's processes: jobs, leases, devices, events, records, blobs and
+settings.
 
-`Farm.open(settings)` opens it; nothing outside this package imports `redis`.
+`Farm.open(settings)` connects to a farm. No module outside this package imports `redis`.
 """

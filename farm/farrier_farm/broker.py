@@ -1,4 +1,4 @@
-"""The farm's side of the brokers: everything that devices ask for, on an event loop."""
+"""The part of the farm that brokers use: sessions and batches of devices, on an event loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farrier_farm.redis.async_connection import AsyncClient
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceSide:
-    """For the tasks of one event loop."""
+    """The sessions and batches of a farm's devices, for the tasks of one event loop."""
 
     client: AsyncClient
     sessions: Sessions
@@ -20,7 +20,7 @@ class DeviceSide:
 
     @classmethod
     def of(cls, farm: Farm) -> DeviceSide:
-        """That of an open farm, on connections of its own."""
+        """Return an instance for an open farm, with connections to Redis of its own."""
         client = AsyncClient(farm.client.url)
         sessions = Sessions(client, farm.settings)
         return cls(client, sessions, Batches(client, farm.settings, sessions, farm.blobs))

@@ -1,5 +1,5 @@
-"""The verbs that this package adds to the `farrier` command: `up`, `probe`, `backup`, `restore`,
-and `tokens` and `keys` with their own."""
+"""The commands that this package adds to `farrier`: `up`, `probe`, `backup` and `restore`, and the
+groups of commands `tokens` and `keys`."""
 
 from __future__ import annotations
 
@@ -163,7 +163,8 @@ def _home(option: str | None) -> Path:
 
 
 def _settings(home: str | None) -> Settings:
-    """Return the environment's settings; for another `home`, with that home's embedded Valkey."""
+    """Return the settings from the environment; with `home`, the settings for that home and its
+    embedded Valkey."""
     import dataclasses
 
     from farrier_farm.settings import Settings
@@ -177,7 +178,7 @@ def _settings(home: str | None) -> Settings:
 
 
 def _note(action: str, about: str, home: str | None) -> None:
-    """Note what a command has done in the farm's audit log."""
+    """Add the action of a command to the farm's audit log."""
     from farrier_farm.access.audit import note_command
 
     note_command(_settings(home), action, about)

@@ -1,4 +1,4 @@
-"""Free space and errors of the disk with a farm's home."""
+"""Free space and I/O errors of the disk with a farm's home."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from farrier_device.storage import durable
 
 
 def lacks_room(directory: Path, nbytes: int) -> str:
-    """Return a sentence on the lack of room for `nbytes` more in a directory, or "" if there is
-    room. The bytes are allocated for a moment, since nothing else reveals a quota."""
+    """Return "" if `nbytes` more fit into a directory, else a sentence that states the lack of
+    space. The bytes are allocated for a moment, since disk quotas cannot be queried otherwise."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             os.posix_fallocate(file.fileno(), 0, nbytes)
@@ -34,7 +34,8 @@ def _free_bytes(directory: Path) -> int:
 
 @contextlib.contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Turn an OSError into a StorageError that names the failed action."""
+    """Return a context that turns an OSError into a StorageError; `what` names the action that
+    failed."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,5 @@
-"""The errors that only the farm raises: a lost lease, an unknown device, a full Redis."""
+"""The errors that only the farm raises, such as a lost lease, an unknown device, or a full
+Redis."""
 
 from __future__ import annotations
 
@@ -14,38 +15,43 @@ from farrier.errors import (
 
 
 class StaleLeaseError(ConflictError):
-    """A lease that expired, was taken over, or whose item reached a final state: stop working on
-    it."""
+    """The error for a lease that expired, was taken over, or whose item reached a final state. Its
+    holder has to stop work on the item."""
 
     code: ClassVar[str] = "stale-lease"
 
 
 class StaleSessionError(ConflictError):
-    """A session that is not the device's newest, or none: open a new session."""
+    """The error for a session that does not exist or is not the device's newest. The device has to
+    open a new session."""
 
     code: ClassVar[str] = "stale-session"
 
 
 class FencedOutError(StaleSessionError):
-    """A session that another instance of the device's agent has replaced: stop."""
+    """The error for a session that another instance of the device's agent has replaced. The agent
+    has to stop."""
 
 
 class UnknownDeviceError(AuthenticationError):
-    """A credential that belongs to no device, or no longer does: the device has to enrol."""
+    """The error for a credential that does not belong to a device, or no longer does. The device
+    has to enrol."""
 
 
 class DeviceRefusedError(AuthenticationError):
-    """A caller that is recognised but may not act as the device: it stops."""
+    """The error for an authenticated caller that may not act as the device. The agent has to
+    stop."""
 
 
 class DeviceAwayError(NoDeviceError):
-    """No device of the target's kind is connected, or each is in quarantine, which may change."""
+    """The error for a target of which no device is connected, or every device is in quarantine.
+    This may change later."""
 
 
 class StoreFullError(ServiceError, StorageError):
-    """Redis lacks the room to store what it should acknowledge. Workers wait, as for any outage,
-    and go on when there is room; users receive what lacks room, and where. `is_answer` is true if
-    Redis itself reported it, and still answers reads."""
+    """The error for a write for which Redis has no room. Workers wait and continue when there is
+    room; users get a message with the place that is full. `is_answer` is true if Redis itself
+    reported the error, and therefore still answers reads."""
 
     code: ClassVar[str] = StorageError.code
     exit_code: ClassVar[int] = StorageError.exit_code

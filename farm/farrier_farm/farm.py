@@ -1,4 +1,4 @@
-"""The farm as one object, which every role opens first."""
+"""The class `Farm`, which every process of a farm opens at its start."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _RENEWED = 10_000  # The most archives that one garbage collection examines.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Farm:
-    """A connection to all parts of a farm. Safe to share between threads."""
+    """A connection to a farm with all its stores. Safe to share between threads."""
 
     settings: Settings
     client: Client
@@ -133,8 +133,8 @@ class Farm:
         )
 
     def overview(self, shown: Shown | None = None) -> FarmOverview:
-        """Return the overview of the farm for a user who sees these jobs: counts, running jobs,
-        jobs that have just ended, and warnings."""
+        """Return the overview of the farm for a user who may see the jobs in `shown`: counts,
+        running jobs, recently ended jobs, and warnings."""
         return overview(self.client, self.jobs, self.devices, self.records, self.news, shown)
 
     def cancel(self, job_id: str) -> Job:
@@ -155,8 +155,8 @@ class Farm:
         listener: progress.Listener = progress.ignore,
         owner: str = "",
     ) -> FarmRunner:
-        """Return a runner for one attempt of a job of `owner`; it reports to `listener` while it
-        waits for a device."""
+        """Return a runner that measures for an attempt at a job of `owner`. The runner reports to
+        `listener` while it waits for a device."""
         return FarmRunner(
             self.settings,
             self.measurements,
@@ -171,22 +171,24 @@ class Farm:
         )
 
     def private_records(self, owner: str) -> Records:
-        """Return the records of a user's private jobs, which other users' jobs do not use."""
+        """Return the tuning records of a user's private jobs, which other users' jobs do not
+        use."""
         return Records(self.client, self.blobs, self.trials, owner)
 
     def records_of_owner(self, owner: str) -> Records:
-        """Return the private records of a user; for "", the shared ones."""
+        """Return the private tuning records of a user; for "", the shared records."""
         return self.private_records(owner) if owner else self.records
 
     def records_of(self, job: Job) -> Records:
-        """Return the records to which a job's measurements are added."""
+        """Return the store to which the tuning records of a job are added: the shared one, or the
+        private one of the job's owner."""
         return self.private_records(job.owner) if job.private else self.records
 
     def job_records(
         self, records: Records, place: MeasurementTarget, runner: FarmRunner
     ) -> JobRecords:
-        """Return the records of the job that `runner` measures for: they find all shared records,
-        and add the job's trials to `records`."""
+        """Return the tuning records for the job that `runner` measures for. Searches include all
+        shared records; the records of the job's trials are added to the store `records`."""
         beside = None if records is self.records else self.records
         if runner.job is None:
             trials = records.of_job("", beside)
@@ -196,7 +198,7 @@ class Farm:
 
     @contextlib.contextmanager
     def announcing(self, role: str) -> Iterator[None]:
-        """Return a context in which this process's warnings are announced to watchers of the
+        """Return a context in which the warnings in this process's log become events of the
         farm."""
         herald = Herald(self.news, role)
         logging.getLogger().addHandler(herald)
@@ -207,15 +209,16 @@ class Farm:
             herald.close()
 
     def check(self) -> None:
-        """Check the farm's readiness. Raises ServiceError if Redis accepts no connection or does
-        not answer soon, StorageError if the disk does not."""
+        """Check whether the farm can work. Raises ServiceError if Redis refuses a connection or
+        does not answer soon, StorageError if the disk cannot be written."""
         connect(self.client.url, PROBE).close()
         self.blobs.check_room(0)
 
     def collect_garbage(self) -> int:
-        """Remove everything that the settings keep no longer, import the records that older
-        versions added, remove unreferenced blobs older than `blob_age_s` and abandoned uploads, and
-        rewrite archives whose records were pruned. Return the number of bytes removed."""
+        """Remove all data whose retention time, set in the settings, has passed; import the records
+        that older versions added; remove unreferenced blobs older than `blob_age_s` and abandoned
+        uploads; rewrite archives from which records were pruned. Return the number of bytes
+        removed."""
         if self.adoption.is_due(self.settings.blob_age_s):
             self.adoption.run()
         self.records.adopt()

@@ -1,1 +1,2 @@
-"""The users of a farm: tokens, keys, quotas, claims on files, and the log of their changes."""
+"""The users of a farm: their tokens, quotas and claims on files, the signing keys, and the audit
+log."""

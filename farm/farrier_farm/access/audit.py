@@ -1,15 +1,17 @@
-"""The audit log: who changed what on the farm, when, and from where.
+"""The audit log: the user, time and origin of each change of the farm.
 
-farrier:audit              stream of entries; those older than `audit_age_s` go, and beyond
-                           `audit_kept` the oldest of whoever has most
-farrier:audit:counts       sorted set: role and user → the number of their entries
-farrier:audit:of:<both>    list of the ids of these, the oldest first
-<home>/audit.pending       lines of JSON: what commands noted on the farm's machine while Redis was
-                           away, for the next look for garbage to bring over
+farrier:audit                    stream of entries. Entries older than `audit_age_s` are removed; if
+                                 there are more than `audit_kept`, so are the oldest entries of the
+                                 user who has most
+farrier:audit:counts             sorted set: role and user → the number of the user's entries
+farrier:audit:of:<role and user> list of the ids of the user's entries, the oldest first
+<home>/audit.pending             lines of JSON: entries of commands that ran on the farm's machine
+                                 while Redis was unavailable; the next garbage collection imports
+                                 them
 
-Entries are added and never changed, and no request removes one: a user who adds too many pushes out
-only their own. Entries name objects and contain neither content nor secrets. Every role that adds
-an entry also writes it to its own log, at the level INFO.
+Entries are never changed, and no request removes an entry: a user who causes too many entries
+displaces only the user's own. Entries name objects and contain neither content nor secrets. Every
+process that adds an entry also writes it to its own log, at the level INFO.
 """
 
 from __future__ import annotations
@@ -96,8 +98,8 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """A change, or the attempt at one. `object` is the id of the changed object, or "" if it has
-    none; `outcome` is `OK`, or the code of the error that was returned."""
+    """A change, or an attempt at a change. `object` is the id of the changed object, or "" for a
+    change without an object; `outcome` is `OK`, or the code of the error that was returned."""
 
     user: str
     role: str
@@ -116,10 +118,11 @@ class Entry:
         ).replace("  ", " ")
 
     def shortened(self) -> Entry:
-        """Return the entry with each field cut to the longest length that is kept.
+        """Return the entry with each field truncated to the maximum length of a stored field.
 
         Unprintable characters are escaped, so that a path can neither split a line of the log nor
-        control a terminal."""
+        control a terminal.
+        """
         fields: dict[str, Any] = {
             name: _printable(getattr(self, name)[:_LONGEST]) for name in _FIELDS
         }
@@ -135,7 +138,8 @@ def _printable(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """A filter for entries, which have to match every field that is set; `since` is a Unix time."""
+    """A filter for entries: an entry has to match every field that is set. `since` is a Unix
+    time."""
 
     user: str = ""
     action: str = ""  # The whole action, or the part before the dot.
@@ -165,7 +169,7 @@ class Audit:
         self._age = client.script(_AGE)
 
     def note(self, entry: Entry) -> None:
-        """Add an entry, durably. This process's log has it even if Redis fails."""
+        """Add an entry durably. The entry is also in this process's log, even if Redis fails."""
         entry = entry.shortened()
         _log.info("audit: %s", entry)
         self._add(entry)
@@ -178,9 +182,9 @@ class Audit:
         self._note([AUDIT, _COUNTS], words)
 
     def read(self, wanted: Wanted, *, limit: int, after: str = "") -> tuple[list[Entry], str]:
-        """Return the newest entries first, or the newest before the id `after`, and the `after` of
-        the next page, "" on the last one. A page examines at most `_LOOKED_AT` entries, so it may
-        be short or empty although more follow."""
+        """Return entries, the newest first and only older ones than the id `after` if it is set,
+        and the `after` of the next page, "" on the last page. A page examines at most `_LOOKED_AT`
+        entries, so it may be short or empty although more follow."""
         newest = f"({after}" if after else "+"
         oldest = str(int(wanted.since * 1000)) if wanted.since else "-"
         entries: list[Entry] = []
@@ -200,7 +204,8 @@ class Audit:
         return entries, newest[1:]
 
     def keep(self) -> None:
-        """Add the entries that commands noted in a file, and remove entries that are too old."""
+        """Import the entries that commands wrote to a file while Redis was unavailable, and remove
+        entries that are too old."""
         for entry in _taken(self._home):
             self._add(entry)
         if self._age_s:
@@ -209,8 +214,8 @@ class Audit:
 
 
 def note_command(settings: Settings, action: str, object_: str = "") -> None:
-    """Note the action of a command on the farm whose home is on this machine: in Redis or, if Redis
-    is away, in a file of the home. Raises StorageError if both fail."""
+    """Add the action of a command to the audit log of the farm whose home is on this machine; if
+    Redis is unavailable, to a file in the home. Raises StorageError if both fail."""
     entry = Entry(_login(), "host", action, object_, f"{socket.gethostname()} (command)")
     entry = dataclasses.replace(entry.shortened(), at=time.time())
     try:
@@ -248,7 +253,7 @@ def _put_aside(home: Path, entry: Entry) -> None:
 
 
 def _taken(home: Path) -> list[Entry]:
-    """Remove the entries that were set aside in files, and return them."""
+    """Return the entries in the files that were renamed for the import, and remove these files."""
     path = home / PENDING
     if not path.exists():
         return []

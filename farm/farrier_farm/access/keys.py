@@ -1,10 +1,10 @@
-"""The key with which a farm signs the artifacts that its jobs make; `farrier keys` shows it.
+"""The key with which a farm signs the artifacts of its jobs; `farrier keys` shows it.
 
 <home>/signing.key       the private key: Ed25519, PKCS #8 in PEM, mode 0600
-<home>/signing.retired   the public keys before it, a line each, so that who pinned one of them
-                         learns that it was this farm's
+<home>/signing.retired   the earlier public keys, one per line, so that a user who trusts one of
+                         them learns that it belonged to this farm
 
-It is made where it is first needed, by whichever process is first.
+The first process that needs the key creates it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Keys:
         self._path = home / KEY
 
     def current(self) -> SigningKey:
-        """Return the key in use; create it if there is none."""
+        """Return the present signing key; create it if there is none."""
         with _packages():
             key = self._read()
             while key is None:
@@ -43,7 +43,7 @@ class Keys:
             return key
 
     def retired(self) -> list[PublicKey]:
-        """Return the keys that were in use before, the latest first."""
+        """Return the public keys that were used before the present key, the latest first."""
         try:
             with disk.storage_errors(f"cannot read {self._home / RETIRED}"):
                 return PublicKey.all_of_text((self._home / RETIRED).read_text())[::-1]
@@ -57,7 +57,8 @@ class Keys:
             ) from error
 
     def rotate(self) -> SigningKey:
-        """Replace the key by a new one and retire the old; signatures by the old one stay valid."""
+        """Replace the signing key by a new one, and retire the old key; signatures of the old key
+        stay valid."""
         with _packages(), self._changing():
             before = self._read()
             if before is not None:
@@ -82,7 +83,7 @@ class Keys:
                 ) from error
 
     def _create(self) -> None:
-        """Make a key, unless another process does so at the same time."""
+        """Create a signing key, unless another process does so at the same time."""
         with disk.storage_errors(f"cannot write {self._path}"):
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
             durable.create(self._path, SigningKey.new().pem)
@@ -96,7 +97,7 @@ class Keys:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """Two rotations at once take turns."""
+        """Return a context in which no other process changes the keys."""
         with disk.storage_errors(f"cannot write in {self._home}"):
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self._home / "signing.lock", os.O_RDWR | os.O_CREAT, 0o600)

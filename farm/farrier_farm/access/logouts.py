@@ -1,6 +1,6 @@
 """Browser sessions that were logged out before they expired.
 
-farrier:logout:<session>   there until the session would have expired
+farrier:logout:<session>   a key that exists until the session would have expired
 
 All other facts about a session are in its signed cookie, so a farm stores nothing about open
 sessions."""
@@ -19,7 +19,7 @@ class Logouts:
         self._client = client
 
     def add(self, session: str, seconds: float) -> None:
-        """End a session that would expire in `seconds`."""
+        """Store the logout of a session that would expire in `seconds`."""
         self._client.command("SET", _PREFIX + session, "", "EX", max(1, round(seconds + 1)))
 
     def has(self, session: str) -> bool:

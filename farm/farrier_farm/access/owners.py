@@ -1,15 +1,18 @@
-"""The claims on stored files and models: of users who have sent them, and of jobs that use them.
+"""The claims on stored files and models: the right of users to use a file or model because they
+have uploaded it, or because a job of theirs uses it.
 
-farrier:owners:<sha256>   sorted set of the users who have sent all bytes of this file, or made this
-                          model of files that were theirs, by until when that counts, in ms
+farrier:owners:<sha256>   sorted set of the users who have uploaded this file, or have created this
+                          model from files that they had claims on; the score is the end of the
+                          claim, in ms
 
-A file is stored once, whoever sends it, so its presence says nothing about who may use it. A claim
-lasts as long as an unreferenced blob is kept, counted from when its user last named it. The owner
-of a job owns the model that it refers to, unless the model was lent: the owner could use it as a
-member of a group, or as an admin, when they submitted the job. A job with a lent model is not a
-claim, so nobody keeps a model for longer than through its lender. A claim therefore never outlives
-its blob, and the model of a job stays its owner's, also in homes of versions that stored no
-claims."""
+A file is stored once, whoever uploads it, so its presence does not determine who may use it. The
+claim of an upload lasts for the time for which an unreferenced blob is kept, from the user's last
+request that names the file. The owner of a job has a claim on the job's model, unless the model was
+lent: that is, the owner could use the model only as a member of a group, or as an admin, when they
+submitted the job. A job with a lent model is not a claim, so a model stays usable only as long as
+the user who lent it has a claim. A claim never outlives its blob, and the owner of a job keeps the
+right to the job's model, also in homes of versions that stored no claims.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,8 @@ _AT_ONCE = 1000  # The most keys of one script; a model may have several thousan
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """A user who may use a model; `private` is false for a claim by a job that is not private."""
+    """The right of a user to use a model; `private` is false for a claim by a job that is not
+    private."""
 
     owner: str
     private: bool
@@ -83,14 +87,14 @@ class Owners:
         self._note = client.script(_NOTE)
 
     def claims(self, sha256: str, asker: str = "") -> Sequence[Claim]:
-        """Return the claims on a file or model; only the asker's own claim if the asker has sent
-        it. There are none on a file that an older version stored and that no job refers to."""
+        """Return the claims on a file or model; only the claim of `asker` if `asker` has uploaded
+        it. The list is empty for a file that an older version stored and that no job refers to."""
         keys = [f"{_OWNERS}{sha256}", f"{REFERENCES}{sha256}"]
         lines: list[str] = self._claims(keys, [sha256, DEFAULT, asker])
         return [Claim(text[2:], text[0] == "1") for text in lines]
 
     def note(self, owner: str, sha256s: Iterable[str]) -> None:
-        """Store the user's claims on these files and models; durable on return."""
+        """Store the user's claims on these files and models durably."""
         keys = [f"{_OWNERS}{sha256}" for sha256 in sha256s]
         for first in range(0, len(keys), _AT_ONCE):
             self._note(keys[first : first + _AT_ONCE], [owner, self._age_ms])

@@ -1,17 +1,19 @@
-"""Quotas of users: the bytes they store and the device time they use, counted in Redis for all API
-processes.
+"""Quotas of users: the bytes that they store and the device time that they use, counted in Redis
+for all API processes together.
 
-farrier:kept:<user>            hash: upload → "<bytes> <sha256>", of files that the user has sent
-                               or announced, and that nothing may refer to yet
+farrier:kept:<user>            hash: upload → "<bytes> <sha256>", of files that the user has
+                               uploaded or announced; a job or model may refer to some of them
 farrier:kept-bytes             hash: user → the sum of these bytes
-farrier:device-ms:<day>        hash: user → ms in which devices measured for the user's jobs on this
-                               day of UTC, counted from 1970 on (`history.lua`); for three days
+farrier:device-ms:<day>        hash: user → ms for which devices measured for the user's jobs on
+                               this day (UTC, counted from 1970-01-01, `history.lua`); kept for
+                               three days
 
-Entries of files that a job or model now refers to, or that are gone, are removed only when the
-user's sum reaches the limit. So announcing a file takes one script, and nothing else has to
-maintain these keys.
+Entries of files that a job or model now refers to, or that were removed, are dropped only when the
+user's sum reaches the limit. Therefore the announcement of a file takes a single script, and no
+other module has to maintain these keys.
 
-The user `DEFAULT` has no quota: only the limits of the whole farm bound it."""
+The user `DEFAULT` has no quota: only the limits of the whole farm bound it.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ end
 
 
 class Quotas:
-    """The counts of all users. Every method raises ServiceError if Redis is out of reach."""
+    """The counted bytes and device times of all users. Every method raises ServiceError if Redis is
+    out of reach."""
 
     def __init__(
         self,
@@ -75,8 +78,8 @@ class Quotas:
         self._settled: dict[str, float] = {}
 
     def keep(self, user: str, upload: Upload) -> None:
-        """Count a new upload as the user's. Raises TooManyRequestsError if the user keeps too many
-        bytes that nothing refers to."""
+        """Count a new upload as the user's. Raises TooManyRequestsError if the user's uploads that
+        no job or model refers to have too many bytes."""
         limit = self._settings.upload_bytes_of_user
         if user == DEFAULT or not limit:
             return
@@ -102,12 +105,13 @@ class Quotas:
             )
 
     def kept_bytes(self, user: str) -> int:
-        """Return the bytes that count as the user's, according to the last update."""
+        """Return the number of bytes of the user's uploads that no job or model referred to at the
+        last update."""
         return int(self._client.command("HGET", _KEPT_BYTES, user) or 0)
 
     def check_device_time(self, user: str) -> None:
-        """Raise TooManyRequestsError if devices have measured for a user for the time allowed on
-        one day."""
+        """Raise TooManyRequestsError if devices have measured for the user for longer than a user
+        is allowed per day."""
         budget_s = self._settings.device_seconds_of_user
         if user == DEFAULT or not budget_s:
             return
@@ -124,13 +128,14 @@ class Quotas:
             )
 
     def device_seconds(self) -> Mapping[str, float]:
-        """Return the seconds that devices have measured today, by user."""
+        """Return, for each user, the seconds for which devices have measured today."""
         seconds = self._client.command("HGETALL", _of_day(int(self._now() * 1000)))
         return {user: int(ms) / 1000 for user, ms in seconds.items()}
 
     def _settle(self, user: str) -> bool:
-        """Remove the entries of files that are referred to or gone. Return False if nothing was
-        removed, or if this process has checked within `_SETTLED_S`."""
+        """Drop the entries of the user's files that a job or model now refers to, or that were
+        removed. Return False if there were none, or if this process has checked the user within
+        `_SETTLED_S`."""
         now = time.monotonic()
         if now < self._settled.get(user, 0.0):
             return False

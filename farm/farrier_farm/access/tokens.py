@@ -1,5 +1,5 @@
-"""The two tokens of an installation, for users (REST) and devices (gRPC), and the key from which
-the secrets of its devices are derived. No device ever sees that key."""
+"""The two tokens of an installation, for users (REST) and for devices (gRPC), and the key from
+which the secrets of its devices are derived. No device has access to that key."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ class TokenRole(enum.StrEnum):
 
 
 def load_token(settings: Settings, role: TokenRole, *, create: bool = False) -> str | None:
-    """Return the token of a role: the settings' token, else that of the file in the settings, else
-    that of `<home>/<role>.token`. With `create` that file is made if it is missing (mode 0600).
+    """Return the token of a role (user or device): the token in the settings, else the content of
+    the token file that the settings name, else the content of `<home>/<role>.token`. With `create`,
+    the last file is created if it is missing (mode 0600).
 
-    Raises StorageError if a named file cannot be read or the directory cannot be written.
+    Raises StorageError if the token file cannot be read or the directory cannot be written.
     """
     token, named = _of(settings, role)
     if token:
@@ -39,7 +40,7 @@ def load_token(settings: Settings, role: TokenRole, *, create: bool = False) -> 
 
 
 def device_key(settings: Settings) -> str:
-    """Return the key in `<home>/device.key`, which is made if it is missing (mode 0600). Raises
+    """Return the key in `<home>/device.key`; create the file if it is missing (mode 0600). Raises
     StorageError."""
     path = settings.home / "device.key"
     with disk.storage_errors(f"cannot read the key {path}"):
@@ -56,7 +57,8 @@ def device_key(settings: Settings) -> str:
 
 
 def whereabouts(settings: Settings, role: TokenRole) -> str:
-    """Return the place of the token that `load_token` returns, in words for people."""
+    """Return a description, for messages to users, of the setting or file from which `load_token`
+    reads the token."""
     token, named = _of(settings, role)
     if token:
         return "of the environment"
@@ -69,8 +71,8 @@ def matches(candidate: str, token: str) -> bool:
 
 
 def token_file(settings: Settings, role: TokenRole) -> Path:
-    """Return the path of a file with the token that `load_token` returns, for programs that read it
-    from a file. A token set in the settings is written to `<home>/<role>.given.token`. Raises
+    """Return the path of a file with the token that `load_token` returns, for programs that read a
+    token from a file. A token in the settings is written to `<home>/<role>.given.token`. Raises
     StorageError."""
     token, named = _of(settings, role)
     if not token:
@@ -84,7 +86,7 @@ def token_file(settings: Settings, role: TokenRole) -> Path:
 
 
 def _of(settings: Settings, role: TokenRole) -> tuple[str | None, Path | None]:
-    """Return the token and the token file that the settings name."""
+    """Return the token of a role, and the path of its token file, as the settings name them."""
     return {
         TokenRole.USER: (settings.token, settings.token_file),
         TokenRole.DEVICE: (settings.device_token, settings.device_token_file),
@@ -92,7 +94,8 @@ def _of(settings: Settings, role: TokenRole) -> tuple[str | None, Path | None]:
 
 
 def _create(path: Path) -> str:
-    """Make a token and its file. If two processes start at once, both use the same token."""
+    """Create a token file and return its token. If two processes do so at once, both return the
+    same token."""
     token = secrets.token_urlsafe(32)
     with disk.storage_errors(f"cannot write the token file {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

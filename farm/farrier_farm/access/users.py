@@ -1,12 +1,13 @@
-"""The named users of a farm, each with a token; `farrier tokens` makes and revokes them.
+"""The users of a farm, each with a token; `farrier tokens` creates and revokes the tokens.
 
 <home>/users.json   {name: {"sha256": of the token, "created": Unix seconds, "role", "group",
                     "expires": Unix seconds or null}}, mode 0600
 
-A token is random and long, so its hash reveals nothing about it. The holder of the installation's
-own token (`tokens.py`) is the user `default`, an admin. The name is stored as the owner of jobs;
-role and group decide the user's rights (`farrier_server.access`). Entries of versions without roles
-belong to admins, because every token had all rights then."""
+A token is long and random, so its hash does not reveal it. A caller with the installation's own
+token (`tokens.py`) is the user `default`, an admin. The name of a user is stored as the owner of
+jobs; role and group determine the user's rights (`farrier_server.access`). Entries of versions
+without roles belong to admins, because every token had all rights in those versions.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +40,14 @@ _WITHIN = re.compile(r"([0-9]{1,9})([mhdw])")
 
 
 class Role(enum.StrEnum):
-    """The rights of a user; each role has those of the roles before it."""
+    """The role of a user. Each role has the rights of all roles before it."""
 
     USER = "user"  # Jobs, models and artifacts of their own.
     OPERATOR = "operator"  # Devices, the shared records, the cost model, and the state of all jobs.
     ADMIN = "admin"  # everything, tokens included
 
     def includes(self, least: Role) -> bool:
-        """Return whether this role has the rights of another one."""
+        """Return whether this role has all rights of the role `least`."""
         order = list(Role)
         return order.index(self) >= order.index(least)
 
@@ -76,7 +77,7 @@ _ByHash = dict[str, User]  # of their tokens
 
 class Users:
     """The users of a farm. Safe to share between threads, and between processes with the same home:
-    each call sees the changes of all. Every method raises StorageError if the file cannot be read
+    each call sees all changes so far. Every method raises StorageError if the file cannot be read
     or written."""
 
     def __init__(self, home: Path) -> None:
@@ -92,8 +93,9 @@ class Users:
         group: str = "",
         expires: float | None = None,
     ) -> str:
-        """Make a user and return the token, which is not stored. Raises UsageError for a malformed
-        name or group or a time that has passed, ConflictError for a name in use."""
+        """Add a user and return the user's token, which is not stored. Raises UsageError for a
+        malformed name or group or an expiry in the past, ConflictError for a name that is in
+        use."""
         _check_name(name, "user")
         _check_group(group)
         _check_time(expires)
@@ -113,9 +115,9 @@ class Users:
         return token
 
     def rotate(self, name: str, *, expires: float | None = None, for_ever: bool = False) -> str:
-        """Replace a user's token, which no longer counts, and return the new one. It expires when
-        the old one would have, unless `expires` or `for_ever` is set. Raises NotFoundError, and
-        UsageError for a time that has passed."""
+        """Replace a user's token, which becomes invalid, and return the new token. The expiry stays
+        the same, unless `expires` or `for_ever` is set. Raises NotFoundError, and UsageError for an
+        expiry in the past."""
         _check_time(expires)
         token = secrets.token_urlsafe(32)
         with self._changed() as users:
@@ -134,7 +136,8 @@ class Users:
         return token
 
     def remove(self, name: str) -> None:
-        """Revoke the user's token; jobs keep the name of their owner. Raises NotFoundError."""
+        """Remove a user, whose token becomes invalid. Jobs keep the name of their owner. Raises
+        NotFoundError."""
         with self._changed() as users:
             if name not in users:
                 raise _unknown(name)
@@ -145,23 +148,24 @@ class Users:
         return sorted(self._users()[0].values(), key=lambda user: user.name)
 
     def named(self, name: str) -> User | None:
-        """Return the user of that name, whose token may have expired, or None."""
+        """Return the user of that name, or None. The user's token may have expired."""
         return THE_DEFAULT if name == DEFAULT else self._users()[0].get(name)
 
     def members(self, group: str) -> frozenset[str]:
-        """Return the names of a group's users; the empty group has none."""
+        """Return the names of the users of a group; for the empty group, an empty set."""
         if not group:
             return frozenset()
         return frozenset(name for name, user in self._users()[0].items() if user.group == group)
 
     def who_has(self, token: str) -> User | None:
-        """Return the user who has this token, which may have expired, or None."""
+        """Return the user who has this token, or None. The token may have expired."""
         digest = _hash(token)
         user = self._users()[1].get(digest)
         return user if user is not None and hmac.compare_digest(user.sha256, digest) else None
 
     def _users(self) -> tuple[_ByName, _ByHash]:
-        """Return the users by name and by hash, reading the file if it has changed."""
+        """Return the users by name and by the hash of the token. The file is read only if it has
+        changed."""
         with disk.storage_errors(f"cannot read {self._path}"):
             try:
                 stat = self._path.stat()
@@ -191,7 +195,7 @@ class Users:
 
     @contextlib.contextmanager
     def _changed(self) -> Iterator[dict[str, User]]:
-        """Yield the users by name, to be changed; the changes are on the disk at the end."""
+        """Return a context with the users by name, whose changes are written to disk at the end."""
         with disk.storage_errors(f"cannot write {self._path}"):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -212,8 +216,8 @@ class Users:
 
 
 def read_expiry(text: str) -> float | None:
-    """Return the time, in Unix seconds, that a duration from now (`30d`, `12h`) or a date of UTC
-    (`2030-01-31`, `2030-01-31T12:00`) names, and None for `never`. Raises UsageError."""
+    """Return the expiry that `text` states, in Unix seconds: a duration from now (`30d`, `12h`) or
+    a date in UTC (`2030-01-31`, `2030-01-31T12:00`). Return None for `never`. Raises UsageError."""
     if text == "never":
         return None
     if match := _WITHIN.fullmatch(text):

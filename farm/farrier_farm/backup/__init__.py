@@ -1,1 +1,1 @@
-"""Backups of a farm that goes on working, and farms from backups."""
+"""Backups of a farm while it runs, and the restore of a farm from a backup."""

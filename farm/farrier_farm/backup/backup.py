@@ -1,15 +1,16 @@
-"""The backup of a running farm: `farrier backup` makes one, `restore.py` reads it.
+"""The backup of a running farm, for `farrier backup`; `restore.py` reads the result.
 
-A backup is a new folder, or a new tar archive if its name ends in `.tar`:
+A backup is a new folder, or a new tar archive if the target's name ends in `.tar`:
 
-    redis.rdb        what Redis held at one moment (`Client.snapshot`)
-    blobs/<sha256>   every blob that there was then; in a folder hard links where they can be made
-    home/<name>      tokens, users, the signing key, the agent's own secret: mode 0600
-    backup.json      format, version, time, and the sha256 of all but the blobs, whose names theirs
-                     is. It comes last: without it a backup is not complete
+    redis.rdb        the contents of Redis at one moment (`Client.snapshot`)
+    blobs/<sha256>   every blob at that moment; in a folder, hard links if the file system has them
+    home/<name>      tokens, users, the signing key, the secret of the farm's agent: mode 0600
+    backup.json      format, version, time, and the SHA-256 of every file except the blobs, which
+                     are named by theirs. This file is written last: a backup without it is not
+                     complete
 
-Everything that the snapshot names is in the backup: blobs are stored before they are named, and
-none is removed while `ContentStore.keeping` is held.
+The backup contains every blob that the snapshot of Redis refers to: blobs are stored before
+anything refers to them, and no blob is removed while `ContentStore.keeping` is held.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ KEPT = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Summary:
-    """The number of blobs and bytes of a backup."""
+    """The number of blobs of a backup, and the total number of bytes."""
 
     blobs: int
     nbytes: int  # of all files
@@ -62,7 +63,7 @@ class Summary:
 
 
 class _Place(Protocol):
-    """The destination of a backup's files."""
+    """The folder or archive to which a backup is written."""
 
     def add_file(self, name: str, source: Path) -> None: ...
 
@@ -72,9 +73,9 @@ class _Place(Protocol):
 
 
 def back_up(farm: Farm, target: Path) -> Summary:
-    """Make a backup of a farm. Raises ConflictError if something exists at `target`, StorageError
-    if it cannot be written (nothing of it stays then), ServiceError if Redis does not send its
-    snapshot."""
+    """Write a backup of a farm to `target`. Raises ConflictError if `target` exists, StorageError
+    if the backup cannot be written (an incomplete one is removed), ServiceError if Redis does not
+    send its snapshot."""
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise ConflictError(f"{target} is there already", hint="name a new folder or .tar file")
     existed = target.exists()
@@ -91,7 +92,7 @@ def back_up(farm: Farm, target: Path) -> Summary:
 
 
 def _written(farm: Farm, place: _Place, beside: Path) -> tuple[dict[str, Any], Summary]:
-    """Write everything but the manifest to `place`; return the manifest and the totals."""
+    """Write everything except the manifest to `place`; return the manifest and the totals."""
     files: dict[str, tuple[int, str]] = {}
     with farm.blobs.keeping(), tempfile.NamedTemporaryFile(dir=beside, prefix=".farrier-") as taken:
         farm.client.snapshot(taken)
@@ -175,7 +176,8 @@ class _Archive:
 
 @contextlib.contextmanager
 def _private(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file that only this user can read; it is on the disk at the end."""
+    """Return a context with a new file that only the user of this process can read. At its end, the
+    file is synced to disk."""
     with open(path, "xb", opener=_for_this_user) as file:
         yield file
         file.flush()
@@ -187,7 +189,8 @@ def _for_this_user(path: str, flags: int) -> int:
 
 
 def _removed(target: Path, existed: bool) -> None:
-    """Remove an incomplete backup; a folder that existed before stays, empty."""
+    """Remove an incomplete backup. If its folder existed before the backup, the folder stays,
+    empty."""
     with contextlib.suppress(OSError, StorageError):
         if target.is_dir():
             shutil.rmtree(target)

@@ -1,7 +1,8 @@
-"""The restore of a farm from its backup: `farrier restore` puts one into an empty home.
+"""The restore of a farm from a backup into an empty home, for `farrier restore`.
 
-Every file is read once, checked against its hash, and written next to the home. The result takes
-the home's name when all of it is right, so a restore that ends early leaves no partial farm.
+Every file is read once, checked against its hash, and written to a folder next to the home. The
+folder is renamed to the home when all files are correct, so an interrupted restore leaves no
+partial farm.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ _LOG_MANIFEST = f"file {_BASE} seq 1 type b\nfile {_INCREMENT} seq 1 type i\n"
 
 
 def restore(source: Path, settings: Settings) -> Summary:
-    """Put the farm of a backup into `settings.home`. Raises ConflictError if the home is not empty,
-    UsageError if the backup is not complete or the farm's Redis is not the embedded one,
+    """Restore the farm of a backup into `settings.home`. Raises ConflictError if the home is not
+    empty, UsageError if the backup is not complete or the farm's Redis is not the embedded server,
     StorageError if the backup is damaged or the home cannot be written."""
     if settings.redis_url is not None:
         raise UsageError(
@@ -95,14 +96,14 @@ def _check_is_free(home: Path) -> None:
 
 @dataclasses.dataclass
 class _Restored:
-    """The files restored so far, in a folder that will become a home."""
+    """The files that were restored so far, in a folder that will become a home."""
 
     root: Path
     files: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
     manifest: dict[str, Any] | None = None
 
     def take(self, name: str, file: IO[bytes]) -> None:
-        """Restore one file. Raises UsageError for a file that no backup contains."""
+        """Restore a file of the backup. Raises UsageError for a file that no backup contains."""
         if name == MANIFEST:
             self.manifest = _parsed(file.read(_MOST_MANIFEST))
             return
@@ -119,8 +120,8 @@ class _Restored:
         self.files[name] = size, digest.hexdigest()
 
     def finished(self, source: Path) -> Summary:
-        """Check the restored files against the manifest. Raises UsageError for a backup that is not
-        complete, StorageError for a damaged one."""
+        """Check the restored files against the manifest, and return their number and size. Raises
+        UsageError for a backup that is not complete, StorageError for a damaged one."""
         if self.manifest is None:
             raise UsageError(
                 f"{source} is not a complete backup: it has no {MANIFEST}",
@@ -143,7 +144,8 @@ class _Restored:
         return Summary(len(blobs), sum(size for size, _ in self.files.values()))
 
     def _write_log(self) -> None:
-        """Write the append-only log of the embedded server, so that it begins with the snapshot."""
+        """Write an append-only log for the embedded server that starts with the snapshot of the
+        backup."""
         folder = self.root / _LOG
         (folder / _INCREMENT).touch(mode=0o600)
         (folder / "appendonly.aof.manifest").write_text(_LOG_MANIFEST)
@@ -152,7 +154,8 @@ class _Restored:
 
 
 def _place_of(name: str) -> str:
-    """Return the path within a home of a file of a backup. Raises UsageError for other files."""
+    """Return the path within a home for a file with this name in a backup. Raises UsageError for a
+    file that no backup contains."""
     if name == SNAPSHOT:
         return f"{_LOG}/{_BASE}"
     if blob := _BLOB.fullmatch(name):
@@ -183,7 +186,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def _files(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the files of a backup, by their names in it. Raises UsageError if it is not a
+    """Yield the name and content of each file of a backup. Raises UsageError if the source is not a
     backup."""
     if source.is_dir():
         for path in sorted(source.rglob("*")):

@@ -1,1 +1,1 @@
-"""The devices of a farm: the registry, classes, enrolment, sessions and history."""
+"""The devices of a farm: their registry, classes, enrolment, sessions and history."""

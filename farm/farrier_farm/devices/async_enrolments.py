@@ -1,4 +1,4 @@
-"""The enrolment of devices on the broker's side, by which a device gets its own secret; for an
+"""The broker's part of the enrolment of devices, in which a device gets its own secret; for an
 event loop."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NONCE_BYTES = 16  # Long enough that no two nonces are ever the same.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnSecret:
-    """The secret of a device, as brokers derive it from the farm's key."""
+    """The secret of a device, which brokers derive from the farm's key."""
 
     device: str
     generation: str
@@ -32,7 +32,8 @@ class OwnSecret:
 
 
 class Secrets:
-    """The secrets of a farm's devices, by name and generation."""
+    """The secrets of a farm's devices, by device name and generation, a random text that each
+    enrolment creates."""
 
     def __init__(self, key: str) -> None:
         self._key = hmac.digest(key.encode(), _PURPOSE, hashlib.sha256)
@@ -43,7 +44,8 @@ class Secrets:
         return OwnSecret(device, generation, secret)
 
     def proven(self, caller: Enrolled) -> OwnSecret | None:
-        """Return the secret that the caller claims to have, or None if the proof is wrong."""
+        """Return the secret of the device that `caller` claims to be, or None if the proof in
+        `caller` is wrong."""
         own = self.of(caller.device, caller.generation)
         return own if caller.proves(own.secret) else None
 
@@ -57,10 +59,10 @@ class Enrolling:
         self._is_open = settings.open_enrolment
 
     async def enrol(self, caller: Bearer | Invited, device: str, nonce: bytes) -> OwnSecret:
-        """Assign a device a secret, or the same one again for the same nonce. The caller's shared
-        token has been checked. Raises UsageError for a malformed request, UnknownDeviceError for an
-        unknown token, and DeviceRefusedError for a token that no longer counts or for a name that
-        belongs to another device."""
+        """Enrol a device and return its new secret; a repeated call with the same nonce returns the
+        same secret. The caller has checked the shared token if `caller` uses it. Raises UsageError
+        for a malformed request, UnknownDeviceError for an unknown token, and DeviceRefusedError for
+        a token that is no longer valid or a name that belongs to another device."""
         if len(nonce) < _NONCE_BYTES:
             raise UsageError(f"the nonce has {len(nonce)} bytes, and needs {_NONCE_BYTES}")
         token = hashed(caller.token) if isinstance(caller, Invited) else ""
@@ -79,7 +81,7 @@ class Enrolling:
 
 
 def _refusal(word: str, device: str, *about: Any) -> Exception:
-    """Return the error for a device that cannot enrol, with the way out."""
+    """Return the error for a device that cannot enrol, with a hint how to enrol."""
     named = str(about[0]) if about else device
     shown = named or "NAME"
     anew = f"farrier devices add {device or 'NAME'} makes another"

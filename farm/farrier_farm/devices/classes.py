@@ -1,8 +1,11 @@
-"""Device classes: the devices of one class are so similar that a measurement on one holds for all.
+"""Device classes: the devices of a class are so similar that a measurement on one of them is valid
+for all.
 
-A class is a `Target` as the farm sees it: its id names the queue of batches, and its target's
-fingerprint is that of the records. The class follows from what the device reports about itself, or
-from the machine that its operator states (`farrier-device --machine`)."""
+A class has a compile `Target`. The id of the class is the name of its queue of measurement batches,
+and the target's fingerprint selects the tuning records. The class of a device follows from the
+machine that the device reports, or from the machine that its operator states (`farrier-device
+--machine`).
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ EMULATED = "-emulated"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """A class of devices. `description` is that of one of its devices, without its memory size, on
-    which nothing depends."""
+    """A class of devices. `description` is the description of a device of the class, without the
+    memory size, on which no measurement depends."""
 
     id: str
     description: MachineDescription
@@ -37,7 +40,8 @@ class DeviceClass:
 
     @property
     def emulated(self) -> bool:
-        """Return whether its devices are software, whose times are not those of hardware."""
+        """Return whether the devices of the class are emulators, whose times differ from those of
+        the hardware."""
         return self.description.emulated
 
     def to_text(self) -> str:
@@ -46,9 +50,9 @@ class DeviceClass:
 
     @classmethod
     def of(cls, machine: MachineDescription) -> DeviceClass:
-        """Return the class of a machine. Its id, such as `cortex-a76-4c-1f0c9a7b`, has the
-        processor and cores for people, then a digest of all that a timing depends on. Raises
-        UsageError for a machine that no code can be generated for."""
+        """Return the class of a machine. Its id, such as `cortex-a76-4c-1f0c9a7b`, consists of the
+        processor and the number of cores, for readability, and of a digest of everything on which
+        times depend. Raises UsageError for a machine for which no code can be generated."""
         description = dataclasses.replace(machine, memory_bytes=0)
         name = _PLAIN.sub("-", (machine.cpu or machine.arch).lower()).strip("-")[:_LONGEST]
         digest = _target(description).fingerprint[:8]
@@ -57,22 +61,22 @@ class DeviceClass:
 
     @classmethod
     def from_text(cls, class_id: str, text: str) -> DeviceClass:
-        """Return the class that was stored under its id as `text`."""
+        """Return the class with this id from its stored JSON description."""
         return cls(class_id, parse_machine(text).description)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasurementTarget:
-    """The devices that measure a job's batches: any device of a class, or one particular device."""
+    """The devices that measure a job's batches: any device of a class, or a particular device."""
 
     device_class: str
     device: str = ""
 
     @property
     def queue(self) -> str:
-        """Return the name of the queue of its batches. The queue of a device names its class too,
-        so that a device that comes back as another machine measures no batch for its former
-        class."""
+        """Return the name of the queue of batches for these devices. The queue of a particular
+        device contains the name of its class, so that a device that reconnects as another machine
+        measures no batch for its former class."""
         if not self.device:
             return self.device_class
         return f"{_DEVICE}{self.device_class}:{self.device}"
@@ -91,11 +95,11 @@ class MeasurementTarget:
 
 
 def class_of_device(device: str, said: Mapping[str, Any]) -> DeviceClass:
-    """Return the class of a device from its agent's report: the fields of `MachineDescription`, and
-    `machine` if its operator states the machine, by name or description.
+    """Return the class of a device. `said` is the report of its agent: the fields of
+    `MachineDescription`, and `machine` if the operator states the machine by name or description.
 
-    Raises UsageError for a machine that no code can be generated for, and for a machine that
-    contradicts what the operator states.
+    Raises UsageError for a machine for which no code can be generated, and for a reported machine
+    that contradicts the stated one.
     """
     try:
         here = codec.decode(MachineDescription, said)
@@ -117,7 +121,8 @@ def class_of_device(device: str, said: Mapping[str, Any]) -> DeviceClass:
 
 
 def _check_can_be(device: str, here: MachineDescription, stated: MachineDescription) -> None:
-    """Raise UsageError if code for the stated machine does not run on this one."""
+    """Raise UsageError if code for the stated machine does not run on the reported machine
+    `here`."""
     if here.arch != stated.arch:
         raise UsageError(
             f"the device {device} is an {here.arch}, and is stated to be a {stated.cpu}, which is "

@@ -1,4 +1,4 @@
-"""The registry of devices: their connection, machine, state and trust."""
+"""The registry of devices: the connection, machine, state and trust of each device."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class DeviceState(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoadMinute:
-    """The work that a device did in the minute that began at `time`, in Unix seconds."""
+    """The batches and the busy time of a device in the minute that began at `time`, in Unix
+    seconds."""
 
     time: float
     batches: int  # Batches measured to the end.
@@ -55,8 +56,8 @@ class LoadMinute:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceCounts:
-    """The number of connected devices at a Unix time, and how many of these have a batch, are in
-    quarantine, or are emulated."""
+    """The number of connected devices at a Unix time, and the numbers of these devices that have a
+    batch, are in quarantine, or are emulated."""
 
     time: float
     connected: int
@@ -67,8 +68,8 @@ class DeviceCounts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Device:
-    """A snapshot of a device. `description` is what the agent reported: the fields of
-    `farrier_device.describe.MachineDescription`, perhaps more."""
+    """A snapshot of a device. `description` is the report of its agent: the fields of
+    `farrier_device.describe.MachineDescription`, perhaps with fields of newer versions."""
 
     id: str
     device_class: str  # The id of its class; "" if a broker older than classes registered it.
@@ -94,7 +95,8 @@ class Device:
 
     @property
     def engines(self) -> Mapping[str, str]:
-        """Other engines that models can be raced with on it: version by name."""
+        """Inference engines other than Farrier that are installed on the device, with which models
+        can be compared: version by name."""
         versions = self.description.get("engines")
         return {str(k): str(v) for k, v in versions.items()} if isinstance(versions, dict) else {}
 
@@ -104,7 +106,7 @@ class Device:
 
     @property
     def takes_work(self) -> bool:
-        """Return whether it may lease a batch now."""
+        """Return whether the device may lease a batch now."""
         return self.state in (DeviceState.IDLE, DeviceState.BUSY) and not self.resting
 
 
@@ -127,13 +129,13 @@ class Devices:
         return self._device(device_id, fields, about, self._now())
 
     def list(self) -> list[Device]:
-        """Return all devices that ever connected, by id."""
+        """Return all devices that have ever connected, by id."""
         ids = sorted(self._client.command("SMEMBERS", "farrier:device"))
         return [*self._snapshots(ids)]
 
     def page(self, *, limit: int, after: str = "") -> tuple[Sequence[Device], str]:
-        """Return the devices after the id `after`, by id, and the `after` of the next page, "" on
-        the last one."""
+        """Return the devices that follow the id `after`, by id, and the `after` of the next page,
+        "" on the last page."""
         self._adopt()
         first = f"({after}" if after else "-"
         ids = self._client.command("ZRANGE", _BY_NAME, first, "+", "BYLEX", "LIMIT", 0, limit + 1)
@@ -141,7 +143,8 @@ class Devices:
         return self._snapshots(page), page[-1] if len(ids) > limit else ""
 
     def _adopt(self) -> None:
-        """Add devices that only an older version has seen to the list that pages read."""
+        """Add devices that were registered by an older version to the list from which pages are
+        read."""
         counts = self._client.commands([("SCARD", "farrier:device"), ("ZCARD", _BY_NAME)])
         if counts[0] != counts[1]:
             for device_id in self._client.command("SMEMBERS", "farrier:device"):
@@ -152,7 +155,7 @@ class Devices:
         return int(self._client.command("ZCARD", "farrier:beating"))
 
     def counts(self) -> DeviceCounts:
-        """Return the number of devices by state, in two round trips."""
+        """Return the number of connected devices by state, in two round trips to Redis."""
         now, expiry = self._now(), self._settings.device_expiry_s
         bounds = [int((now - expiry) * 1000), int((now + expiry) * 1000)]
         sets = ("farrier:beating", *(f"{_BY_NAME}:{name}" for name in _STANDINGS))
@@ -166,24 +169,26 @@ class Devices:
         return int(self._client.command("ZCOUNT", f"farrier:connected:{class_id}", *bounds))
 
     def is_there(self, class_id: str, device_id: str = "") -> bool:
-        """Return whether a device of a class, or the named one of them, is connected and may get
-        work. It takes one script, however many devices there are."""
+        """Return whether a device of the class is connected and may get batches; with `device_id`,
+        whether that device is. Takes one script, independently of the number of devices."""
         return bool(self._call("is_there", device_id, class_id)[1] == "1")
 
     def with_engine(self, engine: str, class_id: str, device_id: str = "") -> Sequence[str]:
-        """Return some devices of a class that may get work and have another engine, by the last
-        heartbeat; if `device_id` is set, that device or none. It takes one script, however many
-        devices there are."""
+        """Return some devices of a class that may get batches and have the given inference engine
+        installed, in the order of their last heartbeat; with `device_id`, that device or none.
+        Takes one script, independently of the number of devices."""
         names: Sequence[str] = self._call("with_engine", device_id, class_id, engine)[1]
         return names
 
     def measuring(self, class_id: str, *, trusted: bool = False) -> Sequence[str]:
-        """Return some devices of a class that may get work, by the last heartbeat; with `trusted`,
-        only trusted ones. It takes one script, however many devices there are."""
+        """Return some devices of a class that may get batches, in the order of their last
+        heartbeat; with `trusted`, only trusted devices. Takes one script, independently of the
+        number of devices."""
         return self.with_engine(_TRUSTED if trusted else "", class_id)
 
     def of_class(self, class_id: str, limit: int) -> Sequence[Device]:
-        """Return the connected devices of a class that were seen last, at most `limit`, by id."""
+        """Return the connected devices of a class with the latest heartbeats, at most `limit`,
+        sorted by id."""
         return self._snapshots(self.presence.devices(class_id, limit))
 
     def revoked(self, class_id: str) -> Sequence[Device]:
@@ -197,8 +202,8 @@ class Devices:
         return [device for device in self._snapshots(ids) if device.connected]
 
     def _snapshots(self, device_ids: Sequence[str]) -> Sequence[Device]:
-        """Return a snapshot of those of these devices that are registered, sorted by id, in two
-        round trips."""
+        """Return a snapshot of each registered device among `device_ids`, sorted by id, in two
+        round trips to Redis."""
         ids = sorted(device_ids)
         answers = self._client.commands(command for entry in ids for command in _snapshot(entry))
         now = self._now()
@@ -206,36 +211,36 @@ class Devices:
         return [self._device(*entry, now) for entry in each if entry[1]]
 
     def classes(self) -> Sequence[DeviceClass]:
-        """Return all classes that a device has ever had, by id."""
+        """Return all classes to which a device has ever belonged, by id."""
         texts: dict[str, str] = self._client.command("HGETALL", _CLASSES)
         return [DeviceClass.from_text(class_id, text) for class_id, text in sorted(texts.items())]
 
     def device_class(self, class_id: str) -> DeviceClass | None:
-        """Return a device class, or None if no device has ever had it."""
+        """Return a device class, or None if no device has ever belonged to it."""
         text = self._client.command("HGET", _CLASSES, class_id)
         return None if text is None else DeviceClass.from_text(class_id, text)
 
     def release(self, device_id: str) -> Device:
-        """End a quarantine or an unfit state. Raises NotFoundError."""
+        """End a device's quarantine or unfit state. Raises NotFoundError."""
         self.get(device_id)
         self._call("release", device_id)
         return self.get(device_id)
 
     def trust(self, device_id: str, trusted: bool = True) -> Device:
-        """Store whether an operator vouches for a device's measurements. Raises NotFoundError, and
-        ConflictError for a device without its own secret, because another device may use its name
-        tomorrow."""
+        """Store whether an operator trusts a device's measurements. Raises NotFoundError, and
+        ConflictError for a device without a secret of its own, because another device could use its
+        name later."""
         self.get(device_id)
         self._trust(device_id, "01"[trusted])
         return self.get(device_id)
 
     def trust_own(self, device_id: str) -> None:
-        """Trust the device that was started together with the farm, unless an operator has decided
-        otherwise. Raises ConflictError as `trust` does."""
+        """Trust the device that was started together with the farm, unless an operator has already
+        decided whether to trust it. Raises ConflictError as `trust` does."""
         self._trust(device_id, "")
 
     def are_trusted(self, device_ids: Sequence[str]) -> Sequence[bool]:
-        """Return for each of these devices whether it is trusted, in one round trip."""
+        """Return, for each of these devices, whether it is trusted, in one round trip to Redis."""
         answers = self._client.commands(
             ("HGET", f"farrier:device:{item}", "trusted") for item in device_ids
         )
@@ -306,7 +311,7 @@ class Devices:
 
 
 def _snapshot(device_id: str) -> list[tuple[str, str]]:
-    """Return the commands that read a device."""
+    """Return the Redis commands that read a device."""
     return [
         ("HGETALL", f"farrier:device:{device_id}"),
         ("HGETALL", f"farrier:standing:{device_id}"),
@@ -319,8 +324,8 @@ def _load(text: str) -> list[LoadMinute]:
 
 
 def _busy(load: Sequence[LoadMinute], held: float | None, now: float) -> float:
-    """Return the share of the last minutes, including the present one, in which a device had a
-    batch; `held` is the time since which it has had one, or None."""
+    """Return the fraction of the last minutes, including the present one, in which a device had a
+    batch; `held` is the time since which it has had its present batch, or None."""
     begin = (now // 60 - BUSY_MINUTES + 1) * 60
     busy = sum(minute.busy_s for minute in load if begin <= minute.time <= now)
     if held is not None:
@@ -329,7 +334,7 @@ def _busy(load: Sequence[LoadMinute], held: float | None, now: float) -> float:
 
 
 def script(settings: Settings) -> str:
-    """Return the text of `devices.lua` under these settings."""
+    """Return the text of the Lua script `devices.lua`, with the values of these settings."""
     limits = {
         "quarantine_faults": settings.quarantine_faults,
         "expiry_ms": int(settings.device_expiry_s * 1000),
@@ -346,7 +351,7 @@ def script(settings: Settings) -> str:
 
 
 def missing_layers(required: str, description: Mapping[str, Any]) -> list[str]:
-    """Return the required sandbox layers that a device lacks; `required` is like
+    """Return the required sandbox layers that a device lacks; `required` has the form
     `seccomp+landlock`."""
     reached = str(description.get("sandbox", "")).split("+")
     return sorted(set(filter(None, required.split("+"))) - set(reached))

@@ -1,9 +1,10 @@
-"""The operators' control of a farm's devices: enrolment tokens, and each device's standing and
-tags. The broker's part in enrolment is in `async_enrolments.py`.
+"""The part of enrolment that operators use: enrolment tokens, and the standing (paused, drained or
+revoked) and tags of each device. The broker's part of enrolment is in `async_enrolments.py`.
 
-A device enrols once, with a short-lived token that is bound to its name, and has its own secret
-from then on. The secret is derived from the farm's key, the name and a random generation, so the
-farm stores no secrets: Redis has the generation, and the hash of a token."""
+A device enrols once, with a short-lived token that is bound to the device's name, and has its own
+secret from then on. The secret is derived from the farm's key, the name and a random generation, so
+the farm stores no secrets: Redis contains the generation, and the hash of the enrolment token.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ _PREFIX = "fde_"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Invitation:
-    """An enrolment token, which is shown only now; `expires` is in Unix seconds of Redis's
-    clock."""
+    """An enrolment token. It is returned only at its creation; `expires` is in Unix seconds of
+    Redis's clock."""
 
     name: str
     token: str
@@ -43,7 +44,7 @@ class Invitation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class About:
-    """The facts about a device that outlive its sessions."""
+    """The facts about a device that remain when its session ends."""
 
     enrolled: float | None  # Unix seconds; None where it has the shared token alone
     standing: str  # Paused, drained, revoked or "".
@@ -59,10 +60,10 @@ class Enrolments:
         self._batches = batches
 
     def invite(self, name: str, *, expires_s: float = EXPIRY_S, again: bool = False) -> Invitation:
-        """Make a token with which a device can enrol once under this name. With `again` it replaces
-        an enrolled device, whose secret counts until then. An earlier unused token of the name no
-        longer counts. Raises UsageError for a malformed name or time, ConflictError for a name that
-        is taken."""
+        """Create a token with which a device can enrol once under this name. With `again`, the name
+        may belong to an enrolled device, whose secret stays valid until the new device enrols. An
+        earlier unused token for the name becomes invalid. Raises UsageError for a malformed name or
+        time, ConflictError for a name that belongs to an enrolled device."""
         check_name(name)
         if not 0 < expires_s <= LONGEST_EXPIRY_S:
             raise UsageError(
@@ -81,22 +82,23 @@ class Enrolments:
         return Invitation(name, token, int(rest[0]) / 1000)
 
     def pause(self, device_id: str) -> None:
-        """Pause the device: it gets no new batch until `resume`. Raises NotFoundError, and
-        ConflictError if it is revoked."""
+        """Pause the device: it gets no new batch until `resume` is called. Raises NotFoundError,
+        and ConflictError if the device is revoked."""
         self._set_standing(device_id, PAUSED)
 
     def drain(self, device_id: str) -> None:
-        """Drain the device: it gets no new batch until `resume` or until its agent starts again.
-        Raises as `pause` does."""
+        """Drain the device: it gets no new batch until `resume` is called or its agent restarts.
+        Raises NotFoundError, and ConflictError if the device is revoked."""
         self._set_standing(device_id, DRAINED)
 
     def resume(self, device_id: str) -> None:
-        """End `pause` or `drain`. Raises as these do."""
+        """End the effect of `pause` or `drain`. Raises NotFoundError, and ConflictError if the
+        device is revoked."""
         self._set_standing(device_id, "")
 
     def revoke(self, device_id: str) -> None:
-        """End the device's session and turn it away until it enrols again with a newer token. Its
-        batch goes back to the queue. Raises NotFoundError."""
+        """End the device's session, and refuse the device until it enrols again with a newer token.
+        Its batch goes back to the queue. Raises NotFoundError."""
         batch = self._set_standing(device_id, REVOKED)
         if not batch:
             return
@@ -108,7 +110,7 @@ class Enrolments:
                 self._batches.give_back(lease, crashed=False, reason=reason)
 
     def tag(self, device_id: str, tags: Iterable[str]) -> None:
-        """Set the device's tags, in place of all earlier ones. Raises NotFoundError, UsageError."""
+        """Replace the device's tags. Raises NotFoundError, UsageError."""
         wanted = sorted(set(tags))
         for tag in wanted:
             if not re.fullmatch(TAG, tag):
@@ -121,8 +123,8 @@ class Enrolments:
         self._known(device_id, self._call("tag", device_id, " ".join(wanted)))
 
     def remove(self, device_id: str) -> None:
-        """Forget the device: its name is free, and its secret no longer counts. Raises
-        NotFoundError, and ConflictError if it is connected and was not revoked."""
+        """Remove the device: its name is free again, and its secret becomes invalid. Raises
+        NotFoundError, and ConflictError if the device is connected and not revoked."""
         answer = self._call("remove", device_id)
         if answer[0] == "there":
             raise ConflictError(
@@ -132,7 +134,8 @@ class Enrolments:
         self._known(device_id, answer)
 
     def about(self, device_id: str) -> About:
-        """Return the facts about a device; for an unknown device they are empty."""
+        """Return the facts about a device that remain when its session ends; they are empty for an
+        unknown device."""
         key = f"farrier:standing:{device_id}"
         words = self._client.command("HMGET", key, "enrolled", "standing", "tags")
         enrolled, standing, tags = words
@@ -140,14 +143,14 @@ class Enrolments:
         return About(at, standing or "", (tags or "").split())
 
     def standing(self, name: str) -> str | None:
-        """Return the standing of an enrolled device, one of paused, drained, revoked and ""; None
-        for any other device."""
+        """Return the standing of an enrolled device: paused, drained, revoked, or "" for none of
+        these. Return None for any other device."""
         key = f"farrier:standing:{name}"
         generation, standing = self._client.command("HMGET", key, "generation", "standing")
         return None if generation is None else standing or ""
 
     def _set_standing(self, device_id: str, standing: str) -> str:
-        """Set the standing, and return the id of the device's batch."""
+        """Set the standing of a device, and return the id of the batch that the device measures."""
         answer = self._call("set_standing", device_id, standing)
         if answer[0] == "revoked":
             raise ConflictError(
@@ -169,7 +172,7 @@ class Enrolments:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError for a text that cannot be a device's name."""
+    """Raise UsageError for a text that is not a valid device name."""
     if not re.fullmatch(NAME, name):
         raise UsageError(
             f"{name!r} is not a name for a device",
@@ -178,6 +181,6 @@ def check_name(name: str) -> None:
 
 
 def hashed(secret: bytes | str) -> str:
-    """Return the hash under which the farm stores an enrolment token or a nonce."""
+    """Return the hash that the farm stores in place of an enrolment token or a nonce."""
     data = secret.encode() if isinstance(secret, str) else secret
     return hashlib.sha256(data).hexdigest()

@@ -1,5 +1,6 @@
-"""The history of a device: connected, lost, back, draining, leased, measured, faulted, acquitted,
-unfit, quarantined, released. The scripts that make these changes write it (`history.lua`)."""
+"""The history of a device as a stream of events: connected, lost, back, draining, leased, measured,
+faulted, acquitted, unfit, quarantined, released. The Lua scripts that make these changes add the
+events (`history.lua`)."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ HISTORY_KEPT = 1000  # The approximate number of events kept of a device.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceEvent:
-    """An event of a device. `id` grows ("<ms>-<n>"); `data["what"]` is the kind of event, and other
-    fields depend on it."""
+    """An event of a device. `id` grows with time ("<ms>-<n>"); `data["what"]` is the kind of event,
+    on which the other fields depend."""
 
     id: str
     data: dict[str, Any]
 
     @property
     def at(self) -> float:
-        """Return the time in Unix seconds."""
+        """Return the time of the event in Unix seconds."""
         return int(self.id.partition("-")[0]) / 1000
 
 
@@ -31,7 +32,7 @@ def history(
     client: Client, device_id: str, *, limit: int, after: str = "", newest_first: bool = True
 ) -> tuple[list[DeviceEvent], str]:
     """Return the events of a device after the id `after`, and the `after` of the next page, "" on
-    the last one. Raises ServiceError if Redis is out of reach."""
+    the last page. Raises ServiceError if Redis is out of reach."""
     verb = "XREVRANGE" if newest_first else "XRANGE"
     bounds = (
         [f"({after}" if after else "+", "-"]

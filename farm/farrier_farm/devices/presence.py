@@ -1,5 +1,6 @@
-"""The connected device classes and their numbers of devices. The sets are kept up to date by each
-change (`history.lua`), so a query costs as much as there are classes, not devices."""
+"""The connected devices, counted and listed by device class. Each change of a device updates the
+sets in Redis (`history.lua`), so the cost of a query depends on the number of classes and not on
+the number of devices."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ _PRESENT = "farrier:present"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClassPresence:
-    """The number of connected devices of a class, and the number of these that may get work."""
+    """The number of connected devices of a class, and the number of these devices that may get
+    batches."""
 
     connected: int
     serving: int
@@ -54,7 +56,7 @@ class Presence:
         self._expiry_ms = int(settings.device_expiry_s * 1000)
 
     def classes(self) -> Mapping[str, ClassPresence]:
-        """Return the classes with a connected device, by id."""
+        """Return the classes that have a connected device, by id."""
         keys = ["farrier:classes", "farrier:connected", _PRESENT]
         rows = self._classes(keys, [self._expiry_ms])
         return {
@@ -62,7 +64,7 @@ class Presence:
         }
 
     def devices(self, class_id: str, limit: int) -> Sequence[str]:
-        """Return the ids of connected devices of a class, those seen last first, `limit` at
-        most."""
+        """Return the ids of connected devices of a class, at most `limit`, the device with the
+        latest heartbeat first."""
         names: Sequence[str] = self._devices([f"{_PRESENT}:{class_id}"], [self._expiry_ms, limit])
         return names

@@ -23,7 +23,7 @@ from farrier_farm.settings import Settings
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Standing:
-    """The work that a device may do now."""
+    """The batches that a device may get now."""
 
     queues: tuple[str, ...]  # The queues of its batches: that of its class, and its own.
     barred: bool  # It takes no work, because it drains, is in quarantine or unfit.
@@ -42,8 +42,8 @@ def generation_of(session: str) -> str:
 
 class Sessions:
     """The sessions of devices. Every method raises ServiceError if Redis is out of reach. Methods
-    that take a session raise StaleSessionError if it is not the device's newest, FencedOutError if
-    another instance has opened one."""
+    that take a session raise StaleSessionError if the session is not the device's newest,
+    FencedOutError if the newest was opened by another instance of the device's agent."""
 
     def __init__(self, client: AsyncClient, settings: Settings) -> None:
         self._script = client.script(script(settings))
@@ -55,12 +55,14 @@ class Sessions:
         instance: str = "",
         generation: str = "",
     ) -> str:
-        """Return the session of this instance of the device's agent, opened if it has none (as an
-        instance without a name); the session of any other instance is fenced out. `generation` is
-        that of the caller's secret; "" for the shared token.
+        """Return the session of an instance of the device's agent, identified by the random text
+        `instance`; open one if the instance has none or `instance` is "". The session of any other
+        instance of the agent becomes invalid. `generation` is the generation of the caller's
+        secret; "" for the shared token.
 
-        Raises UsageError as `class_of_device` does, DeviceRefusedError if the device is revoked or
-        the name belongs to another, UnknownDeviceError if the secret no longer belongs to a device.
+        Raises UsageError for a machine that has no device class (`class_of_device`),
+        DeviceRefusedError if the device is revoked or its name belongs to another device,
+        UnknownDeviceError if the secret no longer belongs to a device.
         """
         said = json.dumps(dict(description))
         its_class = class_of_device(device_id, json.loads(said))
@@ -81,14 +83,16 @@ class Sessions:
         draining: bool | None = None,
         health: Mapping[str, Any] | None = None,
     ) -> Standing:
-        """Note a sign of life. `draining` and `health` keep their values if they are None."""
+        """Store the time of a heartbeat, and return the batches that the device may get. `draining`
+        and `health` stay unchanged if they are None."""
         said = ["" if draining is None else "01"[draining], json.dumps(health) if health else ""]
         _, its_class, barred, rest_ms = await self._call("heartbeat", device_id, session, *said)
         queues = (str(its_class), MeasurementTarget(str(its_class), device_id).queue)
         return Standing(queues, barred == "1", int(rest_ms) / 1000)
 
     async def hold(self, device_id: str, session: str, batch_id: str) -> bool:
-        """Note the batch that the device measures. Return False if it may not take work now."""
+        """Store that the device measures this batch. Return False, without a change, if the device
+        may not take batches now."""
         word, *_ = await self._call("hold", device_id, session, batch_id)
         return bool(word == "ok")
 
@@ -104,31 +108,33 @@ class Sessions:
         invented: bool = False,
         perhaps_of_library: bool = False,
     ) -> None:
-        """Count a finished attempt at a batch, once; `reason` describes a fault. An `invented`
-        result puts a device that is not trusted in quarantine. A fault that may be the library's as
-        well as the device's counts for quarantine once a job."""
+        """Count a finished attempt at a batch, once; `reason` describes the fault, if any. An
+        `invented` result, which no measurement can yield, puts a device that is not trusted in
+        quarantine. A fault that may be caused by the measured library as well as the device
+        (`perhaps_of_library`) counts towards quarantine only once per job."""
         words = (str(fence), "01"[fault], reason, "01"[invented], "01"[perhaps_of_library])
         await self._call("settle", device_id, session, batch_id, *words)
 
     async def let_go(self, device_id: str, batch_ids: Iterable[str]) -> None:
-        """Note that the device no longer measures these batches, and count nothing."""
+        """Store that the device no longer measures these batches, without counting an attempt."""
         await self._call("let_go", device_id, *batch_ids)
 
     async def decline(self, device_id: str, session: str, batch_id: str, reason: str) -> None:
-        """Note why the device's agent is unfit for a batch, which it no longer measures. The state
-        ends when another agent registers."""
+        """Store that the device's agent cannot measure a batch, and for which reason: the device no
+        longer holds the batch, and is unfit until another agent registers."""
         await self._call("decline", device_id, session, batch_id, reason)
 
     async def acquit(self, device_id: str, batch_id: str) -> None:
-        """Take back the fault that a batch counted, once."""
+        """Remove the fault that a batch counted for a device, once."""
         await self._call("acquit", device_id, batch_id)
 
     async def may_read(self, device_id: str, session: str, sha256: str) -> bool:
-        """Note a sign of life, and return whether the device's batch refers to this blob."""
+        """Store the time of a sign of life, and return whether the batch that the device measures
+        refers to this blob."""
         return bool((await self._call("may_read", device_id, session, sha256))[1] == "1")
 
     async def look(self) -> None:
-        """Note which devices were not seen for too long."""
+        """Mark devices whose last sign of life is too old as disconnected."""
         await self._call("look", "")
 
     async def _call(self, operation: str, device_id: str, *args: str) -> list[Any]:

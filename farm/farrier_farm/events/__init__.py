@@ -1,1 +1,1 @@
-"""The events of a whole farm, and the webhooks that receive them."""
+"""The events of a whole farm, and the webhooks to which they are sent."""

@@ -1,9 +1,10 @@
-"""Sends one signed request to a URL that a user named, which may lead anywhere.
+"""Sending of a signed POST request to a URL that a user has registered. The URL is untrusted: its
+host may be any machine.
 
-The name is resolved once, and the connection goes to the address that was checked, so that a name
-that changes its address cannot bypass the check. Addresses outside the public internet are refused,
-because the farm may reach hosts that its users may not. Redirects are not followed, and only the
-head of an answer is read.
+The host name is resolved once, and the connection goes to the address that was checked, so a change
+of the name's address cannot bypass the check. Addresses outside the public internet are refused,
+because the farm may have access to hosts that its users do not. Redirects are not followed, and
+only the header of the answer is read.
 """
 
 from __future__ import annotations
@@ -38,13 +39,12 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: an IPv4 address is i
 
 
 class PostError(Exception):
-    """The receiver was not reached, or refused the request."""
+    """The error for a request whose receiver was not reached, or refused the request."""
 
 
 def check_url(url: str, *, private: bool, user: str = "") -> None:
-    """Check the URL of a webhook. Raises UsageError if it is malformed, or if its host has an
-    address that is not public, unless `private` addresses are allowed. `user` is the user who
-    registers it."""
+    """Check the URL of a webhook that `user` registers. Raises UsageError if the URL is malformed,
+    or if its host has an address that is not public and `private` is false."""
     host, port = _host_of(url)
     try:
         _resolved(host, port, private=private, user=user)
@@ -56,8 +56,8 @@ def check_url(url: str, *, private: bool, user: str = "") -> None:
 
 
 def post(url: str, body: bytes, headers: dict[str, str], *, private: bool, user: str = "") -> None:
-    """Send a request for a user. Raises PostError unless it is answered with a status of 2xx in
-    time."""
+    """Send a POST request to the URL of a user's webhook. Raises PostError unless the answer
+    arrives in time and has a 2xx status."""
     try:
         host, port = _host_of(url)
     except UsageError as error:
@@ -78,7 +78,8 @@ def post(url: str, body: bytes, headers: dict[str, str], *, private: bool, user:
 
 
 def signature(secret: str, body: bytes, at: int) -> str:
-    """Return the header that proves to the receiver that the farm sent this, and when."""
+    """Return the value of the header that proves to the receiver that the farm sent `body` at the
+    time `at`."""
     digest = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={at},v1={digest}"
 
@@ -99,8 +100,9 @@ def _host_of(url: str) -> tuple[str, int]:
 
 
 def _resolved(host: str, port: int, *, private: bool, user: str) -> str:
-    """Return the address to connect to. All addresses of a name have to be allowed. The error for
-    a name with others is that for an unknown name, so it reveals no names of the farm's network."""
+    """Return the address to which to connect. All addresses of the host name have to be allowed;
+    otherwise the error is the same as for an unknown name, so that it does not reveal names of the
+    farm's network."""
     hidden = f"{host} is not found, or leads to an address that is not public"
     try:
         answers = _looked_up(host, port, user)
@@ -115,15 +117,15 @@ def _resolved(host: str, port: int, *, private: bool, user: str) -> str:
 
 
 class _Lookups:
-    """The name searches in progress. The system's own search has no time limit, so each has a
-    thread, which is abandoned if it takes too long."""
+    """The name lookups in progress. The system's name lookup has no time limit, so each lookup has
+    a thread, which is abandoned if the lookup takes too long."""
 
     def __init__(self) -> None:
         self._of: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
 
     def begin(self, user: str, search: Callable[[], _Addresses]) -> Future[_Addresses]:
-        """Begin a search. Raises PostError for a user who has too many in progress."""
+        """Start a name lookup. Raises PostError for a user who has too many lookups in progress."""
         with self._lock:
             if self._of[user] >= MOST_LOOKUPS:
                 raise PostError("the names of earlier URLs are still looked for")
@@ -146,7 +148,7 @@ _lookups = _Lookups()
 
 
 def _looked_up(host: str, port: int, user: str) -> _Addresses:
-    """Return the addresses of a host. Raises OSError, UnicodeError, and PostError if the search
+    """Return the addresses of a host. Raises OSError, UnicodeError, and PostError if the lookup
     takes too long."""
 
     def search() -> _Addresses:
@@ -159,7 +161,8 @@ def _looked_up(host: str, port: int, user: str) -> _Addresses:
 
 
 def _is_public(address: _Address) -> bool:
-    """Return whether an address is public, and so is the IPv4 address that it may contain."""
+    """Return whether an address is public; for an IPv6 address that contains an IPv4 address,
+    whether both are."""
     if isinstance(address, ipaddress.IPv6Address):
         within = address.ipv4_mapped or address.sixtofour
         if address in _NAT64:
@@ -178,7 +181,8 @@ def _is_public(address: _Address) -> bool:
 
 @contextlib.contextmanager
 def _connected(address: str, port: int, tls_host: str | None) -> Iterator[socket.socket]:
-    """Yield a connection that is cut after `TIMEOUT_S`, whatever the other side does."""
+    """Return a context with a connection to `address`, with TLS if `tls_host` is set, that is
+    closed after `TIMEOUT_S` in any case."""
     deadline = time.monotonic() + TIMEOUT_S
     with contextlib.ExitStack() as stack:
         sock = stack.enter_context(socket.create_connection((address, port), TIMEOUT_S))

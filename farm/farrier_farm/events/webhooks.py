@@ -1,19 +1,21 @@
-"""Webhooks: the URLs that receive events, and the deliveries that wait to be sent to them.
+"""Webhooks: the URLs that receive events, and the deliveries, each of which is an event that waits
+to be sent to a URL.
 
 farrier:webhooks               set of the ids
 farrier:webhook:<id>           hash: id, owner, url, events, secret, created; counts: delivered,
-                               failed; last_error: why the latest try failed, "" after a success
-farrier:webhooks:cursor        the event of the farm up to which deliveries were made
-farrier:deliveries             sorted set of deliveries by when each is due, in ms
+                               failed; last_error: why the last try failed, "" after a success
+farrier:webhooks:cursor        the id of the last event whose deliveries were created
+farrier:deliveries             sorted set of deliveries; the score is the time when each is due, in ms
 farrier:delivery:<id>          hash: hook, body, attempts
-farrier:deliveries:<hook>      set of the deliveries of a webhook that wait
-farrier:deliveries:user:<user>  set of those of all webhooks of a user
+farrier:deliveries:<hook>      set of the waiting deliveries of a webhook
+farrier:deliveries:user:<user>  set of the waiting deliveries of all webhooks of a user
 
-An event makes one delivery for each webhook that wants it, in the script that moves the cursor, so
-each is made once. A user's deliveries take at most a tenth of the queue, so that they cannot
-displace those of others. A delivery that was taken is due again after `TAKEN_S`, unless it is
-settled by then. Its id consists of the event and the webhook, so a receiver can recognise a
-delivery that arrives twice, as after a lost answer.
+An event causes one delivery for each webhook that selects its kind. The script that creates the
+deliveries also moves the cursor, so each is created once. A user's deliveries occupy at most a
+tenth of the queue, so they cannot displace deliveries of other users. A delivery that a process has
+taken to send it is due again after `TAKEN_S`, unless the process settles it before. The id of a
+delivery consists of the event and the webhook, so a receiver can recognise a delivery that arrives
+twice, for example after a lost answer.
 """
 
 from __future__ import annotations
@@ -169,8 +171,8 @@ class Webhooks:
         self._remove = client.script(_REMOVE)
 
     def add(self, owner: str, url: str, events: Sequence[str]) -> Webhook:
-        """Register a URL that was checked. Raises UsageError for an unknown event, QueueFullError
-        if the owner has too many webhooks."""
+        """Register a URL that the caller has checked. Raises UsageError for an unknown event,
+        QueueFullError if the owner has too many webhooks."""
         unknown = [event for event in events if event not in EVENTS]
         if unknown or not events:
             raise UsageError(
@@ -213,21 +215,21 @@ class Webhooks:
         )
 
     def remove(self, hook_id: str) -> None:
-        """Remove a webhook with its waiting deliveries. Raises NotFoundError."""
+        """Remove a webhook and its waiting deliveries. Raises NotFoundError."""
         if not self._remove([_HOOKS, _DUE], [hook_id]):
             raise no_webhook(hook_id)
 
     # Deliveries
 
     def cursor(self) -> str | None:
-        """Return the event up to which deliveries were made; None before the first."""
+        """Return the id of the last event whose deliveries were created; None before the first."""
         event: str | None = self._client.command("GET", _CURSOR)
         return event
 
     def make(self, event: str, deliveries: Iterable[tuple[Webhook, str]]) -> int:
-        """Make the deliveries of a farm event, given by its id, unless they were made before; ""
-        makes deliveries without an event. Return the number of deliveries for which the queue had
-        no room."""
+        """Create deliveries for the farm event with the id `event`, unless they were created
+        before; with "" for `event`, create deliveries without an event. Return the number of
+        deliveries for which the queue had no room."""
         share = max(1, self._most // SHARES)
         words: list[str | int] = [event, _ms(), self._most, share, MOST_WAITING]
         for hook, body in deliveries:
@@ -242,9 +244,9 @@ class Webhooks:
         under_way: Mapping[str, int] = MappingProxyType({}),
         busy_s: float = 0.0,
     ) -> Sequence[Delivery]:
-        """Take at most `most` due deliveries, for this process to try now. No user has more than
-        `of_user` of them, including those `under_way`; other deliveries of a user who has that
-        number are due again in `busy_s`."""
+        """Return at most `most` deliveries that are due, to be sent by this process now. At most
+        `of_user` of a user's deliveries are in progress at a time, including those in `under_way`;
+        the user's other deliveries are due again in `busy_s` seconds."""
         now = _ms()
         words: list[str | int] = [now, now + int(TAKEN_S * 1000), now + int(busy_s * 1000), most]
         words += [of_user, *(word for pair in under_way.items() for word in pair)]
@@ -257,8 +259,8 @@ class Webhooks:
         ]
 
     def settle(self, delivery: Delivery, error: str, again_s: float | None) -> None:
-        """End a try, with its `error` or "". The delivery is tried again in `again_s` seconds, or
-        never if that is None."""
+        """Store the result of an attempt to send a delivery: its `error`, or "" for a success. The
+        next attempt is in `again_s` seconds; None removes the delivery."""
         due = "" if again_s is None else _ms() + int(again_s * 1000)
         self._settle([_DUE], [delivery.id, delivery.hook, error[:300], due])
 

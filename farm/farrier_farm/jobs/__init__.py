@@ -1,1 +1,1 @@
-"""The jobs of a farm: from the request and its admission to trials, curves and versions."""
+"""The jobs of a farm: request, admission, trials, tuning curves and artifact versions."""

@@ -1,5 +1,5 @@
-"""Admission: a job's target is resolved once, when the job is admitted, to the machine that code is
-made for and the devices that measure it.
+"""Admission: the target of a job is resolved once, when the job is submitted, to the machine for
+which code is generated and the devices that measure it.
 
 | target | code for | measured by |
 |---|---|---|
@@ -11,7 +11,7 @@ made for and the devices that measure it.
 | `device:NAME` | the device's class | the device alone |
 | `host`, or nothing | the only class that is connected | that class |
 
-The command and the SDK send the description of the machine that they run on for `host`.
+The command line and the SDK send a description of their own machine instead of `host`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _LOOKED_AT = 100  # The most devices of a class that are searched for the reason
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Admitted:
-    """The resolved target of a job. `target` is the JSON description of the machine that code is
-    made for."""
+    """The resolved target of a job. `target` is the JSON description of the machine for which code
+    is generated."""
 
     target: str
     place: MeasurementTarget
@@ -48,8 +48,8 @@ class Admission:
         self._devices = devices
 
     def admit(self, target: str, *, measured: bool) -> Admitted:
-        """Resolve a target. Raises UsageError for an unknown one, NotFoundError for an unknown
-        class or device, and, if the job is to be measured, DeviceAwayError for an instruction set
+        """Resolve a target. Raises UsageError for an unknown target, NotFoundError for an unknown
+        class or device. If the job is `measured`, raises DeviceAwayError for an instruction set
         that no connected device has; the error names the connected classes."""
         kind, _, name = target.partition(":")
         if kind == "class":
@@ -74,8 +74,8 @@ class Admission:
         return Admitted(to_text(machine.description), place)
 
     def require(self, place: MeasurementTarget) -> None:
-        """Raise DeviceAwayError, which names the alternatives, if no device of the place is
-        connected, or none of these gets work."""
+        """Raise DeviceAwayError if no device of the place is connected, or no connected device of
+        the place may get batches. The error names alternative targets."""
         if self.is_served(place):
             return
         devices = self._devices_of(place)
@@ -94,13 +94,13 @@ class Admission:
         raise self._away(f"no device for {_called(place)} is connected")
 
     def is_served(self, place: MeasurementTarget) -> bool:
-        """Return whether `require` would succeed. It takes one script, however many devices there
-        are."""
+        """Return whether a connected device of the place may get batches. Takes one script,
+        independently of the number of devices."""
         return self._devices.is_there(place.device_class, place.device)
 
     def serving(self, place: MeasurementTarget) -> int:
-        """Return the number of connected devices of the place that get work. It takes one command,
-        however many devices there are."""
+        """Return the number of connected devices of the place that may get batches. Takes one
+        command, independently of the number of devices."""
         if place.device:
             return int(self.is_served(place))
         return self._devices.serving(place.device_class)
@@ -108,9 +108,9 @@ class Admission:
     def place_with(
         self, place: MeasurementTarget, engine: str, preferred: str = ""
     ) -> MeasurementTarget:
-        """Return a device of the place that has another engine for a race: `preferred`, if it has
-        it. Raises NoDeviceError, which states what to install. It takes one script, however many
-        devices there are."""
+        """Return a device of the place that has the inference engine `engine` installed, for a
+        comparison with Farrier: `preferred`, if it has the engine. Raises NoDeviceError, which
+        states what to install. Takes one script, independently of the number of devices."""
         devices = self._devices.with_engine(engine, place.device_class, place.device)
         if not devices:
             called = _called(place)
@@ -141,7 +141,8 @@ class Admission:
         return device_class
 
     def _place_of(self, machine: KnownMachine) -> MeasurementTarget:
-        """Return the class of the machine; if only emulated devices of it are connected, theirs."""
+        """Return the device class of the machine; if only emulated devices of the machine are
+        connected, the class of emulated devices."""
         real = DeviceClass.of(machine.description)
         emulated = DeviceClass.of(dataclasses.replace(machine.description, emulated=True))
         is_there = [
@@ -161,9 +162,10 @@ class Admission:
         )
 
     def _generic(self, name: str, machine: KnownMachine, host: KnownMachine | None) -> Admitted:
-        """Return a class that runs code for an instruction set, or for a GPU and the `host` that
-        drives it (any if None). Of several classes, take the one with the most working devices;
-        emulated classes come after real ones, and classes without working devices last."""
+        """Return a class of devices that run code for an instruction set, or for a GPU and the
+        `host` that drives the GPU (any host if None). Of several such classes, return the one with
+        the most devices that may get batches; classes of emulated devices come after others, and
+        classes without such devices last."""
         needed = set(machine.description.features)
         there = self._connected()
 
@@ -186,8 +188,8 @@ class Admission:
         raise self._away(f"no device that runs code for {name} is connected")
 
     def _connected(self) -> Mapping[str, ClassPresence]:
-        """Return the presence of each class. Devices registered by an older broker, without a
-        class, belong to none."""
+        """Return the number of connected devices of each class. Devices that an older broker
+        registered without a class are not included."""
         return self._devices.presence.classes()
 
     def _away(self, message: str) -> DeviceAwayError:
@@ -195,13 +197,13 @@ class Admission:
 
 
 def _has_a_host(machine: KnownMachine) -> bool:
-    """Return whether a machine is a device that another one drives."""
+    """Return whether a machine is an accelerator that a host drives, such as a GPU."""
     target = backend_for(machine.description.arch).target(machine.description)
     return len(target.backend.parts(target)) > 1
 
 
 def _is_driven_by(device: MachineDescription, host: KnownMachine) -> bool:
-    """Return whether code for a host runs on the machine that drives a device."""
+    """Return whether the machine that drives `device` runs code for `host`."""
     if not device.host:
         return False
     have, wanted = parse_machine(device.host).description, host.description
@@ -214,7 +216,8 @@ def _admitted(device_class: DeviceClass, device: str = "") -> Admitted:
 
 
 def _no_work(place: MeasurementTarget, devices: Sequence[Device]) -> DeviceAwayError:
-    """Return the reason why none of these devices gets work, and the way out."""
+    """Return an error that states why none of these devices may get batches, with a hint how to
+    change this."""
     reasons = [_why_no_work(device) for device in devices[:_LISTED]]
     more = " and others" if len(devices) > _LISTED else ""
     causes = "; ".join(why for why, _ in reasons)
@@ -225,7 +228,7 @@ def _no_work(place: MeasurementTarget, devices: Sequence[Device]) -> DeviceAwayE
 
 
 def _why_no_work(device: Device) -> tuple[str, str]:
-    """Return the reason why a device gets no work, and the way out."""
+    """Return the reason for which a device may not get batches, and a hint how to change this."""
     name = device.id
     resume = f"`farrier devices resume {name}`"
     match device.state:
@@ -254,7 +257,7 @@ def _called(place: MeasurementTarget) -> str:
 
 
 def _hint(there: Mapping[str, ClassPresence]) -> str:
-    """Return a hint with the targets that could be named instead."""
+    """Return a hint that lists the targets that the user could name instead."""
     if not there:
         return "start `farrier device` on a machine of that kind"
     counts = {class_id: there[class_id].connected for class_id in sorted(there)[:_LISTED]}

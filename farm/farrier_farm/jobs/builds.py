@@ -1,12 +1,13 @@
-"""Builds on the lease layer that jobs and batches use: kernel modules that builders compile for the
-process of a job.
+"""Builds: kernel modules that builder processes compile for the process of a job. They use the same
+lease layer as jobs and batches.
 
-A build is one text (`farrier.compile_pool.helper`), and so is its answer; both are small (0.5 to
-100 KB), so they are stored in Redis, and a builder needs nothing else of the farm. The answer is
-removed when it is read. The queue is named after the compiler's code, so a builder serves only jobs
-that would generate the same code themselves.
+A build is a text (`farrier.compile_pool.helper`), and so is its result. Both are small (0.5 to 100
+KB), so they are stored in Redis, and a builder needs access to nothing else of the farm. The result
+is removed when it is read. The name of the queue contains a hash of the compiler's code, so a
+builder compiles only for jobs whose own compiler generates the same code.
 
-A build belongs to one attempt of a job: it is dropped when the job ends or is taken over.
+A build belongs to an attempt at a job: it is dropped when the job ends or another worker takes
+over.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ return redis.call('ZRANGE', KEYS[1], 0, -1)
 
 @functools.cache
 def queue_name() -> str:
-    """Return the name of the queue of builds whose code is the same as this installation's."""
+    """Return the name of the queue of builds for which this installation generates the same
+    code."""
     return f"code-{compiler_digest()[:16]}"
 
 
@@ -64,8 +66,8 @@ def policy(settings: Settings) -> LeasePolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Build:
-    """A leased build: a text that describes what to compile, and the job that it is for
-    (`lease.item` is the build's id)."""
+    """A leased build: a text that describes the code to compile, and the job that requested the
+    build (`lease.item` is the build's id)."""
 
     lease: Lease
     job: str
@@ -74,15 +76,15 @@ class Build:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BuildResult:
-    """The result of a build. Both fields are empty if no builder took it, or the builder went
-    away."""
+    """The result of a build. Both fields are empty if no builder took the build, or its builder has
+    disconnected."""
 
     answer: str = ""
     crashed: str = ""  # The way in which the compiling process of the last attempt ended.
 
 
 class Builds:
-    """The builds of a farm, for both sides: the supervisor of a job, and a builder. Every method
+    """The builds of a farm, as seen both by the supervisor of a job and by a builder. Every method
     raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
@@ -92,21 +94,21 @@ class Builds:
         self._beat = client.script(_BEAT)
 
     def builders(self) -> dict[str, int]:
-        """Return the builders of this version that are alive, each with its number of parallel
-        builds."""
+        """Return the live builders of this version, each with the number of builds that it runs in
+        parallel."""
         members = self._beat([_alive_key()], [self._expiry_ms])
         pairs = (member.rpartition(" ") for member in members)
         return {name: int(at_once) for name, _, at_once in pairs}
 
     def submit(self, message: str, job: Lease, owner: str = "") -> str:
-        """Queue a build on behalf of a job's attempt, in the share of the job's owner, and return
-        the build's id."""
+        """Queue a build for an attempt at a job, and return the build's id. The build counts as the
+        job owner's in the fair order of builds."""
         fields = {"message": message, "job": job.item, "job_fence": str(job.fence)}
         return self.leases.put(new_id(), queue_name(), fields, group=job.item, share=owner)
 
     def wait(self, build_id: str, is_over: Callable[[], bool]) -> BuildResult:
-        """Wait for a build and return its result, after which the build is forgotten. The result is
-        empty if the job that waits for it is over first."""
+        """Wait for a build, remove it, and return its result. The result is empty if `is_over`
+        becomes true before the build ends."""
         newest, state = "", State.QUEUED
         waited_s, looked = 0.0, time.monotonic()
         while not is_over():
@@ -132,20 +134,20 @@ class Builds:
             return
 
     def drop(self, job_id: str) -> int:
-        """Cancel all builds of a job that have not ended; return how many."""
+        """Cancel all builds of a job that have not ended; return their number."""
         builds = self.leases.members(group=job_id, limit=10_000)
         return sum(self.leases.cancel(build) is State.CANCELLED for build in builds)
 
     def beat(self, builder: str, at_once: int) -> None:
-        """Note that a builder is alive, for the duration of a lease."""
+        """Store that a builder is alive; this is valid for the duration of a lease."""
         self._beat([_alive_key()], [self._expiry_ms, f"{builder} {at_once}"])
 
     def leave(self, builder: str, at_once: int) -> None:
-        """Note that a builder takes no more builds."""
+        """Store that a builder takes no more builds."""
         self._client.command("ZREM", _alive_key(), f"{builder} {at_once}")
 
     def take(self, builder: str, timeout_s: float) -> Build | None:
-        """Lease the oldest build; return None after `timeout_s`."""
+        """Lease the oldest build; return None if there is none within `timeout_s`."""
         while True:
             lease = self.leases.take(builder, [queue_name()], timeout_s)
             if lease is None:
@@ -163,12 +165,12 @@ class Builds:
         self.leases.finish(build.lease, State.SUCCEEDED, {"answer": answer})
 
     def crash(self, build: Build, how: str) -> None:
-        """Note that the compiling process crashed: the build gets another attempt if one is left.
-        Raises StaleLeaseError."""
+        """Store that the process that compiled a build crashed. The build goes back to the queue if
+        it has attempts left. Raises StaleLeaseError."""
         self.leases.give_back(build.lease, crashed=True, reason=_CRASHED + how)
 
     def hand_back(self, build: Build, reason: str) -> None:
-        """Put a build back into the queue without blame. Raises StaleLeaseError."""
+        """Put a build back into the queue without counting a crash. Raises StaleLeaseError."""
         self.leases.give_back(build.lease, crashed=False, reason=reason)
 
     def renew(self, builder: str, builds: Sequence[Build]) -> list[Build]:
@@ -177,7 +179,7 @@ class Builds:
         return [build for build in builds if build.lease.item in gone]
 
     def _taken_out(self, build_id: str) -> BuildResult:
-        """Return the result, empty if there is none, and remove the build."""
+        """Return the result of a build, empty if there is none, and remove the build."""
         try:
             answer, reason = self.leases.read(build_id, "answer", "last_crash")
         except NotFoundError:
@@ -188,7 +190,7 @@ class Builds:
         return BuildResult(crashed=reason.removeprefix(_CRASHED))
 
     def _is_wanted(self, job: str, fence: str) -> bool:
-        """Return whether the attempt that requested a build still runs."""
+        """Return whether the attempt at a job that requested a build is still running."""
         fields = self._client.command("HMGET", f"farrier:job:item:{job}", "state", "fence")
         return bool(fields == [State.RUNNING, fence])
 

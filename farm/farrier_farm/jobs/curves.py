@@ -1,13 +1,15 @@
-"""The best times of a job, of its model and of each task, over trials and over seconds.
+"""The tuning curves of a job: the best times of the model and of each task, over trials and over
+seconds.
 
 farrier:job:curve:<id>   list of points of the model: `<trial> <seconds> <ms>`
 farrier:job:curves:<id>  hash: task → its points, `<trial> <seconds> <ns>`, with `;` between them
 
-The scripts that add an event (`leases.lua`) and a trial (`records.py`) extend them by one point
-(`curves.lua`). A curve stays short however many trials there are, and keeps its beginning. The
-model's curve is the compiler's estimate: it may rise, when the first measurement of a task replaces
-a prediction. The tasks' curves are of trials of the kernel alone, and fall. All of it expires with
-the job's events."""
+The scripts that add an event (`leases.lua`) and a trial (`records.py`) also add a point to the
+curve (`curves.lua`). A curve stays short for any number of trials, and keeps its beginning. The
+model's curve is the compiler's estimate: it may rise when the first measurement of a task replaces
+a prediction. The curve of a task contains trials of the kernel alone, and never rises. All curves
+expire with the job's events.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ _PREFIX = "farrier:job:"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Point:
-    """A step of a curve: from here on the best time was `time`, for a model in milliseconds, for a
-    task in nanoseconds. Seconds count from the job's beginning."""
+    """A step of a curve: from this trial on, the best time was `time`, in milliseconds for a model,
+    in nanoseconds for a task. Seconds count from the start of the job."""
 
     trial: int
     seconds: float
@@ -34,8 +36,8 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskCurve:
-    """The curve of one task. Its trials are counted from the task's first one. `name`, `calls` and
-    `share` are those of `farrier.progress.TaskSchedule`."""
+    """The curve of a task. Trials count from the first trial of the task. `name`, `calls` and
+    `share` are the fields of `farrier.progress.TaskSchedule`."""
 
     task: str
     name: str
@@ -46,8 +48,8 @@ class TaskCurve:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobCurve:
-    """The curves of a job. `event` is the id of a job's event; the curve includes everything until
-    then. `trials` is the trial up to which the model's curve extends."""
+    """The curves of a job. They include all events up to the one with the id `event`. `trials` is
+    the trial up to which the model's curve extends."""
 
     event: str
     trials: int
@@ -63,10 +65,10 @@ class Curves:
 
     def read(self, job_id: str, most: int, most_of_task: int) -> JobCurve:
         """Return the curves of a job, with at most `most` points for the model and `most_of_task`
-        for a task, both at least 3. Raises NotFoundError.
+        points for each task; both limits must be at least 3. Raises NotFoundError.
 
-        For a job that an older version ran, the model's curve comes from the stored events, and a
-        task has only its best time.
+        For a job that an older version ran, the model's curve is computed from the stored events,
+        and the curve of a task has only its best time.
         """
         key = {name: f"{_PREFIX}{name}:{job_id}" for name in ("item", "curve", "curves", "tasks")}
         item = ("state", "started", "trials", "trials_past")
@@ -126,9 +128,9 @@ class Curves:
 
 
 def thinned(points: Sequence[Point], most: int) -> Sequence[Point]:
-    """Return at most `most` of the points, which is at least 3: the first, the last and the lowest,
-    and of the others those with the largest steps. As in `curves.lua`, each round keeps at least
-    one of three neighbouring points."""
+    """Return at most `most` of the points (`most` must be at least 3): the first, the last, the
+    lowest, and of the others those with the largest steps. As in `curves.lua`, each pass keeps at
+    least one of three neighbouring points."""
     if most < 3:
         raise ValueError(f"a curve of {most} points shows nothing")
     kept = list(points)
@@ -145,7 +147,7 @@ def thinned(points: Sequence[Point], most: int) -> Sequence[Point]:
 
 
 def _step(points: Sequence[Point], n: int) -> float:
-    """Return the area of the curve that is lost if point `n` is left out."""
+    """Return the area between the curve and the curve without point `n`."""
     before, here, after = points[n - 1 : n + 2]
     return abs(here.time - before.time) * (after.trial - here.trial)
 
@@ -156,7 +158,8 @@ def _read(texts: Iterable[str]) -> list[Point]:
 
 
 def _of_task(task: str, schedule: Mapping[str, Any], points: Sequence[Point]) -> TaskCurve:
-    """Return the curve of a task; its name is its key if no schedule was reported yet."""
+    """Return the curve of a task. If no schedule of the task was reported yet, its name is the
+    task's key."""
     return TaskCurve(
         task=task,
         name=str(schedule.get("name", task)),
@@ -167,5 +170,5 @@ def _of_task(task: str, schedule: Mapping[str, Any], points: Sequence[Point]) ->
 
 
 def _number(text: str | None) -> int:
-    """Read a field that is JSON: a number, or 0 for null or a missing field."""
+    """Return the number in a JSON text; 0 for null or an empty text."""
     return 0 if text in (None, "null") else int(text)

@@ -1,5 +1,5 @@
-"""The events that watchers receive, in order and with ids: of a job, its progress and changes of
-state; of the farm, its news."""
+"""The events that watchers receive, in order and with ids: the progress and state changes of a job,
+or the events of the whole farm."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ _ID = re.compile(r"\d{1,18}-\d{1,18}")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event. `id` grows ("<ms>-<n>") and serves as Last-Event-ID. `data["kind"]` is a kind of
-    `farrier.progress`, or "state" with `data["state"]`, `data["attempt"]`, and `data["error"]` or,
-    for a job back in the queue, `data["reason"]`; for an event of the farm, a kind of
-    `farm_events.py`."""
+    """An event. `id` grows with time ("<ms>-<n>") and serves as Last-Event-ID. For an event of a
+    job, `data["kind"]` is a kind of `farrier.progress`, or "state": then `data` contains `state`,
+    `attempt`, and `error` or, for a job that went back to the queue, `reason`. For an event of the
+    farm, `data["kind"]` is a kind of `farm_events.py`."""
 
     id: str
     data: dict[str, Any]
 
     @property
     def last(self) -> bool:
-        """Return whether no event follows, because this is the change to a final state."""
+        """Return whether the event is the last one of its job, because it is the change to a final
+        state."""
         return self.data["kind"] == "state" and State(self.data["state"]).final
 
 
@@ -39,7 +40,8 @@ FARM = ""  # The name of the farm's stream; any other name is a job's id.
 
 
 class Events:
-    """The newest `events_kept` events of each job, until a week after its end, and the farm's."""
+    """The events of each job and of the farm. About the newest `events_kept` events of a job are
+    kept, until a week after its end."""
 
     def __init__(self, client: Client, jobs: Jobs) -> None:
         self._client = client
@@ -48,8 +50,9 @@ class Events:
     def read(
         self, job_id: str, after: str = "", wait_s: float = 0.0, limit: int = 500
     ) -> list[StoredEvent]:
-        """Return events after the id `after` ("" for the oldest kept), waiting up to `wait_s` for
-        the first. Raises NotFoundError for an unknown job, UsageError for a malformed id."""
+        """Return the job's events after the id `after` ("" for the oldest stored event), waiting up
+        to `wait_s` for the first. Raises NotFoundError for an unknown job, UsageError for a
+        malformed id."""
         check_id(after)
         leases = self._jobs.leases_of(job_id)
         if leases.state(job_id) is None:
@@ -61,8 +64,8 @@ class Events:
         self, job_id: str, *, after: str = "", limit: int = 500, newest_first: bool = False
     ) -> tuple[list[StoredEvent], str]:
         """Return the job's events except trials, which are stored separately, and the `after` of
-        the next page, "" on the last one. For a job that an older version ran, filter its events.
-        Raises NotFoundError, UsageError as `read` does."""
+        the next page, "" on the last page. For a job that an older version ran, the trials are
+        filtered out. Raises NotFoundError, UsageError as `read` does."""
         check_id(after)
         if self._jobs.leases_of(job_id).state(job_id) is None:
             raise self._jobs.leases_of(job_id).unknown(job_id)
@@ -80,15 +83,16 @@ class Events:
         return page, page[-1].id if len(events) > limit else ""
 
     def newest(self, stream: str) -> str:
-        """Return the id of a stream's newest event; "0-0" if it has none."""
+        """Return the id of the newest event of a stream; "0-0" for an empty stream."""
         entries = self._client.command("XREVRANGE", _key(stream), "+", "-", "COUNT", 1)
         return str(entries[0][0]) if entries else "0-0"
 
     def follow(
         self, positions: Mapping[str, str], wait_s: float, limit: int = 500
     ) -> dict[str, list[StoredEvent]]:
-        """Return the events after these ids, by stream. One command reads all streams, and waits up
-        to `wait_s` for the first event."""
+        """Return the new events of several streams, by stream; `positions` is the id of the last
+        event that was read of each. A single command reads all streams, and waits up to `wait_s`
+        for the first event."""
         names = {_key(stream): stream for stream in positions}
         if not names:
             return {}
@@ -103,7 +107,7 @@ class Events:
 
 
 def check_id(text: str) -> None:
-    """Raise UsageError for a text that is neither an event's id nor empty."""
+    """Raise UsageError for a text that is neither an event id nor empty."""
     if text and not _ID.fullmatch(text):
         raise UsageError(f"{text!r} is no id of an event")
 

@@ -1,4 +1,4 @@
-"""Jobs, from the request to the artifact or the error; `kinds.py` has their kinds."""
+"""Jobs, from the request to the artifact or the error. The kinds of jobs are in `kinds.py`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ _WAITING_BEFORE = "device:"  # The same prefix in versions without device classe
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimeUsed:
-    """The seconds that all attempts at a job have taken together, as of the last renewal."""
+    """The seconds that all attempts at a job have used together, as of the last renewal of its
+    lease."""
 
     worked_s: float = 0.0  # From the start of each attempt to its end.
     tuned_s: float = 0.0  # The part that counts against a tuning budget.
@@ -57,11 +58,12 @@ class TimeUsed:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job(JobStatus):
-    """A snapshot of a job. `model` is the id of a model (`models.Manifest.id`) and `artifact` the
-    sha256 of a blob, of several versions the one in use; `options` are the fields of
-    `CompileOptions`, perhaps of a newer version; `error` is a problem: `{"code", "message",
-    "hint"}`. A job without a `place`, the devices that measure it, was queued by a version without
-    device classes. A job that lists kernels is `of` a compilation, whose artifact is `compiled`."""
+    """A snapshot of a job. `model` is the id of a model (`models.Manifest.id`). `artifact` is the
+    SHA-256 of the blob of the artifact; if there are several versions, of the one in use. `options`
+    are the fields of `CompileOptions`, perhaps of a newer version. `error` is a problem: `{"code",
+    "message", "hint"}`. `place` is the devices that measure the job; it is None for a job that was
+    queued by a version without device classes. For a job that lists kernels, `of` is the id of the
+    compilation job, and `compiled` the artifact of that job."""
 
     kind: JobKind
     state: State
@@ -78,12 +80,12 @@ class Job(JobStatus):
 
     @property
     def compile_options(self) -> CompileOptions:
-        """Return the compile options. Raises UsageError for options that this version does not
-        know."""
+        """Return the compile options. Raises UsageError if they contain an option that this version
+        does not have."""
         return CompileOptions.from_dict(self.options)
 
     def find_version(self, number: int) -> JobVersion:
-        """Return the version with a number. Raises NotFoundError."""
+        """Return the version of the artifact with this number. Raises NotFoundError."""
         if 1 <= number <= len(self.versions):
             return self.versions[number - 1]
         raise NotFoundError(
@@ -93,8 +95,8 @@ class Job(JobStatus):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobPage:
-    """A page of jobs. `next` is the `after` of the next page, "" on the last one; `complete` is
-    false if older jobs that belong on this page may exist, because the search was limited."""
+    """A page of jobs. `next` is the `after` of the next page, "" on the last page; `complete` is
+    false if the search reached its limit, so that older matching jobs may exist."""
 
     jobs: Sequence[Job]
     next: str
@@ -113,7 +115,7 @@ class Jobs:
         self._admission = admission
 
     def leases_of(self, job_id: str) -> Leases:
-        """Return the leases of jobs of the same kind as this one."""
+        """Return the leases of all jobs of the same kind as the job `job_id`."""
         return self._leases[JobKind.of(job_id)]
 
     def submit(
@@ -132,19 +134,21 @@ class Jobs:
         priority: Priority = Priority.NORMAL,
         lent: bool = False,
     ) -> Job:
-        """Queue a job; it is durable when this returns. With a key that its owner has used before,
-        return the job of that key, or raise ConflictError if model, options or name differ from
-        that job's. Raises QueueFullError if the owner, or all users together, have too many jobs.
+        """Queue a job durably and return it. If the owner has used the idempotency key before,
+        return the job of that key instead, or raise ConflictError if model, options or name differ
+        from that job's. Raises QueueFullError if the owner, or all users together, have too many
+        queued jobs.
 
-        `against` are engines that the verified model is raced with. A job with `now` has its
-        artifact as soon as the untuned model is verified, and better versions later; it raises
-        UsageError if nothing is tuned. The records of a `private` job are visible only to its
-        owner's private jobs, and train no cost model. Of an owner's jobs those of higher `priority`
-        are leased first. A job whose model is `lent` is not a claim to the model (`owners.py`).
+        `against` is the other inference engines with which the verified model is compared. A job
+        with `now` has an artifact as soon as the untuned model is verified, and better versions
+        later; UsageError if the options request no tuning. The tuning records of a `private` job
+        are visible only to private jobs of the same owner, and train no cost model. An owner's jobs
+        are leased in the order of `priority`. A job with a `lent` model, which its owner may use
+        only through other users, is not a claim to the model (`owners.py`).
 
-        The target is resolved as `admitted`, or else now, which raises the errors of
-        `Admission.admit`. With `wait_for_device`, a job that needs a device stays in the queue
-        while there is none.
+        `admitted` is the resolved target; if None, the target is resolved here, with the errors of
+        `Admission.admit`. With `wait_for_device`, a job that needs a device is queued even if none
+        is connected.
         """
         if now:
             options.require_tuning()
@@ -190,29 +194,30 @@ class Jobs:
         private: bool = False,
         priority: Priority = Priority.NORMAL,
     ) -> Job | None:
-        """Return the job that `submit` would return instead of queueing a new one, or None. Raises
-        ConflictError as `submit` does."""
+        """Return the existing job that `submit` would return for these arguments, or None if
+        `submit` would queue a new job. Raises ConflictError as `submit` does."""
         once = _once(owner, idempotency_key)
         digest = _digest(model, options, name, against, now, private, priority)
         job_id = self.leases.find(once, digest)
         return None if job_id is None else self.get(job_id)
 
     def inspect(self, model: str, *, owner: str = DEFAULT, lent: bool = False) -> tuple[Job, bool]:
-        """Queue the inspection of a model for a user, unless one of theirs is in progress or
-        succeeded. Return it, and whether it is new. The inspection of a `lent` model is not a claim
-        to it (`owners.py`). Raises QueueFullError."""
+        """Queue the inspection of a model for a user, unless an inspection for that user is in
+        progress or has succeeded. Return the inspection, and whether it is new. The inspection of a
+        `lent` model is not a claim to the model (`owners.py`). Raises QueueFullError."""
         fields = {"target": "", "options": "{}", "model": model, "name": "", **_loan(lent)}
         return self._prepare(JobKind.INSPECT, _inspected(model, owner), fields, owner)
 
     def inspection(self, model: str, owner: str) -> Job | None:
-        """Return a user's inspection of a model, or None. Users have separate inspections, so none
-        reveals those of others."""
+        """Return a user's inspection of a model, or None. Users have separate inspections, so that
+        an inspection does not reveal that another user has the model."""
         return self.prepared(JobKind.INSPECT, _inspected(model, owner))
 
     def list_kernels(self, job: Job, *, owner: str = DEFAULT) -> tuple[Job, bool]:
-        """Queue the listing of a compilation's kernels, as `inspect` does; it is private if the
-        compilation is. Raises ConflictError for a compilation without an artifact, NotFoundError
-        for one deleted meanwhile, QueueFullError."""
+        """Queue the listing of the kernels of a compilation job, unless a listing is in progress or
+        has succeeded. Return the listing, and whether it is new. The listing is private if `job`
+        is. Raises ConflictError for a compilation without an artifact, NotFoundError if the
+        compilation was deleted meanwhile, QueueFullError."""
         if job.kind is not JobKind.COMPILE or job.artifact is None:
             raise ConflictError(
                 f"job {job.id} is {job.state}: it has no kernels to list",
@@ -236,7 +241,7 @@ class Jobs:
         return listing, is_new
 
     def prepared(self, kind: JobKind, of: str) -> Job | None:
-        """Return the inspection of a model, or the listing of a job, or None."""
+        """Return the inspection of a model, or the listing of a compilation job, or None."""
         job_id = self._leases[kind].find(_once_of(of), "")
         try:
             return None if job_id is None else self.get(job_id)
@@ -246,8 +251,8 @@ class Jobs:
     def _prepare(
         self, kind: JobKind, of: str, fields: dict[str, str], owner: str
     ) -> tuple[Job, bool]:
-        """Return the prepared job that exists, or queue a new one if it failed or is of another
-        version of the artifact."""
+        """Return the existing inspection or listing of `of`. Queue a new one if there is none, if
+        it failed, or if it belongs to another version of the artifact."""
         before = self.prepared(kind, of)
         if before is not None:
             is_wanted = not before.state.final or before.state is State.SUCCEEDED
@@ -264,12 +269,14 @@ class Jobs:
         return _job(job_id, self.leases_of(job_id).fields(job_id))
 
     def expired(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
-        """Return the expired jobs of each kind, as `Leases.expired` does."""
+        """Return the jobs of each kind that the retention limits no longer keep, as
+        `Leases.expired` does."""
         kinds = self._leases.values()
         return [item for each in kinds for item in each.expired(ended_before, most_bytes, limit)]
 
     def many(self, ids: Iterable[str]) -> list[Job]:
-        """Return the existing jobs with these ids, all of one kind, in one round trip."""
+        """Return the existing jobs with these ids, which must be of the same kind, in one round
+        trip to Redis."""
         job_ids = list(ids)
         leases = self.leases_of(job_ids[0]) if job_ids else self.leases
         return [_job(*pair) for pair in leases.fields_of_many(job_ids).items()]
@@ -283,8 +290,8 @@ class Jobs:
         owner: str = "",
         kind: JobKind = JobKind.COMPILE,
     ) -> tuple[list[Job], str]:
-        """Return jobs of a kind, newest first, of all owners or of one, and the `after` of the next
-        page, "" on the last one."""
+        """Return jobs of a kind, newest first, of `owner` or of all owners, and the `after` of the
+        next page, "" on the last page."""
         leases = self._leases[kind]
         ids = leases.members(share=owner, state=state, after=after, limit=limit + 1)
         page, more = ids[:limit], len(ids) > limit
@@ -293,32 +300,32 @@ class Jobs:
     def search(
         self, query: JobQuery, *, limit: int = 50, after: str = "", kind: JobKind = JobKind.COMPILE
     ) -> JobPage:
-        """Return a page of the jobs of a kind that match. Raises UsageError for an `after` that is
-        not from a page."""
+        """Return a page of the jobs of a kind that match the query. Raises UsageError for an
+        `after` that no page has returned."""
         matches = search(self._leases[kind], query, limit, after)
         return JobPage(self.many(matches.ids), matches.next, matches.complete)
 
     def counts(self, shown: Shown | None = None) -> dict[State, int]:
-        """Return the number of compilations in each state that a user sees. All are counted if
-        `shown` is None or includes the jobs of all owners."""
+        """Return the number of compilations in each state among the jobs that a user may see. If
+        `shown` is None or includes the jobs of all owners, all compilations are counted."""
         if shown is None or shown.public:
             return self.leases.counts()
         each = [self.leases.counts(share) for share in shown.owners]
         return {state: sum(counts[state] for counts in each) for state in State}
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel a job; it is cancelled when this returns, and a running attempt is fenced out and
-        killed soon after. Cancelling a job again changes nothing. Raises ConflictError for a job
-        that ended otherwise, NotFoundError."""
+        """Cancel a job durably. A running attempt can change the job no more, and is killed soon
+        after. Cancelling a cancelled job changes nothing. Raises ConflictError for a job that has
+        succeeded or failed, NotFoundError."""
         state = self.leases_of(job_id).cancel(job_id)
         if state is not State.CANCELLED:
             raise ConflictError(f"job {job_id} has {state} already", hint="its state is final")
         return self.get(job_id)
 
     def lease(self, worker: str, timeout_s: float) -> Lease | None:
-        """Lease the oldest queued compilation of the owner whose turn it is, waiting up to
-        `timeout_s` for one. A job that waits for a device is leased only if one is connected
-        now."""
+        """Lease the oldest queued compilation of the owner who is next in the fair order, waiting
+        up to `timeout_s` for one. A job that waits for a device is leased only if a device is
+        connected now."""
         queues = self.leases.queues()
         waiting = [q for q in queues if q != JobKind.COMPILE and self.leases.length(q)]
         ready = [queue for queue in waiting if self._is_served(queue)]
@@ -328,7 +335,7 @@ class Jobs:
         return self.leases.take(worker, [JobKind.COMPILE, *ready], timeout_s)
 
     def lease_prepared(self, worker: str) -> Lease | None:
-        """Lease a prepared job, inspections first, without waiting."""
+        """Lease an inspection or, if there is none, a listing, without waiting."""
         for kind in PREPARED:
             lease = self._leases[kind].take(worker, [kind], 0.0)
             if lease is not None:
@@ -336,15 +343,16 @@ class Jobs:
         return None
 
     def renew(self, lease: Lease, used: TimeUsed | None = None) -> None:
-        """Renew a lease, and store the time that all attempts have used. Raises StaleLeaseError."""
+        """Renew a lease, and store the time that all attempts at the job have used. Raises
+        StaleLeaseError."""
         fields = {} if used is None else dataclasses.asdict(used)
         self.leases_of(lease.item).renew(
             lease, {name: _to_json(value) for name, value in fields.items()}
         )
 
     def say(self, lease: Lease, number: int, event: progress.Event) -> None:
-        """Store an event of the running attempt, numbered from 1. Schedules of tasks are stored
-        separately, because there may be thousands. Raises StaleLeaseError."""
+        """Store an event of the running attempt; `number` counts from 1. Schedules of tasks are
+        stored separately, because there may be thousands of them. Raises StaleLeaseError."""
         if isinstance(event, progress.TasksScheduled):
             if JobKind.of(lease.item) is JobKind.COMPILE:
                 self.trials.schedule(lease.item, event)
@@ -358,7 +366,8 @@ class Jobs:
     def succeed(
         self, lease: Lease, artifact: str, report: dict[str, Any], artifact_bytes: int = 0
     ) -> None:
-        """End the job with the digest of its artifact, and its size. Raises StaleLeaseError."""
+        """End the job as succeeded, with the digest and size of its artifact. Raises
+        StaleLeaseError."""
         fields = {
             "artifact": artifact,
             "artifact_bytes": str(artifact_bytes),
@@ -374,8 +383,8 @@ class Jobs:
         report: dict[str, Any],
         artifact_bytes: int,
     ) -> None:
-        """Add the next version of the job's artifact, and announce it in the event `number` of the
-        running attempt. Raises StaleLeaseError, and the errors of `times_of`."""
+        """Add the next version of the job's artifact, together with an event, which is the
+        attempt's event `number`. Raises StaleLeaseError, and the errors of `times_of`."""
         before = self.get(lease.item).versions
         new = next_version(before, artifact, artifact_bytes, report)
         event = progress.VersionAdded(new.number, new.median_ms, new.untuned_ms)
@@ -383,40 +392,41 @@ class Jobs:
         self.leases.write(lease, number, text, fields_with(before, new, report), Part.LOG)
 
     def succeed_as_it_is(self, lease: Lease) -> None:
-        """End a job whose artifact is the newest of its versions. Raises StaleLeaseError."""
+        """End the job as succeeded, with the newest of its versions as artifact. Raises
+        StaleLeaseError."""
         self.leases.finish(lease, State.SUCCEEDED, {})
 
     def roll_back(self, job_id: str, to: int) -> Job:
-        """Make the version with this number the job's artifact, and keep it: later versions are
-        listed, but not put into use. The job's log has an event. A repeated call changes nothing.
-        Raises NotFoundError."""
+        """Make the version with this number the job's artifact, permanently: later versions are
+        listed but do not replace it. An event is added to the job's log. A repeated call changes
+        nothing. Raises NotFoundError."""
         version = self.get(job_id).find_version(to)
         event = _to_json(progress.to_dict(progress.RolledBack(version.number)))
         self.leases_of(job_id).set(job_id, {KEPT: str(version.number)}, event)
         return self.get(job_id)
 
     def fail(self, lease: Lease, error: FarrierError) -> None:
-        """End the job with a problem that no further attempt would solve. Raises
+        """End the job as failed, for an error that another attempt would not solve. Raises
         StaleLeaseError."""
         problem = {"code": error.code, "message": error.message, "hint": error.hint}
         self.leases_of(lease.item).finish(lease, State.FAILED, {"error": _to_json(problem)})
 
     def give_back(self, lease: Lease, *, crashed: bool, reason: str) -> State:
-        """End the attempt, and put the job back into the queue unless it crashed too often. Raises
-        StaleLeaseError."""
+        """End the attempt, and put the job back into the queue unless it has crashed too often.
+        Return the new state. Raises StaleLeaseError."""
         return self.leases_of(lease.item).give_back(lease, crashed=crashed, reason=reason)
 
     def admitted(self, job: Job) -> Admitted:
-        """Return the resolved target of a job. If a version without device classes queued it,
-        resolve it now. Raises UsageError as `Job.compile_options`, and the errors of
-        `Admission.admit`."""
+        """Return the resolved target of a job. If the job was queued by a version without device
+        classes, resolve the target now. Raises UsageError as `Job.compile_options` does, and the
+        errors of `Admission.admit`."""
         options = job.compile_options
         if job.place is not None:
             return Admitted(options.target, job.place)
         return self._admission.admit(job.target, measured=options.needs_device)
 
     def _is_served(self, queue: str) -> bool:
-        """Return whether a device is connected for the jobs that wait in a queue."""
+        """Return whether a device that can measure the jobs of this queue is connected."""
         try:
             if queue.startswith(_WAITING_BEFORE):
                 target = queue.removeprefix(_WAITING_BEFORE)
@@ -428,7 +438,8 @@ class Jobs:
         return self._admission.is_served(place)
 
     def reap(self) -> int:
-        """Requeue jobs whose worker is gone, in case no worker leases jobs. Return their number."""
+        """Put jobs back into the queue whose worker has died. Leasing a job does the same; this
+        call serves farms whose workers are all gone. Return the number of jobs."""
         return sum(leases.reap(leases.queues()) for leases in self._leases.values())
 
 
@@ -440,7 +451,7 @@ _HINTS = {
 
 
 def _policy(kind: JobKind, settings: Settings) -> LeasePolicy:
-    """Return the lease policy of a kind. Only compilations are announced to watchers of the
+    """Return the lease policy of a kind of job. Only compilations cause events of the whole
     farm."""
     return LeasePolicy(
         lease_s=settings.lease_s,
@@ -466,8 +477,8 @@ def _known_versions(count: int) -> str:
 
 
 def _once_of(of: str) -> str:
-    """Return the idempotency key of a prepared job: each version of Farrier prepares its own,
-    because a newer version may extract more."""
+    """Return the idempotency key of an inspection or listing. It contains the version of Farrier,
+    because a newer version may extract more from the same model."""
     return f"{of}{SCOPE}{farrier.__version__}"
 
 
@@ -476,7 +487,7 @@ def _inspected(model: str, owner: str) -> str:
 
 
 def _fields(admitted: Admitted, options: CompileOptions) -> dict[str, str]:
-    """Return the fields for a job's target as requested, and as resolved."""
+    """Return the stored fields for a job's target: the requested target, and the resolved one."""
     settled = dataclasses.replace(options, target=admitted.target)
     return {
         "target": options.target,
@@ -487,13 +498,13 @@ def _fields(admitted: Admitted, options: CompileOptions) -> dict[str, str]:
 
 
 def _loan(lent: bool) -> dict[str, str]:
-    """Return the field that marks a job with a lent model."""
+    """Return the field that marks a job whose model is lent (`owners.py`), or no field."""
     return {"lent": "1"} if lent else {}
 
 
 def _once(owner: str, key: str) -> str:
-    """Return the stored form of an idempotency key, which belongs to its owner. Older versions,
-    which had one user, stored it unchanged."""
+    """Return the stored form of an idempotency key, which includes its owner. For the single user
+    of older versions, the key is stored unchanged, as these versions did."""
     return key if owner == DEFAULT or not key else f"{owner}{SCOPE}{key}"
 
 
@@ -506,8 +517,8 @@ def _digest(
     private: bool,
     priority: Priority,
 ) -> str:
-    """Return a digest of the request. Fields that older versions do not know are included only if
-    set, so that the digests of both are equal otherwise."""
+    """Return a digest of the request. Fields that older versions do not have are included only if
+    they are set, so that the digest otherwise equals that of an older version."""
     request: dict[str, Any] = {"model": model, "options": _to_json(options.to_dict()), "name": name}
     if against:
         request["against"] = list(against)
@@ -521,7 +532,7 @@ def _digest(
 
 
 def _news(event: progress.Event) -> dict[str, Any]:
-    """Return the fields of a job's progress that an event changes."""
+    """Return the changed fields of a job's progress after an event."""
     match event:
         case progress.StageStarted(stage=stage):
             return {"stage": stage}
@@ -537,7 +548,8 @@ def _news(event: progress.Event) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Replace infinities by null, since JSON has none: a time that is not known yet is null."""
+    """Return the value with null in place of infinite numbers, which JSON does not have. A time
+    that was not measured yet is infinite."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,4 +1,4 @@
-"""The kinds of jobs: compilations, and documents that a worker prepares for viewing.
+"""The kinds of jobs: compilations, and two kinds that prepare a document for viewing.
 
 | kind | of | its artifact |
 |---|---|---|
@@ -6,9 +6,10 @@
 | inspect | a model | a JSON document: interface, operators, graph, what would not compile |
 | list | a compiled job | an archive: its kernels, their texts, the graph of their calls |
 
-Each kind has its own items, queues, shares and limits (`leases.py`), so the short ones do not wait
-behind hours of tuning, lists of compilations do not search through others, and roles of a version
-that only knows compilations see nothing of the rest. The id of a job contains its kind.
+Each kind has its own items, queues, fair shares and limits (`leases.py`). Therefore the short kinds
+do not wait behind hours of tuning, lists of compilations need not skip other kinds, and processes
+of a version that has only compilations do not see the other kinds. The id of a job contains its
+kind.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ class JobKind(enum.StrEnum):
 
     @property
     def items(self) -> str:
-        """The name of its items in Redis's keys and in messages."""
+        """The name of jobs of this kind in Redis's keys and in messages."""
         return _ITEMS[self]
 
     @property
     def is_prepared(self) -> bool:
-        """Return whether it is one of the short kinds, which have a slot of their own in a
-        worker."""
+        """Return whether the kind prepares a document (an inspection or listing). A worker has a
+        separate slot for such short jobs."""
         return self is not JobKind.COMPILE
 
     @property
     def most_bytes(self) -> int:
-        """The most bytes of its artifact; 0 for no limit."""
+        """The largest size of an artifact of this kind, in bytes; 0 for no limit."""
         return _MOST_BYTES[self]
 
     def new_id(self) -> str:
-        """Return a new id; the ids of a kind sort by time of creation."""
+        """Return a new id for a job of this kind; the ids of a kind sort by time of creation."""
         return f"{self}-{new_id()}" if self.is_prepared else new_id()
 
     @classmethod

@@ -1,7 +1,9 @@
 """The priority of a job among those of its user.
 
-It says in which order a user's jobs are leased, and nothing of whose turn it is: that is decided by
-what users have running (`shares.lua`), so no priority takes anything from another user."""
+The priority determines the order in which the jobs of one user are leased. It does not affect the
+order of users, which depends on their running jobs (`shares.lua`), so no priority is at the expense
+of another user.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import enum
 
 
 class Priority(enum.StrEnum):
-    """In the order in which the jobs of a user are leased, the last first."""
+    """The priorities, from the one whose jobs are leased last to the one whose jobs are leased
+    first."""
 
     LOW = "low"
     NORMAL = "normal"

@@ -1,9 +1,11 @@
-"""The search for jobs, with an order, page by page.
+"""The search for jobs, sorted and in pages.
 
-Jobs in a state, of an owner, or both are indexed by time of creation (`items.lua`). A search by
-anything else, as a part of a name or another order, examines the newest `LOOKED_AT` of these: one
-script reads the few fields that decide, so a page costs the same in a farm of any size. A user who
-sees the jobs of only some owners gets pages of these, each as full as any."""
+Jobs are indexed by time of creation, for each state, each owner, and each pair of both
+(`items.lua`). A search by another criterion, such as a part of a name or another order, examines
+the newest `LOOKED_AT` jobs of the index: one script reads only the fields that the criterion needs,
+so a page costs the same in a farm of any size. Pages for a user who may see the jobs of only some
+owners are as full as other pages.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _LONGEST = 200  # The characters of a name that decide its position.
 
 
 class JobOrder(enum.StrEnum):
-    """The key by which jobs are sorted; jobs without a value come last."""
+    """The field by which jobs are sorted; jobs without a value of the field come last."""
 
     CREATED = "created"
     FINISHED = "finished"
@@ -38,14 +40,14 @@ class JobOrder(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shown:
-    """The jobs that a user sees: all jobs of some owners and, with `public`, the jobs of all owners
-    that are not private."""
+    """A filter for the jobs that a user may see: all jobs of some owners and, with `public`, all
+    jobs that are not private."""
 
     owners: frozenset[str]
     public: bool = False
 
     def admits(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether the job with these fields is one of them."""
+        """Return whether the user may see the job with these fields."""
         if (fields["share"] or DEFAULT) in self.owners:
             return True
         return self.public and fields["private"] != "1"
@@ -53,9 +55,9 @@ class Shown:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobQuery:
-    """A search. `text` is a part of a job's name, id or target, `target` one of its target, of the
-    class or of the device that measures it; case does not matter, and "" matches all. `shown` is
-    None for a user who sees all jobs."""
+    """A search for jobs. `text` is a substring of the job's name, id or target; `target` is a
+    substring of the target, or of the name of the class or device that measures the job. Case does
+    not matter, and "" matches all jobs. `shown` is None for a user who may see all jobs."""
 
     text: str = ""
     target: str = ""
@@ -68,14 +70,14 @@ class JobQuery:
     @property
     def shares(self) -> tuple[str, ...]:
         """The owners whose indexes are searched; "" is the index of all owners, and the tuple is
-        empty if the user sees no job."""
+        empty if the user may see no jobs."""
         if self.shown is None or self.shown.public or self.owner in self.shown.owners:
             return (self.owner,)
         return () if self.owner else tuple(sorted(self.shown.owners))
 
     @property
     def is_indexed(self) -> bool:
-        """Return whether indexes decide, and no field of a job."""
+        """Return whether the indexes alone determine the result, without reading fields of jobs."""
         is_filtered = self.shown is not None and self.owner not in self.shown.owners
         return not (self.text or self.target or (is_filtered and self.shown and self.shown.public))
 
@@ -91,8 +93,8 @@ class JobQuery:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """The ids of a page, the `after` of the next page ("" on the last one), and whether the search
-    covered all jobs that could belong on it."""
+    """The ids of a page of jobs, the `after` of the next page ("" on the last page), and whether
+    the search examined all jobs that could belong on the page."""
 
     ids: Sequence[str]
     next: str
@@ -100,7 +102,8 @@ class Found:
 
 
 def search(leases: Leases, query: JobQuery, limit: int, after: str = "") -> Found:
-    """Return one page. Raises UsageError for an `after` that is not from a page."""
+    """Return a page of the jobs that match the query. Raises UsageError for an `after` that no page
+    has returned."""
     if query.order is JobOrder.CREATED:
         return _by_creation(leases, query, limit, after)
     ids = _members(leases, query, limit=LOOKED_AT + 1)
@@ -120,8 +123,8 @@ def search(leases: Leases, query: JobQuery, limit: int, after: str = "") -> Foun
 
 
 def _by_creation(leases: Leases, query: JobQuery, limit: int, after: str) -> Found:
-    """Search in the order of the index. A page ends after `most` jobs were examined, and the next
-    continues there."""
+    """Search in the order of the index. A page ends when a limited number of jobs was examined, and
+    the next page continues there."""
     most = limit if query.is_indexed else LOOKED_AT
     ids = _members(leases, query, after=after, limit=most + 1, newest_first=query.descending)
     window, more = ids[:most], len(ids) > most
@@ -137,8 +140,8 @@ def _by_creation(leases: Leases, query: JobQuery, limit: int, after: str) -> Fou
 def _members(
     leases: Leases, query: JobQuery, *, limit: int, after: str = "", newest_first: bool = True
 ) -> list[str]:
-    """Return ids as `Leases.members` does, of all owners that the query selects, by time of
-    creation."""
+    """Return the ids of the jobs of all owners that the query selects, by time of creation, as
+    `Leases.members` does for a single owner."""
     ids: list[str] = []
     for share in query.shares:
         ids += leases.members(

@@ -1,22 +1,24 @@
-"""The trials of a job, and the schedules of its tasks, in pages for viewers of the job.
+"""The trials of a job, and the present schedules of its tasks, in pages for viewers of the job.
 
-farrier:job:trials:<id>  stream: an entry a measured candidate, with the digest of its `record`, its
-                         `task`, `context`, `status` and nanoseconds; the newest `trials_kept`,
-                         roughly
-farrier:job:fastest:<id> sorted set: of each of these `<task> <ns> <id>` and ` <ns> <id>`, so those
-                         of a task, or all, in the order of their times; what failed comes last
+farrier:job:trials:<id>  stream: an entry for each measured candidate, with the digest of its tuning
+                         `record`, its `task`, `context`, `status` and nanoseconds; about the
+                         newest `trials_kept`
+farrier:job:fastest:<id> sorted set: for each trial `<task> <ns> <id>` and ` <ns> <id>`, so that the
+                         trials of a task, or all, are in the order of their times; failed trials
+                         come last
 farrier:job:found:<id>   hash: `<task> <what>` → a number: `trials`, `failed`, the nanoseconds of
-                         the best, `alone` and in the `model`, and of the first that did not
-                         fail, `first alone` and `first model`
+                         the best trial `alone` and in the `model`, and of the first successful trial
+                         (`first alone`, `first model`)
 farrier:job:measured:<id> hash: a digest of a candidate and its context → `<fence> <n> <most>`: the
-                         attempt that added a record of it last, how many it has, and the most that
-                         any attempt has
-farrier:job:rows:<id>    list of the rows of tasks, in the order of the model
-farrier:job:tasks:<id>   hash: row → its task and the schedule that it has by now, as JSON
+                         last attempt at the job that added a record of the candidate, the number of
+                         its records, and the largest number of an attempt
+farrier:job:rows:<id>    list of the rows of tasks, in the order of their kernels in the model
+farrier:job:tasks:<id>   hash: row → its task and the present schedule of the task, as JSON
 
-The script that adds a record for a job also adds the trial (`records.py`). A page costs the same
-however many trials there are. All of it expires with the job's events. Nothing is added for a job
-that is not running."""
+The script that adds a tuning record for a job also adds the trial (`records.py`). A page costs the
+same for any number of trials. All data expires with the job's events. Nothing is added for a job
+that is not running.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,8 @@ return 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """A measured candidate. `id` grows ("<ms>-<n>"); `record` is the digest of its record."""
+    """A measured candidate. `id` grows with time ("<ms>-<n>"); `record` is the digest of the
+    trial's tuning record."""
 
     id: str
     record: str
@@ -67,8 +70,8 @@ class TrialOrder(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrialFilter:
-    """A filter for trials; "" matches all. Trials of an older version have status and context only
-    in the record, so their entry passes."""
+    """A filter for trials; "" matches all. The entries of trials of an older version lack status
+    and context, so such entries pass, and the filter is applied to their records."""
 
     task: str = ""
     status: str = ""
@@ -79,7 +82,8 @@ class TrialFilter:
         return bool(self.status or self.context)
 
     def admits(self, fields: Mapping[str, str]) -> bool:
-        """Return whether a trial passes, by the fields of its entry or its record."""
+        """Return whether a trial matches the filter, according to the fields of its entry or of its
+        record."""
         wanted = {"task": self.task, "status": self.status, "context": self.context}
         return all(fields.get(name, text) == text for name, text in wanted.items() if text)
 
@@ -89,10 +93,11 @@ ALL = TrialFilter()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobTask:
-    """A task of a job. `schedule` has the fields of `farrier.progress.TaskSchedule`, perhaps more,
-    and `sizes`, the hot sizes that it is for, by symbol. The seconds are of the first and the best
-    of this job's trials that did not fail, alone and in the model; those of the first are unknown
-    for a job of an older version."""
+    """A task of a job. `schedule` has the fields of `farrier.progress.TaskSchedule`, perhaps with
+    fields of newer versions; `sizes` are the values of dynamic dimensions, by symbol, for which the
+    task is specialized. The times in seconds are those of the first and of the best successful
+    trial of this job, measured alone and in the model; the times of the first trial are None for a
+    job of an older version."""
 
     schedule: dict[str, Any]
     trials: int
@@ -104,8 +109,8 @@ class JobTask:
 
 
 class Trials:
-    """The trials of all jobs. Every method raises ServiceError if Redis is out of reach. An unknown
-    job has no tasks and no trials."""
+    """The trials of all jobs. Every method raises ServiceError if Redis is out of reach. For an
+    unknown job, lists of tasks and trials are empty."""
 
     def __init__(self, client: Client, kept: int) -> None:
         self._kept = kept
@@ -115,17 +120,17 @@ class Trials:
     def trial(
         self, job_id: str, record: TuningRecord, fence: int | None
     ) -> tuple[list[str], list[str | int]]:
-        """Return the keys and words with which the script of `records.py` adds a record as a trial
-        of a job: the context, nanoseconds of an undisturbed call ("" if it failed), the number of
-        trials kept, the status, the fence of the attempt that measured it ("" for any), and the
-        digest of the candidate."""
+        """Return the keys and arguments with which the script of `records.py` adds a record as a
+        trial of a job. The arguments are the context, the nanoseconds of an undisturbed call (""
+        for a failed trial), the number of trials to keep, the status, the fence of the attempt that
+        measured the trial ("" for any attempt), and the digest of the candidate."""
         keys = [f"{_PREFIX}{name}:{job_id}" for name in _OF_A_TRIAL]
         ns = repr(record.seconds * 1e9) if record.samples_ns else ""
         words: list[str | int] = [record.context, ns, self._kept, record.status]
         return keys, [*words, "" if fence is None else fence, _candidate(record)]
 
     def schedule(self, job_id: str, event: TasksScheduled) -> None:
-        """Store the schedules that tasks of a running job now have."""
+        """Store the present schedules of tasks of a running job."""
         mark = ",".join(f"{symbol}={size}" for symbol, size in sorted(event.sizes.items()))
         words: list[str] = []
         for task in event.tasks:
@@ -136,7 +141,8 @@ class Trials:
         self._note(keys, words)
 
     def tasks(self, job_id: str, first: int, limit: int) -> tuple[list[JobTask], int | None]:
-        """Return the tasks from number `first` on, and the number of the next page's first."""
+        """Return a page of the tasks that starts with task number `first`, and the number of the
+        first task of the next page."""
         last = first + limit
         rows = self._client.command("LRANGE", f"{_PREFIX}rows:{job_id}", first, last)
         page = rows[:limit]
@@ -157,10 +163,10 @@ class Trials:
         wanted: TrialFilter = ALL,
         order: TrialOrder = TrialOrder.OLDEST,
     ) -> tuple[list[Trial], str]:
-        """Return trials after the id `after`, and the `after` of the next page, "" on the last one.
-        A filter searches a limited number of trials, so a page before the last may have fewer than
-        `limit`, or none. Raises UsageError if the order is by time and the trial `after` has been
-        dropped."""
+        """Return trials after the id `after`, and the `after` of the next page, "" on the last
+        page. With a filter, a limited number of trials is examined, so a page before the last may
+        have fewer than `limit` trials, or none. Raises UsageError if the order is by time and the
+        trial `after` is no longer kept."""
         count = limit
         if order is TrialOrder.FASTEST:
             if wanted.looks_within_task:
@@ -185,7 +191,7 @@ class Trials:
         return page, entries[count - 1][0] if len(entries) > count else ""
 
     def _fastest(self, job_id: str, after: str, count: int, task: str) -> Sequence[Any]:
-        """Return entries of the stream, in the order of the index of times."""
+        """Return the stream entries of trials, in the order of their times."""
         stream, first = f"{_PREFIX}trials:{job_id}", f"[{task} "
         if after:
             last_entries = self._client.command("XRANGE", stream, after, after)
@@ -214,15 +220,15 @@ class Trials:
 
 
 def _candidate(record: TuningRecord) -> str:
-    """Return a digest of the candidate, without the result of its measurement."""
+    """Return a digest of the candidate in a record, without the result of its measurement."""
     schedule = record.rule, record.version, record.decisions
     parts = record.task, record.fingerprint, record.threads, *schedule, record.context
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def _task(schedule: Mapping[str, Any], numbers: Mapping[str, str | None]) -> JobTask:
-    """Return the task with this schedule; `numbers` are its numbers in the hash, by
-    `_OF_A_TASK`."""
+    """Return the task with this schedule; `numbers` are the task's values in the hash, in the order
+    of `_OF_A_TASK`."""
 
     def seconds(name: str) -> float | None:
         ns = numbers[name]

@@ -1,13 +1,13 @@
-"""The versions of a job's artifact, as fields of the job.
+"""The versions of a job's artifact, which are stored in fields of the job.
 
-    versions     the sha256 of each, the oldest first, with blanks between them
-    version:<n>  JSON of what else there is to know of version n: bytes, created, medians
-    report:<n>   JSON of its report
-    kept         the number of the version that a user chose
+    versions     the SHA-256 of each version, the oldest first, separated by blanks
+    version:<n>  JSON of version n: its size in bytes, time of creation, and median times
+    report:<n>   JSON of the report of version n
+    kept         the number of the version that a user has selected
 
-All fields except `kept` are written under the lease of the attempt, and a version that was added
-never changes; only users write `kept`. So neither overwrites the other, in whatever order they
-come.
+All fields except `kept` are written by the attempt that holds the lease, and a version that was
+added never changes; only users write `kept`. Therefore neither overwrites the data of the other, in
+whatever order they write.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEPT = "kept"
 
 
 def times_of(report: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the median times in an artifact's report, in ms. Raises ValueError, TypeError,
+    """Return the two median times in an artifact's report, in ms. Raises ValueError, TypeError,
     KeyError or AttributeError for a malformed report."""
     median_ms, untuned_ms = medians(report)
     return _finite(median_ms), _finite(untuned_ms)
@@ -35,7 +35,7 @@ def times_of(report: Mapping[str, Any]) -> tuple[float | None, float | None]:
 def next_version(
     before: Sequence[JobVersion], artifact: str, artifact_bytes: int, report: Mapping[str, Any]
 ) -> JobVersion:
-    """Return the version that comes after these. Raises as `times_of`."""
+    """Return the version that follows the versions `before`. Raises the errors of `times_of`."""
     median_ms, untuned_ms = times_of(report)
     number, created = len(before) + 1, round(time.time(), 3)
     return JobVersion(number, artifact, artifact_bytes, created, median_ms, untuned_ms)
@@ -44,7 +44,7 @@ def next_version(
 def fields_with(
     before: Sequence[JobVersion], new: JobVersion, report: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the fields that change when a job gets a new version, including the size of all
+    """Return the changed fields of a job that gets the version `new`, including the size of all
     versions together."""
     bytes_of = {version.artifact: version.bytes for version in (*before, new)}
     details = {
@@ -62,7 +62,7 @@ def fields_with(
 
 
 def versions_of(fields: Mapping[str, str]) -> tuple[JobVersion, ...]:
-    """Return the versions of a job with these fields."""
+    """Return the artifact versions of a job with these fields."""
     versions = []
     for number, artifact in enumerate(fields.get(VERSIONS, "").split(), 1):
         details = json.loads(fields[f"version:{number}"])
@@ -72,7 +72,7 @@ def versions_of(fields: Mapping[str, str]) -> tuple[JobVersion, ...]:
 
 
 def current_of(fields: Mapping[str, str], versions: Sequence[JobVersion]) -> JobVersion | None:
-    """Return the version in use: the one in `kept`, else the newest."""
+    """Return the version in use: the version in the field `kept`, else the newest."""
     kept = fields.get(KEPT)
     return versions[-1 if kept is None else int(kept) - 1] if versions else None
 

@@ -1,1 +1,2 @@
-"""Queues whose items are leased: to threads (leases), and on an event loop (async_leases)."""
+"""Queues whose items are leased, with an interface for threads (leases) and one for an event loop
+(async_leases)."""

@@ -1,5 +1,5 @@
-"""The leases as brokers use them, on an event loop. The guarantees are those of `leases.py`,
-because the script is the same."""
+"""The interface of the lease layer for brokers, on an event loop. The guarantees are those of
+`leases.py`, because both use the same script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AsyncLeases:
         self._script = client.script(script(policy))
 
     async def take(self, owner: str, queues: Sequence[str]) -> Lease | None:
-        """Lease the oldest item of these queues; return None if there is none now."""
+        """Lease the oldest item of these queues; return None if no item is queued."""
         word, *answer = await self._call("take", owner, secrets.token_hex(8), *queues)
         if word != "granted":
             return None
@@ -37,7 +37,7 @@ class AsyncLeases:
         return list(map(str, gone))
 
     async def finish(self, lease: Lease, state: State, fields: Mapping[str, str]) -> None:
-        """End the item in a final state, once. Raises StaleLeaseError."""
+        """End the leased item in a final state, once. Raises StaleLeaseError."""
         word, *_ = await self._call("finish", lease.item, lease.fence, state, *flat(fields))
         if word == "stale":
             await self._stale(lease)
@@ -45,7 +45,7 @@ class AsyncLeases:
     async def give_back(
         self, lease: Lease, *, crashed: bool, reason: str, fields: Mapping[str, str] = NOTHING
     ) -> None:
-        """Put the item back into the queue, or end it as dead after too many crashes. Raises
+        """Put the leased item back into the queue, or end it as dead after too many crashes. Raises
         StaleLeaseError."""
         how = "01"[crashed], reason, *flat(fields)
         word, *_ = await self._call("give_back", lease.item, lease.fence, *how)
@@ -57,7 +57,8 @@ class AsyncLeases:
         await self._call("cancel", item)
 
     async def read(self, item: str, *names: str) -> list[str]:
-        """Return these fields, "" for a missing one. Raises NotFoundError."""
+        """Return the values of these fields of an item, "" for a missing field. Raises
+        NotFoundError."""
         key = f"{self._prefix}:item:{item}"
         state, *values = await self._client.command("HMGET", key, "state", *names)
         if state is None:
@@ -65,18 +66,18 @@ class AsyncLeases:
         return [text or "" for text in values]
 
     async def sweep(self) -> list[str]:
-        """Take away expired leases; return the queues with an item that is not leased."""
+        """Revoke expired leases; return the queues that have an item without a lease."""
         _, *queues = await self._call("sweep")
         return list(map(str, queues))
 
     async def newest(self) -> str:
-        """Return the id after which `news` should begin."""
+        """Return the id in the stream of queued items from which `news` should continue."""
         entries = await self._client.command("XREVRANGE", self._news, "+", "-", "COUNT", 1)
         return str(entries[0][0]) if entries else "0-0"
 
     async def news(self, after: str, wait_s: float) -> tuple[list[str], str]:
         """Return the queue of each item that was queued after the id `after`, waiting up to
-        `wait_s` for the first, and the id to continue after."""
+        `wait_s` for the first, and the id for the next call."""
         block = max(1, int(wait_s * 1000))
         streams = await self._client.command(
             "XREAD", "COUNT", _NEWS_AT_ONCE, "BLOCK", block, "STREAMS", self._news, after

@@ -1,24 +1,24 @@
 """The lease layer that jobs and measurement batches share: a queue whose items are leased.
 
-Guarantees, to which one test class holds every kind of item:
+Guarantees, which a single test class checks for every kind of item:
 
-- An item that `put` has acknowledged is leased at least once, unless it is cancelled first.
-- At most one lease of an item is valid. A lease that is not renewed for `lease_s` is taken away and
-  the item goes back to the queue; its fence is refused from then on. Time in which Redis stood
-  still or was away, or by which its clock was put forward or back, does not count.
-- Each change by a holder names the fence and happens in one script, or not at all. Repeating a
-  call whose answer was lost changes nothing more.
-- An item refers to what its fields of `LeasePolicy.refers` name, from the very change that sets
-  them (`references.py`).
-- `crashes` expired or crashed leases make an item dead, with the reason of the last.
-- Only the changes of `states.CHANGES` happen.
-- Who leases gets the oldest item of the share that has the fewest items running, and of such shares
-  the one served longest ago (`shares.lua`).
-- Beyond a bound of the policy nothing is put; what was put before is found all the same.
-- A forgotten item leaves nothing behind, and its holder is refused.
+- An item that `put` has acknowledged is leased at least once, unless the item is cancelled first.
+- At most one lease of an item is valid. A lease that is not renewed for `lease_s` is revoked: the
+  item goes back to the queue, and changes with the fence (the number) of that lease are refused.
+  Time in which Redis was stopped or unavailable, or by which its clock was changed, does not count.
+- Each change by a holder names its fence, and is made by one script completely or not at all. A
+  repeated call, after its answer was lost, changes nothing more.
+- An item refers to the blobs and models that the fields in `LeasePolicy.refers` name, from the
+  change that sets these fields (`references.py`).
+- After `crashes` expired or crashed leases an item is dead, with the reason of the last crash.
+- The only changes of state are the ones in `states.CHANGES`.
+- Fair order: a worker leases the oldest item of the share (such as an owner) that has the fewest
+  items running; among equal shares, of the share whose last lease is the oldest (`shares.lua`).
+- If a limit of the policy is reached, `put` queues no new item, but still returns an existing one.
+- `forget` removes all data of an item, and later changes by its holder are refused.
 
-Streams with a consumer group are the queue (`leases.lua` has the keys): a pending entry of the
-group is leased, and its idle time is the time since the last renewal."""
+A queue is a Redis stream with a consumer group (`leases.lua` documents the keys): a pending entry
+of the group is a leased item, and its idle time is the time since the last renewal of the lease."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ _QUIET_S = 3.0  # The least time without a call that shows that Redis stood stil
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to work on one item until the lease expires. `fence` grows with every attempt; each
-    state change names it, and that of an earlier attempt is refused."""
+    """The right to work on an item until the lease expires. `fence` increases with every
+    attempt; each state change names its fence, and a change with the fence of an earlier attempt
+    is refused."""
 
     item: str
     fence: int
@@ -74,8 +75,8 @@ class Lease:
 
 
 class Part(enum.StrEnum):
-    """The further store in which an event is kept, in addition to the item's events, of which only
-    the newest stay."""
+    """A second store in which an event is kept. The list of an item's events keeps only the
+    newest."""
 
     EVENTS = ""  # nothing
     LOG = "log"
@@ -113,7 +114,7 @@ def new_id() -> str:
 
 
 class Leases:
-    """All items of one kind, in named queues. Every method raises ServiceError if Redis is out of
+    """All items of a kind, in named queues. Every method raises ServiceError if Redis is out of
     reach."""
 
     def __init__(self, client: Client, kind: str, policy: LeasePolicy) -> None:
@@ -136,10 +137,10 @@ class Leases:
         digest: str = "",
         reason: str = "",
     ) -> str:
-        """Queue an item and return its id, `item`, or the id of the item that was put before under
-        the idempotency key `once`. Raises ConflictError if that item's `digest` differs,
-        QueueFullError. `reason`, if set, is noted in the event: why the item will not be leased
-        yet."""
+        """Queue an item and return its id: `item`, or the id of the item that was queued before
+        under the idempotency key `once`. Raises ConflictError if the `digest` of that earlier item
+        differs, QueueFullError. If `reason` is set, the event of the change contains it: it states
+        why the item cannot be leased yet."""
         words = [item, queue, group, share, once, digest, reason]
         word, *answer = self._call("put", *words, *flat(fields))
         if word == "full":
@@ -147,8 +148,8 @@ class Leases:
         return self._same(once, [word, *answer])
 
     def find(self, once: str, digest: str) -> str | None:
-        """Return the id of the item that was put under the idempotency key `once`; None if there is
-        none, or `once` is empty. Raises ConflictError as `put` does."""
+        """Return the id of the item that was queued under the idempotency key `once`; None for an
+        unused or empty key. Raises ConflictError if the `digest` of that item differs."""
         answer = self._call("find", once, digest)
         return None if answer == ["unknown"] else self._same(once, answer)
 
@@ -163,7 +164,8 @@ class Leases:
         return str(item)
 
     def take(self, owner: str, queues: Sequence[str], timeout_s: float) -> Lease | None:
-        """Lease the item of these queues whose turn it is; return None after `timeout_s`."""
+        """Lease the next item of these queues in the fair order (see the module); return None if no
+        item is available within `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while True:
             word, *answer = self._call("take", owner, secrets.token_hex(8), *queues)
@@ -179,14 +181,14 @@ class Leases:
                 time.sleep(left)
 
     def renew(self, lease: Lease, fields: Mapping[str, str] | None = None) -> None:
-        """Renew the lease, and set fields. Raises StaleLeaseError if the lease is no longer
-        valid."""
+        """Renew the lease, and set fields of its item. Raises StaleLeaseError if the lease has
+        expired or was revoked."""
         if self._call("renew", lease.item, lease.fence, *flat(fields or {}))[0] == "stale":
             self._stale(lease)
 
     def renew_held(self, owner: str, items: Sequence[str]) -> list[str]:
-        """Renew the owner's leases of these items together; return the items whose leases were
-        lost."""
+        """Renew the leases of these items, held by `owner`, in one call; return the items whose
+        leases were lost."""
         return [str(item) for item in self._call("renew_held", owner, *items)[1:]]
 
     def write(
@@ -197,15 +199,16 @@ class Leases:
         fields: Mapping[str, str],
         part: Part = Part.EVENTS,
     ) -> None:
-        """Append a JSON event, also to the store `part`, and set fields. `number` counts from 1
-        within the attempt; a repeated number is ignored. Raises StaleLeaseError."""
+        """Append a JSON event to the item's events, and to the store `part`, and set fields of the
+        item. `number` counts the events of the attempt from 1; a repeated number is ignored. Raises
+        StaleLeaseError."""
         words = self._call("write", lease.item, lease.fence, number, event, part, *flat(fields))
         if words[0] == "stale":
             self._stale(lease)
 
     def finish(self, lease: Lease, state: State, fields: Mapping[str, str]) -> bool:
-        """End the item in a final state; return False, without any change, if this lease has done
-        so before. Raises StaleLeaseError."""
+        """End the item in a final state. Return False, without any change, if a previous call with
+        this lease has already ended it. Raises StaleLeaseError."""
         if not state.final:
             raise ValueError(f"{state} is not final")
         word = self._call("finish", lease.item, lease.fence, state, *flat(fields))[0]
@@ -217,8 +220,8 @@ class Leases:
         self, lease: Lease, *, crashed: bool, reason: str, fields: Mapping[str, str] = NOTHING
     ) -> State:
         """Put the item back into the queue (QUEUED), or end it as DEAD after too many crashes, and
-        set these fields. If this lease has reported the crash before, return the same state without
-        any change. Raises StaleLeaseError."""
+        set these fields; return the new state. A repeated report of the same crash returns the same
+        state without any change. Raises StaleLeaseError."""
         how = "01"[crashed], reason, *flat(fields)
         word = self._call("give_back", lease.item, lease.fence, *how)[0]
         if word == "stale":
@@ -226,15 +229,15 @@ class Leases:
         return State(word)
 
     def set(self, item: str, fields: Mapping[str, str], event: str) -> None:
-        """Set fields that lease holders never set, in any state, and add a JSON event to the item's
-        events and log; for an ended item, only to its log if that is still kept. A repeated call
-        changes nothing. Raises NotFoundError."""
+        """Set fields that lease holders never set, in any state of the item, and add a JSON event
+        to the item's events and log; for an ended item, only to its log, if the log is still kept.
+        A repeated call changes nothing. Raises NotFoundError."""
         if self._call("set", item, event, *flat(fields))[0] == "unknown":
             raise self.unknown(item)
 
     def cancel(self, item: str) -> State:
-        """Cancel the item and return CANCELLED, also if it was cancelled before; another final
-        state is returned unchanged. Raises NotFoundError."""
+        """Cancel the item and return CANCELLED, also for an item that was cancelled before. For an
+        item in another final state, change nothing and return that state. Raises NotFoundError."""
         match self._call("cancel", item):
             case ["cancelled"]:
                 return State.CANCELLED
@@ -250,14 +253,15 @@ class Leases:
             raise self.unknown(item)
 
     def expired(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
-        """Return up to `limit` items, the oldest first, that ended before that time (Unix seconds),
-        or whose removal brings the size of the others to `most_bytes` or less (0 for no limit)."""
+        """Return up to `limit` ended items that can be removed, the oldest first: items that ended
+        before `ended_before` (Unix seconds), and the oldest items by whose removal the total size
+        falls to `most_bytes` (0 for no limit)."""
         words = self._call("outlived", int(ended_before * 1000), most_bytes, limit)
         return [str(item) for item in words[1:]]
 
     def adopt(self, item: str, weight: int = 0) -> None:
-        """Add an item of an older version, with its size in bytes, to the indexes that such a
-        version did not have. A repeated call changes nothing."""
+        """Add an item of an older version, with its size `weight` in bytes, to the indexes that the
+        older version did not have. A repeated call changes nothing."""
         self._call("adopt", item, weight)
 
     def adopt_keys(self) -> None:
@@ -273,7 +277,8 @@ class Leases:
                 return
 
     def reap(self, queues: Sequence[str]) -> int:
-        """Take away expired leases, in case nobody calls `take`; return their number."""
+        """Revoke expired leases, as `take` also does; return their number. Needed if nobody calls
+        `take`."""
         return int(self._call("reap", *queues)[1])
 
     def queues(self) -> list[str]:
@@ -289,32 +294,34 @@ class Leases:
         return int(self._client.command("ZCARD", f"{self._prefix}:state:{state}"))
 
     def counts(self, share: str = "") -> dict[State, int]:
-        """Return the number of items in each state, of one share or all, in one round trip."""
+        """Return the number of items in each state, of one share (owner) or of all, in one round
+        trip to Redis."""
         of = share and f":{share}"
         keys = [("ZCARD", f"{self._prefix}:state:{state}{of}") for state in State]
         return dict(zip(State, map(int, self._client.commands(keys)), strict=True))
 
     def ended(self, limit: int) -> list[str]:
-        """Return the items that ended last, the last first; for a kind that does not expire by
-        itself."""
+        """Return the ids of the items that ended last, the latest first, for a kind of item that is
+        kept after its end."""
         key = f"{self._prefix}:finished"
         ids: list[str] = self._client.command("ZRANGE", key, 0, limit - 1, "REV")
         return ids
 
     def key(self, item: str) -> str:
-        """Return the key of an item, which refers to the blobs that the item names."""
+        """Return the Redis key of an item. References to the blobs that the item names contain this
+        key."""
         return f"{self._prefix}:item:{item}"
 
     def fields(self, item: str) -> dict[str, str]:
-        """Return all fields. Raises NotFoundError."""
+        """Return all fields of an item. Raises NotFoundError."""
         values: dict[str, str] = self._client.command("HGETALL", self.key(item))
         if "state" not in values:
             raise self.unknown(item)
         return values
 
     def fields_of_many(self, items: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return the fields of those of the items that exist. One script, whose answer is one text,
-        is several times as fast as a command for each."""
+        """Return all fields of each existing item among `items`. A single script that returns a
+        single text is several times as fast as a command for each item."""
         ids = list(items)
         if not ids:
             return {}
@@ -325,14 +332,15 @@ class Leases:
         return {item: fields for item, fields in both if "state" in fields}
 
     def read(self, item: str, *names: str) -> list[str]:
-        """Return these fields, "" for a missing one. Raises NotFoundError."""
+        """Return the values of these fields of an item, "" for a missing field. Raises
+        NotFoundError."""
         values = self._client.command("HMGET", self.key(item), "state", *names)
         if values[0] is None:
             raise self.unknown(item)
         return [text or "" for text in values[1:]]
 
     def state(self, item: str) -> State | None:
-        """Return the state, or None for an unknown item."""
+        """Return the state of an item, or None for an unknown item."""
         text = self._client.command("HGET", self.key(item), "state")
         return State(text) if text else None
 
@@ -346,8 +354,8 @@ class Leases:
         limit: int,
         newest_first: bool = True,
     ) -> list[str]:
-        """Return ids of a group, or of all items in a state, of a share, or both, by creation,
-        starting next to `after`."""
+        """Return the ids of a page of items by time of creation, next to the id `after`: the items
+        of a group, or all items, or only those in a state, of a share (owner), or both."""
         if state is not None:
             key = f"{self._prefix}:state:{state}{share and f':{share}'}"
         else:
@@ -360,8 +368,9 @@ class Leases:
         return ids
 
     def look(self, items: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return these fields of the items that exist, in their order; None for a missing field.
-        One script, whose answer is one text: thousands of items take milliseconds."""
+        """Return the values of these fields of each existing item, in the order of `items`; None
+        for a missing field. A single script returns a single text, so thousands of items take
+        milliseconds."""
         if not items:
             return {}
         words = ["state", *names]
@@ -374,8 +383,8 @@ class Leases:
         }
 
     def events(self, item: str, after: str, wait_s: float, limit: int) -> list[tuple[str, str]]:
-        """Return ids and JSON texts of the events after an id, waiting up to `wait_s` for the
-        first."""
+        """Return the ids and JSON texts of the item's events after the id `after`, waiting up to
+        `wait_s` for the first."""
         key = f"{self._prefix}:events:{item}"
         deadline = time.monotonic() + wait_s
         while True:
@@ -403,7 +412,8 @@ class Leases:
         raise stale(self._kind, lease, self.state(lease.item))
 
     def _read(self, streams: Mapping[str, str], limit: int, wait_s: float) -> list[Any]:
-        """Read entries after these ids: `[[stream, [(id, fields), …]], …]`."""
+        """Return the new entries of streams; `streams` has the last id that was read of each. The
+        form is `[[stream, [(id, fields), …]], …]`."""
         block: list[str | int] = ["BLOCK", max(1, int(wait_s * 1000))] if wait_s > 0 else []
         entries = self._client.command(
             "XREAD", "COUNT", limit, *block, "STREAMS", *streams, *streams.values()
@@ -421,8 +431,8 @@ def unknown(kind: str, item: str) -> NotFoundError:
 
 
 def stale(kind: str, lease: Lease, state: str | None) -> StaleLeaseError:
-    """Return the error for a holder whose lease is not valid; `state` is the item's, None if it is
-    gone."""
+    """Return the error for a holder whose lease is not valid; `state` is the state of the item,
+    None if the item was removed."""
     return StaleLeaseError(
         f"{lease.owner} no longer holds {kind} {lease.item} (attempt {lease.attempt}); "
         f"it is {state or 'forgotten'} now"
@@ -430,7 +440,8 @@ def stale(kind: str, lease: Lease, state: str | None) -> StaleLeaseError:
 
 
 def flat(fields: Mapping[str, str]) -> list[str]:
-    """Return names and values in turn, as scripts take them."""
+    """Return the names and values of the fields as an alternating list, the form of script
+    arguments."""
     return [text for pair in fields.items() for text in pair]
 
 
@@ -439,7 +450,7 @@ def _quoted(text: str) -> str:
 
 
 def script(policy: LeasePolicy) -> str:
-    """Return the text of `leases.lua` under a policy."""
+    """Return the text of the Lua script `leases.lua`, with the values of a policy."""
     changes = ", ".join(
         f"{state} = {{{', '.join(f'{to} = true' for to in sorted(targets))}}}"
         for state, targets in CHANGES.items()

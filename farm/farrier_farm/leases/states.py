@@ -1,4 +1,4 @@
-"""The states of everything that is leased, jobs and measurement batches alike, and their changes.
+"""The states of leased items (jobs, batches and builds), and the permitted changes between them.
 
     queued ──▶ running ──▶ succeeded | failed
       ▲  │        │  │
@@ -6,7 +6,8 @@
       │  └────────┼──────▶ cancelled
       └───────────┘                    (its lease expired or was handed back)
 
-No change leaves a final state. The Lua scripts of `leases` get this very table.
+An item never leaves a final state. The Lua scripts of `leases` are generated from the table in this
+module.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The upkeep of a farm: removal by age, and migration of data from older versions."""
+"""The maintenance of a farm: removal of old data, and migration of data from older versions."""

@@ -1,11 +1,12 @@
-"""The migration of data that older versions of Farrier wrote, into references and indexes that they
-did not have.
+"""The migration of data from older versions of Farrier, to which references and indexes are added
+that those versions did not have.
 
-farrier:adopted:<version>   since when, in Unix seconds, all of it has been gone through once
+farrier:adopted:<version>   the Unix time of the first migration of all data by this version
 
-Older roles may still write while a farm is updated. So everything is examined again before each
-garbage collection, for as long as an unreferenced blob is kept. Data that is migrated already stays
-unchanged."""
+Processes of older versions may still write while a farm is being updated. Therefore all data is
+examined again before each garbage collection, for as long as an unreferenced blob is kept. Data
+that was already migrated stays unchanged.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _PAGE = 500
 
 
 class Adoption:
-    """The migration of a farm. Every method raises ServiceError if Redis is out of reach."""
+    """The migration of a farm's data. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(
         self,
@@ -40,14 +41,14 @@ class Adoption:
         self._blobs = blobs
 
     def is_due(self, age_s: float) -> bool:
-        """Return whether older versions may have written data in the last `age_s` seconds that was
-        not examined, which holds until `age_s` after the first `run`."""
+        """Return whether data has to be examined again: until `age_s` seconds after the first
+        `run`, processes of older versions may still write."""
         since = self._client.command("GET", _ADOPTED)
         return since is None or time.time() < float(since) + age_s
 
     def run(self) -> None:
-        """Examine models and jobs. Batches are skipped, because they end long before their blobs
-        are old."""
+        """Migrate all models and jobs. Batches are skipped, because they end long before their
+        blobs are old enough to be removed."""
         self._models.adopt()
         leases, after = self._jobs.leases, ""
         while ids := leases.members(after=after, limit=_PAGE):

@@ -1,7 +1,9 @@
-"""The removal of jobs that ended long ago, artifacts beyond a total size, and models without jobs.
+"""The removal of old jobs, of artifacts beyond a total size, and of models that no job uses.
 
-One call removes at most `MOST` jobs and examines at most that number of models. Indexes by time of
-end or of last use find them, so each costs the same however many others there are."""
+A call removes at most `MOST` jobs and examines at most that number of models. Indexes by time of
+end or of last use select the candidates, so the cost does not depend on the number of jobs and
+models that stay.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _IN_FLIGHT_S = 3600.0
 
 
 class Retention:
-    """The removal of old data. Every method raises ServiceError if Redis is out of reach."""
+    """The removal of old jobs, artifacts and models. Every method raises ServiceError if Redis is
+    out of reach."""
 
     def __init__(
         self,
@@ -46,10 +49,10 @@ class Retention:
         self._blobs = blobs
 
     def forget(self, job_id: str) -> None:
-        """Remove a job with all that is its own: events, idempotency key, batches, builds, the
-        listing of its kernels. A job that has not ended is cancelled first. Its artifact, in all
-        versions, is removed at once if no other job has the same, unless it is young: then a later
-        sweep removes it, as it does the model. Raises NotFoundError."""
+        """Remove a job with its events, idempotency key, batches, builds, and the listing of its
+        kernels. A job that has not ended is cancelled first. Its artifacts are removed at once if
+        no other job has the same; recently written ones, and the model, are removed by a later
+        sweep. Raises NotFoundError."""
         job = self._jobs.get(job_id)
         self._jobs.leases_of(job_id).forget(job_id)
         self._measurements.drop(job_id)
@@ -64,7 +67,8 @@ class Retention:
                 self._blobs.discard(artifact, self._references.are_there, age_s)
 
     def apply(self) -> int:
-        """Remove everything that the settings keep no longer; return the number of jobs removed."""
+        """Remove all jobs, artifacts and models that the retention settings no longer keep; return
+        the number of jobs removed."""
         forgotten = 0
         for _ in range(MOST // _AT_ONCE):
             expired = self._outlived()
